@@ -9,7 +9,7 @@ LIVE_WORKERS ?= 3
 # The plugins that the tests use, by name: with those that are installed, ours among them, pytest would rewrite every module of src/ in every worker.
 PYTEST := $(BIN)/python -m pytest --disable-plugin-autoload -p anyio -p hypothesispytest -p timeout -p xdist
 
-.PHONY: demo test cover changelog hooks test-live test-lowest test-newest torture sbom licences format lint typecheck docs screenshots bench bench-peers serve site clean
+.PHONY: release demo test cover changelog hooks test-live test-lowest test-newest torture sbom licences format lint typecheck docs screenshots bench bench-peers serve site clean
 SOURCES := src tests benchmarks docs supply_chain
 
 # Only what proctor itself needs, unless the whole environment is there already.
@@ -30,6 +30,10 @@ cover: .venv/.ready
 changelog: .venv/.ready
 	$(BIN)/python -m docs.changelog $(VERSION)
 
+# Builds wheel and sdist reproducibly, checks and tries them in new environments, and writes dist/. `make release VERSION=0.2.0` also folds the notes and tags.
+release: .venv/.ready
+	$(BIN)/python -m supply_chain.release $(VERSION) $(if $(QUICK),--quick)
+
 # Formats, lints and writes the generated pages before every commit.
 hooks: .venv/.ready
 	$(BIN)/pre-commit install
@@ -46,14 +50,14 @@ test-live-others: .venv/.ready
 
 # The crash tests, twenty rounds instead of two; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers, and of
 # one tenant's patterns, voices and heavy requests to simulated systems next to another tenant; a hundred runs ended by signals; a hundred thousand changed suites, recordings and requests, two hundred requests
-# for each operation, and all tests of REST on both databases; thirty thousand harmless fields; ten times the examples of every property; every search of FHIR that an independent server answers beside ours;
+# for each operation, and all tests of REST and the service on both databases; thirty thousand harmless fields; ten times the examples of every property; every search of FHIR that an independent server answers beside ours;
 # the browser tests with scripts that come 700 ms after their page.
 torture: .venv/.ready
 	PROCTOR_ON_REQUEST=1 PROCTOR_CROWD_ROUNDS=30 PROCTOR_FLOOD_ROUNDS=30 $(BIN)/python -m pytest -m live -q tests/live tests/rest/test_doorstep.py -k "doorstep or flood"
 	PROCTOR_ON_REQUEST=1 PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_SIGNAL_ROUNDS=100 $(BIN)/python -m pytest -m live -q tests/live -k "(crash or outage or signal or restart) and not doorstep and not flood"
 	PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/rest/test_openapi.py
 	PROCTOR_ON_REQUEST=1 $(BIN)/python -m pytest -q -m "on_request" tests
-	PROCTOR_ON_REQUEST=1 PROCTOR_EVERY_DATABASE=1 $(BIN)/python -m pytest -m live -q tests/rest --ignore tests/rest/test_openapi.py
+	PROCTOR_ON_REQUEST=1 PROCTOR_EVERY_DATABASE=1 $(BIN)/python -m pytest -m live -q tests/rest tests/service --ignore tests/rest/test_openapi.py
 	PROCTOR_FUZZ_EXAMPLES=110000 PROCTOR_PAIRS=200 $(BIN)/python -m pytest -q tests/fuzz tests/evidence/test_never_green.py
 	PROCTOR_HARMLESS_PLACES=30000 $(BIN)/python -m pytest -q tests/evidence/test_harmless_fields.py
 	PROCTOR_EXAMPLES=10 $(BIN)/python -m pytest -q -m "hypothesis and not live"
@@ -127,17 +131,22 @@ screenshots: .venv/.ready
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks
 
-# In an environment of their own: the peers bring a hundred packages that nothing else here may come to depend on.
+# Writes docs/benchmarks.md. In environments of their own: the peers bring hundreds of packages that nothing else here may come to depend on.
 PEERS := .venv/peers
+PHOENIX := .venv/phoenix
 bench-peers: .venv/.ready
 ifdef UV
 	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(PEERS)
-	$(UV) pip install --quiet --python $(PEERS)/bin/python --editable '.[all]' -r benchmarks/peers.txt
+	$(UV) pip install --quiet --python $(PEERS)/bin/python --editable '.[all]' --group dev -r benchmarks/peers.txt
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(PHOENIX)
+	$(UV) pip install --quiet --python $(PHOENIX)/bin/python arize-phoenix
 else
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' -r benchmarks/peers.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' --group dev -r benchmarks/peers.txt
+	$(PYTHON) -m venv $(PHOENIX)
+	$(PHOENIX)/bin/python -m pip install --quiet --disable-pip-version-check arize-phoenix
 endif
-	$(PEERS)/bin/python -m benchmarks
+	PHOENIX_PYTHON=$(abspath $(PHOENIX))/bin/python $(PEERS)/bin/python -m benchmarks --page docs/benchmarks.md
 
 # The pages under docs/ as a searchable site, in site/; fails on a link that leads nowhere. In an environment of its own: nothing else needs it.
 SITE := .venv/site

@@ -1,8 +1,11 @@
-"""`make bench`: every figure, held to its bound; ends with exit code 1 if one is missed."""
+"""`make bench`: every figure, held to its bound; ends with exit code 1 if one is missed. `--page FILE` also writes them as a page."""
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
+from pathlib import Path
 
 from benchmarks import (
     batch,
@@ -24,10 +27,17 @@ from benchmarks import (
     trace_page,
     view_pages,
 )
+from benchmarks.page import write_page
+from benchmarks.report import Figure
 
 
 def main() -> int:
     """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the figures as a page of the docs")
+    options = parser.parse_args()
+    load = [os.getloadavg()[0]]
+    measured: dict[str, list[Figure]] = {}
     missed = 0
     for part in (
         cold_start,
@@ -49,10 +59,15 @@ def main() -> int:
         trace_page,
         view_pages,
     ):
-        print((part.__doc__ or "").strip())
+        about = (part.__doc__ or "").strip()
+        print(about)
+        figures = measured.setdefault(about.partition(":")[0].splitlines()[0].rstrip("."), [])
         for figure in part.figures():
             print("  " + figure.line(), flush=True)
+            figures.append(figure)
             missed += not figure.holds
+    if options.page is not None:
+        options.page.write_text(write_page(measured, [*load, os.getloadavg()[0]]), encoding="utf-8")
     print("every bound holds" if not missed else f"{missed} bounds missed")
     return 1 if missed else 0
 

@@ -21,7 +21,8 @@ from benchmarks.measure import measure_child
 from benchmarks.report import Figure
 from benchmarks.traces import SUITE, traces
 from proctor.batches.run import ReadingOptions, open_batch
-from proctor.report.html.batch import render_batch_html
+from proctor.report.builders.batch import build_batch
+from proctor.report.document.html import write_html
 
 COUNT = int(os.environ.get("PROCTOR_BENCH_BATCH", "200000"))
 """Traces of six tool calls; 1,000,000 take some minutes."""
@@ -132,7 +133,7 @@ def _measure_summary(folder: Path, path: Path) -> Iterator[Figure]:
     yield Figure("batch with two tables of slices / without, wall time", seconds["sliced"] / seconds["plain"], at_most=1.5)
     yield Figure("batch where a hundredth of the rows fits / of all, wall time", seconds["where"] / seconds["plain"], at_most=0.5)
     started = time.perf_counter()
-    page = render_batch_html(open_batch(folder / "sliced"))
+    page = write_html(build_batch(open_batch(folder / "sliced"), "html"))
     took = time.perf_counter() - started
     yield Figure(f"page of a batch of {COUNT:,}, megabytes", len(page.encode()) / 1e6, at_most=2, note=f"read and drawn in {took:.2f} s")
 

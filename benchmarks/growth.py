@@ -18,10 +18,10 @@ from benchmarks.report import Figure
 from benchmarks.traces import SUITE, traces
 from proctor.actions.workspace.run_history import list_runs
 from proctor.evidence.reading import read_document
+from proctor.report.builders.run import render_markdown
 from proctor.report.data.json_text import render_json
 from proctor.report.data.junit import render_junit
 from proctor.report.html.report import render_html
-from proctor.report.text.markdown import render_markdown
 
 BOUND = 2.3
 ROUNDS = 5

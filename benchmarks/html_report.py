@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.report.html_samples import large_run
 
-from benchmarks.measure import cpu_seconds
+from benchmarks.measure import cpu_seconds, find_chromium
 from benchmarks.report import Figure
 from proctor.report.html.report import render_html
 
@@ -32,7 +31,7 @@ def figures() -> Iterator[Figure]:
 
 
 def _in_browser(path: Path) -> Iterator[Figure]:
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    chromium = find_chromium()
     try:
         from playwright.sync_api import sync_playwright
     except ModuleNotFoundError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -66,3 +67,9 @@ def measure_child(command: list[str], folder: Path | None = None, *, allowed: tu
 def child_peak_bytes(command: list[str], folder: Path | None = None) -> int:
     """Return the peak resident memory of one run of a command."""
     return measure_child(command, folder).peak_bytes
+
+
+def find_chromium() -> str | None:
+    """Return the path of a Chromium on this machine."""
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import importlib.util
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import urlopen
 
+from benchmarks.measure import find_chromium
 from benchmarks.page_seed import ATTEMPTS, PROJECT, RUN, RUN_BEFORE, RUN_SMALL, RUN_WIDE, fill
 from benchmarks.report import Figure
 
@@ -257,7 +257,7 @@ def measure_inspect(browser: Any, python: str) -> tuple[Started, Load]:
 
 def figures() -> Iterator[Figure]:
     """Load every page and yield what it took."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    chromium = find_chromium()
     if chromium is None or importlib.util.find_spec("playwright") is None:
         print("  left out: no Chromium, or no package playwright")
         return

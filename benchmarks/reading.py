@@ -14,8 +14,8 @@ from benchmarks.report import Figure
 from benchmarks.traces import traces
 from proctor import parse_suite
 from proctor.decide.prepare import PreparedSuite
-from proctor.evidence.otlp.merging import merge_spans
 from proctor.evidence.otlp.protobuf import read_protobuf_spans
+from proctor.evidence.otlp.spans import merge_spans
 from proctor.evidence.reading import read_document
 from proctor.evidence.traces.build import build_evidence
 from proctor.model.account import Part

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import Any
 
 from tests.live.serving import Serving, serving
 
+from benchmarks.measure import find_chromium
 from benchmarks.report import Figure
 
 SPANS = (30_000, 100_000)
@@ -31,7 +31,7 @@ _START = 1_794_700_000_000_000_000
 
 def figures() -> Iterator[Figure]:
     """Yield what the page takes, its elements and bytes held to the budget of every page."""
-    if _find_chromium() is None or importlib.util.find_spec("playwright") is None:
+    if find_chromium() is None or importlib.util.find_spec("playwright") is None:
         print("  left out: no Chromium, or no package playwright")
         return
     measured = list(measure(SPANS))
@@ -40,10 +40,6 @@ def figures() -> Iterator[Figure]:
             yield Figure(f"trace page: {one['spans']:,} spans: {name.removesuffix('_ms').replace('_', ' ')}, ms", one[name])
     yield Figure("trace page: elements", max(one["elements"] for one in measured), at_most=MOST_ELEMENTS)
     yield Figure("trace page: bytes on the wire", max(one["bytes"] for one in measured), at_most=MOST_BYTES)
-
-
-def _find_chromium() -> str | None:
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def measure(sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
@@ -55,7 +51,7 @@ def measure(sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
         agent = _ask(server, "POST", "/api/agents", {"project_id": project, "name": "large", "service_name": "large", "kind": "otlp"})["id"]
         # A container has no user namespaces and little shared memory.
         browser = started.chromium.launch(
-            executable_path=_find_chromium(), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+            executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         )
         for size in sizes:
             trace = _send_trace(server, agent, size)

@@ -35,31 +35,41 @@ def fold_notes(changelog: str, notes: dict[str, str], version: str, date: str) -
     return "\n\n".join([_HEAD.strip(), *parts, *([earlier] if earlier else [])]) + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Write the changelog and remove the notes that are in it now."""
-    if not arguments:
-        print("say which version the notes belong to: make changelog VERSION=0.2.0", file=sys.stderr)
-        return 2
-    version = arguments[0]
-    date = arguments[1] if len(arguments) > 1 else datetime.now(UTC).date().isoformat()
-    page, files = ROOT / "CHANGELOG.md", sorted((ROOT / "changes").glob("*.md"))
+def fold_changes(root: Path, version: str, date: str) -> int:
+    """Write the changelog of a checkout, remove the notes that are in it now, and return their number. Raises `ValueError`."""
+    page, files = root / "CHANGELOG.md", [file for file in sorted((root / "changes").glob("*.md")) if file.name != "README.md"]
     if not files:
-        print("there are no notes under changes/", file=sys.stderr)
-        return 1
-    try:
-        text = fold_notes(
-            page.read_text(encoding="utf-8") if page.exists() else _HEAD,
-            {file.name: file.read_text(encoding="utf-8") for file in files},
-            version,
-            date,
-        )
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
+        raise ValueError("there are no notes under changes/")
+    text = fold_notes(
+        page.read_text(encoding="utf-8") if page.exists() else _HEAD,
+        {file.name: file.read_text(encoding="utf-8") for file in files},
+        version,
+        date,
+    )
     page.write_text(text, encoding="utf-8")
     for file in files:
         file.unlink()
-    print(f"folded {len(files)} notes into CHANGELOG.md under {version}")
+    return len(files)
+
+
+def find_section(changelog: str, version: str) -> str:
+    """Return the text of one version in the changelog, without its heading."""
+    _, found, rest = changelog.partition(f"\n## {version} ")
+    return rest.partition("\n")[2].partition("\n## ")[0].strip() + "\n" if found else ""
+
+
+def main(arguments: list[str]) -> int:
+    """Write the changelog and remove the notes that are in it now."""
+    if not arguments:
+        print("which version? make changelog VERSION=0.2.0", file=sys.stderr)
+        return 2
+    date = arguments[1] if len(arguments) > 1 else datetime.now(UTC).date().isoformat()
+    try:
+        count = fold_changes(ROOT, arguments[0], date)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"folded {count} notes into CHANGELOG.md under {arguments[0]}")
     return 0
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from docs import (
     architecture_table,
     batch_costs,
+    doctor_page,
     fidelity_rows,
     framework_table,
     limits_table,
@@ -35,6 +36,7 @@ WHOLE: dict[str, Callable[[], str]] = {
     "reference/functions.md": reference_pages.functions_page,
     "reference/command-line.md": reference_pages.command_line_page,
     "reference/native-schema.json": reference_pages.native_schema_text,
+    "reference/doctor.md": doctor_page.checks_page,
     "reference/rest.md": service_pages.rest_page,
     "reference/mcp.md": mcp_pages.mcp_page,
     "reference/verification.md": verification_pages.verification_page,

@@ -31,12 +31,12 @@ LIMITS: tuple[tuple[str, str, str, str], ...] = (
     ("CPU seconds of one search", "proctor.patterns.script_engine", "SECONDS", "`error`, code `regex_timeout`"),
     ("steps that the uninterruptible regex engine may need", "proctor.patterns.engine", "BUDGET", "the interruptible engine is used"),
     ("characters of a JSONPath", "proctor.paths.parser", "LONGEST_PATH", "problem of the suite"),
-    ("steps of one JSONPath over one document", "proctor.paths.evaluate", "MOST_STEPS", "`error`, code `path_limit`"),
+    ("steps of one JSONPath over one document", "proctor.paths.json_path", "MOST_STEPS", "`error`, code `path_limit`"),
     ("characters of an expression", "proctor.expressions.lexer", "LONGEST", "problem of the suite"),
     ("characters an expression may make or read", "proctor.expressions.expression", "MOST_TEXT", "`error`"),
     ("nesting of an expected value", "proctor.matchers.lists", "DEEPEST", "problem of the suite"),
     ("steps of one assertion on one evidence, where its cost is a product of both", "proctor.work", "MOST_STEPS", TOO_MUCH),
-    ("steps of comparing one value with a list, variants or matchers", "proctor.matchers.weight", "MOST_WORK", TOO_MUCH),
+    ("steps of comparing one value with a list, variants or matchers", "proctor.matchers.lists", "MOST_WORK", TOO_MUCH),
     ("comparisons while pairing expected with actual calls", "proctor.matchers.calls", "MOST_COMPARISONS", TOO_MUCH),
     (
         "steps that one search by the interruptible regex engine counts",
@@ -44,7 +44,7 @@ LIMITS: tuple[tuple[str, str, str, str], ...] = (
         "SLOW_SEARCH",
         "it is one of the steps above",
     ),
-    ("work of a JSON Schema over one value", "proctor.checks.answer._schema_limits", "MOST_WORK", "`error`, code `schema_limit`"),
+    ("work of a JSON Schema over one value", "proctor.checks.answer.json_schema", "MOST_WORK", "`error`, code `schema_limit`"),
     (
         "CPU seconds of one case on one record, on the service",
         "proctor.service.decisions.trace_verdicts",
@@ -84,12 +84,12 @@ LIMITS: tuple[tuple[str, str, str, str], ...] = (
     ("sort keys of such a search", "proctor.simulators.fhir.searching", "MOST_SORT_KEYS", "400"),
     ("filters of a list of simulated records", "proctor.simulators.kinds.records", "MOST_FILTERS", "400"),
     ("sort keys of such a list", "proctor.simulators.kinds.records", "MOST_SORT_KEYS", "400"),
-    ("CPU seconds of reading one PDF of a simulated fax", "proctor.simulators.fax.pdf_process", "CPU_S", "the fax has no text"),
-    ("memory of reading one PDF", "proctor.simulators.fax.pdf_process", "MEMORY_BYTES", "the fax has no text"),
+    ("CPU seconds of reading one PDF of a simulated fax", "proctor.simulators.pdf_process", "CPU_S", "the fax has no text"),
+    ("memory of reading one PDF", "proctor.simulators.pdf_process", "MEMORY_BYTES", "the fax has no text"),
     ("seconds of one request to a simulated system, on the service", "proctor.service.verification.sandboxes.requests", "ANSWER_S", "400"),
     ("unmatched records listed in a result", "proctor.actions.checking.check_stream", "MOST_UNMATCHED", "the rest is counted"),
     ("problems `validate` prints", "proctor.actions.checking.validate", "MOST_PROBLEMS", "the rest is left out, with a note"),
-    ("characters of a Markdown report", "proctor.report.text.markdown", "MOST_CHARACTERS", "further details are left out, with a note"),
+    ("characters of a Markdown report", "proctor.report.document.markdown", "MOST_CHARACTERS", "further details are left out, with a note"),
 )
 """What is limited, where the number is defined, and what happens beyond it."""
 

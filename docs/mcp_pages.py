@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from docs.reference_pages import NOTICE
 from proctor.mcp_server.arguments import Schema
+from proctor.mcp_server.declared_tools import DECLARED
 from proctor.mcp_server.nouns import NOUNS
 from proctor.mcp_server.pages import TEMPLATES
-from proctor.mcp_server.prompts import PROMPTS
-from proctor.mcp_server.server import OF_THE_MACHINE, OF_THE_SERVICE, OURS, all_tools
+from proctor.mcp_server.server import OF_THE_MACHINE, OF_THE_SERVICE, OURS, PROMPTS, all_tools
 from proctor.mcp_server.tool import Action, Tool
 
 _KINDS = {"string": "text", "array": "list", "boolean": "true or false", "integer": "whole number"}
@@ -49,6 +49,9 @@ def mcp_page() -> str:
     ]
     for tool in NOUNS:
         lines += _noun(tool)
+    about = {"schedules": "`run` has the fields of `POST /api/runs`, in snake_case.", "proposals": "A project key may propose and read."}
+    for tool in DECLARED:
+        lines += ["", f"## {tool.name.capitalize()}", "", f"Only over HTTP. {about[tool.name]}", *_noun(tool)]
     lines += ["", "## Suites, runs and traces"]
     everywhere = {tool.name: tool for tool in OURS}
     for tool in all_tools(local=True):

@@ -27,7 +27,7 @@ _WIDTH = 100
 FAMILIES = {
     "Which tools were called": ("tool_calls",),
     "The order of tool calls": ("tool_order", "tool_pairing"),
-    "What was passed to a tool": ("tool_arguments",),
+    "What was passed to a tool": ("tool_arguments", "data_flow"),
     "Tool errors": ("tool_errors",),
     "Steps of a workflow": ("nodes",),
     "The text of the answer": ("text", "text_pattern"),

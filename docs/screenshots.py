@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.live.chromium import launch_chromium
 from tests.live.serving import serving
 from tests.pages.trace_seeds import seed_traces
 from tests.pages.world import BAD, GOOD, add_run, decide_all
@@ -29,7 +29,7 @@ from proctor.service.access.keys import KeySpec, create_key
 from proctor.service.access.projects import update_project
 from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub, stamp
-from proctor.service.notify.alerts import RuleSpec, create_rule
+from proctor.service.notify.alerts import NewAlert, create_alert
 from proctor.service.settings import ServiceSettings
 from proctor.service.verification.authoring import benchmarks, criteria, tasks
 from proctor.service.verification.runs import benchmark_runs
@@ -117,7 +117,7 @@ async def _add_alerts(hub: Hub) -> str:
         ("Refunds fail", "failing_case", {"times": 3, "window_s": 86_400}, "firing"),
         ("Traces without tool calls", "missing_evidence", {"above": 0.2, "window_s": 86_400, "minimum": 20}, None),
     ):
-        made = await create_rule(hub, LOCAL, RuleSpec(project_id="proj_home", name=name, kind=kind, settings=settings, webhook_url=hook))
+        made = await create_alert(hub, LOCAL, NewAlert(project_id="proj_home", name=name, kind=kind, settings=settings, webhook_url=hook))
         async with hub.database.writing() as connection:
             await connection.execute(alert_rules.update().where(alert_rules.c.id == made["id"]).values(state=state))
         first = first or str(made["id"])
@@ -188,9 +188,8 @@ def take_pictures(address: str, seeded: Seeded, folder: Path) -> None:
     """Open each page as a person does, and keep what is seen."""
     from playwright.sync_api import sync_playwright  # only here: a tool for this script and for live tests
 
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        browser = launch_chromium(started)
         for scheme, width in (LIGHT, DARK, PHONE):
             looks: Any = {"color_scheme": scheme, "viewport": {"width": width, "height": _HEIGHT}}
             context = browser.new_context(base_url=address, locale="en-GB", timezone_id="Europe/Vienna", reduced_motion="reduce", **looks)

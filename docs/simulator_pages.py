@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 
-from proctor.simulators.ports import Simulator
-from proctor.simulators.registry import find_simulator, list_kinds
+from proctor.simulators.ports import Simulator, find_simulator, list_kinds
 from proctor.simulators.tools import find_tools
 
 _BEGIN = """<!-- Generated from the code by `python -m docs.generate`. Do not edit: change the code and run `make docs`. -->

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import shutil
@@ -41,6 +42,18 @@ LIVE_ROOMS = {
 ON_BOTH_DATABASES = {f"rest/test_{name}.py" for name in ("public_traces", "projects", "runs", "verification_runs", "labels", "keys")}
 """Files of `tests/rest` that use both databases; the others are about what happens above them, and use both in `make torture`."""
 ON_REQUEST = os.environ.get("PROCTOR_ON_REQUEST") == "1"
+COVERED_BY_REST = {
+    f"service/{name}.py"
+    for name in (
+        "access/test_keys",
+        "traces/test_intake",
+        "traces/test_no_run",
+        "traces/test_routing",
+        "traces/test_unknown_agents",
+        "verification/test_verifying",
+    )
+}
+"""Files of `tests/service` whose statements `ON_BOTH_DATABASES` sends to PostgreSQL, too; they use both in `make torture`."""
 EVERY_DATABASE = os.environ.get("PROCTOR_EVERY_DATABASE") == "1"
 SHARE = float(os.environ.get("PROCTOR_EXAMPLES", "0.3"))
 """How many of its examples a test of a property tries: other ones in every run, and in `make torture` ten times as many."""
@@ -72,6 +85,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if wanted[:1] == ["live"] and is_place and HERE in collection_path.parents and not _may_be_live(collection_path) else None
 
 
+@functools.cache
 def _may_be_live(path: Path) -> bool:
     """Return whether there are live tests in a file, or below a folder."""
     named = path.relative_to(HERE).as_posix()
@@ -104,12 +118,15 @@ def _is_new(config: pytest.Config) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give tests on real servers and of properties a minute, where they do not say themselves what they take; the longest begin first."""
-    if not EVERY_DATABASE and (left_out := [item for item in items if _is_second_database(item)]):
+    left_out = [
+        item
+        for item in items
+        if (not EVERY_DATABASE and _is_second_database(item)) or (not ON_REQUEST and item.get_closest_marker("on_request"))
+    ]
+    if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not _is_second_database(item)]
-    if not ON_REQUEST and (left_out := [item for item in items if item.get_closest_marker("on_request")]):
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("on_request")]
+        gone = set(map(id, left_out))
+        items[:] = [item for item in items if id(item) not in gone]
     live = [item for item in items if item.get_closest_marker("live")]
     for item in live:
         if not _may_be_live(item.path):
@@ -117,20 +134,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(60))
     for item in items:
-        if HERE / "live" in item.path.parents and not item.get_closest_marker("live"):
+        if _name_place(item.path).startswith("live/") and not item.get_closest_marker("live"):
             raise pytest.UsageError(f"{item.nodeid} is in tests/live/ and not marked live: nothing would run it")
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             _take_share(item)
     live.sort(key=_longest_first)
-    items[:] = [*live, *(item for item in items if not item.get_closest_marker("live"))]
+    begin_first = set(map(id, live))
+    items[:] = [*live, *(item for item in items if id(item) not in begin_first)]
+
+
+@functools.cache
+def _name_place(path: Path) -> str:
+    return path.relative_to(HERE).as_posix()
 
 
 def _is_second_database(item: pytest.Item) -> bool:
     """Return whether a test uses a database that others of its kind try: PostgreSQL above it, and SQLite where a server is killed."""
-    values, place = getattr(getattr(item, "callspec", None), "params", {}).values(), item.path.relative_to(HERE).as_posix()
+    values, place = getattr(getattr(item, "callspec", None), "params", {}).values(), _name_place(item.path)
     if place in ("live/test_run_restart.py", "live/test_mcplab_service.py", "live/test_settings_browser.py", "live/test_pages_browser.py"):
         return "sqlite" in values
-    return "postgresql" in values and place.startswith("rest/") and place not in ON_BOTH_DATABASES
+    return "postgresql" in values and ((place.startswith("rest/") and place not in ON_BOTH_DATABASES) or place in COVERED_BY_REST)
 
 
 def _take_share(item: pytest.Item) -> None:

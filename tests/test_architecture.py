@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
-from docs.architecture_table import LAYERS, MOST_MODULES, SAME_LAYER, SHARED_ROOTS, SUBPACKAGES
+from docs.architecture_table import LAYERS, MOST_MODULES, SAME_LAYER, SHARED_ROOTS, SUBPACKAGES, WIDE
 from docs.source_facts import read_facts
 
 import proctor
@@ -111,7 +111,7 @@ def test_imports_between_subpackages_go_one_way(package: str) -> None:
 def test_no_folder_has_too_many_modules() -> None:
     folders = {path.parent for path in SRC.rglob("*.py")}
     counts = {str(folder.relative_to(SRC)): sum(path.name != "__init__.py" for path in folder.glob("*.py")) for folder in folders}
-    assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
+    assert {name: count for name, count in counts.items() if count > MOST_MODULES and name not in WIDE} == {}
 
 
 def test_the_pure_layers_touch_no_clock_disk_network_or_environment() -> None:
@@ -195,7 +195,7 @@ def test_msgspec_learns_types_in_one_place_alone() -> None:
 
 def test_public_names_stand_once_load_and_are_what_type_checkers_see() -> None:
     names = [name for modules in proctor.PUBLIC_NAMES.values() for homes in modules.values() for name in homes]
-    assert len(names) == len(set(names)) == 69
+    assert len(names) == len(set(names)) == 70
     assert proctor.__all__ == ["__version__", *sorted(names)]
     assert set(dir(proctor)) == set(proctor.__all__)
     for name in names:

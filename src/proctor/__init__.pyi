@@ -5,6 +5,9 @@ from proctor.actions.checking.check import (
     check_async as check_async,
     read_evidence as read_evidence,
 )
+from proctor.actions.running.examine_server import (
+    examine_server as examine_server,
+)
 from proctor.actions.running.run import (
     run as run,
     run_async as run_async,
@@ -41,14 +44,12 @@ from proctor.evals.eval_suite import (
 from proctor.evals.eval_test import (
     EvalTest as EvalTest,
 )
-from proctor.evals.grading.compare_gates import (
-    detect_flaky_cases as detect_flaky_cases,
-    evaluate_compare_gates as evaluate_compare_gates,
-)
 from proctor.evals.grading.gates import (
     GateError as GateError,
     GateReport as GateReport,
     assert_gate as assert_gate,
+    detect_flaky_cases as detect_flaky_cases,
+    evaluate_compare_gates as evaluate_compare_gates,
     evaluate_gates as evaluate_gates,
     pass_rate_fraction_from_percent as pass_rate_fraction_from_percent,
 )

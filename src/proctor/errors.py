@@ -3,7 +3,7 @@
     ProctorError
     ├── InputError          what the user wrote: a suite, an option, a path; carries every problem found
     │   ├── SpecError       one field of a check or matcher cannot be used; the reader adds the position
-    │   └── MissingExtra    an optional part is not installed; names the install command
+    │   └── MissingExtra    an extra is not installed; names the install command
     ├── EvidenceError       a trace that cannot be read
     ├── CheckFault          a check that could not be decided; becomes outcome `error` with its code
     ├── TargetError         the agent under test could not be reached or answered nonsense
@@ -78,10 +78,10 @@ def install_command(extra: str | None = None) -> str:
 
 
 class MissingExtra(InputError):
-    """An optional part of proctor is not installed."""
+    """An extra of proctor is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional part: {install_command(extra)}")
+        super().__init__(f"{what} needs the extra '{extra}': {install_command(extra)}")
         self.extra = extra
 
 

@@ -19,13 +19,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import cast
 
-import msgspec
-
-from proctor.expressions.scope import NO_SCOPE
+from proctor.expressions.text_form import NO_SCOPE
 from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Difference, build_argument_rule
 from proctor.matchers.calls import ArgumentMismatch, MatchOptions, OutOfOrder, Pairing, ToolCallMatch, check_options
-from proctor.matchers.equal import deep_equal
 from proctor.model.evidence import Json, ToolCall
+from proctor.model.json_values import decode_embedded, equal
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.verdict import Verdict, failed, passed
 
@@ -116,7 +114,7 @@ def explain_tool_call_count(tool_name: str, actual: Iterable[str | CallLike], co
     """Decide `match_tool_call_count` and say why."""
     name = _read_tool_name(tool_name)
     found = sum(_is_same_name(other, name) for other in _read_names(actual, "actual"))
-    if deep_equal(count, found):
+    if equal(count, found):
         return passed(f"{show(name)} was called {found} times")
     return failed(f"expected {show(count)} calls of {show(name)}, found {found}")
 
@@ -320,10 +318,7 @@ def _call(value: object, what: str) -> ToolCall:
 
 def _read_text(text: str) -> Json:
     """Return arguments given as JSON text; text that is no JSON object stays text."""
-    try:
-        read = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return text
+    read = decode_embedded(text)
     return read if isinstance(read, dict) else text
 
 
@@ -336,7 +331,7 @@ def _read_arguments(expected: object) -> dict[str, Json]:
 
 
 def _is_same_name(one: object, other: object) -> bool:
-    return one == other if isinstance(one, str) and isinstance(other, str) else deep_equal(one, other)
+    return one == other if isinstance(one, str) and isinstance(other, str) else equal(one, other)
 
 
 def _contains(names: Sequence[object], name: object) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from proctor.actions.judging.trust import trust_for
 from proctor.actions.running.mcplab_run import Ready, Together, prepare_all
 from proctor.actions.running.run import LiveRun, drive, read_run_options
 from proctor.actions.running.run_policy import McplabOptions, Policy
-from proctor.actions.trust.trust import trust_for
 from proctor.model.case import Suite
 from tests.llm.provider_server import Asked, Said
 

@@ -13,7 +13,8 @@ from proctor.actions.calibration.calibrate import RUBRICS, calibrate, rubric_lab
 from proctor.errors import InputError
 from proctor.judge.scripted import ScriptedJudge
 from proctor.model.judgement import Question
-from proctor.report.text.calibration import render_calibration
+from proctor.report.builders.calibration import build_calibration
+from proctor.report.document.terminal import write_terminal
 from proctor.scoring.calibration import Calibration
 from proctor.sources.labels import read_labels
 
@@ -55,7 +56,7 @@ def test_a_judge_that_passes_everything_agrees_no_more_than_chance(name: str) ->
     found, _ = run(name, lambda question: True)
     assert found.table.kappa == 0 and found.table.true_fail == 0
     assert found.decided == len(found.items)
-    assert "labelled wrong, but the judge passed it" in render_calibration(found)
+    assert "labelled wrong, but the judge passed it" in write_terminal(build_calibration(found, "terminal"))
 
 
 def test_a_rubric_with_a_threshold_is_asked_for_scores() -> None:

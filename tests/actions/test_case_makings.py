@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 import proctor
-from proctor.actions.checking.check_stream import CheckStream, list_empty_cases
+from proctor.actions.checking.check_stream import CheckStream, list_empty_cases, survey_cases
 from proctor.actions.judging.judges import has_judged_assertions, list_cases_for_judge
 from proctor.actions.running.run import RunOptions, drive
-from proctor.cli.options.gates import Gate
+from proctor.cli.flags import Gate
 from proctor.cli.show.showing import show_run
 from proctor.decide.selection import select
-from proctor.decide.survey import survey_cases
 from proctor.model.case import Suite
 from proctor.model.evidence import Evidence, Source
 from proctor.model.lazy_cases import EMPTY, RARE, LazySequence, join_cases, may_have

@@ -10,7 +10,7 @@ from proctor.actions.workspace.models import model_settings
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError
 from proctor.formats.text.references import References
-from proctor.formats.workspace_file.workspace import read_workspace
+from proctor.formats.workspace_file import read_workspace
 from proctor.llm.build import PROVIDERS, build_model
 from proctor.llm.ports import ChatModel
 from proctor.targets.build import TYPES, build_target

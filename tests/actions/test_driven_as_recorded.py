@@ -10,7 +10,7 @@ import pytest
 
 import proctor
 from proctor.model.account import PLAIN_READERS
-from proctor.targets.answers import refusals
+from proctor.targets.answers import no_answer
 from proctor.targets.local import callable as functions
 from proctor.targets.local import command
 
@@ -54,6 +54,6 @@ def test_an_answer_in_our_own_words_is_decided_alike(answer: dict[str, Any], tmp
     assert told["program"] == told["recorded"]
 
 
-@pytest.mark.parametrize("reader", [functions.READER, command.READER, refusals.READER])
+@pytest.mark.parametrize("reader", [functions.READER, command.READER, no_answer.READER])
 def test_whoever_reads_our_own_words_is_known_as_such(reader: str) -> None:
     assert reader in PLAIN_READERS

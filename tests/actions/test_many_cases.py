@@ -18,7 +18,7 @@ import proctor
 from proctor.actions.checking.check import all_records
 from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.checking.judged_check import JudgedStream
-from proctor.actions.history.last_failed import choose_failed_cases, find_last_failed
+from proctor.actions.history.chosen_runs import choose_failed_cases, find_last_failed
 from proctor.actions.judging.judges import make_judge
 from proctor.actions.running.run import LiveRun, RunOptions, drive
 from proctor.actions.workspace.run_history import open_run, read_result

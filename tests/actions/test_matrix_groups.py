@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proctor.actions.running.run_builder import split_by_matrix
-from proctor.formats.workspace_file.workspace import Section
+from proctor.formats.workspace_file import Section
 from proctor.model.case import Case, Suite
 
 

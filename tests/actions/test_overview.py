@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from proctor.actions.history.overview import FailedResult, find_new_reasons, find_turned, make_trend_point
-from proctor.scoring.intervals import Counts
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "threshold", "expected"),
-    [
-        ((4, 4), (4, 0), None, "failing"),
-        ((4, 4), (4, 3), None, "failing flaky"),
-        ((4, 3), (4, 4), None, "passing"),
-        ((4, 0), (4, 4), None, "passing"),
-        ((4, 0), (4, 2), None, "flaky"),
-        ((4, 4), (4, 3), 0.5, "flaky"),
-        ((4, 1), (4, 3), 0.5, "passing"),
-        ((4, 4), (4, 4), None, ""),
-        ((0, 0), (4, 0), None, ""),
-        ((4, 4), (0, 0), None, ""),
-    ],
-)
-def test_a_case_turns_as_a_comparison_would_say(
-    before: tuple[int, int], after: tuple[int, int], threshold: float | None, expected: str
-) -> None:
-    thresholds = {} if threshold is None else {"a": threshold}
-    found = find_turned({"a": Counts(*before)}, {"a": Counts(*after)}, thresholds)
-    assert " ".join(name for name, turned in zip(("failing", "passing", "flaky"), found, strict=True) if turned.total) == expected
-
-
-def test_of_many_cases_the_first_are_named_and_all_are_counted() -> None:
-    before = {f"c{number}": Counts(1, 1) for number in range(50)}
-    failing, passing, flaky = find_turned(before, {case: Counts(1, 0) for case in before}, {})
-    assert (failing.total, len(failing.cases), failing.cases[0].case) == (50, 20, "c0") and passing.total == flaky.total == 0
+from proctor.actions.history.overview import FailedResult, find_new_reasons, make_trend_point
+from proctor.service.runs.run import find_previous
 
 
 def fail(reason: str, *, code: str | None = None, outcome: str = "fail", id: str = "r") -> FailedResult:
@@ -53,3 +26,24 @@ def test_a_run_of_which_nothing_was_decided_has_no_rate() -> None:
     assert make_trend_point(run, {"skip": 3}).rate is None
     point = make_trend_point(run, {"pass": 3, "error": 1, "skip": 5})
     assert (point.runs, point.rate) == (4, 0.75) and point.low is not None and 0.2 < point.low < 0.75
+
+
+def run(number: int, **more: Any) -> Any:
+    usual = {"suite_name": "shop", "status": "completed", "repeat": 3, "selection": None, "target": "shop", "name": "nightly", "tags": []}
+    return {"id": f"run_{number}", "created_at": f"2031-01-{number:02}", **usual, **more}
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([run(8, repeat=50, name="soak"), run(7)], "run_7"),
+        ([run(8, name="try"), run(7)], "run_7"),
+        ([run(8, name="try"), run(7, name="other")], "run_8"),
+        ([run(8, tags=["slow"]), run(7, tags=["slow"])], "run_8"),
+        ([run(8, repeat=50, name="soak"), run(7, target="other")], "run_8"),
+        ([run(8, suite_name="other"), run(7, status="cancelled"), run(10)], None),
+    ],
+)
+def test_a_run_is_compared_with_the_last_one_of_its_kind(others: list[Any], expected: str | None) -> None:
+    found = find_previous(run(9), others)
+    assert (found and found["id"]) == expected

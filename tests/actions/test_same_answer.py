@@ -17,7 +17,7 @@ from mcp.client import Client
 
 import proctor
 import proctor.pytest_plugin.items  # a session in this process forgets the modules it loaded
-import proctor.pytest_plugin.live
+import proctor.pytest_plugin.reporting
 from proctor.actions.checking.recheck import recheck
 from proctor.actions.history.compare import compare
 from proctor.actions.workspace.run_history import open_run

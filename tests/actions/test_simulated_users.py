@@ -14,10 +14,10 @@ from proctor.actions.checking.recheck import recheck
 from proctor.actions.running.run import LiveRun, RunOptions, drive
 from proctor.errors import InputError
 from proctor.model.judgement import Question
+from proctor.report.builders.run import RunReport, render_markdown
 from proctor.report.data.json_text import render_json
+from proctor.report.document.terminal import write_terminal
 from proctor.report.html.report import render_html
-from proctor.report.text.markdown import render_markdown
-from proctor.report.text.terminal import TerminalReport
 from proctor.runner.limits import Budget, RunSettings
 from tests.report.html_reading import Page
 from tests.users.talks import reply
@@ -305,8 +305,8 @@ def test_a_user_names_a_model_that_exists(tmp_path: Path) -> None:
 def test_reports_say_who_spoke_and_why_it_ended(tmp_path: Path) -> None:
     gives_up = {"id": "left", "user": {"script": ["hello"]}, "expect": [{"response_contains": "Friday"}]}
     done = run(suite_of(SCRIPTED, gives_up, {"id": "m", "user": PERSON, "expect": [{"response_contains": "x"}]}), tmp_path)
-    report = TerminalReport(colour=False)
-    shown = report.finish(done.result)
+    report = RunReport("terminal")
+    shown = write_terminal(report.finish(done.result))
     assert "user      script · gave up after 1 turn · the script has nothing more to say" in shown
     assert "3 simulated users: 2 done, 1 gave up; their model used 30 tokens" in shown
     told = Page(render_html(done.result, done.entries)).read_case("left")

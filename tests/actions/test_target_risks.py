@@ -9,10 +9,10 @@ import pytest
 
 import proctor
 from proctor.actions.running.run import RunOptions, drive, list_risks
-from proctor.actions.workspace.run_sync import wait_for_end
 from proctor.checks.registry import default_registry
 from proctor.formats.text.references import References
 from proctor.model.case import Suite
+from proctor.processes.threads import wait_for_end
 from proctor.runner.ports import Target
 from proctor.targets.build import build_target
 from proctor.targets.local.callable import CallableTarget

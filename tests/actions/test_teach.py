@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +11,15 @@ from pathlib import Path
 import pytest
 
 import proctor
+from proctor.actions.calibration.calibrate import calibrate
 from proctor.actions.calibration.teach import ALPHA, Improvement, choose_examples, improve, list_run_labels, make_sharpen, read_criterion
 from proctor.actions.judging.judge_settings import show_example
 from proctor.errors import InputError
+from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt
+from proctor.judge.settings import JudgeSettings
 from proctor.llm.ports import ChatReply, ChatRequest
+from proctor.llm.scripted import ScriptedModel
 from proctor.model.judgement import Opinion
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.scoring.agreement import measure_gain
@@ -240,3 +245,31 @@ cases:
     assert [(line["id"], line["label"]) for line in lines] == [("bad.0.0", None), ("good.0.0", None)]
     assert lines[1]["negative_constraints"] == ["lies"] and lines[1]["answer"] == "hi x"
     assert lines[0]["kind"] == "hallucination" and lines[0]["context"] == {"scenario_prompt": "ho"}
+    assert [line.get("batch") for line in lines] == [None, None], "each is the only claim of its case"
+
+
+def test_claims_of_a_case_are_labels_of_a_batch_and_are_asked_in_the_same_requests(tmp_path: Path) -> None:
+    suite = proctor.parse_suite("""
+proctor: 1
+cases:
+  - {id: good, input: hi, expect: [{judged: The answer names a city.}, {judged: {criteria: It is short., negative_constraints: [is rude]}}]}
+""")
+    requests: dict[str, list[list[dict[str, object]]]] = {"run": [], "calibrate": []}
+
+    def make_judge(place: str) -> LlmJudge:
+        def reply(request: ChatRequest) -> str:
+            listed = json.loads(request.messages[-1].text.split("\n")[1])
+            requests[place].append([{key: value for key, value in one.items() if key != "id"} for one in listed])
+            return json.dumps({"results": [{"id": one["id"], "quotes": [], "reason": "so", "pass": True} for one in listed]})
+
+        return LlmJudge([ScriptedModel(reply)], JudgeSettings())
+
+    proctor.run(suite, target=lambda message: "In Linz.", home=tmp_path, judge=make_judge("run"))
+    lines = list_run_labels(tmp_path / ".proctor", "latest").lines
+    assert [line["batch"] for line in lines] == ["good.0", "good.0"]
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps({**line, "label": True}) + "\n" for line in lines))
+    asyncio.run(calibrate(read_labels([tmp_path / "labels.jsonl"]).items, make_judge("calibrate")))
+    assert len(requests["run"]) == 1
+    criteria = [[(one["rule"], one["criterion"]) for one in sorted(asked, key=str)] for asked in requests["run"]]
+    assert criteria == [[(one["rule"], one["criterion"]) for one in sorted(asked, key=str)] for asked in requests["calibrate"]]
+    assert all("label" not in one for one in requests["run"][0] if one["rule"] == "must"), "it would repeat the criterion"

@@ -14,6 +14,10 @@ import proctor
 from proctor.batches.run import BatchOptions, run_batch
 from proctor.model.batch import BatchSummary
 from proctor.processes.executor import Done, Work, load_setup
+from proctor.report.builders.batch import build_batch
+from proctor.report.document.html import write_html
+from proctor.report.document.markdown import write_markdown
+from proctor.report.document.terminal import write_terminal
 
 SUITE = """\
 proctor: 1
@@ -92,3 +96,15 @@ def read_errors(output: Path) -> list[dict[str, Any]]:
 def _read_rows(folder: Path) -> list[dict[str, Any]]:
     # `pq.read_table` looks for a dataset in every file first, which takes three times as long.
     return [row for file in sorted(folder.glob("*.parquet")) for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+def render_batch(summary: BatchSummary) -> str:
+    return write_terminal(build_batch(summary, "terminal"))
+
+
+def render_batch_markdown(summary: BatchSummary) -> str:
+    return write_markdown(build_batch(summary, "markdown"))
+
+
+def render_batch_html(summary: BatchSummary) -> str:
+    return write_html(build_batch(summary, "html"))

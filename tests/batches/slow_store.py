@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.fs
 import pytest
 
-from proctor.batches.output import output_store
+from proctor.batches import output_store
 from proctor.sources.datasets import files as dataset_files
 
 

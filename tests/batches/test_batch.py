@@ -462,7 +462,7 @@ def test_results_inside_the_data_set_are_no_data(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_no_half_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
 
-    from proctor.batches.output import output_store
+    from proctor.batches import output_store
 
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1), "{"])
 
@@ -479,7 +479,7 @@ def test_a_full_disk_leaves_no_half_result(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_two_batches_on_one_folder_refuse_each_other(tmp_path: Path) -> None:
-    from proctor.batches.output.output_folder import OutputFolder
+    from proctor.batches.output_folder import OutputFolder
 
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
     with OutputFolder(tmp_path / "out").lock(), pytest.raises(InputError, match="another batch is at work in"):

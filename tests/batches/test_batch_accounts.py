@@ -10,10 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from proctor.report.html.batch import render_batch_html
-from proctor.report.text.batch_markdown import render_batch_markdown
-from proctor.report.text.batch_text import render_batch
-from tests.batches.batch_world import evaluate, make_trace, read_errors, read_results, write_lines, write_parquet, write_suite
+from tests.batches.batch_world import (
+    evaluate,
+    make_trace,
+    read_errors,
+    read_results,
+    render_batch,
+    render_batch_html,
+    render_batch_markdown,
+    write_lines,
+    write_parquet,
+    write_suite,
+)
 
 TRACE = json.dumps(make_trace(1))
 EMPTY_LIST = "it holds no run of an agent: a list, or a page, without entries"
@@ -69,7 +77,7 @@ def test_every_report_tells_what_a_condition_left_out(tmp_path: Path) -> None:
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out", where="tier = 'gold' and day = '2'")
     assert "where tier = 'gold' and day = '2': 2 rows and 1 file left out" in render_batch(summary)
     assert "where `tier = 'gold' and day = '2'`: 2 rows and 1 file left out" in render_batch_markdown(summary)
-    assert "(2 rows and 1 file left out)" in render_batch_html(summary)
+    assert "</code>: 2 rows and 1 file left out" in render_batch_html(summary)
 
 
 def test_rows_that_are_lost_together_are_counted_one_by_one(tmp_path: Path) -> None:
@@ -87,7 +95,7 @@ def test_rows_that_are_lost_together_are_counted_one_by_one(tmp_path: Path) -> N
 
 def test_one_fault_is_one_time(tmp_path: Path) -> None:
     summary, _ = evaluate(write_suite(tmp_path), [write_lines(tmp_path / "a.jsonl", [TRACE, "{"])], tmp_path / "out")
-    assert "    1 time not JSON" in render_batch(summary) and "- **1** time not JSON" in render_batch_markdown(summary)
+    assert "  1 time\n      not JSON" in render_batch(summary) and "- **1 time**\n  not JSON" in render_batch_markdown(summary)
 
 
 def _count_rows(output: Path) -> int:

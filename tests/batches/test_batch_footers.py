@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from proctor.batches import output_store
 from proctor.batches.compare import compare_batches
-from proctor.batches.output import output_store
 from proctor.batches.run import open_batch
 from proctor.errors import InputError
 from proctor.sources.datasets.files import list_files

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.fs
 import pytest
 
-from proctor.batches.output import output_store
+from proctor.batches import output_store
 from proctor.batches.run import BatchOptions, open_batch, run_batch
 from proctor.errors import InputError
 from proctor.formats.suites import read_suite

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 import proctor
 from proctor.batches.run import BatchOptions, run_batch
-from proctor.processes.local_executor import LocalExecutor
+from proctor.processes.executor import LocalExecutor
 from tests.batches.batch_world import make_trace, read_results, write_lines, write_parquet, write_suite
 
 pytestmark = pytest.mark.timeout(60)
@@ -103,5 +104,6 @@ def test_the_command_shows_progress_figures_and_the_way_to_them(tmp_path: Path, 
     assert "1/1 partitions" in shown and "5 failed" in shown and shown.endswith("\r\x1b[2K")
     done = subprocess.run([sys.executable, "-m", "proctor", "batch", "show", "out"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "Shop on 25 traces in 1 partition" in done.stdout and "80.0 %  20 of 25, 60.9 % to 91.1 %" in done.stdout
-    assert "5 times" in done.stdout and f"t0 ({tmp_path}/data/a.parquet, row 1)" in done.stdout
+    assert done.stdout.startswith("Shop · 1 partition · ") and "25 traces, 50 results: 5 failed, 45 passed\n" in done.stdout
+    assert re.search("refund +80.0 % +20 of 25, 60.9 % to 91.1 %", done.stdout), done.stdout
+    assert "5 times" in done.stdout and f"t0 ({tmp_path}/data/a.parquet, row 1)" in " ".join(done.stdout.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -23,10 +24,16 @@ from proctor.model.batch import (
     TracePlace,
 )
 from proctor.report.blocks.outcomes import write_bounds
-from proctor.report.html.batch import render_batch_html
-from proctor.report.text.batch_markdown import MOST_CHARACTERS, render_batch_markdown
-from proctor.report.text.batch_text import render_batch
-from tests.batches.batch_world import evaluate, make_trace, write_lines, write_suite
+from proctor.report.document.markdown import MOST_CHARACTERS
+from tests.batches.batch_world import (
+    evaluate,
+    make_trace,
+    render_batch,
+    render_batch_html,
+    render_batch_markdown,
+    write_lines,
+    write_suite,
+)
 from tests.integration.running import proctor
 
 pytestmark = pytest.mark.timeout(60)
@@ -43,19 +50,19 @@ def write_month(folder: Path) -> BatchSummary:
 
 def test_the_terminal_shows_days_slices_and_amounts(tmp_path: Path) -> None:
     text = render_batch(write_month(tmp_path))
-    assert "latency: p50 115 ms · p95" in text
+    assert "latency   p50 115 ms · p95" in text
     lines = text.splitlines()
-    assert lines[lines.index("by day") + 1].startswith("  2026-10-01   90.0 %  18 of 20, 69.9 % to 97.2 %; 10 traces, p50 104 ms")
-    assert "by model, day" in lines and any(line.startswith("  small, 2026-10-03  ") for line in lines)
+    assert re.split("  +", lines[lines.index("By day") + 2].strip())[2:] == ["90.0 %", "18 of 20, 69.9 % to 97.2 %", "104 ms / 108 ms"]
+    assert "By model, day" in lines and any(line.split()[:2] == ["small", "2026-10-03"] for line in lines)
     assert "\x1b" not in text and "2 records not read or decided" in text
 
 
 def test_markdown_has_the_same_figures_in_tables(tmp_path: Path) -> None:
     text = render_batch_markdown(write_month(tmp_path))
-    assert text.startswith("## ❌ Shop: 30 traces\n")
-    assert "| `refund` | 80.0 % | 24 of 30 | 62.7 % to 90.5 % |" in text
-    assert "### By day" in text and "| 2026-10-02 | 10 | 90.0 % | 18 of 20 | 69.9 % to 97.2 % | 115 ms |" in text
-    assert "### By model, day" in text and "- **6** times" in text and "  - `t0 (" in text
+    assert text.startswith("## ❌ Shop: 30 traces, 60 results: 6 failed, 54 passed\n")
+    assert "| `refund` | 80.0 %, 24 of 30, 62.7 % to 90.5 % |" in text
+    assert "### By day" in text and "| 2026-10-02 | 10 | 90.0 %, 18 of 20, 69.9 % to 97.2 % | 115 ms / 119 ms |" in text
+    assert "### By model, day" in text and "- **6 times**" in text and "  - `t0 (" in text
     assert "<script>" not in text and "2 records not read" in text
 
 
@@ -93,10 +100,10 @@ def test_the_page_has_everything_and_runs_nothing(tmp_path: Path) -> None:
     read = read_page(page)
     assert "script" not in read.tags and '<html lang="en">' in page and "\u202e" not in page
     shown = " ".join(read.text)
-    for text in ("Trend by day", "Cases", "Why traces did not pass", "Latency", "By model, day"):
+    for text in ("Trend by day", "Cases", "Failures", "Latency", "By model, day"):
         assert text in shown
     assert "2 records not read or decided" in shown
-    assert "trend-chart" in page and "2026-10-03" in shown and "response_contains" in shown
+    assert '<svg class="chart"' in page and "2026-10-03" in shown and "response_contains" in shown
 
 
 def make_rate(number: int) -> PassRate:
@@ -143,7 +150,7 @@ def test_the_page_of_any_batch_is_at_most_two_megabytes() -> None:
 
 def test_markdown_of_any_batch_fits_into_a_comment() -> None:
     text = render_batch_markdown(make_large_summary(600, "x" * 400))
-    assert MOST_CHARACTERS // 2 < len(text) <= MOST_CHARACTERS + 100 and "which `--format json` has" in text
+    assert MOST_CHARACTERS // 2 < len(text) <= MOST_CHARACTERS + 100 and "which the JSON summary has" in text
 
 
 def test_a_batch_that_is_not_finished_says_so_everywhere() -> None:
@@ -151,13 +158,13 @@ def test_a_batch_that_is_not_finished_says_so_everywhere() -> None:
 
     summary = replace(make_large_summary(1, "x"), committed=19_999)
     assert "INCOMPLETE: 1 of 20,000 partitions" in render_batch_markdown(summary)
-    assert "Incomplete: 1 of 20,000 partitions have no result" in render_batch_html(summary)
+    assert "INCOMPLETE: 1 of 20,000 partitions have no result" in render_batch_html(summary)
 
 
 def test_a_batch_is_shown_in_every_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_month(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for format, begin in (("terminal", "Shop on 30 traces"), ("json", "{"), ("markdown", "## "), ("html", "<!doctype html>")):
+    for format, begin in (("terminal", "Shop · 1 partition"), ("json", "{"), ("markdown", "## "), ("html", "<!doctype html>")):
         done = proctor("batch", "show", "out", "--format", format, "--report", f"report.{format}")
         assert (done.code, done.out) == (0, ""), done.err
         assert (tmp_path / f"report.{format}").read_text().startswith(begin)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import proctor
-from proctor.batches.output import output_store
+from proctor.batches import output_store
 from proctor.batches.run import open_batch
 from proctor.errors import InputError
 from tests.batches.batch_world import evaluate, make_trace, read_results, write_parquet, write_suite
@@ -128,7 +128,7 @@ def test_a_driver_and_its_workers_are_killed_and_every_trace_comes_once(bucket: 
             write_parquet(tmp_path / f"{number}.parquet", [make_trace(row) for row in range(2000)], group=500), f"data/{number}.parquet"
         )
     code = (
-        "import sys; from proctor.batches.output import output_store; output_store.STALE_S = 1.0; output_store.RENEWED_S = 0.3; "
+        "import sys; from proctor.batches import output_store; output_store.STALE_S = 1.0; output_store.RENEWED_S = 0.3; "
         "from proctor.cli import main; sys.exit(main())"
     )
     command = [sys.executable, "-c", code, "batch", "suite.yaml", bucket.name("data"), "--output", bucket.name("out"), "-j", "2", "--quiet"]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import proctor
 from proctor.actions.checking.check_stream import CheckStream
+from proctor.batches import gathering as span_spill
 from proctor.batches.run import BatchOptions, run_batch
-from proctor.batches.work import gathering as span_spill
 from proctor.errors import InputError
 from proctor.processes.executor import Done, StopWork, Work
 from proctor.sources.records import read_records
@@ -161,7 +161,7 @@ def test_a_share_larger_than_the_memory_is_read_in_turns_and_a_trace_that_is_too
     monkeypatch.setattr(span_spill, "WAITING_BYTES", 10_000)
     evaluate(suite, [lines], tmp_path / "turns")
     assert tell(tmp_path / "turns") == tell(tmp_path / "plain")
-    from proctor.batches.work import worker
+    from proctor.batches import worker
 
     for module in (span_spill, worker):
         monkeypatch.setattr(module, "MAX_TRACE_BYTES", 3_000)

@@ -12,13 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.batches.slices.sketch import Reason
-from proctor.batches.slices.sketch_slice import MOST_SLICES, Heaviest, count_most_slices
+from proctor.batches.sketch import MOST_SLICES, Heaviest, Reason, count_most_slices
 from proctor.model.batch import BatchSummary, Slice
-from proctor.report.html.batch import render_batch_html
-from proctor.report.text.batch_markdown import render_batch_markdown
-from proctor.report.text.batch_text import render_batch
-from tests.batches.batch_world import evaluate, make_trace, write_lines, write_parquet, write_suite
+from tests.batches.batch_world import (
+    evaluate,
+    make_trace,
+    render_batch,
+    render_batch_html,
+    render_batch_markdown,
+    write_lines,
+    write_parquet,
+    write_suite,
+)
 
 pytestmark = pytest.mark.timeout(180)
 ONE_CASE = """\
@@ -112,7 +117,7 @@ def test_a_year_of_days_has_every_day_however_many_cases(tmp_path: Path) -> None
 
 
 def test_days_beyond_the_bound_are_one_row_and_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.batches.slices.sketch_slice.MOST_DAYS", 10)
+    monkeypatch.setattr("proctor.batches.sketch.MOST_DAYS", 10)
     write_lines(tmp_path / "a.jsonl", [make_trace(1, now=f"2025-01-{1 + number % 28:02}T09:00:00Z") for number in range(56)])
     summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "a.jsonl"], tmp_path / "out")
     assert len(summary.days) == 20 and summary.other_days is not None

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import proctor
 from proctor.batches.compare import compare_batches
-from proctor.batches.judged.judging import JudgeBounds, open_memory, read_bounds, share_out
-from proctor.batches.output.output_store import LocalStore
+from proctor.batches.judging import JudgeBounds, open_memory, read_bounds, share_out
+from proctor.batches.output_store import LocalStore
 from proctor.batches.run import BatchOptions, open_batch, run_batch
 from proctor.errors import InputError
 from proctor.judge.cached import FolderCache
@@ -25,13 +25,19 @@ from proctor.judge.scripted import ScriptedJudge
 from proctor.llm.ports import ChatReply
 from proctor.model.batch import BatchSummary
 from proctor.model.judgement import Opinion, Question
-from proctor.report.html.batch import render_batch_html
-from proctor.report.text.batch_markdown import render_batch_markdown
-from proctor.report.text.batch_text import render_batch
-from proctor.report.words.batch import list_worst_cases
-from proctor.scoring.intervals import Counts
-from proctor.scoring.sampled_rate import Stratum, estimate_rate
-from tests.batches.batch_world import InlineExecutor, make_trace, read_results, write_lines, write_parquet, write_suite
+from proctor.report.builders.batch import list_worst_cases
+from proctor.scoring.intervals import Counts, Stratum, estimate_rate
+from tests.batches.batch_world import (
+    InlineExecutor,
+    make_trace,
+    read_results,
+    render_batch,
+    render_batch_html,
+    render_batch_markdown,
+    write_lines,
+    write_parquet,
+    write_suite,
+)
 from tests.integration.judge_server import judge_server
 from tests.integration.running import proctor as run_proctor
 
@@ -185,7 +191,7 @@ def test_what_a_judge_could_not_say_is_no_pass(tmp_path: Path) -> None:
     tone = summary.cases[1].judged
     assert tone is not None and tone.rate is not None and (tone.rate.rate, tone.rate.counts) == (0.0, {"error": 3})
     for text in (render_batch(summary), render_batch_markdown(summary), render_batch_html(summary)):
-        assert "3 of 20 judged" in text and "), 3 with errors" in text
+        assert "3 of 20 judged (15.0 %), 3 with errors" in " ".join(text.split())
 
 
 @given(

@@ -44,7 +44,7 @@ def test_a_file_that_own_checks_import_decides_again(tmp_path: Path, monkeypatch
         evaluate(suite, [data], tmp_path / "out")
     for name in [name for name in sys.modules if "own_batch" in name]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr("proctor.batches.output.suite_identity._LOADED", {})
+    monkeypatch.setattr("proctor.batches.suite_identity._LOADED", {})
     monkeypatch.setattr("proctor.sources.check_files._LOADED", {})
     summary, evaluated = evaluate(suite, [data], tmp_path / "out", resume=True)
     assert (summary.has_passed, evaluated) == (False, 1)

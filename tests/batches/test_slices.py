@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.batches.slices.figures import list_slices
-from proctor.batches.slices.sketch import Sketch
-from proctor.batches.slices.sketch_slice import MOST_SLICES, count_most_slices
-from proctor.batches.slices.slicer import Slicer, read_groupings
+from proctor.batches.sketch import MOST_SLICES, Sketch, count_most_slices
+from proctor.batches.slicer import Slicer, read_groupings
+from proctor.batches.summary import list_slices
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
 from proctor.model.evidence import Evidence

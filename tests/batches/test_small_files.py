@@ -15,8 +15,8 @@ import pytest
 from proctor import load_suite
 from proctor.batches import plan as plan_module
 from proctor.batches.compare import compare_batches
-from proctor.batches.judged.judging import JudgeBounds
-from proctor.batches.options import BatchOptions
+from proctor.batches.judging import JudgeBounds
+from proctor.batches.plan import BatchOptions
 from proctor.batches.run import open_batch, run_batch
 from proctor.judge.scripted import ScriptedJudge
 from proctor.sources.datasets import plan as dataset_plan

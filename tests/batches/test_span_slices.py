@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import proctor
-from proctor.batches.judged.judging import JudgeBounds
-from proctor.batches.options import BatchOptions
+from proctor.batches.judging import JudgeBounds
+from proctor.batches.plan import BatchOptions
 from proctor.batches.run import run_batch
 from proctor.errors import InputError
 from proctor.judge.scripted import ScriptedJudge

@@ -12,11 +12,18 @@ import pytest
 
 from proctor.batches.run import open_batch
 from proctor.errors import InputError
-from proctor.report.html.batch import render_batch_html
-from proctor.report.text.batch_markdown import render_batch_markdown
-from proctor.report.text.batch_text import render_batch
 from proctor.sources.datasets import columns as dataset_columns
-from tests.batches.batch_world import evaluate, make_trace, read_errors, read_results, write_lines, write_suite
+from tests.batches.batch_world import (
+    evaluate,
+    make_trace,
+    read_errors,
+    read_results,
+    render_batch,
+    render_batch_html,
+    render_batch_markdown,
+    write_lines,
+    write_suite,
+)
 
 pytestmark = pytest.mark.timeout(60)
 

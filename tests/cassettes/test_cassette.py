@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.cassettes.cassette import CassetteMiss, find_first_difference, open_tape
+from proctor.cassettes.cassette import CassetteMiss, Recorder, find_first_difference, open_tape
 from proctor.cassettes.ports import Kind, Tape
-from proctor.cassettes.recorder import Recorder
 from proctor.errors import InputError, StoreError, TargetError
 from proctor.model.json_values import MISSING
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.cassettes.scrub import Scrubber
+from proctor.cassettes.entries import Scrubber
 from tests.tables import load, rows
 
 SECRET = 'correct horse/battery"staple'

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.checks.answer._schema_limits import compute_limits, measure_depth, measure_size
-from proctor.checks.answer.json_schema import JsonSchema, json_schema
+from proctor.checks.answer.json_schema import JsonSchema, compute_limits, json_schema, measure_depth, measure_size
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict

@@ -18,8 +18,8 @@ from rapidfuzz.distance import Levenshtein
 from proctor.checks.answer import json_similar, language_is, pii, readable, similar_to
 from proctor.checks.answer.pii import FINDERS, find_personal_data
 from proctor.checks.answer.readable import count_syllables, count_text
+from proctor.checks.answer.similar_to import measure_edit_distance, measure_rouge_l, measure_token_f1, split_squad_words
 from proctor.checks.registry import collect
-from proctor.checks.shared.similarity import measure_edit_distance, measure_rouge_l, measure_token_f1, split_squad_words
 from proctor.errors import SpecError
 from proctor.evidence.reading import read_document
 from proctor.model.verdict import Verdict

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.cassettes.ports import LIVE
-from proctor.checks.metrics._metric import PARTS_PER_REQUEST
-from proctor.checks.metrics._statements import MOST_STATEMENTS, split_statements
+from proctor.checks.judged._metric import MOST_STATEMENTS, PARTS_PER_REQUEST, split_statements
 from proctor.checks.registry import default_registry
 from proctor.checks.shared.rubric import METRICS, load_rubric
 from proctor.decide.prepare import decide_guarded
@@ -82,7 +81,8 @@ def quote_source(request: ChatRequest) -> list[str]:
         value = waiting.pop(0)
         if isinstance(value, str) and len(value) > 3:
             return [value]
-        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        members = [member for key, member in value.items() if key != "tool"] if isinstance(value, dict) else value
+        waiting += members if isinstance(members, list) else ()
     return []
 
 
@@ -179,7 +179,7 @@ def test_a_metric_on_labelled_data(row: dict[str, Any]) -> None:
     assert parts == row.get("parts", parts)
     model = ScriptedModel(choose(row["choices"]))
     verdict = settle(asked, model)
-    assert (verdict.outcome, verdict.code) == (row["expect"], None)
+    assert (verdict.outcome, verdict.code) == (row["expect"], row.get("code"))
     assert verdict.score == pytest.approx(row["score"], abs=1e-9)
     reference = compute_reference(row["check"], row["choices"])
     assert reference is None or verdict.score == pytest.approx(reference, abs=1e-9)
@@ -194,16 +194,29 @@ def test_a_metric_on_labelled_data(row: dict[str, Any]) -> None:
 def test_the_score_is_that_of_the_reference_formula(check: str, data: Any) -> None:
     names = list(load_rubric(check).choices)
     choices = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=12))
+    verdict = ask_parts(check, choices)
+    reference = compute_reference(check, choices)
+    # Where Ragas has no score there is nothing to decide.
+    assert verdict.score == pytest.approx(0.0 if reference is None else reference, abs=1e-9)
+    assert verdict.passed == (reference is not None and verdict.score >= 1 - 1e-12)
+    assert verdict.code == ("missing_evidence" if reference is None else None)
+
+
+@rows("checks/cases/metric_references.yaml")
+def test_the_score_is_that_of_ragas_and_deepeval(row: dict[str, Any]) -> None:
+    verdict = ask_parts(row["check"], row["choices"])
+    assert verdict.score == pytest.approx(row["score"], abs=1e-9)
+
+
+def ask_parts(check: str, choices: Sequence[str]) -> Verdict:
+    """The verdict on as many parts as there are choices, from a judge that makes these."""
     texts = [f"Part {number}." for number in range(len(choices))]
     fields: dict[str, Any] = {"context_recall": {"reference": texts, "context": ["x"]}, "context_precision": {"context": texts}}.get(
         check, {"context": ["x"]} if check == "faithfulness" else {}
     )
     asked = pose(check, {"input": "x", "text": " ".join(texts)}, **fields)
     judge = ScriptedJudge(lambda question: choices[int(_NUMBER.search(question.criterion)[1]) - 1])  # type: ignore[index]  # each has a number
-    verdict = asked.settle_with(asyncio.run(judge.judge(asked.questions, case="c", attempt=0, tape=LIVE)))
-    reference = compute_reference(check, choices)
-    assert verdict.score == pytest.approx(1.0 if reference is None else reference, abs=1e-9)
-    assert verdict.passed == (verdict.score >= 1 - 1e-12)
+    return asked.settle_with(asyncio.run(judge.judge(asked.questions, case="c", attempt=0, tape=LIVE)))
 
 
 def misbehave(kind: str, request: ChatRequest) -> str | ModelFault:
@@ -257,6 +270,19 @@ def test_a_judge_that_does_not_decide_every_part_gives_no_pass(row: dict[str, An
     verdict = settle(pose(check, threshold=threshold), model)
     assert (verdict.outcome, verdict.code) == ("error", row["code"])
     assert len(model.requests) == (1 if row["does"] == "down" else 2), "asked once more, and only once"
+
+
+@pytest.mark.parametrize("more", [{"label": "unsupported"}, {"verdict": "Unsupported."}, {"pass": False}, {"is_supported": False}], ids=str)
+def test_a_part_that_is_decided_twice_is_not_decided(more: dict[str, Any]) -> None:
+    def reply(request: ChatRequest) -> str:
+        document = json.loads(choose(["supported"] * 2)(request).text)
+        return json.dumps({"results": [{**entry, **more} for entry in document["results"]]})
+
+    assert settle(pose("faithfulness"), ScriptedModel(reply)).code == "judge_contradiction"
+    agreeing = {"label": "supported", "verdict": "yes", "is_supported": True}
+    assert settle(
+        pose("faithfulness"), ScriptedModel(lambda request: reply(request).replace(json.dumps(more)[1:-1], json.dumps(agreeing)[1:-1]))
+    ).passed
 
 
 def test_a_judge_reads_which_choice_it_made_and_which_there_are() -> None:
@@ -330,7 +356,7 @@ def test_a_missed_threshold_is_a_fail_whatever_the_undecided_parts_are() -> None
         (["supported", "supported", "unsupported"], "pass", None),
         (["supported", "unsupported", "unsupported"], "fail", None),
         (["supported", "no_claim", "unsupported"], "error", "judge_uncertain"),
-        (["supported", "no_claim", "no_claim"], "pass", None),
+        (["supported", "no_claim", "no_claim"], "error", "missing_evidence"),
         (["supported", None, "supported"], "pass", None),
         (["supported", None, None], "error", "judge_overloaded"),
         (["supported", "unsupported", None], "error", "judge_uncertain"),
@@ -506,7 +532,7 @@ def test_fields_that_cannot_be_used_are_refused(name: str, fields: dict[str, Any
     ("name", "evidence"),
     [
         ("faithfulness", {"text": "x"}),
-        ("faithfulness", {"text": "👍", "tool_calls": [{"name": "a", "result": 1}]}),
+        ("faithfulness", {"text": " \n", "tool_calls": [{"name": "a", "result": 1}]}),
         ("answer_relevancy", {"text": "x"}),
         ("context_precision", {"input": "x", "text": "y", "tool_calls": [{"name": "a", "result": []}]}),
         ("context_precision", {"input": "x", "tool_calls": [{"name": "a", "result": ["b"]}]}),
@@ -567,7 +593,50 @@ def test_a_picture_of_the_body_is_shown_with_the_text_of_the_answer() -> None:
 
 def test_an_address_of_a_picture_is_not_fetched() -> None:
     evidence = {"text": "See.", "body": {"content": [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]}}
-    assert pose("judged", evidence, criteria="It is red.", show_images=True).questions[0].material.images == ()
+    assert decide("judged", {"criteria": "It is red.", "show_images": True}, evidence).code == "missing_evidence"
+
+
+@pytest.mark.parametrize("name", ["judged", "rating", "category"])
+def test_a_claim_about_images_passes_nothing_without_one(name: str) -> None:
+    fields: dict[str, Any] = {"criteria": "It is red.", "show_images": True}
+    fields |= {
+        "rating": {"anchors": {"1": "none", "5": "all"}, "at_least": 4},
+        "category": {"categories": {"a": "b", "c": "d"}, "accept": ["a"]},
+    }.get(name, {})
+    for data in (None, "", "%%%", "no image"):
+        body = {} if data is None else {"body": [{"type": "image", "data": data, "mimeType": "image/png"}]}
+        verdict = decide(name, fields, {"text": "See the picture.", **body})
+        assert (verdict.outcome, verdict.code, isinstance(verdict, PendingVerdict)) == ("fail", "missing_evidence", False)
+
+
+@pytest.mark.parametrize("text", ["🖕", "!!! ... ???", "€ ∞"])
+def test_an_answer_without_letters_is_judged(text: str) -> None:
+    asked = pose("toxicity", {"text": text})
+    assert asked.questions[0].material.subject == {"1": text}
+    assert settle(asked, ScriptedModel(choose(["toxic"]))).outcome == "fail"
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        (["first", "second", "steady"], ("error", "judge_position_dependent")),
+        (["first", "second", "first", "second", "steady"], ("error", "judge_position_dependent")),
+        (["first", "second", "first"], ("error", "judge_position_dependent")),
+        (["first", "steady", "steady"], ("pass", None)),
+        (["steady", "steady", "steady"], ("pass", None)),
+    ],
+)
+def test_members_of_a_jury_that_prefer_a_place_are_no_majority(members: list[str], expected: tuple[str, str | None]) -> None:
+    def reply_as(member: str) -> Callable[[ChatRequest], ChatReply]:
+        def reply(request: ChatRequest) -> ChatReply:
+            data = next(json.loads(line) for line in request.messages[-1].text.split("\n") if line.startswith("{"))
+            mine = "first" if data["answers"]["first"] == EVIDENCE["text"] else "second"
+            return ChatReply(text=write_choice(mine if member == "steady" else member)(request))
+
+        return reply
+
+    verdict = settle(pose("pairwise"), *(ScriptedModel(reply_as(member)) for member in members))
+    assert (verdict.outcome, verdict.code) == expected
 
 
 @pytest.mark.parametrize(
@@ -583,7 +652,7 @@ def test_a_model_that_takes_no_images_is_an_error_of_its_own(message: str, code:
     asked = pose("judged", {"text": "x", "body": [PARTS[0]]}, criteria="It is red.", show_images=True)
     verdict = settle(asked, ScriptedModel(lambda request: ModelFault("bad_request", message)))
     assert (verdict.outcome, verdict.code) == ("error", code)
-    blind = pose("judged", {"text": "x"}, criteria="It is red.", show_images=True)
+    blind = pose("judged", {"text": "x"}, criteria="It is red.")
     assert settle(blind, ScriptedModel(lambda request: ModelFault("bad_request", message))).code == "judge_bad_request"
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.checks.conditions.that import That
 from proctor.checks.registry import default_registry
+from proctor.checks.run.that import That
 from proctor.decide.prepare import decide_guarded
 from proctor.errors import SpecError
 from proctor.evidence.reading import read_document
-from proctor.expressions.condition_parser import DEEPEST
+from proctor.expressions.condition import DEEPEST
 from proctor.formats.suites import read_suite
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, ToolCall

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from proctor.codecs.content_encoding import BadPacking, unpack_answer
+from proctor.codecs.http import BadPacking, unpack_answer
 
 TEXT = b'{"answer": "booked", "calls": []}' * 3
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.codecs.fhir import compile_search
-from proctor.codecs.fhir_index import ServedResources
+from proctor.codecs.fhir import ServedResources, compile_search
 from proctor.codecs.fhir_parameters import list_parameters, list_resource_types
 from proctor.errors import CheckFault, SpecError
 from tests.tables import rows

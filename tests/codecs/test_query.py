@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.codecs.query import decode_percent, decode_query, encode_percent, encode_query
+from proctor.codecs.http import decode_percent, decode_query, encode_percent, encode_query
 
 _PAIRS = st.lists(
     st.tuples(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(st.characters(exclude_categories=["Cs"])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.codecs.retry_after import read_retry_after_s
+from proctor.codecs.http import read_retry_after_s
 
 LATER, EARLIER = "Sun, 15 Nov 2026 09:00:30 GMT", "Sun, 15 Nov 2026 09:00:00 GMT"
 NOON = 1_794_733_210.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.decide.captures import prepare_captures
+from proctor.decide.prepare import prepare_captures
 from proctor.formats.suites import read_suite
 from proctor.model.case import Capture
 from proctor.model.evidence import Evidence, Json

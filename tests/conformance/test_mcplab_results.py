@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.actions.running.mcplab_run import _agent
+from proctor.actions.running.mcplab_run import _make_agent
 from proctor.cassettes.ports import LIVE
 from proctor.evals.agents.tools import AgentTool, ToolSet
 from proctor.llm.ports import ChatReply
@@ -20,6 +20,6 @@ def test_the_model_is_told_as_the_original_tells_it(row: dict[str, Any]) -> None
         return CallResult(result=row.get("given"), error=row.get("error"))
 
     model = ScriptedModel(calls(("look", {})), ChatReply(text="done"))
-    agent = _agent({"id": "gpt"}, model, ToolSet([AgentTool(name="look", execute=execute)]))
+    agent = _make_agent({"id": "gpt"}, model, ToolSet([AgentTool(name="look", execute=execute)]))
     run(agent.run(attempt(Case(id="c", input="go")), LIVE))
     assert model.requests[1].messages[-1].text == row["expect"] == row["original"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,17 @@ from proctor.actions.running.run import RunOptions, drive
 from proctor.decide.cost import find_agent_cost, with_cost
 from proctor.errors import InputError
 from proctor.evidence.reading import read_document
-from proctor.formats.workspace_file.workspace import read_price_file, read_workspace
+from proctor.formats.workspace_file import read_price_file, read_workspace
 from proctor.model.account import Account
 from proctor.model.case import Case
 from proctor.model.cost import Price, PriceList
 from proctor.model.evidence import Cost, Evidence, Usage
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict
+from proctor.report.builders.run import render_markdown
 from proctor.report.data.json_text import render_json
 from proctor.report.data.junit import render_junit
 from proctor.report.html.report import render_html
-from proctor.report.text.markdown import render_markdown
 from proctor.runner.limits import Budget, BudgetMeter, RunSettings
 from tests.integration.running import proctor as command
 from tests.tables import rows
@@ -164,7 +165,7 @@ async def test_a_run_keeps_its_cost_stops_at_the_limit_and_is_compared(tmp_path:
     dearer = await drive(suite, target=answer(2000), home=home)
     found = compare(home, whole.result.run_id, dearer.result.run_id)
     assert found.cost is not None and (found.cost.verdict, found.cost.ratio) == ("higher", 2.0)
-    assert "cost       1 -> 2" in command("compare", whole.result.run_id, dearer.result.run_id).out
+    assert re.search(" cost +1 +2 ", command("compare", whole.result.run_id, dearer.result.run_id).out)
 
 
 async def test_a_limit_of_cost_that_cannot_be_kept_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

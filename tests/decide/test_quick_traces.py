@@ -7,7 +7,7 @@ import pytest
 
 import proctor
 from proctor.decide.prepare import PreparedSuite
-from proctor.evidence.otlp.merging import merge_spans
+from proctor.evidence.otlp.spans import merge_spans
 from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.traces.read_otlp import read_request
 from proctor.model.evidence import Evidence

@@ -10,13 +10,15 @@ import pytest
 from proctor.evals.agents.test_agent import MockAgent
 from proctor.evals.eval_suite import EvalSuite
 from proctor.evals.eval_test import EvalTest
-from proctor.evals.grading.compare_gates import assess_pass_rate_regression, detect_flaky_cases, evaluate_compare_gates
 from proctor.evals.grading.gates import (
     CaseRun,
     GateError,
     GateInput,
     GateReport,
     assert_gate,
+    assess_pass_rate_regression,
+    detect_flaky_cases,
+    evaluate_compare_gates,
     evaluate_gates,
     gate_input,
     pass_rate_fraction_from_percent,

@@ -35,7 +35,7 @@ RUBRIC = ("says where the order is", "is polite")
 
 
 def verdict(score: object, reason: str = "because") -> ChatReply:
-    text = json.dumps({"results": [{"id": "agent-check-1", "score": score, "reason": reason}]})
+    text = json.dumps({"results": [{"id": "agent-check-1", "reason": reason, "score": score}]})
     return ChatReply(text=text, usage=Usage(input_tokens=100, output_tokens=10))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proctor.evals.agents.test_agent import MockAgent, TestAgent
 from proctor.evals.eval_suite import EvalSuite
 from proctor.evals.eval_test import EvalTest
-from proctor.evals.metrics import calculate_latency_stats, calculate_percentile
+from proctor.evals.grading.results import calculate_latency_stats, calculate_percentile
 from tests.evals.agents import result, saying
 from tests.tables import rows
 

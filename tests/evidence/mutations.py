@@ -49,7 +49,7 @@ def _inside(value: Any, path: Path) -> Iterator[Mutation]:
             place = (*path, key)
             if key not in OPTIONAL or isinstance(member, (dict, list)):
                 yield "rename", place
-            if key in PAYLOAD and key != "tool_responses":
+            if (key in PAYLOAD and key != "tool_responses") or place[-2:] == ("toolResponse", "output"):
                 continue
             if member is not None:
                 yield "wrap", place

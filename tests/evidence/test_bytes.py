@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from proctor.errors import EvidenceError, InputError, MissingExtra
 from proctor.evidence.otlp import protobuf as otlp_protobuf
-from proctor.evidence.otlp.merging import find_lost_traces, merge_spans
-from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, convert_any_value
+from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, convert_any_value, find_lost_traces, merge_spans
 from proctor.evidence.reading import find_spans, read_bytes, read_document
 from proctor.evidence.recognise import FORMATS, read_data
 from proctor.evidence.tables.read import SPAN_TABLES
-from proctor.evidence.values.json_bytes import MAX_DEPTH, decode
+from proctor.evidence.values.json_bytes import decode
 from proctor.model.evidence import Evidence
+from proctor.model.json_values import MAX_DEPTH
 from tests.evidence.test_readers import document_of
 from tests.tables import load
 

@@ -21,7 +21,7 @@ from proctor.model.evidence import Evidence
 from tests.evidence.framework_facts import FOLDER, differing, evidence_of, runs_of, truths
 
 TRUTHS = truths()
-DIFFERENCES: dict[str, dict[str, str]] = yaml.safe_load((FOLDER / "differences.yaml").read_text(encoding="utf-8"))
+DIFFERENCES: dict[str, dict[str, str]] = yaml.load((FOLDER / "differences.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 NOTHING = default_registry().prepare("no_tools_called", default_registry().get("no_tools_called").spec())
 
 

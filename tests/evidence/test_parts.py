@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.shared.n8n_expressions import Outputs, resolve
 from proctor.evidence.shared.usage import find_usage
-from proctor.evidence.shared.workflow import is_ai, is_sub_node, is_trigger
-from proctor.evidence.values.times import measure_ms_between, write_ms_as_iso, write_ns_as_iso
+from proctor.evidence.shared.workflow import Outputs, is_ai, is_sub_node, is_trigger, resolve
+from proctor.evidence.values.access import measure_ms_between, write_ms_as_iso, write_ns_as_iso
 from tests.tables import rows
 
 OUTPUTS = Outputs(

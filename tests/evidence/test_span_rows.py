@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.evidence.otlp.merging import merge_spans
-from proctor.evidence.otlp.spans import Span
+from proctor.evidence.otlp.spans import Span, merge_spans
 from proctor.evidence.traces.rows import list_span_rows, merge_tree_spans, take_for_tree
 
 

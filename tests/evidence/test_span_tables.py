@@ -14,7 +14,7 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.reading import find_spans, read_bytes, read_document
 from proctor.evidence.tables.read import find_columns, find_table, read_rows
 from proctor.evidence.traces.read_otlp import read_batches
-from proctor.evidence.values.times import read_time_ns
+from proctor.evidence.values.access import read_time_ns
 from proctor.model.evidence import Evidence
 from tests.batches.span_world import (
     drop_nothing,

@@ -13,7 +13,7 @@ from proctor.expressions.expression import DEEPEST, MOST_TEXT, compile_expressio
 from proctor.expressions.functions import FUNCTIONS
 from proctor.expressions.lexer import LONGEST
 from proctor.expressions.moments import parse_moment, read_moment, shift_moment
-from proctor.expressions.scope import NO_SCOPE, Scope
+from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.model.evidence import Evidence
 from tests.tables import rows
 

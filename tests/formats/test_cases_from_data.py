@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,11 @@ from hypothesis import strategies as st
 import proctor
 from proctor.checks.registry import default_registry
 from proctor.formats.native import rows as native_rows
+from proctor.formats.native.promptfoo_rows import read_claim, read_number
 from proctor.formats.native.rows import MOST_PROBLEMS
 from proctor.formats.native.schema import build_native_schema
-from proctor.formats.promptfoo.rows import read_claim, read_number
-from proctor.formats.text.foreign_names import COUNTERPARTS
-from proctor.formats.text.row_types import convert_cell
-from proctor.formats.text.rows import TableOptions
+from proctor.formats.text.foreign_names import COUNTERPARTS, find_counterpart
+from proctor.formats.text.row_shapes import TableOptions, convert_cell
 from proctor.model.case import Suite
 from proctor.model.lazy_cases import is_lazy
 from proctor.sources.tables.open import DataFiles
@@ -263,6 +263,19 @@ def test_a_claim_of_another_system_in_a_suite_is_told_its_name_here(name: str, o
 
 def test_every_counterpart_is_a_check_of_ours() -> None:
     assert set(COUNTERPARTS.values()) <= set(default_registry().list_names())
+
+
+def test_every_name_in_the_table_of_metrics_is_known() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/metrics.md").read_text(encoding="utf-8").partition("## Names of other systems")[2]
+    rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("|")][2:]
+    ours: dict[str, set[str]] = {}
+    for *others, checks in rows:
+        for name in re.findall(r"`([^`.]+)`", "|".join(others)):
+            ours.setdefault(name, set()).update(re.findall(r"`(\w+)`", checks))
+    assert {name: find_counterpart(name) for name, checks in ours.items() if find_counterpart(name) not in checks} == {
+        "rubric": None,
+        "Literal": None,
+    }
 
 
 def test_the_example_of_promptfoo_is_read(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proctor.actions.help.init import WORKSPACE
 from proctor.errors import InputError
 from proctor.formats.text.references import References, ReplayedReferences
-from proctor.formats.workspace_file.workspace import Section, build_workspace, read_workspace
+from proctor.formats.workspace_file import Section, build_workspace, read_workspace
 
 GOLDEN = Path(__file__).parent / "golden" / "workspace"
 VARIABLES = {"SHOP_TOKEN": "sk-secret-value", "ADDRESS": "not-an-address-but-secret", "EMPTY": "", "URL": "http://10.0.0.1/chat"}

@@ -19,8 +19,8 @@ HERE = Path(__file__).resolve().parent
 RECORDINGS = HERE.parent / "evidence/frameworks"
 TRUTH = json.loads((RECORDINGS / "truth.json").read_text())
 MESSAGES = json.loads((RECORDINGS / "messages/truth.json").read_text())
-COMBINATIONS = yaml.safe_load((HERE / "combinations.yaml").read_text())
-ENVIRONMENTS = yaml.safe_load((HERE / "environments.yaml").read_text())["environments"]
+COMBINATIONS = yaml.load((HERE / "combinations.yaml").read_text(), Loader=yaml.CSafeLoader)
+ENVIRONMENTS = yaml.load((HERE / "environments.yaml").read_text(), Loader=yaml.CSafeLoader)["environments"]
 
 
 def read(name: str) -> list[dict[str, Any]]:

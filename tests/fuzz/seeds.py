@@ -66,7 +66,7 @@ def _reads_as(document: Any, dialect: str) -> bool:
 def _examples() -> Iterator[Any]:
     for path in sorted(EXAMPLES.rglob("*")):
         if path.suffix in (".yaml", ".json"):
-            yield yaml.safe_load(path.read_text(encoding="utf-8"))
+            yield yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 
 
 def _documents(dialect: str) -> Iterator[Any]:
@@ -84,7 +84,7 @@ def _documents(dialect: str) -> Iterator[Any]:
 
 def _plain(text: Any) -> Any:
     try:
-        return yaml.safe_load(text) if isinstance(text, str) else text
+        return yaml.load(text, Loader=yaml.CSafeLoader) if isinstance(text, str) else text
     except yaml.YAMLError:
         return None  # written in a way that only our own reader takes
 

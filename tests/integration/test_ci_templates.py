@@ -157,7 +157,7 @@ def test_a_pull_request_is_held_against_the_run_of_main_and_told_so(job: Job) ->
     on_main(job, fails="a")
     comment = on_pull_request(job, fails="a b")
     assert job.outputs["run"]["exit-code"] == "1" and job.step("verdict").returncode == 1
-    assert comment.startswith("<!-- proctor: proctor -->\n") and "### Newly failing" in comment and "- `b`" in comment
+    assert comment.startswith("<!-- proctor: proctor -->\n") and "### Newly failing" in comment and "| `b` |" in comment
     report = Path(job.outputs["run"]["report"])
     assert all((report / name).stat().st_size for name in ("report.html", "comparison.html", "results.xml"))
     posted = job.called()[-1]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from proctor.cli.exit_codes import Exit
 from proctor.cli.main import run
-from proctor.cli.signals.exit_codes import Exit
 from tests.integration.running import proctor
 
 

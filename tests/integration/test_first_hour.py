@@ -184,7 +184,7 @@ def test_validate_warns_where_check_does(place: Path) -> None:
 
 def test_an_unknown_dialect_ends_with_what_there_is(place: Path) -> None:
     write_suite(place / "suite.yaml", {"id": "a"})
-    assert proctor("validate", "suite.yaml", "--dialect", "xyz").out.rstrip().endswith("mcpjam")
+    assert proctor("validate", "suite.yaml", "--dialect", "xyz").out.rstrip().endswith("mcpjam, pydantic-evals, deepeval")
     assert "nearest: mibo" in proctor("validate", "suite.yaml", "--dialect", "mibbo").out
 
 

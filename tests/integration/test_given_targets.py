@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 import proctor.pytest_plugin.items
-import proctor.pytest_plugin.live
+import proctor.pytest_plugin.reporting
+from proctor.cli.commands.try_ import list_not_recorded
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence
-from proctor.report.blocks.try_message_text import list_not_recorded
 from tests.integration.running import proctor
 
 pytest_plugins = ["pytester"]

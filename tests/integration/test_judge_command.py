@@ -51,7 +51,7 @@ def test_every_label_is_asked_once_and_the_report_is_on_standard_output(labels: 
     done = proctor("judge", "calibrate", labels)
     assert done.code == 0, done.err
     assert len(judge.asked) == 4
-    assert "stub (prompt 2) on 4 labelled answers, 2 right and 2 wrong" in done.out
+    assert "stub (prompt 2) · 4 labelled answers, 2 right and 2 wrong" in done.out
     assert "fooled  [hearsay]" in done.out and "passed it with 0.95: read it" in done.out
     assert "judging with openai/stub: 4 answers, 4 requests" in done.err
     told = json.dumps([data_of(body) for body in judge.asked])
@@ -115,6 +115,9 @@ def test_a_gate_holds_the_lower_bound_of_kappa_and_not_the_luck_of_few_labels(la
     assert proctor("judge", "calibrate", labels, "--min-kappa", "0.5").code == 1
     write_labels(labels, [*right, *wrong])
     assert proctor("judge", "calibrate", labels, "--min-kappa", "0.8").code == 0
+    write_labels(labels, [{**row, "id": f"{turn} {row['answer']}"} for turn in range(20) for row in (*right[:2], *wrong[:2])])
+    done = proctor("judge", "calibrate", labels, "--min-kappa", "0.8")
+    assert done.code == 1 and "the same as" in done.err, "four answers are no eighty, however often they are repeated"
 
 
 def test_a_gate_demands_that_nearly_all_labels_are_decided(labels: Path, judge: Judge) -> None:
@@ -126,6 +129,8 @@ def test_a_gate_demands_that_nearly_all_labels_are_decided(labels: Path, judge: 
     done = proctor(*asked)
     assert done.code == 1 and "the judge decided 50 of 60 answers (83.3 %); --min-decided demands 95 %" in done.err
     assert proctor(*asked, "--min-decided", "0.8").code == 0
+    assert proctor(*asked[:-2]).code == 1, "a calibration of a part of the labels is no success without a gate either"
+    assert proctor(*asked[:-2], "--min-decided", "0").code == 0
 
 
 def test_labels_are_asked_in_the_form_of_the_claim(labels: Path, judge: Judge) -> None:
@@ -276,8 +281,15 @@ def test_a_damaged_file_of_calibrations_counts_as_missing(labels: Path, judge: J
     (tmp_path / ".proctor").mkdir()
     (tmp_path / ".proctor" / "calibrations.json").write_text("{", encoding="utf-8")
     assert "is not calibrated" in check_suite(tmp_path)[1][0]
-    assert proctor("judge", "calibrate", labels).code == 0
+    assert proctor("judge", "calibrate", labels, "--yes-no").code == 0
     assert check_suite(tmp_path)[1] == []
+
+
+def test_a_calibration_of_another_form_is_reported(labels: Path, judge: Judge, tmp_path: Path) -> None:
+    assert proctor("judge", "calibrate", labels).code == 0
+    stamp, warnings = check_suite(tmp_path)
+    assert stamp is None and len(warnings) == 1
+    assert "openai/stub is calibrated on scores alone, and claims ask for yes or no" in warnings[0]
 
 
 def learning(body: dict[str, Any]) -> str:
@@ -299,6 +311,7 @@ def test_examples_that_help_are_written_and_used(tmp_path: Path, monkeypatch: py
         (tmp_path / "proctor.yaml").write_text(json.dumps({"models": {"main": model}, "judge": {"model": "main"}}), encoding="utf-8")
         done = proctor("judge", "improve", "labels.jsonl", "--yes-no")
         assert done.code == 0 and "0.000 without examples, 1.000 with" in done.out, done.out + done.err
+        assert f"\n{len(server.asked)} requests, 0 cached, {110 * len(server.asked):,} tokens\n" in done.out
         assert len(server.asked) == 61 and len((tmp_path / "judge-examples.jsonl").read_text().splitlines()) == 8
         settings = {"models": {"main": model}, "judge": {"model": "main", "examples": "judge-examples.jsonl"}}
         (tmp_path / "proctor.yaml").write_text(json.dumps(settings), encoding="utf-8")
@@ -348,7 +361,7 @@ def test_the_judged_answers_of_a_run_are_printed_to_label(judge: Judge, tmp_path
     with (tmp_path / "labels.jsonl").open("a") as file:
         file.write(json.dumps({**line, "id": "other", "label": True}) + "\n")
     done = proctor("judge", "calibrate", "labels.jsonl")
-    assert done.code == 0 and "warning: 1 line without a label left out" in done.err and "on 1 labelled answer," in done.out
+    assert done.code == 0 and "warning: 1 line without a label left out" in done.err and " · 1 labelled answer," in done.out
     (tmp_path / "labels.jsonl").write_text(json.dumps({**line, "label": True}), encoding="utf-8")
     assert proctor("judge", "calibrate", "labels.jsonl").code == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.eval_test import EvalTest
 from proctor.evals.grading.judge_scorer import judge_scorer
 from tests.evals.agents import result, saying
-from tests.integration.judge_server import agreeable
+from tests.integration.judge_server import agreeable, prompt_of
 from tests.integration.running import proctor
 from tests.targets.mcp_twins import run as run_async
 
@@ -162,6 +163,7 @@ def test_the_cost_is_that_of_the_requests(
     dialect: str, flaw: str, votes: dict[str, Any], stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules[__name__], "CASES", 3)  # a bound of the cost needs more of them, the sum does not
     prepare(tmp_path, stub, dialect, **votes)
     stub.flaw = FLAWS[flaw]
     assert check() == pytest.approx(stub.cost, abs=1e-9)
@@ -216,6 +218,22 @@ def test_a_bound_is_overshot_by_what_is_in_flight_at_most_and_a_resumed_run_goes
     assert second["cost"]["judge"] == pytest.approx(stub.cost, abs=1e-9)
 
 
+@pytest.mark.parametrize("flaw", FLAWS)
+@pytest.mark.parametrize("dialect", ["mcplab", "mibo"])
+def test_a_stopped_and_resumed_run_of_any_dialect_costs_what_its_requests_cost(
+    dialect: str, flaw: str, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepare(tmp_path, stub, dialect, samples=2)
+    stub.flaw = FLAWS[flaw]
+    first = run_suite("--max-cost", "0.4")
+    assert first["cost"]["judge"] == pytest.approx(stub.cost, abs=1e-9)
+    assert len(first["cases"]) < CASES
+    second = run_suite("--resume", "latest")
+    assert len(second["cases"]) == CASES
+    assert second["cost"]["judge"] == pytest.approx(stub.cost, abs=1e-9)
+
+
 def test_a_judge_of_the_suite_with_prices_of_its_own_needs_none_in_the_workspace(
     stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,3 +246,35 @@ def test_a_judge_of_the_suite_with_prices_of_its_own_needs_none_in_the_workspace
     stopped = run_suite("--max-cost", "0.3", "--trust")
     assert stopped["cost"]["judge"] == pytest.approx(stub.cost, abs=1e-9) and stub.cost >= 0.3
     assert len(stopped["cases"]) < CASES
+
+
+def choose_first(number: int, body: dict[str, Any]) -> str:
+    """Choose the first answer for every statement."""
+    listed = json.loads(prompt_of(body).split("\n")[1])
+    names = list(listed[0].get("every_check", listed[0])["choices"])
+    return json.dumps({"results": [{"id": one["id"], "quotes": [], "reason": "read", "choice": names[0]} for one in listed if "id" in one]})
+
+
+@pytest.mark.parametrize("own_prices", [False, True])
+def test_a_bound_holds_inside_of_one_claim_and_a_resumed_run_judges_it_again(
+    own_prices: bool, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepare(tmp_path, stub, "native", own_prices=own_prices, concurrency=2)
+    answer = " ".join(f"Fact number {number} is here." for number in range(390))
+    agent = (tmp_path / "agent.py").read_text().replace("f'a good answer to {message}, score 0.9'", repr(answer))
+    (tmp_path / "agent.py").write_text(agent)
+    (tmp_path / "suite.json").write_text(json.dumps({"proctor": 1, "cases": [{"id": "a", "input": "hi", "expect": [{"toxicity": {}}]}]}))
+    stub.flaw = choose_first
+    bound = 0.3
+    stopped = proctor("run", "suite.json", "--format", "json", "--max-cost", str(bound))
+    first = json.loads(stopped.out)
+    (claim,) = first["cases"][0]["assertions"]
+    assert (stopped.code, claim["outcome"], claim["code"]) == (2, "error", "judge_budget"), stopped.err
+    assert "go on with --resume" in stopped.err
+    assert stub.requests < 8 and bound <= stub.cost <= bound + 2 * 0.2
+    assert first["cost"]["judge"] == pytest.approx(stub.cost, abs=1e-9)
+    second = run_suite("--resume", "latest")
+    assert [one["outcome"] for one in second["cases"]] == ["pass"]
+    # Both tries were paid for; replies that are remembered are not paid for again.
+    assert second["cost"]["judge"] == pytest.approx(stub.cost, abs=1e-9) and stub.requests == 20

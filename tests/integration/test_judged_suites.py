@@ -67,7 +67,7 @@ def test_the_second_run_asks_nothing_and_a_changed_criterion_is_asked_alone(tmp_
     assert code == 0, err
     assert first["counts"]["pass"] == CASES
     assert len(judge.asked) == CASES
-    assert "estimate: 50 requests, more for long answers" in err
+    assert "estimate: at least 50 requests, more for long answers" in err
 
     code, second, _ = run(tmp_path, "suite.json")
     assert code == 0

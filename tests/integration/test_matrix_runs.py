@@ -54,10 +54,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_three_models_two_prompts_and_fifty_cases_make_one_table_and_one_page(place: Path) -> None:
     done = proctor("run", "suite.yaml", "--quiet", "-j", "20")
     assert done.code == 1
-    table = done.out[done.out.index("pass rate (95% interval)") :].splitlines()
+    table = done.out[done.out.index("Pass rate by model, prompt") :].splitlines()
     assert table[1].split() == ["model", "prompt=brief", "prompt=long", "all"]
-    assert table[3].split()[:5] == ["small", "20.0%", "(11.2", "to", "33.0)"]
-    assert table[5].endswith("100.0% (96.3 to 100.0) 100/100")
+    assert table[2].split()[:5] == ["small", "20.0%", "(11.2", "to", "33.0)"]
+    assert table[4].endswith("100.0% (96.3 to 100.0) 100/100")
     assert proctor("report", "latest", "--output", "page.html").code == 0
     page = Path("page.html").read_text()
     assert page.count('<section class="pivot">') == 1 and "20.0% (11.2 to 33.0) 10/50" in page

@@ -21,7 +21,7 @@ def test_a_module_that_no_extra_brings_is_told_as_it_is(name: str | None) -> Non
 @pytest.mark.parametrize("name", ["uvicorn", "fastapi.routing"])
 def test_a_module_of_an_extra_is_told_with_it(name: str) -> None:
     told = str(explain_missing(ModuleNotFoundError("no such module", name=name), "`proctor serve`", "serve"))
-    assert told == "`proctor serve` needs an optional part: pip install 'proctor-evals[serve]'"
+    assert told == "`proctor serve` needs the extra 'serve': pip install 'proctor-evals[serve]'"
 
 
 @pytest.mark.parametrize(("command", "module"), [("serve", "proctor.rest.settings"), ("view", "proctor.rest.view")])

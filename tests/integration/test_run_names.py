@@ -122,7 +122,7 @@ def test_the_baseline_is_chosen_for_a_suite_shown_and_forgotten(place: Path) -> 
     assert "could be the baseline of any of the suites 'Named', 'Other'" in proctor("show", "baseline").err
     later = run()
     compared = proctor("compare", later)
-    assert compared.code == 0 and f"the baseline is {mine}" in compared.err and f"{mine}  ->  {later}" in compared.out
+    assert compared.code == 0 and f"the baseline is {mine}" in compared.err and f"{mine} → {later}" in compared.out
     assert proctor("baseline", "unset", "--suite", "Other").code == 0
     assert json.loads(proctor("baseline", "show", "--format", "json").out) == {"Named": mine}
     assert proctor("baseline", "unset").code == 0 and proctor("baseline", "show").code == 5
@@ -154,7 +154,7 @@ def test_compare_without_words_takes_the_baseline_and_the_latest_and_says_so(pla
     done = proctor("compare")
     ids = sorted((base, latest))
     assert done.code == 0 and f"latest is {ids[-1]}" in done.err and f"the baseline is {base}" in done.err
-    assert f"{base} (before)" in done.out
+    assert f"before ({base})" in done.out
 
 
 @pytest.mark.parametrize("format", ("terminal", "markdown", "html", "json"))
@@ -186,7 +186,7 @@ def test_what_regressed_is_told_in_points_and_without_advice_on_repeats(place: P
     text = (place / "compared").read_text()
     assert (
         "regressed" in text.lower()
-        and "-25.0 points" in text.replace("\\", "")
+        and "−25 points" in text.replace("\\", "")
         and "-25.0%" not in text
         and "four times out of five" not in text
     )

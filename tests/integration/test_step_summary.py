@@ -106,7 +106,8 @@ def test_runs_rechecks_and_comparisons_are_summed_up(place: Path, github: Path, 
     text = github.read_text()
     assert (
         "Live: " in text
-        and "### Newly failing\n\n- `c7` 3/3 → 0/3: response_contains" in text
+        and "### Newly failing (1)\n" in text
+        and "| `c7` | 3/3 → 0/3 | response_contains" in text
         and "| pass rate over 10 cases | 100.0% | 90.0% |" in text
     )
     assert proctor("compare", base, "latest", "--format", "markdown").out.strip() == text.strip()

@@ -81,7 +81,7 @@ def test_what_judging_takes_is_told_of_all_judges(tmp_path: Path, judge: Judge, 
     one = suite(tmp_path / "one.json")
     two = suite(tmp_path / "two.json", models={"mine": model(other, "stub-2")}, judge={"model": "mine", "samples": 3})
     err = proctor("run", one, two).err
-    assert "judge: openai/stub-1; estimate: 1 request, " in err and "judge: openai/stub-2; estimate: 3 requests, " in err
+    assert "judge: openai/stub-1; estimate: at least 1 request, " in err and "judge: openai/stub-2; estimate: at least 3 requests, " in err
 
 
 def test_each_suite_has_its_own_target(tmp_path: Path) -> None:

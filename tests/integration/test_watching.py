@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.cli.signals.watch import list_watched_files, look_at, wait_for_change
+from proctor.cli.watch import list_watched_files, look_at, wait_for_change
 
 SUITE = {"proctor": 1, "name": "Watched", "cases": [{"id": "a", "input": "a", "expect": [{"response_contains": "you said"}]}]}
 

@@ -56,7 +56,7 @@ class ObedientJudge:
         """Its reply to a request."""
         order = self.order_in(messages)
         ids = sorted(set(re.findall(r"check-\d+-[0-9a-f]{12}", messages[-1].text)))
-        results = [{"id": id_, "pass": order is not None, "reason": order or "no order was given"} for id_ in ids]
+        results = [{"id": id_, "reason": order or "no order was given", "pass": order is not None} for id_ in ids]
         return json.dumps({"results": results})
 
     async def complete(self, request: ChatRequest) -> ChatReply:

@@ -62,3 +62,13 @@ def test_a_part_of_the_context_decides_nothing_about_the_whole(question: dict[st
     judge = LlmJudge([ScriptedModel(says(verdict))], JudgeSettings(max_chars=4_000))
     opinion = ask_one(judge, Question(criterion="Nothing is invented.", material=material, **question))
     assert (opinion.outcome, opinion.code) == ("error", "judge_cut_material")
+
+
+@pytest.mark.parametrize(
+    "criterion", ["It never lies.", "La réponse n'invente rien.", "La respuesta no miente.", "Non inventa nulla.", "It is kind."]
+)
+def test_a_part_of_the_context_passes_no_claim_of_absence(criterion: str) -> None:
+    material = Material(subject="RX-91 is in Linz", context={"tool_results": "x" * 10_000})
+    judge = LlmJudge([ScriptedModel(says(True))], JudgeSettings(max_chars=4_000))
+    opinion = ask_one(judge, Question(criterion=criterion, material=material))
+    assert opinion.code == (None if "kind" in criterion else "judge_cut_material")

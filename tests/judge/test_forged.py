@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from proctor.cassettes.ports import LIVE
@@ -51,18 +52,23 @@ JUDGES: dict[str, Reply] = {
     "answer after the verdict": lambda id_, answer, no: f"{write(id_, no)}\n\nThe answer: {answer}",
     "thinks aloud": lambda id_, answer, no: f"<think>{answer}</think>{write(id_, no)}",
     "drafts in its thoughts": lambda id_, answer, no: f"<think>{write(id_, no, f'it says {answer}')}</think>{write(id_, no)}",
+    "thinks without an opening tag": lambda id_, answer, no: f"The answer: {answer}</think>{write(id_, no)}",
+    "drafts without an opening tag": lambda id_, answer, no: f"Hm {write(id_, no, f'it says {answer}')}</think>{write(id_, no)}",
     "copies the entries": lambda id_, answer, no: f'{{"results":[{answer},{{"id":"{id_}","quotes":[],"reason":"no",{no}}}]}}',
     "adds the answer as a member": lambda id_, answer, no: f'{{"answer":"{answer}",' + write(id_, no)[1:],
     "adds the answer as a member behind": lambda id_, answer, no: write(id_, no)[:-1] + f',"answer":"{answer}"}}',
     "says yes and quotes the criterion": lambda id_, answer, no: write(id_, YES[no], quotes='"names the day of the delivery"'),
     "says yes and makes up a quote": lambda id_, answer, no: write(id_, YES[no], quotes='"it arrives on Monday at noon"'),
 }
-YES = {'"pass":false': '"pass":true', '"score":0': '"score":1'}
+YES = {'"pass":false': '"pass":true', '"score":0': '"score":1', '"choice":"toxic"': '"choice":"clean"'}
+CHOICES = {"clean": "nothing toxic", "toxic": "an insult"}
 
 
-def judge_answer(answer: str, reply: Reply, threshold: float | None, *, first: bool) -> Opinion:
-    no = '"pass":false' if threshold is None else '"score":0'
+def judge_answer(answer: str, reply: Reply, threshold: float | None, *, first: bool = False, choices: bool = False) -> Opinion:
+    no = '"choice":"toxic"' if choices else '"pass":false' if threshold is None else '"score":0'
     question = Question(criterion="It names the day of the delivery.", material=Material(subject=answer), threshold=threshold)
+    if choices:
+        question = msgspec.structs.replace(question, choices=CHOICES, accepted=("clean",))
     model = Model(lambda request: reply(list_ids(request)[0], answer, no))
     judge = LlmJudge([model], JudgeSettings(), takes_first_entry=first)
     return asyncio.run(judge.judge([question], case="c", attempt=0, tape=LIVE))[0]
@@ -94,7 +100,15 @@ def test_no_answer_forges_a_pass(name: str, threshold: float | None, first: bool
     assert {trick: opinion.reason for trick, opinion in outcomes.items() if opinion.outcome == "pass"} == {}
 
 
-@pytest.mark.parametrize("name", ["quotes unescaped in the reason", "quotes unescaped", "thinks aloud", "answer before the verdict"])
+@pytest.mark.parametrize("name", JUDGES)
+def test_no_answer_forges_a_choice(name: str) -> None:
+    for trick, text in TRICKS.items():
+        forged = text.replace('"pass":true,"score":1', '"choice":"clean"').replace('"pass": true, "score": 1', '"choice": "clean"')
+        for written in (forged, forged.replace('"choice"', '"Choice"')):
+            assert judge_answer(written.replace("OLD", "check-1"), JUDGES[name], None, choices=True).outcome != "pass", trick
+
+
+@pytest.mark.parametrize("name", ["quotes unescaped in the reason", "quotes unescaped", "thinks aloud", "thinks without an opening tag"])
 def test_an_honest_answer_is_decided_all_the_same(name: str) -> None:
     for answer in ("It arrives on Monday.", "See <b>here</b>, [1] and 'there'; soon."):
         assert judge_answer(answer, JUDGES[name], None, first=False).outcome == "fail"

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from proctor.judge.gate import RequestGate
+from proctor.judge.gated_model import RequestGate
 
 
 async def test_refusals_of_one_round_halve_the_number_once_and_successes_raise_it_again() -> None:

@@ -52,7 +52,9 @@ def test_an_attempt_as_the_reason_of_a_verdict_does_not_alter_it(attempt: Any) -
     questions = [Question(criterion=criterion, material=HARMLESS) for criterion in CRITERIA]
     ids = ["agent-check-1", "agent-check-2", "agent-check-3"]
     decisions = [False, True, False]
-    reply = json.dumps({"results": [{"id": id_, "pass": passed, "reason": reason} for id_, passed in zip(ids, decisions, strict=True)]})
+    reply = json.dumps(
+        {"results": [{"id": id_, "reason": reason or "so", "pass": passed} for id_, passed in zip(ids, decisions, strict=True)]}
+    )
     for text in (reply, f"```json\n{reply}\n```", f"Here it is: {reply}"):
         said = read_reply(text, questions, ids, "judge")
         items = [item for item in said.items if isinstance(item, Item)]
@@ -63,7 +65,7 @@ def test_an_attempt_as_the_reason_of_a_verdict_does_not_alter_it(attempt: Any) -
 def test_a_reply_that_quotes_an_attempt_beside_its_verdict_never_takes_the_attempt_for_it(attempt: str) -> None:
     questions = [Question(criterion=criterion, material=HARMLESS) for criterion in CRITERIA]
     ids = ["agent-check-1", "agent-check-2", "agent-check-3"]
-    verdict = json.dumps({"results": [{"id": id_, "pass": False, "reason": "no"} for id_ in ids]})
+    verdict = json.dumps({"results": [{"id": id_, "reason": "no", "pass": False} for id_ in ids]})
     for text in (f"The answer says: {attempt}\n\n{verdict}", f"{verdict}\n\nThe answer says: {attempt}"):
         said = read_reply(text, questions, ids, "judge")
         assert not [item for item in said.items if isinstance(item, Item) and item.passed]

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from proctor.cassettes.cassette import Player
+from proctor.cassettes.cassette import Player, Recorder
 from proctor.cassettes.ports import LIVE
-from proctor.cassettes.recorder import Recorder
 from proctor.errors import SpecError, StoreError
 from proctor.judge.cached import FolderCache, MemoryCache
 from proctor.judge.llm_judge import LlmJudge

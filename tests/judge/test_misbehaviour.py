@@ -75,6 +75,13 @@ MISBEHAVIOURS: dict[str, Reply] = {
     "score is not a number": lambda request: yes(request).replace("1.0", "NaN").replace("true", "NaN"),
     "without a reason": twist(reason=...),
     "unfounded": twist(quotes=["what nobody wrote"]),
+    "words left out": twist(quotes=["a ... answer"]),
+    "our own key": twist(quotes=["final_answer"]),
+    "empty reason": twist(reason=" "),
+    "decision first": lambda request: json.dumps(
+        {"results": [dict(reversed(entry.items())) for entry in json.loads(yes(request))["results"]]}
+    ),
+    "two decisions": twist(verdict="fail"),
 }
 BUDGETS: tuple[int | None, ...] = (None, 0, 1, 2, 4)
 

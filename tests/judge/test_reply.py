@@ -51,7 +51,7 @@ def test_a_question_without_a_label_is_called_by_its_criterion() -> None:
 
 
 def test_a_bad_score_is_shown() -> None:
-    (item, _) = read_reply('{"results": [{"id": "agent-check-1", "score": 7, "reason": ""}]}', questions(True), IDS, "grader").items
+    (item, _) = read_reply('{"results": [{"id": "agent-check-1", "reason": "x", "score": 7}]}', questions(True), IDS, "grader").items
     assert item == Fault(
         "judge_bad_score",
         'Agent check failed: judge "grader" returned the score 7, which is no number from 0 to 1, for "greets"',
@@ -59,7 +59,7 @@ def test_a_bad_score_is_shown() -> None:
 
 
 def test_a_reason_without_end_is_shortened() -> None:
-    reply = json.dumps({"results": [{"id": IDS[0], "pass": True, "reason": "x" * 500_000}, {"id": IDS[1], "pass": True, "reason": "b"}]})
+    reply = json.dumps({"results": [{"id": IDS[0], "reason": "x" * 500_000, "pass": True}, {"id": IDS[1], "reason": "b", "pass": True}]})
     (item, _) = read_reply(reply, questions(), IDS, "grader").items
     assert isinstance(item, Item) and len(item.reason) < 5_000 and "more" in item.reason
 
@@ -135,7 +135,7 @@ def test_no_text_makes_the_reader_raise(text: str, scored: bool) -> None:
 
 
 ENTRY = st.fixed_dictionaries(
-    {"id": st.sampled_from(IDS), "pass": st.booleans(), "reason": st.text(max_size=5)},
+    {"id": st.sampled_from(IDS), "reason": st.text(max_size=5), "pass": st.booleans()},
     optional={"score": st.floats() | st.integers() | st.booleans() | st.none() | st.text(max_size=3)},
 )
 
@@ -161,8 +161,8 @@ def test_a_well_shaped_entry_changes_no_answer_but_its_own(before: list[dict[str
 
 @pytest.mark.parametrize("identifier", ["agent-check-3", ""])
 def test_an_entry_that_was_not_asked_for_spoils_those_that_were(identifier: str) -> None:
-    asked = [{"id": each, "pass": True, "reason": ""} for each in IDS]
-    other = {"id": identifier, "pass": False, "reason": ""}
+    asked = [{"id": each, "reason": "", "pass": True} for each in IDS]
+    other = {"id": identifier, "reason": "", "pass": False}
     for entries in ([*asked, other], [other, *asked], [asked[0], other]):
         assert plain(read_reply(json.dumps({"results": entries}), questions(), IDS, "grader")) == ["judge_bad_item", "judge_bad_item"]
     assert plain(read_reply(json.dumps({"results": [other]}), questions(), IDS, "grader")) == ["judge_missing_result"] * 2

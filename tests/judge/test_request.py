@@ -61,6 +61,15 @@ def test_the_system_message_instructs_and_the_user_message_asks() -> None:
     assert f"these ids: {rendered.ids[0]}." in reminder and '"pass": <true or false>' in reminder
 
 
+def test_the_system_message_is_the_same_for_all_requests_of_a_kind_so_that_providers_can_cache_it() -> None:
+    one = ask(Question(criterion="The price is named.", material=HELLO))
+    other = ask(
+        Question(criterion="It is kind.", material=Material(subject="x" * 5_000, context={"a": 1}), rubric=("r",), reference="s"),
+    )
+    assert one.messages[0] == other.messages[0] and one.marker != other.marker
+    assert not {one.marker, *one.ids} & set(one.messages[0].text.split())
+
+
 def test_a_check_carries_what_its_author_said() -> None:
     question = Question(
         criterion="It is\nrude.",
@@ -122,9 +131,9 @@ def test_the_reply_is_held_to_its_shape() -> None:
     yes_no, scored = (jsonschema_rs.validator_for(reply_schema(scored=scored)) for scored in (False, True))
     assert yes_no.is_valid({"results": [{"id": "a", "quotes": [], "reason": "", "pass": True}]})
     assert scored.is_valid({"results": [{"id": "a", "quotes": ["x"], "reason": "", "score": 0.5}]})
-    for item in ({"id": "a", "pass": True}, {"id": "a", "pass": "yes", "reason": ""}, {"id": "a", "pass": True, "reason": "", "x": 1}):
+    for item in ({"id": "a", "pass": True}, {"id": "a", "reason": "", "pass": "yes"}, {"id": "a", "reason": "", "pass": True, "x": 1}):
         assert not yes_no.is_valid({"results": [item]})
-    assert not scored.is_valid({"results": [{"id": "a", "score": "high", "reason": ""}]})
+    assert not scored.is_valid({"results": [{"id": "a", "reason": "", "score": "high"}]})
     assert not yes_no.is_valid({"results": [], "x": 1})
     assert ask(Question(criterion="x", material=HELLO)).schema_name == "judge_batch_result"
 

@@ -31,17 +31,26 @@ def test_it_says_yes_no_scores_and_whole_opinions() -> None:
     assert judge.closed
 
 
+def test_an_async_function_decides_too() -> None:
+    async def decide(question: Question) -> bool:
+        return question.label == "greets"
+
+    opinions = asyncio.run(ScriptedJudge(decide).judge(ask("greets", "thanks"), case="c", attempt=0, tape=LIVE))
+    assert [opinion.outcome for opinion in opinions] == ["pass", "fail"]
+
+
 def test_a_score_without_a_threshold_is_a_yes_from_the_middle_on() -> None:
     for score, outcome in ((0.5, "pass"), (0.49, "fail")):
         (opinion,) = asyncio.run(ScriptedJudge(lambda _, score=score: score).judge(ask("greets"), case="c", attempt=0, tape=LIVE))
         assert opinion.outcome == outcome
 
 
-@pytest.mark.parametrize("decision", [7, -0.1, float("nan"), None, "yes"])
+@pytest.mark.parametrize("decision", [7, -0.1, float("nan"), None, "yes", (True, "so"), {"pass": True}])
 def test_a_function_that_returns_no_decision_is_an_error_of_the_claim(decision: Any) -> None:
     judge = ScriptedJudge(lambda question: decision if question.label == "greets" else True)
     opinions = asyncio.run(judge.judge(ask("greets", "thanks"), case="c", attempt=0, tape=LIVE))
     assert [(each.outcome, each.code) for each in opinions] == [("error", "judge_error"), ("pass", None)]
+    assert "expected true, false, a number from 0 to 1" in opinions[0].reason
 
 
 def test_a_function_that_raises_is_an_error_of_the_claim() -> None:

@@ -70,6 +70,21 @@ def test_the_mean_of_equal_scores_decides_as_each_of_them(scores: list[float], t
         assert many.outcome == combine_ballots(question(threshold), [ballot(score, threshold, 1)], how).outcome
 
 
+@pytest.mark.parametrize("combine", ["majority", "mean"])
+def test_a_rating_at_the_least_number_passes_on_every_scale(combine: Any) -> None:
+    for highest in range(2, 11):
+        for least in range(2, highest + 1):
+            choices = {str(number): "x" for number in range(1, highest + 1)}
+            asked = Question(criterion="c", material=Material(subject="s"), choices=choices, threshold=(least - 1) / (highest - 1))
+            for chosen in (least, least - 1):
+                score = asked.score_choice(str(chosen))
+                vote = Ballot(model="m", verdict=Item(passed=chosen == least, score=score, choice=str(chosen), reason="so"))
+                for samples in (1, 2, 3, 5):
+                    opinion = combine_ballots(asked, [vote] * samples, JudgeSettings(combine=combine))
+                    assert opinion.outcome == ("pass" if chosen == least else "fail")
+                    assert opinion.details["choice"] == str(chosen)
+
+
 def test_usage_is_added_up_as_far_as_it_is_known() -> None:
     assert sum_usage([Usage(input_tokens=1), Usage(output_tokens=2, total_tokens=5)]) == Usage(
         input_tokens=1, output_tokens=2, total_tokens=6

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from proctor.cassettes.ports import LIVE
-from proctor.judge.llm_judge import LlmJudge
+from proctor.judge.llm_judge import LlmJudge, PlainlyWordedJudge
 from proctor.judge.settings import JudgeSettings
-from proctor.judge.wording import PlainlyWordedJudge
 from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
 from proctor.model.judgement import Material, Opinion, Question
 from tests.judge.twins import fill_ids
@@ -53,7 +52,10 @@ def heard(said: str | ModelFault | ChatReply, *questions: Question, **settings: 
         ('{"results": 1}', 'the judge "grader" returned invalid results array'),
         ('{"results": [1]}', 'the judge "grader" returned invalid result item'),
         ('{"results": []}', 'the judge did not return a result for "greets"'),
-        (ChatReply(text="{", finish="length"), 'the judge "grader" was cut off at the limit of 4000 tokens for a reply'),
+        (
+            ChatReply(text="{", finish="length"),
+            'the judge "grader" was cut off at the limit of 4000 tokens for a reply (`max_tokens` of the judge)',
+        ),
         (ChatReply(finish="content_filter"), 'the judge "grader" did not answer: a content filter held the reply back'),
         ("x" * 1_000_001, 'the judge "grader" returned 1000001 characters, more than is ever looked at'),
     ],
@@ -66,16 +68,28 @@ def test_a_fault_is_told_of_the_judge_and_of_no_agent_check(said: Any, told: str
     assert "gent check" not in repr([(opinion.reason, opinion.details["samples"]) for opinion in opinions])
 
 
+@pytest.mark.parametrize("said", ["nonsense", '{"results": []}', ModelFault("transport", "connection refused")])
+def test_a_fault_among_several_judgements_is_told_in_the_same_words(said: Any) -> None:
+    good = '{"results": [{"id": "agent-check-1", "reason": "so", "pass": true}]}'
+    judge = PlainlyWordedJudge(LlmJudge([Model(good), Model(said)], JudgeSettings(name="grader", retries=0)))
+    (opinion,) = asyncio.run(judge.judge(QUESTIONS[:1], case="c", attempt=0, tape=LIVE))
+    assert opinion.outcome == "error" and opinion.reason.startswith("1 of 2 judgements were given") and ": the judge " in opinion.reason
+    assert "gent check" not in repr((opinion.reason, opinion.details["samples"])) and "Judge did" not in opinion.reason
+
+
 def test_a_bad_score_is_told_with_the_claim() -> None:
     scored = Question(criterion="greets", material=Material(subject="hello"), threshold=0.5)
-    (opinion,) = heard('{"results": [{"id": "agent-check-1", "score": 7, "reason": "x"}]}', scored)
+    (opinion,) = heard('{"results": [{"id": "agent-check-1", "reason": "x", "score": 7}]}', scored)
     assert opinion.reason == 'the judge "grader" returned the score 7, which is no number from 0 to 1, for "greets"'
 
 
-def test_what_the_judge_says_is_left_alone_and_silence_is_told() -> None:
-    said = '{"results": [{"id": "agent-check-1", "pass": true, "reason": "Agent check failed: judge of wine"}, '
-    opinions = heard(said + '{"id": "agent-check-2", "pass": false, "reason": ""}]}')
-    assert [opinion.reason for opinion in opinions] == ["Agent check failed: judge of wine", "the judge decided no and gave no reason"]
+def test_what_the_judge_says_is_left_alone_and_silence_is_a_fault() -> None:
+    question = Question(criterion="greets", material=Material(subject="hello"))
+    (opinion,) = heard('{"results": [{"id": "agent-check-1", "reason": "Agent check failed: judge of wine", "pass": true}]}', question)
+    assert (opinion.outcome, opinion.reason) == ("pass", "Agent check failed: judge of wine")
+    (opinion,) = heard('{"results": [{"id": "agent-check-1", "reason": " ", "pass": true}]}', question)
+    assert (opinion.outcome, opinion.code) == ("error", "judge_no_reason")
+    assert opinion.reason == 'the judge "grader" gave no reason for "greets"'
 
 
 def test_questions_and_opinions_keep_their_order_and_the_judge_is_closed() -> None:

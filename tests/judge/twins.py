@@ -45,7 +45,7 @@ def follow(line: Any, request: ChatRequest) -> Any:
 
 def entry(identifier: str, decision: Any, reason: str = "because") -> dict[str, Json]:
     kind = "pass" if isinstance(decision, bool) else "score"
-    return {"id": identifier, kind: decision, "reason": reason}
+    return {"id": identifier, "reason": reason, kind: decision}
 
 
 def results(*entries: dict[str, Json]) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.live.accessibility import WIDTHS, find_flaws, open_details
-from tests.live.test_pages_browser import axe, browser, pytestmark
+from tests.live.test_pages_browser import browser, pytestmark
+from tests.live.test_pages_walk import axe
 from tests.live.visited_place import Place, Visitor, opened_place
 
 __all__ = ["axe", "browser", "pytestmark"]

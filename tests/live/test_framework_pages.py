@@ -26,7 +26,7 @@ from tests.frameworks.order_model import keep_requests, serve_orders
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "how-to" / "frameworks"
-KNOWN = yaml.safe_load((ROOT / "tests/frameworks/pages.yaml").read_text(encoding="utf-8"))
+KNOWN = yaml.load((ROOT / "tests/frameworks/pages.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 ENVIRONMENTS = Path(os.environ.get("PROCTOR_FRAMEWORKS") or ROOT / ".frameworks") / "pages"
 NAMES = {name: guide for guide, row in KNOWN.items() for name in (guide, *row.get("also", ()))}
 """Every name of a framework, and the guide whose packages serve it."""

@@ -40,7 +40,7 @@ def test_a_rule_a_key_and_a_benchmark_are_made_by_hand(browser: Any, place: Plac
     with Visitor(browser, place) as visitor:
         page = visitor.page
         visitor.log_in()
-        page.click("text=Corner shop")
+        page.click("main >> text=Corner shop")
         page.click("header >> text=Alerts")
         page.click("text=Low pass rate")
         page.fill("[name=name]", "few pass")

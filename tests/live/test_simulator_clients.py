@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from proctor.model.system import System
-from proctor.simulators.fax.documents import write_pdf
+from proctor.simulators.kinds.fax import write_pdf
 from tests.foreign import install_from_index, install_from_npm
 from tests.live.accessibility import find_flaws
 from tests.live.chromium import CHROMIUM, launch_chromium

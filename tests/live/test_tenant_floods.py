@@ -51,7 +51,7 @@ FLOODS = {"patterns": check_call(pattern_suite(40), count=20), "voices": voice_c
 def make_key(home: Path, organization: str) -> dict[str, str]:
     words = ["keys", "create", "--kind", "organization", "--organization", organization, "--home", str(home)]
     made = subprocess.run([sys.executable, "-m", "proctor", *words], capture_output=True, text=True, check=True).stdout.split()
-    return {**MCP, "authorization": f"Bearer {next(word for word in made if word.startswith('vk_'))}"}
+    return {**MCP, "authorization": f"Bearer {next(word for word in made if word.startswith('proctor_org_'))}"}
 
 
 def times(server: Serving, headers: dict[str, str], count: int = ASKED) -> list[float]:

@@ -14,7 +14,8 @@ from proctor.service.hub import Hub
 from tests.live.accessibility import find_flaws, open_details
 from tests.live.chromium import CHROMIUM
 from tests.live.serving import Serving, serving
-from tests.live.test_pages_browser import axe, browser
+from tests.live.test_pages_browser import browser
+from tests.live.test_pages_walk import axe
 from tests.live.visited_place import Visitor
 from tests.pages.trace_seeds import START, add_trace, make_spans
 from tests.pages.world import World
@@ -82,7 +83,7 @@ def test_traces_appear_as_they_come_in_and_wait_while_the_page_is_paused(browser
         shop.send("when are you open")
         page.wait_for_selector("tbody tr:has-text('when-are-you-open')")
         page.keyboard.press(".")
-        assert page.get_attribute("#pause", "aria-pressed") == "true"
+        assert page.inner_text("#pause").startswith("Resume")
         shop.send("first of two")
         shop.send("second of two")
         page.wait_for_selector("#live-status:has-text('2 new or changed')")
@@ -97,7 +98,9 @@ def test_traces_appear_as_they_come_in_and_wait_while_the_page_is_paused(browser
         page.click(".facet a:has-text('failed')")
         page.wait_for_url("**outcome=fail**")
         assert page.locator(".feed tbody tr").count() == 2
+        page.wait_for_url("**outcome=fail**")
         # Typed in the zone in which times are shown; the browser is in Tokyo.
+        page.click("summary:has-text('Time, tool, metadata')")
         page.fill("input[name=since]", "2026-11-15 09:00")
         page.keyboard.press("Enter")
         page.wait_for_url("**since=2026-11-15T00%3A00%3A00.000Z**")
@@ -126,6 +129,59 @@ def test_a_large_trace_is_scrolled_and_searched_and_never_grows(browser: Any, sh
         page.goto("/ui/p/proj_home/traces/trc_large?level=1")
         page.click(".turn >> nth=0")
         page.wait_for_url("**turned=**")
+        assert visitor.complaints == []
+
+
+@ON_ONE_DATABASE
+def test_spans_are_walked_next_to_the_tree_without_a_reload_or_a_jump(browser: Any, shop: Shop) -> None:
+    with Visitor(browser, shop, bypass_csp=True) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.goto("/ui/p/proj_home/traces/trc_shop")
+        visitor.arrive("#span:has-text('execute_tool refund')")
+        assert "1 failing span" in page.inner_text(".failing") and page.locator(".span.leads").count() == 1
+        page.evaluate("window.same = true")
+        page.locator(".span >> nth=5").scroll_into_view_if_needed()
+        at = page.evaluate("scrollY")
+        page.click(".span .name >> nth=2")
+        page.wait_for_selector("#span:has-text('execute_tool lookup_order')")
+        assert "span=0000000000000003" in page.url and page.evaluate("[window.same, scrollY]") == [True, at]
+        page.keyboard.press("j")
+        page.wait_for_selector("#span:has-text('SELECT orders')")
+        page.keyboard.press("n")
+        page.wait_for_selector("#span:has-text('execute_tool refund')")
+        page.click(".turn >> nth=1")
+        page.wait_for_selector("#spans[data-visible='5']")
+        assert page.evaluate("[window.same, document.activeElement.className]") == [True, "turn"]
+        page.click("nav[aria-label=View] a:has-text('Conversation')")
+        page.wait_for_selector(".timeline .step.agent")
+        assert visitor.complaints == []
+
+
+@ON_ONE_DATABASE
+def test_a_judge_is_contested_where_its_verdict_is_shown_and_a_label_is_undone(browser: Any, shop: Shop) -> None:
+    with Visitor(browser, shop, bypass_csp=True) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.goto("/ui/p/proj_home/traces/trc_rude")
+        visitor.arrive(".contest")
+        page.click(".contest button[value=pass] >> nth=0")
+        visitor.arrive(".contest [aria-pressed]:has-text('Pass')")
+        assert page.url.endswith("trc_rude#res_rude")
+        page.goto("/ui/p/proj_home/labels")
+        visitor.arrive("text=3 to label")
+        page.keyboard.press("s")
+        visitor.arrive("[role=status]:has-text('Saved: Skip')")
+        assert page.evaluate("document.activeElement.id") == "ask" and "2 to label" in page.inner_text("main")
+        page.keyboard.press("z")
+        visitor.arrive("text=3 to label")
+        # As it was before.
+        page.goto("/ui/p/proj_home/labels/all")
+        page.click("tbody a >> nth=0")
+        press_on(page, "Delete")
+        page.wait_for_selector("h1:has-text('Delete label?')")
+        press_on(page, "Delete")
+        page.wait_for_url("**/labels/all")
         assert visitor.complaints == []
 
 
@@ -190,7 +246,7 @@ def test_everything_can_be_read_and_labelled_without_script(browser: Any, shop: 
         visitor.log_in()
         page.goto("/ui/p/proj_home/traces/trc_large?level=99")
         page.click("text=Later rows")
-        assert "121–240" in page.inner_text("#span-place")
+        assert "101–200" in page.inner_text("#span-place")
         page.goto("/ui/p/proj_home/traces/trc_shop")
         page.click(".span .name >> nth=4")
         assert "gen_ai.tool.name" in page.inner_text(".one-span")
@@ -218,9 +274,10 @@ def test_everything_can_be_read_and_labelled_without_script(browser: Any, shop: 
 
 SCREENS = (
     "traces", "traces?q=charged&outcome=fail", "traces?q=nobody", "traces/trc_rude", "traces/trc_shop?span=0000000000000005&q=order",
-    "traces/trc_large?level=99", "traces/trc_plain", "labels", "labels?subject=result&id=res_shop&claim=1",
+    "traces/trc_large?level=99", "traces/trc_plain", "traces/trc_shop?view=conversation", "labels",
+    "labels?subject=result&id=res_shop&claim=1",
     "labels/all", "labels/ann_said", "labels/ann_said/change", "labels/ann_said/delete", "traces/reevaluate?case=case_apology",
-    "traces/reevaluate?done=2",
+    "traces/reevaluate?done=2", "cases/new?trace=trc_shop",
 )  # fmt: skip
 
 

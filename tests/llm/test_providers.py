@@ -24,7 +24,7 @@ from proctor.actions.workspace.models import fill_from_environment, model_settin
 from proctor.errors import MissingExtra, SpecError
 from proctor.evals.agents.models import make_model
 from proctor.formats.text.references import References
-from proctor.formats.workspace_file.workspace import Workspace
+from proctor.formats.workspace_file import Workspace
 from proctor.llm.build import PROVIDERS, build_model
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, ModelCall, ModelFault, ToolDefinition
 from proctor.llm.providers import KNOWN, ProviderModel, is_provider

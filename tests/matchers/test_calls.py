@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.errors import CheckFault
-from proctor.expressions.scope import NO_SCOPE
-from proctor.matchers.call_arguments import build_argument_rule, is_same_json
+from proctor.expressions.text_form import NO_SCOPE
+from proctor.matchers.call_arguments import build_argument_rule, is_same_javascript_scalar
 from proctor.matchers.calls import MatchOptions, Pairing, ToolCallMatch
-from proctor.matchers.equal import deep_equal, find_difference
+from proctor.matchers.equal import find_difference
 from proctor.model.evidence import ToolCall
+from proctor.model.json_values import equal, is_same_scalar
 from tests.builders import call
 
 VALUES = st.sampled_from([1, 2, "any", "number", "string", "x", None, [1], {"k": 1}])
@@ -129,9 +130,9 @@ def shared(last: Any) -> list[Any]:
 
 @pytest.mark.parametrize("made", [cyclic, shared])
 def test_a_value_that_contains_itself_is_compared_and_not_a_hang(made: Callable[[Any], Any]) -> None:
-    for equal in (is_same_json, deep_equal):
-        assert equal(made(1), made(1))
-        assert not equal(made(1), made(2))
+    for same in (is_same_javascript_scalar, is_same_scalar):
+        assert equal(made(1), made(1), same=same)
+        assert not equal(made(1), made(2), same=same)
     assert find_difference(made(1), made(1)) is None
     found = find_difference(made(1), made(2))
     assert found is not None and found.why
@@ -142,8 +143,8 @@ def test_cycles_of_different_lengths_that_read_alike_are_equal() -> None:
     one.append(one)
     two: list[Any] = [[]]
     two[0].append(two)
-    assert deep_equal(one, two)
-    assert not deep_equal(one, [[[[]]]])
+    assert equal(one, two)
+    assert not equal(one, [[[[]]]])
 
 
 @pytest.mark.parametrize(
@@ -164,4 +165,4 @@ def test_cycles_of_different_lengths_that_read_alike_are_equal() -> None:
     ],
 )
 def test_equality_of_json_texts(a: Any, b: Any, same: bool) -> None:
-    assert is_same_json(a, b) is same and is_same_json(b, a) is same
+    assert equal(a, b, same=is_same_javascript_scalar) is same and equal(b, a, same=is_same_javascript_scalar) is same

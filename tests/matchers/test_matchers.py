@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.errors import CheckFault, SpecError
-from proctor.expressions.scope import NO_SCOPE, Scope
-from proctor.matchers.assignment import find_maximum_pairing
+from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.compile import MATCHERS, compile_expected
-from proctor.matchers.equal import deep_equal, find_difference
-from proctor.matchers.lists import DEEPEST
+from proctor.matchers.equal import find_difference
+from proctor.matchers.lists import DEEPEST, find_maximum_pairing
 from proctor.model.evidence import Evidence
-from proctor.model.json_values import MISSING
+from proctor.model.json_values import MISSING, equal
 from tests.tables import rows
 
 NOW = "2026-11-15T09:30:00Z"
@@ -200,16 +199,16 @@ def test_a_hard_pairing_is_found_quickly() -> None:
     ],
 )
 def test_json_values_are_equal_or_not(a: Any, b: Any, same: bool) -> None:
-    assert deep_equal(a, b) is same
-    assert deep_equal(b, a) is same
+    assert equal(a, b) is same
+    assert equal(b, a) is same
     assert (find_difference(a, b) is None) is same
 
 
 @pytest.mark.timeout(60)
 def test_deep_values_are_compared_without_exhausting_the_stack() -> None:
-    assert deep_equal(nested(100_000), nested(100_000))
+    assert equal(nested(100_000), nested(100_000))
     assert find_difference(nested(20_000), nested(20_000)) is None
-    assert not deep_equal(nested(100_000), nested(99_999))
+    assert not equal(nested(100_000), nested(99_999))
 
 
 @pytest.mark.parametrize(
@@ -236,9 +235,9 @@ def test_the_first_difference_is_told(expected: Any, actual: Any, said: str) -> 
 @given(JSON, JSON)
 @pytest.mark.timeout(60)
 def test_equality_is_symmetric_and_agrees_with_the_explanation(a: Any, b: Any) -> None:
-    assert deep_equal(a, b) == deep_equal(b, a)
-    assert deep_equal(a, b) == (find_difference(a, b) is None)
-    assert deep_equal(a, a)
+    assert equal(a, b) == equal(b, a)
+    assert equal(a, b) == (find_difference(a, b) is None)
+    assert equal(a, a)
 
 
 def shuffled(value: Any, source: random.Random) -> Any:
@@ -262,7 +261,7 @@ def test_the_order_of_lists_never_matters(value: Any, source: random.Random) -> 
 def test_what_is_equal_fits_and_the_answer_repeats_exactly(expected: Any, actual: Any) -> None:
     compiled = compile_expected(expected)
     first = compiled.find_mismatch(actual, NO_SCOPE)
-    if deep_equal(expected, actual):
+    if equal(expected, actual):
         assert first is None
     assert compiled.find_mismatch(actual, NO_SCOPE) == first
     assert compile_expected({"matcher": "not", "value": expected}).find_mismatch(actual, NO_SCOPE) is None or first is None

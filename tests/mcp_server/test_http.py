@@ -20,7 +20,7 @@ from proctor.rest.routes import mcp as mcp_routes
 from proctor.rest.settings import ServeSettings
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import KeySpec, create_key
-from proctor.service.access.projects import create_project
+from proctor.service.access.projects import NewProject, create_project
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
 from tests.mcp_server.clients import ERAS
@@ -236,7 +236,7 @@ def test_each_kind_of_key_may_do_what_the_table_says(tmp_path: Path) -> None:
         async with running.client(keys["agent"]) as client:
             assert [trace["id"] for trace in (await call(client, "search_traces"))["data"]] == ["trc_home"]
             trace = await call(client, "search_traces", id="trc_home")
-            assert trace["evidence"] == {"of": "home"} and trace["results"][0]["caseId"] == "case_home"
+            assert trace["evidence"] == {"of": "home", "data": {"text": "home"}} and trace["results"][0]["caseId"] == "case_home"
 
     serving(tmp_path, doing)
 
@@ -269,7 +269,7 @@ def test_a_suite_is_run_by_the_service(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
         async with an_agent() as agent, running.client() as client:
             assert (await refusal(client, "run_suite", document=suite("a"), target=agent.target))["path"] == "projectId"
-            project = await create_project(running.hub, LOCAL, name="shop")
+            project = await create_project(running.hub, LOCAL, NewProject(name="shop"))
             first = await call(client, "run_suite", document=suite("a", "b"), target=agent.target, note="first")
             assert (first["status"], first["projectId"], first["counts"]["pass"]) == ("completed", project["id"], 2)
             assert first["result"]["outcome"] == "pass" and [case["id"] for case in first["result"]["cases"]] == ["a", "b"]
@@ -298,7 +298,7 @@ def test_a_suite_is_run_by_the_service(tmp_path: Path) -> None:
 @pytest.mark.timeout(60)
 def test_a_run_that_goes_on_is_followed(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
-        await create_project(running.hub, LOCAL, name="shop")
+        await create_project(running.hub, LOCAL, NewProject(name="shop"))
         async with an_agent() as agent, running.client() as client:
             agent.slow_s = 0.5
             started = await call(client, "run_suite", document=suite("a"), target=agent.target, waitS=0)

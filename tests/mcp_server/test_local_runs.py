@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from proctor.mcp_server import local_runs
+from proctor.mcp_server.arguments import RunRequest
 from proctor.mcp_server.local_runs import MOST_LIVE, LocalRuns
-from proctor.mcp_server.ports import RunRequest
 from proctor.service.access.callers import LOCAL
 from proctor.service.refusals import Refusal
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from mcp.client import Client
 
-from proctor.store.files.baselines import Baselines
 from proctor.store.files.run_files import RunFiles
+from proctor.store.files.run_references import Baselines
 from tests.mcp_server.clients import connected, use
 from tests.mcp_server.scenario import call, refusal
 from tests.service.agents import an_agent

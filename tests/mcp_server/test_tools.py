@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 
 from proctor.errors import StoreError
 from proctor.formats.suites import read_suite
-from proctor.mcp_server import prompts
+from proctor.mcp_server import server as prompts
 from proctor.mcp_server.server import all_tools
 from tests.mcp_server.clients import ERAS, use
 from tests.mcp_server.scenario import call, refusal
@@ -33,7 +33,17 @@ DOCUMENTED = {
     "sandboxes": ["list", "create", "get", "events", "state", "diff", "reset", "teardown"],
     "solvers": ["list", "create", "get", "update", "delete", "createKey"],
 }
-OURS = ["validate_suite", "check_evidence", "run_suite", "list_runs", "get_run", "compare_runs", "search_traces", "describe"]
+OURS = [
+    "validate_suite",
+    "check_evidence",
+    "run_suite",
+    "examine_server",
+    "list_runs",
+    "get_run",
+    "compare_runs",
+    "search_traces",
+    "describe",
+]
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -50,11 +60,11 @@ def test_every_documented_tool_and_action_is_listed(tmp_path: Path, mode: str) -
             for schema in (tool.input_schema, tool.output_schema):
                 jsonschema_rs.meta.validate(schema)
         read_only = {name for name, tool in tools.items() if tool.annotations and tool.annotations.read_only_hint}
-        assert read_only == {"criterion-runs", "eval-runs", *OURS} - {"run_suite"}
+        assert read_only == {"criterion-runs", "eval-runs", *OURS} - {"run_suite", "examine_server"}
         destructive = {name for name, tool in tools.items() if tool.annotations and tool.annotations.destructive_hint}
         assert destructive == set(DOCUMENTED) - {"criterion-runs", "eval-runs"}
         outside = {name for name, tool in tools.items() if tool.annotations and tool.annotations.open_world_hint}
-        assert outside == {"run_suite"}
+        assert outside == {"run_suite", "examine_server"}
 
     use(tmp_path / "home", doing, mode=mode)
 
@@ -108,7 +118,9 @@ def test_errors_say_what_to_do_next(tmp_path: Path) -> None:
             assert told["code"] == "NOT_FOUND" and "tasks {action: list}" in told["nextStep"], told
         told = await refusal(client, "benchmark_runs", action="start", benchmarkId="bench_none")
         assert "benchmarks {action: list}" in told["nextStep"]
-        told = await refusal(client, "describe", kind="check", name="tool_cald")
+        told = await refusal(client, "describe", kind="check", name="tool_called")
+        assert "checks" in told["nearest"]
+        told = await refusal(client, "describe", kind="checks", name="tool_cald")
         assert "tool_called" in told["nearest"]
         told = await refusal(
             client, "check_evidence", document="proctor: 1\ncases: [{id: a, expect: [{tool_caled: x}]}]", evidence={"text": "x"}

@@ -10,13 +10,13 @@ from html.parser import HTMLParser
 _ELEMENTS = """
     html head meta title link script body svg symbol circle rect path use polyline line a header nav ul ol li form input button main
     h1 h2 h3 p span b bdi small code pre div section table thead tbody tr th td time details summary dl dt dd footer kbd dialog label select
-    option progress mark textarea fieldset legend ins del text datalist br
+    option progress mark textarea fieldset legend ins del text datalist br strong em blockquote
 """
 ELEMENTS = frozenset(_ELEMENTS.split())
 ATTRIBUTES = re.compile(
     r"(aria|data)-[a-z]+(-[a-z]+)?|class|id|href|src|type|name|value|content|charset|lang|dir|role|title|for|method|action|rel|datetime|scope|tabindex|hidden|"
     r"focusable|viewbox|preserveaspectratio|d|cx|cy|r|rx|x|y|x1|x2|y1|y2|width|height|points|stroke-dasharray|text-anchor|required|autofocus|spellcheck|"
-    r"maxlength|inputmode|autocomplete|checked|selected|placeholder|max|min|rows|wrap|open|target|list|formnovalidate|disabled"
+    r"maxlength|inputmode|autocomplete|start|checked|selected|placeholder|max|min|rows|wrap|open|target|list|formnovalidate|disabled"
 )
 ADDRESS = re.compile(r"|/(ui|static|api|shared)/[^\s]*|[?#][^\s]*")
 EMPTY = frozenset(["meta", "link", "input", "br"])

@@ -12,7 +12,7 @@ import pytest
 from proctor.errors import StoreError
 from proctor.pages.pictures import draw_history
 from proctor.pages.screens.cases import MOST_LINES, compare_documents
-from proctor.service.access.agents import create_agent
+from proctor.service.access.agents import NewAgent, create_agent
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import list_keys, open_session, revoke_key
 from proctor.service.hub import Hub
@@ -110,7 +110,7 @@ def test_a_case_is_tried_on_stored_traces_and_not_saved(world: World) -> None:
     assert answer.status_code == 200 and page.strange == [] and text_of(answer.text) == FIRST
     assert "Tried on 5 traces" in page.words and "4 failed" in page.words and "1 passed" in page.words
     assert world.service.run(lambda hub: get_case(hub, LOCAL, "case_manners"))["version"] == 2
-    idle = world.service.run(lambda hub: create_agent(hub, LOCAL, project_id="proj_home", name="idle", kind="otlp"))["id"]
+    idle = world.service.run(lambda hub: create_agent(hub, LOCAL, NewAgent(project_id="proj_home", name="idle", kind="otlp")))["id"]
     none = send(world, f"{HOME}/cases/new", do="try", document=FIRST, agent=idle)
     assert "No traces yet" in none.text
 

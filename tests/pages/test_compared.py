@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from proctor.actions.history.compare import compare
-from proctor.cli.show.compare_html import write_comparison_page
+from proctor.actions.history.compare import RunComparison, compare
+from proctor.cli.commands.compare import build_comparison
 from proctor.pages.static_files import load_static_files
-from proctor.report.blocks import comparison as drawn_comparison
-from proctor.report.html.page import read_template
-from proctor.report.words.elements import Element, make
+from proctor.report.document import html as document_html
+from proctor.report.document.html import read_template
+from proctor.report.words.html_text import Element, make
 from proctor.rest.view import make_view_app
 from tests.pages.test_view import keep
 from tests.pages.world import BAD, GOOD, decide_all
@@ -29,6 +29,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     keep(home, CANDIDATE, decide_all(BAD), planned=3)
     keep(home, "20261116-100000-c", decide_all(GOOD)[:2], ended="interrupted", planned=3)
     return home
+
+
+def write_comparison_page(found: RunComparison) -> str:
+    return document_html.write_html(build_comparison(found, "html"))
 
 
 def show_page(home: Path) -> str:
@@ -55,6 +59,6 @@ def test_a_change_to_one_part_is_seen_in_both(home: Path, monkeypatch: pytest.Mo
     def draw_otherwise(before: float, after: float, title: str) -> Element:
         return make("b", "otherwise", f"{before:g} then {after:g}")
 
-    monkeypatch.setattr(drawn_comparison, "draw_dumbbell", draw_otherwise)
+    monkeypatch.setattr(document_html, "draw_dumbbell", draw_otherwise)
     texts = (show_page(home), write_comparison_page(compare(home, BASE, CANDIDATE)))
     assert all('<b class="otherwise">1 then 0</b>' in text for text in texts)

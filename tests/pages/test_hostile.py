@@ -15,7 +15,7 @@ from proctor.model.evidence import Evidence, Node, ToolCall
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.projects import create_project
+from proctor.service.access.projects import NewProject, create_project
 from proctor.service.hub import Hub
 from proctor.service.labels.annotations import NewAnnotation, create_annotation
 from tests.pages.markup import Markup
@@ -59,7 +59,7 @@ def test_names_of_projects_and_runs_stay_text(world: World) -> None:
     async def sow(hub: Hub) -> None:
         for text in HOSTILE:
             if text.strip() and "\0" not in text:
-                await create_project(hub, LOCAL, name=text[:200], description=text[:4000])
+                await create_project(hub, LOCAL, NewProject(name=text[:200], description=text[:4000]))
         for number, text in enumerate(HOSTILE):
             more: dict[str, Any] = {"suite_name": text, "target": text, "note": text, "error": text, "status": "failed"}
             await add_run(hub, f"run_{number}", [], **more, at=f"2026-11-14T09:{number // 60:02}:{number % 60:02}.000Z")

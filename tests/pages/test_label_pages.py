@@ -39,7 +39,7 @@ def list_audit(world: World) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("path", [LABELS, "/ui/p/proj_home/traces/trc_shop"])
 def test_enter_in_a_note_decides_nothing(seen: World, path: str) -> None:
     text = seen.get(path, "organization").text
-    forms = [form for form in re.findall(r"<form.*?</form>", text, re.DOTALL) if 'name="label" value="pass"' in form]
+    forms = [form for form in re.findall(r"<form.*?</form>", text, re.DOTALL) if 'name="note"' in form]
     assert len(forms) == 1
     # A browser takes the first button of a form for Enter, and where that is disabled does nothing.
     assert re.findall(r"<button[^>]*>", forms[0])[0] == "<button disabled hidden>"

@@ -262,7 +262,7 @@ def test_what_is_not_there_is_not_found(shared: World) -> None:
 def test_hostile_text_stays_text_in_lists_records_and_forms(own: World) -> None:
     from proctor.service.access.callers import LOCAL
     from proctor.service.access.keys import KeySpec, create_key
-    from proctor.service.notify.alerts import RuleSpec, create_rule
+    from proctor.service.notify.alerts import NewAlert, create_alert
     from proctor.service.verification.authoring.benchmarks import create_benchmark
     from proctor.service.verification.authoring.criteria import create_criterion
     from proctor.service.verification.authoring.tasks import create_task
@@ -283,8 +283,8 @@ def test_hostile_text_stays_text_in_lists_records_and_forms(own: World) -> None:
             made = await create_task(hub, LOCAL, task)
             claim = {"assert": "voice-transcript", "contains": [f"hello {text[:500]}"]}
             await create_criterion(hub, LOCAL, {"task_id": made["id"], "label": text[:500], "axis": text[:100], "assertion": claim})
-            await create_rule(
-                hub, LOCAL, RuleSpec(project_id="proj_home", name=text[:200], kind="pass_rate", webhook_url="https://example.com/")
+            await create_alert(
+                hub, LOCAL, NewAlert(project_id="proj_home", name=text[:200], kind="pass_rate", webhook_url="https://example.com/")
             )
             await create_key(hub, LOCAL, KeySpec(kind="organization", name=text[:200]))
 

@@ -14,7 +14,7 @@ from proctor.pages.routes import NOUN_SCREENS, SCREENS, SERVICE_SCREENS
 from tests.pages.markup import Markup
 from tests.pages.world import World, add_run, decide_all
 
-TABLE: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "cases" / "screens.yaml").read_text(encoding="utf-8"))
+TABLE: dict[str, Any] = yaml.load((Path(__file__).parent / "cases" / "screens.yaml").read_bytes(), Loader=yaml.CSafeLoader)
 ROWS: list[dict[str, Any]] = TABLE["rows"]
 RUN = "/ui/p/proj_home/runs/run_after"
 PAGES = [
@@ -104,7 +104,7 @@ def test_a_comparison_says_whether_it_is_more_than_chance(seen: World) -> None:
     address = "/ui/p/proj_home/compare?runs=run_after&runs=run_before"
     words = Markup(seen.get(address, "organization").text).words
     # The older run is the base, whichever was ticked first.
-    assert "regressed shop" in words and "Newly failing 2" in words
+    assert "regressed new prompt compared with shop" in words and "Newly failing 2" in words
     assert "The pass rate fell by 66.7 points" in words and "more than chance" in words
     assert "4/4 → 0/4" in words and "refund-twice" in words
     turned = Markup(seen.get("/ui/p/proj_home/compare?runs=run_after,run_before&as_given=1", "organization").text).words

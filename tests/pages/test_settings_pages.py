@@ -75,6 +75,10 @@ def test_before_a_rule_is_kept_it_is_seen_when_it_would_have_fired(world: World)
     answer = send(world, f"{HOME}/alerts/new?kind=pass_rate", fields)
     words = Markup(answer.text).words
     assert answer.status_code == 200 and "It would have fired 2 times over 26 results." in words
+    # The axis begins at the first value, and the last one holds until now.
+    drawn = answer.text.partition('class="fired"')[2].partition("</svg>")[0]
+    places = [float(x) for x in re.findall(r'(?:cx="|points="|[\d.] )([\d.]+)(?:,|")', drawn)]
+    assert (min(places), max(places)) == (0, 600)
     assert 'class="fired"' in answer.text and 'role="img" aria-label="It would have fired 2 times' in answer.text
     assert 'value="0.6"' in answer.text  # what was typed stands in the form still
     assert world.get("/api/alerts", "organization").json()["data"] == []
@@ -159,10 +163,10 @@ def test_days_that_cannot_be_kept_come_back_as_they_were_typed(seen: World, type
 
 def test_a_key_is_made_shown_once_and_revoked(world: World) -> None:
     answer = send(world, "/ui/keys/new", {"kind": "project", "name": "ci", "project_id": "proj_home", "agent_ids": "agent_home_1\r\n"})
-    found = re.search(r"mibo_[\w-]{43}", answer.text)
+    found = re.search(r"proctor_proj_[\w-]{43}", answer.text)
     assert answer.status_code == 200 and found is not None and "Shown once" in answer.text
     listed = world.get("/ui/keys", "organization").text
-    assert found[0] not in listed and f"mibo_...{found[0][-4:]}" in listed and "agent_home_1" in listed
+    assert found[0] not in listed and f"proctor_proj_...{found[0][-4:]}" in listed and "agent_home_1" in listed
     id = next(row["id"] for row in world.get("/api/keys", "organization").json()["data"] if row["name"] == "ci")
     assert "Revoke ci" in Markup(world.get(f"/ui/keys/{id}/revoke", "organization").text).words
     assert send(world, f"/ui/keys/{id}/revoke", {}).status_code == 303

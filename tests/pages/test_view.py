@@ -186,3 +186,9 @@ def test_runs_are_compared_as_the_command_compares_them(tmp_path: Path) -> None:
     found = compare_folders(indexed)
     assert found == join_comparisons([compare(tmp_path, *others)])
     assert compare_folders(indexed).comparisons[0].found is found.comparisons[0].found, "remembered"
+
+
+def test_the_suite_of_a_stored_run_is_measured(client: Any) -> None:
+    shown = client.get("/ui/p/local/runs/20261115-090000-a/mutation")
+    assert shown.status_code == 200
+    assert " detected</p>" in shown.text and "Claims to add" in shown.text

@@ -14,7 +14,10 @@ from proctor.model.evidence import Evidence
 from proctor.report.data.json_text import CaseEncoder
 from proctor.service.access.callers import LOCAL
 from proctor.service.decisions.trace_evidence import read_evidence
+from proctor.service.decisions.trace_verdicts import make_digest
 from proctor.service.hub import Hub, stamp
+from proctor.service.labels.indexing import index_claims
+from proctor.store.accounts.judged_claims import note_due_claims
 from proctor.store.sql.compressed_json import compress_bytes, pack
 from proctor.store.sql.tables import case_versions, cases, results, traces
 
@@ -77,6 +80,8 @@ async def add_trace(hub: Hub, mark: str, spans: Sequence[Span] | None = None, *,
         "size": len(packed),
         "body": packed,
         "input_text": ASKED,
+        # As the evaluator writes it; reading the evidence of thousands of spans would take long.
+        "digest": make_digest(read_evidence([packed], None)) if spans is not None and len(spans) < 200 else None,
         "created_at": stamp(at),
         "updated_at": stamp(at),
         **more,
@@ -109,6 +114,9 @@ async def add_result(hub: Hub, mark: str, evidence: Evidence, decide: Any, *, at
     async with hub.database.writing() as connection:
         await connection.execute(results.insert().values(values))
         await connection.execute(traces.update().where(traces.c.id == f"trc_{mark}").values(outcome=result.outcome))
+        await note_due_claims(connection, "trace", [f"trc_{mark}"], stamp(at))
+    while await index_claims(hub):
+        pass
     return result.outcome
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.patterns.offsets import from_utf8, from_utf16, has_surrogates, is_within_basic_plane, measure_utf16_length
+from proctor.patterns.faults import from_utf8, from_utf16, has_surrogates, is_within_basic_plane, measure_utf16_length
 
 TEXTS = st.text(alphabet=st.one_of(st.characters(codec="utf-8"), st.sampled_from("aé😀𝒳")), max_size=12)
 

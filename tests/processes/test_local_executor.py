@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.processes import local_executor
-from proctor.processes.executor import DoTask, StopWork, Work
-from proctor.processes.local_executor import LocalExecutor
+from proctor.processes import executor as local_executor
+from proctor.processes.executor import DoTask, LocalExecutor, StopWork, Work
 
 pytestmark = pytest.mark.timeout(60)
 ROOT = Path(__file__).parents[2]

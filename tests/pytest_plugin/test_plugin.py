@@ -11,7 +11,7 @@ import yaml  # noqa: F401 - see below
 
 # A session in this process forgets the modules it loaded; the compiled half of PyYAML does not survive being loaded twice.
 import proctor.pytest_plugin.items
-import proctor.pytest_plugin.live  # noqa: F401 - see above
+import proctor.pytest_plugin.reporting  # noqa: F401 - see above
 from proctor.actions.running.run import LiveRun
 from proctor.model.result import RunResult
 
@@ -421,7 +421,7 @@ def test_an_interrupted_run_interrupts_the_session(live_desk: pytest.Pytester, s
     async def interrupted(suite: object, options: object, **place: object) -> LiveRun:
         return LiveRun(result=RunResult(suite_name=""), ended="interrupted", folder=live_desk.path, entries={})
 
-    monkeypatch.setattr("proctor.pytest_plugin.live.drive", interrupted)
+    monkeypatch.setattr("proctor.pytest_plugin.reporting.drive", interrupted)
     with pytest.raises(KeyboardInterrupt):
         session("--proctor-live")
 
@@ -453,3 +453,35 @@ def test_checks_of_the_file_that_the_workspace_names_are_known(pytester: pytest.
     beside = lines({"case": "a", "text": "hi"}, {"case": "b", "text": "hello"})
     pytester.path.joinpath("own.evidence.jsonl").write_text(beside, encoding="utf-8")
     session().assert_outcomes(passed=1, failed=1)
+
+
+@pytest.fixture
+def mutating(session: Session, pytester: pytest.Pytester) -> Session:
+    # Proposed claims load further checks, which a session in this process would forget.
+    del session
+    return lambda *arguments: pytester.runpytest_subprocess("-p", "proctor.pytest_plugin.plugin", *arguments)
+
+
+@pytest.mark.timeout(60)
+def test_planted_faults_are_an_item_that_fails_below_the_share(mutating: Session, pytester: pytest.Pytester) -> None:
+    pytester.makefile(".proctor.yaml", desk=SUITE)
+    pytester.makefile(".evidence.jsonl", desk=lines(GOOD, HELLO))
+    result = mutating("--proctor-mutate", "99", "-rA", "desk.proctor.yaml")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*Claims to add*", "*- tools_exactly*", "FAILED *planted faults - * of the planted faults detected, at least 99.0 %*"]
+    )
+    result = mutating("--proctor-mutate", "10%", "-rA", "desk.proctor.yaml")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*faults detected in 2 records of 2 cases"])
+    assert mutating("--proctor-mutate", "101", "desk.proctor.yaml").ret == pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.timeout(60)
+def test_faults_are_not_planted_into_failing_or_missing_evidence(mutating: Session, pytester: pytest.Pytester) -> None:
+    pytester.makefile(".proctor.yaml", desk=SUITE)
+    mutating("--proctor-mutate", "10", "-k", "planted", "desk.proctor.yaml").assert_outcomes(skipped=1, deselected=2)
+    pytester.makefile(".evidence.jsonl", desk=lines(BAD))
+    result = mutating("--proctor-mutate", "10", "-k", "planted", "desk.proctor.yaml")
+    result.assert_outcomes(failed=1, deselected=2)
+    result.stdout.fnmatch_lines(["FAILED *no fault was planted*"])

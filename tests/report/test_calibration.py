@@ -10,14 +10,23 @@ import pytest
 from proctor.actions.calibration.calibrate import starter_labels
 from proctor.model.judgement import Opinion
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.report.builders.calibration import build_calibration
 from proctor.report.data.calibration_json import render_calibration_json
-from proctor.report.html.calibration import render_calibration_html
-from proctor.report.text.calibration import render_calibration
+from proctor.report.document.html import write_html
+from proctor.report.document.terminal import write_terminal
 from proctor.scoring.calibration import Calibration, summarize_calibration
 from proctor.sources.labels import read_labels
 from tests.report.html_reading import Page
 
 HOSTILE = "</dd><script>alert(1)</script>\x1b[31m\u202eevil {policy} %s & \"quotes\" 'x' <img src=x onerror=alert(1)> \ud83d"
+
+
+def render_calibration(calibration: Calibration, *, colour: bool = False) -> str:
+    return write_terminal(build_calibration(calibration, "terminal"), colour=colour)
+
+
+def render_calibration_html(calibration: Calibration) -> str:
+    return write_html(build_calibration(calibration, "html"))
 
 
 def judged(label: bool, score: float, **more: object) -> JudgedAnswer:
@@ -61,11 +70,11 @@ def hostile() -> Calibration:
 def test_the_text_says_the_finding_the_table_and_every_kind_of_disagreement(sample: Calibration) -> None:
     text = render_calibration(sample)
     table = sample.table
-    assert f"on {len(sample.items)} labelled answers, 66 right and 66 wrong" in text
+    assert f" · {len(sample.items)} labelled answers, 66 right and 66 wrong" in text
     assert re.search(rf"labelled right +{table.true_pass} +{table.false_fail}\n", text)
     assert re.search(rf"labelled wrong +{table.false_pass} +{table.true_fail}\n", text)
     assert "undecided: 6 judge_timeout (neither right nor wrong)" in text
-    assert f"false passes ({table.false_pass})" in text and f"false fails ({table.false_fail})" in text
+    assert f"False passes ({table.false_pass})" in text and f"False fails ({table.false_fail})" in text
     assert "← present" in text
     assert max(map(len, text.splitlines())) <= 100
     assert "\x1b" not in text
@@ -102,7 +111,8 @@ def test_the_page_holds_no_script_loads_nothing_and_escapes_everything() -> None
     page = Page(text)
     assert not [tag for tag, _ in page.elements if tag in ("script", "img", "iframe", "object", "form", "base", "a")]
     assert not [attrs for _, attrs in page.elements if any(name.startswith("on") or name in ("style", "src") for name in attrs)]
-    assert [attrs["href"] for _, attrs in page.elements if "href" in attrs] == ["data:,"]
+    # Besides the empty icon, only symbols of the page itself.
+    assert {attrs["href"] for _, attrs in page.elements if "href" in attrs} <= {"data:,", "#m-fail", "#m-uncertain"}
     assert re.fullmatch(
         r"default-src 'none'; style-src 'sha256-[A-Za-z0-9+/=]+'; img-src data:; base-uri 'none'; form-action 'none'", page.policy
     )
@@ -137,7 +147,7 @@ def test_many_items_are_bounded_on_the_page() -> None:
     ("items", "threshold", "told"),
     [
         ([], 0.8, "decided nothing"),
-        ([judged(True, 0.9)], 0.8, "kappa cannot be computed"),
+        ([judged(True, 0.9)], 0.8, "kappa means nothing"),
         ([judged(True, 0.9), judged(False, 0.1)], None, "yes or no"),
         ([judged(False, 0.9), judged(True, 0.1)], 0.8, "(kappa -1.00, "),
     ],
@@ -167,8 +177,14 @@ def test_a_judge_that_decided_nothing_is_told_once() -> None:
     ]
     text = " ".join(render_calibration(summarize_calibration(items, threshold=0.8)).split())
     assert text.count("could not be reached") == 1
-    assert "undecided (30)" in text and "i3" not in text
+    assert "Undecided (30)" in text and "i3" not in text
 
     other = JudgedAnswer(item=items[0].item, opinion=Opinion(outcome="error", reason="uncertain", code="judge_uncertain"))
     text = render_calibration(summarize_calibration([*items[1:3], other], threshold=0.8))
     assert "i0" in text and "i1" in text
+
+
+@pytest.mark.parametrize(("times", "tone"), [(1, "uncertain"), (40, "pass")])
+def test_the_mark_of_a_kappa_needs_the_whole_interval(times: int, tone: str) -> None:
+    found = summarize_calibration([judged(True, 0.9), judged(False, 0.1)] * times, threshold=0.8)
+    assert build_calibration(found, "terminal").verdict == (tone, "kappa 1.00")

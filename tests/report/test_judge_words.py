@@ -9,10 +9,10 @@ import pytest
 from proctor.model.case import Assertion, Case
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.verdict import Verdict
+from proctor.report.builders.run import RunReport, render_markdown
 from proctor.report.data.junit import render_junit
+from proctor.report.document.terminal import write_terminal
 from proctor.report.html.case import explain_in_rows
-from proctor.report.text.markdown import render_markdown
-from proctor.report.text.terminal import TerminalReport
 from proctor.report.words.findings import judge_words, reply_words, write_findings
 
 YES, NO, NONE = {"model": "m", "passed": True}, {"model": "m", "passed": False}, {"model": "m", "code": "judge_timeout"}
@@ -37,6 +37,7 @@ def run_of(verdict: Verdict) -> RunResult:
         ("pass", {"judge": "m", "models": ["m"], "samples": [YES, NONE]}, "m · 1 yes, 0 no, 1 without an answer"),
         ("error", {"judge": "m", "models": ["m"], "samples": [NONE, NONE]}, "m · 2 without an answer"),
         ("fail", {"judge": "m", "samples": [NO], "threshold": 0.8, "criterion": {"score": 0.9}}, "m · score 0.9, passes from 0.8"),
+        ("error", {"judge": "m", "samples": [YES, NONE], "threshold": 0.8}, "m · passes from 0.8 · 1 yes, 0 no, 1 without an answer"),
         ("fail", {"models": "m", "judge": 7, "samples": {"passed": True}, "threshold": True}, ""),
         ("fail", {}, ""),
     ],
@@ -59,9 +60,9 @@ def test_a_reply_that_could_not_be_read_is_shown() -> None:
 
 def test_every_report_says_who_judged_and_by_which_measure() -> None:
     run, words = run_of(FAILED), "m · score 0.79, passes from 0.8"
-    report = TerminalReport(colour=False)
+    report = RunReport("terminal")
     report.add(run.cases[0])
-    assert f"      judge     {words}\n" in report.finish(run)
+    assert f"      judge     {words}\n" in write_terminal(report.finish(run))
     assert words in render_markdown(run) and words in render_junit(run)
     assert {"about": "judge", "remark": words} in explain_in_rows(FAILED).rows
 
@@ -83,10 +84,10 @@ def undecided(case: str, *verdicts: Verdict) -> CaseResult:
 
 
 def terminal(*results: CaseResult, most_failures: int = 20) -> str:
-    report = TerminalReport(colour=False, most_failures=most_failures)
+    report = RunReport("terminal", most_failures=most_failures)
     for result in results:
         report.add(result)
-    return report.finish(RunResult(suite_name="Parcels", dialect="native", outcome="error", counts={"error": len(results)}))
+    return write_terminal(report.finish(RunResult(suite_name="Parcels", dialect="native", outcome="error", counts={"error": len(results)})))
 
 
 def test_a_judge_that_is_away_is_told_once_with_what_it_touches() -> None:
@@ -96,7 +97,7 @@ def test_a_judge_that_is_away_is_told_once_with_what_it_touches() -> None:
     )
     assert text.count("could not be reached") == 1
     told = text[text.index("Not judged") :]
-    assert told.splitlines()[1:3] == [f"  ! {DEAD} [judge_unreachable]", "    3 checks in 2 cases"]
+    assert told.splitlines()[1:3] == [f"  ! {DEAD} [judge_unreachable]", "      3 checks in 2 cases"]
     assert "  ! claim 0 of a [judge_unreachable, see below]\n  ! claim 1 of a [judge_unreachable, see below]\n" in text
     assert "  ! claim 0 of b [judge_unreachable, see below]\n\n" in text
     assert "too long" in text
@@ -146,4 +147,4 @@ def test_what_the_judge_replied_instead_is_shown_once() -> None:
     odd = Verdict("error", 0.0, 'the judge "m" returned invalid JSON', "judge_not_json", details)
     text = terminal(undecided("a", odd, odd), undecided("b", odd))
     assert text.count("I think it is fine!") == 1
-    assert text[text.index("Not judged") :].splitlines()[2:4] == ['    replied   "I think it is fine!"', "    3 checks in 2 cases"]
+    assert text[text.index("Not judged") :].splitlines()[2:4] == ['      replied   "I think it is fine!"', "      3 checks in 2 cases"]

@@ -15,7 +15,8 @@ from proctor.model.evidence import Source
 from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.verdict import failed
-from proctor.report.text.markdown import MOST_CHARACTERS, render_markdown
+from proctor.report.builders.run import render_markdown
+from proctor.report.document.markdown import MOST_CHARACTERS
 from proctor.report.words.neutral import to_one_line, write_code, write_fenced, write_plain
 from tests.report import samples
 from tests.report.golden import assert_golden
@@ -131,7 +132,7 @@ def test_a_run_without_a_summary_has_one_row_per_result() -> None:
 def test_a_summary_without_results_has_one_row_per_case() -> None:
     run = samples.troubled_run()
     bare = RunResult(suite_name="s", outcome="fail", counts=run.counts, summary=run.summary)
-    assert "| ❌ | `refund-twice` The customer was charged twice | 0 of 1 passed |  |" in render_markdown(bare)
+    assert "| ❌ | `refund-twice` · The customer was charged twice | 0 of 1 passed |" in render_markdown(bare)
 
 
 def test_a_hostile_case_breaks_neither_table_nor_list() -> None:

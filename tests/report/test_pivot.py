@@ -12,17 +12,14 @@ from hypothesis import strategies as st
 from proctor.errors import InputError
 from proctor.model.case import Case
 from proctor.model.result import CaseResult, RunResult
-from proctor.report.blocks.pivot import (
-    build_pivot,
-    find_matrix_axes,
-    read_axes,
-    write_pivot_csv,
-    write_pivot_html,
-    write_pivot_markdown,
-    write_pivot_text,
-)
+from proctor.report.builders.pivot import Pivot, build_pivot, find_matrix_axes, make_pivot_section, read_axes, write_pivot_csv
+from proctor.report.document.html import write_block_html
+from proctor.report.document.markdown import write_markdown
+from proctor.report.document.model import Document
+from proctor.report.document.terminal import TerminalWriter
 from proctor.report.html.report import render_html
 from proctor.report.words.neutral import make_harmless, write_csv
+from proctor.report.words.style import Style
 from proctor.scoring.intervals import Counts, wilson
 
 
@@ -45,6 +42,10 @@ RUN = make_run(
 )
 
 
+def write_pivot_lines(pivot: Pivot) -> list[str]:
+    return TerminalWriter(Style(colour=False), 120).write_block(make_pivot_section(pivot, "terminal"))
+
+
 def test_a_cell_counts_errors_and_leaves_out_skips() -> None:
     pivot = build_pivot(RUN, ["model", "prompt"])
     assert pivot.columns == ("x", "all", None)
@@ -57,9 +58,10 @@ def test_a_cell_counts_errors_and_leaves_out_skips() -> None:
 
 def test_the_table_is_written_for_every_reader() -> None:
     pivot = build_pivot(RUN, ["model", "prompt"])
-    assert "50.0% (9.5 to 90.5) 1/2" in write_pivot_text(pivot)
-    assert "| a | 50\\.0% (9.5 to 90.5) 1/2 |" in write_pivot_markdown(pivot)
-    assert "<td>50.0% (9.5 to 90.5) 1/2</td>" in write_pivot_html(pivot)
+    assert "50.0% (9.5 to 90.5) 1/2" in "\n".join(write_pivot_lines(pivot))
+    document = Document("S", ("fail", "fail"), "", (make_pivot_section(pivot, "markdown"),))
+    assert "| a | 50.0% (9.5 to 90.5) 1/2 |" in write_markdown(document)
+    assert "<bdi>50.0% (9.5 to 90.5) 1/2</bdi></td>" in write_block_html(make_pivot_section(pivot, "html"))
     rows = list(csv.DictReader(io.StringIO(write_pivot_csv(pivot))))
     figures = {"passed": "1", "decided": "2", "pass_rate": "0.5", "low": "0.094531", "high": "0.905469"}
     assert rows[0] == {"model": "a", "prompt": "x", **figures}
@@ -67,9 +69,9 @@ def test_the_table_is_written_for_every_reader() -> None:
 
 def test_a_table_too_wide_for_a_terminal_has_a_line_for_each_cell() -> None:
     wide = make_run([({"model": f"model-{number}"}, "pass") for number in range(30)])
-    lines = write_pivot_text(build_pivot(wide, ["model"])).splitlines()
-    assert max(map(len, lines)) <= 120 and len(lines) == 4 + 31
-    assert lines[2].split() == ["model", "pass", "rate"] and lines[4].startswith("model-0") and lines[-1].startswith("all")
+    lines = write_pivot_lines(build_pivot(wide, ["model"]))
+    assert max(map(len, lines)) <= 120 and len(lines) == 2 + 31
+    assert lines[1].split() == ["model", "pass", "rate"] and lines[2].startswith("  model-0") and lines[-1].startswith("  all")
 
 
 def test_one_axis_and_three_make_tables_too() -> None:

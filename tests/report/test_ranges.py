@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from proctor.actions.checking.check import check, read_evidence
 from proctor.actions.checking.check_stream import CheckStream
+from proctor.checks.answer.similar_to import find_differing
 from proctor.checks.registry import Registry, default_registry
 from proctor.checks.shared.javascript_json import iterate_texts
 from proctor.checks.shared.json_places import find_value_spans
 from proctor.checks.shared.quotes import locate_quotes
 from proctor.checks.shared.ranges import find_spans, locate_in_json
-from proctor.checks.shared.similarity import find_differing
 from proctor.decide.prepare import decide_guarded
-from proctor.evidence.shared.turns import turn_evidence
+from proctor.evidence.unknowns.account import turn_evidence
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Evidence, Node, Source, ToolCall
 from proctor.model.judgement import Opinion, PendingVerdict

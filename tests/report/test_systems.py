@@ -16,7 +16,7 @@ from proctor.report.blocks.attempt import draw_attempt
 from proctor.report.blocks.attempt_layout import lay_out_attempt
 from proctor.report.blocks.systems import draw_systems
 from proctor.report.html.case import MOST_CHANGES, MOST_REQUESTS, iterate_differences, write_attempt, write_systems
-from proctor.report.words.elements import write_markup
+from proctor.report.words.html_text import write_markup
 from tests.pages.markup import Markup
 
 PAID = {"ID": 7, "STATUS": "PAID", "LINES": [1, 2], "SHIP": {"TO": "BERLIN", "BY": None}}

@@ -12,7 +12,8 @@ from proctor.model.case import Case, Scoring
 from proctor.model.evidence import Source
 from proctor.model.result import CaseResult, CaseSummary, RunResult
 from proctor.model.verdict import Verdict, errored, failed, passed
-from proctor.report.text.terminal import TerminalReport
+from proctor.report.builders.run import RunReport
+from proctor.report.document.terminal import write_terminal
 from proctor.report.words.findings import write_findings
 from proctor.report.words.style import count_columns
 from tests.report import samples
@@ -23,17 +24,17 @@ COLOURS = re.compile("\x1b\\[[0-9;]*m")
 
 
 def rendered(run: RunResult, *, colour: bool = False, width: int = 100, most_failures: int = 20) -> str:
-    report = TerminalReport(colour=colour, width=width, most_failures=most_failures)
+    report = RunReport("terminal", most_failures=most_failures)
     for result in run.cases:
         report.add(result)
-    return report.finish(run)
+    return write_terminal(report.finish(run), colour=colour, width=width)
 
 
 def streamed(results: Iterable[CaseResult], run: RunResult) -> str:
-    report = TerminalReport(colour=False)
+    report = RunReport("terminal")
     for result in results:
         report.add(result)
-    return report.finish(run)
+    return write_terminal(report.finish(run))
 
 
 @pytest.mark.parametrize(
@@ -68,19 +69,19 @@ def test_the_text_of_a_stream_is_that_of_the_whole_run() -> None:
 
 def test_a_run_whose_results_were_never_added_is_read_from_the_run_itself() -> None:
     run = samples.troubled_run()
-    assert TerminalReport(colour=False).finish(run) == rendered(run)
+    assert write_terminal(RunReport("terminal").finish(run)) == rendered(run)
 
 
 def test_only_the_first_failures_are_kept_of_a_hundred_thousand() -> None:
     case = Case(id="many", assertions=(samples.claim("holds"),), tags={"test_dimension": "load"})
-    report = TerminalReport(colour=False, most_failures=7)
+    report = RunReport("terminal", most_failures=7)
     verdicts = (failed("expected 1, found 2"),)
     for line in range(100_000):
         report.add(CaseResult(case, "error" if line == 99_999 else "fail", 0.0, verdicts, Source(file="big.jsonl", line=line + 1)))
     assert report.held == 7
     counts = {"pass": 0, "fail": 99_999, "error": 1, "skip": 0}
     summary = (CaseSummary(id="many", name="", outcome="fail", runs=100_000, counts=counts),)
-    text = report.finish(RunResult(suite_name="s", outcome="fail", score=0.0, counts=counts, summary=summary))
+    text = write_terminal(report.finish(RunResult(suite_name="s", outcome="fail", score=0.0, counts=counts, summary=summary)))
     assert text.count("FAIL  many\n") == 7
     assert "not shown here: 99,992 failed, 1 error;" in text
     assert "big.jsonl:7\n" in text and "big.jsonl:8\n" not in text
@@ -109,7 +110,7 @@ def test_attempts_at_one_case_with_one_fault_are_no_others() -> None:
 
 
 def test_passes_skips_and_remarks_are_not_kept_without_bound() -> None:
-    report = TerminalReport(colour=False)
+    report = RunReport("terminal")
     for _ in range(1000):
         report.add(samples.advised_case())
         report.add(samples.skipped_case())
@@ -150,7 +151,7 @@ def test_passes_of_a_scored_suite_show_their_score_within_the_width() -> None:
     line = next(line for line in text.splitlines() if "xxx" in line)
     assert line.endswith("x…  0.95")
     assert count_columns(line) <= 60
-    assert "safety  ███████████████████░  0.95   weight 1" in text
+    assert "safety  ███████████████████░  0.95  weight 1" in text
 
 
 def test_a_case_that_fails_without_assertions_says_so() -> None:

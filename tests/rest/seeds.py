@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
+from proctor.doctor.model import Examination, Examined, Finding
+from proctor.formats.suites import read_suite
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub
-from proctor.store.sql.compressed_json import pack
+from proctor.service.runs.proposals import make_digest
+from proctor.store.sql.compressed_json import compress_bytes, pack
 from proctor.store.sql.tables import (
     alert_rules,
     annotation_rows,
@@ -20,10 +25,13 @@ from proctor.store.sql.tables import (
     case_versions,
     cases,
     keys,
+    proposals,
     results,
     run_entries,
     run_events,
+    run_snapshots,
     runs,
+    schedules,
     traces,
 )
 from tests.rest.services import FOREIGN
@@ -61,7 +69,13 @@ async def seed_traces(hub: Hub, caller: Caller, place: str) -> None:
         for number in (1, 2):
             mark = place if number == 1 else f"{place}_2"
             ours = {"organization_id": caller.organization_id, "project_id": f"proj_{place}", "agent_id": f"agent_{place}_{number}", **at}
-            trace = {"id": f"trc_{mark}", "external_id": mark, "format": "mibo", "status": "evaluated", "body": pack({"of": mark})}
+            trace = {
+                "id": f"trc_{mark}",
+                "external_id": mark,
+                "format": "mibo",
+                "status": "evaluated",
+                "body": pack({"of": mark, "data": {"text": mark}}),
+            }
             await connection.execute(traces.insert().values(**trace, input_text=f"asked at {mark}", metadata={"env": mark}, **ours))
             result = {"id": f"res_{mark}", "trace_id": f"trc_{mark}", "case_id": f"case_{mark}", "case_version": 1, "case_key": "greets"}
             await connection.execute(results.insert().values(**result, trace_revision=1, outcome="pass", body=pack({"of": mark}), **ours))
@@ -97,6 +111,22 @@ async def seed_alerts(hub: Hub, caller: Caller, place: str) -> None:
         await connection.execute(alert_rules.insert().values(**rule, **more, created_at=hub.now(), updated_at=hub.now()))
 
 
+async def seed_schedules(hub: Hub, caller: Caller, place: str) -> None:
+    own = {"id": f"sch_{place}", "organization_id": caller.organization_id, "project_id": f"proj_{place}", "name": place}
+    run = {"suite": SUITE, "run": {"target": {"type": "http", "url": "https://example.com/"}}, "overlap": "skip"}
+    at = {"cron": "@yearly", "timezone": "UTC", "active": False, "created_at": hub.now(), "updated_at": hub.now()}
+    async with hub.database.writing() as connection:
+        await connection.execute(schedules.insert().values(**own, **run, **at))
+
+
+async def seed_proposals(hub: Hub, caller: Caller, place: str) -> None:
+    own = {"id": f"prop_{place}", "organization_id": caller.organization_id, "project_id": f"proj_{place}", "name": place}
+    text = {"document": SUITE, "dialect": "native", "because": "seen", "digest": make_digest(read_suite(SUITE), "")}
+    state = {"source": "traces", "status": "pending", "proposed_by": "local", "created_at": hub.now(), "updated_at": hub.now()}
+    async with hub.database.writing() as connection:
+        await connection.execute(proposals.insert().values(**own, **text, **state))
+
+
 async def seed_secrets(hub: Hub, caller: Caller, place: str) -> None:
     await set_secret(hub, caller, f"proj_{place}", "TOKEN", f"secret of {place}")
 
@@ -112,6 +142,11 @@ async def seed_runs(hub: Hub, caller: Caller, place: str) -> None:
         done = {"status": "completed", "outcome": "pass", "counts": {"pass": 1}, "settings": {"attempts": 1}, "note": ""}
         done |= {"name": f"named-{place}", "tags": f",tagged-{place},"}
         await connection.execute(runs.insert().values(**run, dialect="native", document=SUITE, **done))
+        finding = Finding(check="ping", area="lifecycle", level="MUST", verdict="fail", reason=f"no answer of {place}")
+        part = Examined(revision="2025-11-25", profile="mcp-2025-11-25@1", findings=(finding,), score=0, incomplete=False)
+        found = Examination(target=f"server of {place}", transport="http", examined=(part,), snapshot={"version": 1, "tools": {}})
+        body = compress_bytes(msgspec.json.encode(found))
+        await connection.execute(run_snapshots.insert().values(run_id=f"run_{place}", kind="examination", body=body))
         second = {**run, "id": f"run_{place}_2", **done, "name": None, "tags": None}
         await connection.execute(runs.insert().values(**second, dialect="native", document=SUITE))
         await connection.execute(run_entries.insert().values(**entry, body=pack({"case": "greets", "outcome": "pass", "reason": place})))
@@ -133,7 +168,18 @@ async def seed_annotations(hub: Hub, caller: Caller, place: str) -> None:
             await connection.execute(annotation_rows.insert().values(id=f"ann_{place}{mark}", **about, **said, **at))
 
 
-SEEDS: list[Seed] = [seed_cases, seed_traces, seed_keys, seed_verification, seed_secrets, seed_alerts, seed_runs, seed_annotations]
+SEEDS: list[Seed] = [
+    seed_cases,
+    seed_traces,
+    seed_keys,
+    seed_verification,
+    seed_secrets,
+    seed_alerts,
+    seed_schedules,
+    seed_proposals,
+    seed_runs,
+    seed_annotations,
+]
 
 
 async def sow(hub: Hub) -> None:

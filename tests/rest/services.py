@@ -72,7 +72,9 @@ class Service:
     def ask(self, method: str, path: str, *, key: str | None = None, **more: Any) -> Any:
         headers = dict(more.pop("headers", {}))
         if key is not None:
-            headers["x-api-key" if key.startswith("mibo_") else "authorization"] = key if key.startswith("mibo_") else f"Bearer {key}"
+            headers["x-api-key" if key.startswith("proctor_proj_") else "authorization"] = (
+                key if key.startswith("proctor_proj_") else f"Bearer {key}"
+            )
         return self.client.request(method, path, headers=headers, **more)
 
     def get(self, path: str, **more: Any) -> Any:

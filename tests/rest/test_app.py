@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import proctor
 from proctor.errors import InputError, StoreError
-from proctor.rest import process, workers
+from proctor.rest import app, process
 from proctor.rest.app import make_app
 from proctor.rest.errors import make_refusal_response
 from proctor.rest.metrics import Metrics, write_page
@@ -328,7 +328,7 @@ def test_a_worker_that_fails_is_started_again_and_stops_when_told(lines: Any) ->
 
     async def main() -> None:
         stop = asyncio.Event()
-        task = asyncio.create_task(workers.supervise_worker("w", worker, EMPTY, stop, first_s=0.001))
+        task = asyncio.create_task(app.supervise_worker("w", worker, EMPTY, stop, first_s=0.001))
         while len(calls) < 3:
             await asyncio.sleep(0.001)
         stop.set()
@@ -354,11 +354,11 @@ async def stubborn(hub: Hub, stop: asyncio.Event) -> None:
 
 
 def test_a_worker_that_does_not_stop_is_cancelled(monkeypatch: Any, lines: Any) -> None:
-    monkeypatch.setattr(workers, "WORKERS", [f"{__name__}:stubborn"])
-    monkeypatch.setattr(workers, "STOP_S", 0.05)
+    monkeypatch.setattr(app, "WORKERS", [f"{__name__}:stubborn"])
+    monkeypatch.setattr(app, "STOP_S", 0.05)
 
     async def main() -> None:
-        async with workers.workers(EMPTY, asyncio.Event()):
+        async with app.workers(EMPTY, asyncio.Event()):
             await asyncio.sleep(0)
         assert len(asyncio.all_tasks()) == 1
 

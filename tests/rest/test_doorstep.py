@@ -299,9 +299,9 @@ def test_event_streams_are_limited_per_key_and_counted_until_they_end(tmp_path: 
     with listening(tmp_path, streams_per_key=2, allowed_addresses=LOOPBACK) as server, ExitStack() as stack:
 
         async def a_run(hub: Hub) -> str:
-            project = await projects.create_project(hub, LOCAL, name="shop")
+            project = await projects.create_project(hub, LOCAL, projects.NewProject(name="shop"))
             target = {"type": "http", "url": "http://127.0.0.1:9/", "response_path": "text"}
-            return str((await runs.start_run(hub, LOCAL, runs.RunSpec(project_id=project["id"], suite=suite("hi"), target=target)))["id"])
+            return str((await runs.start_run(hub, LOCAL, runs.NewRun(project_id=project["id"], suite=suite("hi"), target=target)))["id"])
 
         ask = b"GET /api/runs/%s/events HTTP/1.1\r\nhost: localhost\r\n\r\n" % server.run(a_run).encode()
         followed = [stack.enter_context(connect(server, ask)) for _ in range(2)]

@@ -12,7 +12,7 @@ from tests.rest.services import Service
 def test_a_key_is_shown_once_listed_masked_and_revoked(service: Service) -> None:
     made = service.post("/api/keys", json={"kind": "organization", "name": "ci"}).json()
     key = made["key"]
-    assert key.startswith("vk_") and made["masked"] == f"vk_...{key[-4:]}"
+    assert key.startswith("proctor_org_") and made["masked"] == f"proctor_org_...{key[-4:]}"
     for answer in (service.get("/api/keys", key=key), service.get(f"/api/keys/{made['id']}", key=key), service.get("/api/audit", key=key)):
         assert answer.status_code == 200 and key not in answer.text and "hash" not in answer.text
     revoked = service.delete(f"/api/keys/{made['id']}", key=key).json()

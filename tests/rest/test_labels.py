@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.service.hub import Hub
-from proctor.store.upkeep.retention import Deletable, delete_listed
+from proctor.store.runs.retention import Deletable, delete_listed
 from tests.integration.judge_server import data_of, judge_server
 from tests.integration.running import proctor
 from tests.pages.trace_seeds import seed_traces
@@ -98,7 +98,7 @@ def test_claims_of_judges_wait_until_somebody_has_labelled_them(service: Service
         ("res_rude", 2, "fail"),
         ("res_shop", 2, "pass"),
     ]
-    assert queue["looked_at"] == 2 and queue["more"] is False
+    assert (queue["total"], queue["answers"], queue["labelled"], queue["indexing"]) == (4, 4, 0, False)
     label(service, key, subject_id="res_rude", claim=1, label="skip")
     label(service, key, claim=2)
     left = service.get("/api/annotations/queue?project_id=proj_home", key=key).json()["waiting"]
@@ -135,5 +135,5 @@ def test_the_export_is_what_calibrating_a_judge_reads(service: Service, key: str
         done = proctor("judge", "calibrate", file)
         asked = json.dumps([data_of(body) for body in server.asked])
     assert done.code == 0, done.err
-    assert "on 4 labelled answers, 2 right and 2 wrong" in done.out
+    assert "4 labelled answers, 2 right and 2 wrong" in done.out
     assert "42.50 was refunded" in asked and "says sorry" not in asked, "a judge sees the answer, and no label"

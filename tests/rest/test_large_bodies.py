@@ -90,8 +90,8 @@ def test_others_are_answered_while_a_large_body_is_worked_on(tmp_path: Path, pat
     with Listening(f"sqlite:///{tmp_path}/p.db", tmp_path) as server:
 
         async def prepared(hub: Hub) -> str:
-            project = await projects.create_project(hub, LOCAL, name="shop")
-            return str((await agents.create_agent(hub, LOCAL, project_id=project["id"], name="shop"))["id"])
+            project = await projects.create_project(hub, LOCAL, projects.NewProject(name="shop"))
+            return str((await agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project["id"], name="shop")))["id"])
 
         body, kind = make(server.run(prepared), size)
         probes = Probes(server.url)
@@ -184,8 +184,8 @@ def arrivals(agent: str, project: str, count: int, size: int = 10) -> list[Arriv
 
 
 async def an_agent(hub: Hub) -> tuple[str, str]:
-    project = await projects.create_project(hub, LOCAL, name="shop")
-    return (await agents.create_agent(hub, LOCAL, project_id=project["id"], name="shop"))["id"], project["id"]
+    project = await projects.create_project(hub, LOCAL, projects.NewProject(name="shop"))
+    return (await agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project["id"], name="shop")))["id"], project["id"]
 
 
 async def test_a_request_with_very_many_traces_does_not_hold_up_a_small_one(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from proctor.checks.registry import default_registry
-from proctor.codecs.query import decode_query
+from proctor.codecs.http import decode_query
 from proctor.decide.prepare import PreparedCase
 from proctor.formats.suites import read_suite
 from proctor.model.evidence import Evidence

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from proctor.simulators.registry import list_kinds
+from proctor.simulators.ports import list_kinds
 from proctor.simulators.type_names import find_kind
 from tests.rest.agent_site import AgentSite
 from tests.rest.services import ADDRESS, Clock, Service

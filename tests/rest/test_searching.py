@@ -81,7 +81,7 @@ def test_results_are_found_by_what_they_are_about(shared_service: Service, share
 
 def test_a_trace_and_a_result_are_read_whole(shared_service: Service, shared_key: str) -> None:
     trace = shared_service.get("/api/traces/trc_home", key=shared_key).json()
-    assert trace["received"] == {"of": "home"} and [one["id"] for one in trace["results"]] == ["res_home"]
+    assert trace["received"] == {"of": "home", "data": {"text": "home"}} and [one["id"] for one in trace["results"]] == ["res_home"]
     assert shared_service.get("/api/results/res_home", key=shared_key).json()["result"] == {"of": "home"}
 
 

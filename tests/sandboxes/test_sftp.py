@@ -22,7 +22,7 @@ from tests.simulators.workplace import make_surroundings
 
 asyncssh = pytest.importorskip("asyncssh")
 sftp = pytest.importorskip("proctor.sandboxes.sftp")
-sftp_drop = pytest.importorskip("proctor.sandboxes.sftp_drop")
+sftp = pytest.importorskip("proctor.sandboxes.sftp")
 
 
 class Serving:
@@ -142,10 +142,10 @@ async def test_a_wrong_password_is_refused(serving: Serving, password: str) -> N
 
 
 async def test_limits_are_told_and_nothing_beyond_them_is_kept(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sftp_drop, "MOST_BYTES", 10)
+    monkeypatch.setattr(sftp, "MOST_BYTES", 10)
     monkeypatch.setattr("proctor.simulators.kinds.files.MOST_BYTES", 10)
-    monkeypatch.setattr(sftp_drop, "MOST_HELD", 25)
-    monkeypatch.setattr(sftp_drop, "MOST_FILES", 3)
+    monkeypatch.setattr(sftp, "MOST_HELD", 25)
+    monkeypatch.setattr(sftp, "MOST_FILES", 3)
     async with serving.connect() as client:
         file = await client.open("big", "wb")
         with pytest.raises(asyncssh.SFTPFailure, match="at most 10 bytes"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.scoring.exact import adjust_by_holm
+from proctor.scoring.paired import adjust_by_holm
 
 
 @pytest.mark.parametrize(

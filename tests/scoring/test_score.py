@@ -10,8 +10,7 @@ from proctor.checks.run.unsupported import Unsupported
 from proctor.model.case import Assertion, Scoring
 from proctor.model.result import AxisScore
 from proctor.model.verdict import Verdict
-from proctor.scoring.reduce import reduce_attempts
-from proctor.scoring.score import find_weighted_mean, score_case
+from proctor.scoring.score import find_weighted_mean, reduce_attempts, score_case
 from tests.tables import rows
 
 

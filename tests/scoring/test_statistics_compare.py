@@ -10,9 +10,8 @@ from benchmarks.statistics_power import simulate
 from hypothesis import given, settings
 from scipy import stats
 
-from proctor.scoring.exact import fisher, mcnemar
 from proctor.scoring.intervals import Counts, newcombe_paired
-from proctor.scoring.paired import compare_cases, compare_runs, compute_power, detectable_drop, repeats_needed
+from proctor.scoring.paired import compare_cases, compare_runs, compute_power, detectable_drop, fisher, mcnemar, repeats_needed
 from tests.scoring.test_statistics_intervals import some_counts
 
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from scipy import stats
 
-from proctor.scoring import amounts, exact
+from proctor.scoring import amounts, paired
 from proctor.scoring.amounts import compare_amounts, find_median
-from proctor.scoring.exact import benjamini_hochberg, find_least_p_value, find_least_p_value_of, fisher, mcnemar, stratified_test
 from proctor.scoring.intervals import Counts
+from proctor.scoring.paired import benjamini_hochberg, find_least_p_value, find_least_p_value_of, fisher, mcnemar, stratified_test
 from tests.scoring.test_statistics_intervals import some_counts
 
 
@@ -70,7 +70,7 @@ def test_cases_that_tell_nothing_change_nothing() -> None:
 def test_the_normal_curve_takes_over_smoothly_where_the_exact_distribution_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [(Counts(3, 2 + (i % 3 == 0)), Counts(3, 2 - (i % 4 == 0))) for i in range(300)]
     written_out = stratified_test(pairs)
-    monkeypatch.setattr(exact, "LARGEST_EXACT_BITS", 0)
+    monkeypatch.setattr(paired, "LARGEST_EXACT_BITS", 0)
     approximated = stratified_test(pairs)
     assert written_out.exact and not approximated.exact
     assert approximated.informative == written_out.informative

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.projects import create_project
+from proctor.service.access.projects import NewProject, create_project
 from proctor.service.hub import Hub
 from proctor.service.runs.requests import get_run
 from tests.targets.loopback import Asked, Reply, Server, serve
@@ -59,7 +59,7 @@ async def an_agent() -> AsyncIterator[Agent]:
 
 
 async def a_project(hub: Hub, **settings: Any) -> str:
-    return str((await create_project(hub, LOCAL, name="shop", settings=settings))["id"])
+    return str((await create_project(hub, LOCAL, NewProject(name="shop", settings=settings)))["id"])
 
 
 async def until(hub: Hub, run_id: str, holds: Callable[[dict[str, Any]], bool], *, within_s: float = 10.0) -> dict[str, Any]:

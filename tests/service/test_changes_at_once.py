@@ -15,9 +15,9 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.access.secrets import make_box, read_secrets, relock_all, set_secret
 from proctor.service.hub import Hub
 from proctor.service.labels.annotations import NewAnnotation, change_annotation, create_annotation
-from proctor.service.notify.alerts import RuleSpec, create_rule, update_rule
+from proctor.service.notify.alerts import NewAlert, create_alert, update_alert
 from proctor.service.refusals import Refusal
-from proctor.service.traces.cases import CaseSpec, create_case, get_version, update_case
+from proctor.service.traces.cases import NewCase, create_case, get_version, update_case
 from proctor.store.accounts.tenants import change_row
 from proctor.store.sql.tables import alert_rules, annotation_rows, case_versions, cases, secrets
 from tests.service.trace_world import SUITE, post, world
@@ -51,7 +51,7 @@ async def _wait_until_held_up(connection: AsyncConnection, task: asyncio.Task[An
 @pytest.mark.parametrize("document", [SUITE, THIRD], ids=["as before", "another one"])
 async def test_a_document_that_is_written_at_the_same_time_is_the_next_version(hub: Hub, document: str) -> None:
     project, _ = await world(hub, suite=None)
-    case = await create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE))
+    case = await create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE))
     meanwhile = {"document": OTHER, "version": 2}
     changed = await change_meanwhile(hub, cases, case["id"], meanwhile, update_case(hub, LOCAL, case["id"], {"document": document}))
     assert (changed["version"], changed["document"]) == (3, document)
@@ -61,7 +61,7 @@ async def test_a_document_that_is_written_at_the_same_time_is_the_next_version(h
 
 async def test_who_expects_the_version_before_is_told(hub: Hub) -> None:
     project, _ = await world(hub, suite=None)
-    case = await create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE))
+    case = await create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE))
     change = update_case(hub, LOCAL, case["id"], {"document": THIRD, "expected_version": 1})
     with pytest.raises(Refusal, match="is at version 2"):
         await change_meanwhile(hub, cases, case["id"], {"document": OTHER, "version": 2}, change)
@@ -69,12 +69,12 @@ async def test_who_expects_the_version_before_is_told(hub: Hub) -> None:
 
 async def test_settings_of_a_rule_that_are_changed_at_the_same_time_are_both_kept(hub: Hub) -> None:
     project, _ = await world(hub)
-    rule = await create_rule(
-        hub, LOCAL, RuleSpec(project_id=project, name="r", kind="pass_rate", webhook_url="https://hooks.example.com/x")
+    rule = await create_alert(
+        hub, LOCAL, NewAlert(project_id=project, name="r", kind="pass_rate", webhook_url="https://hooks.example.com/x")
     )
     meanwhile = {"settings": {**rule["settings"], "below": 0.5}}
     changed = await change_meanwhile(
-        hub, alert_rules, rule["id"], meanwhile, update_rule(hub, LOCAL, rule["id"], {"settings": {"minimum": 3}})
+        hub, alert_rules, rule["id"], meanwhile, update_alert(hub, LOCAL, rule["id"], {"settings": {"minimum": 3}})
     )
     assert (changed["settings"]["below"], changed["settings"]["minimum"]) == (0.5, 3)
 
@@ -107,7 +107,8 @@ async def test_of_two_agents_with_one_service_name_one_is_made(hub: Hub, monkeyp
 
     monkeypatch.setattr(agents, "add_agent", add_slowly)
     others = [
-        asyncio.create_task(agents.create_agent(hub, LOCAL, project_id=project, name=name, service_name="till")) for name in ("a", "b")
+        asyncio.create_task(agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project, name=name, service_name="till")))
+        for name in ("a", "b")
     ]
     made = await asyncio.gather(*others, return_exceptions=True)
     assert sorted(isinstance(one, Refusal) and one.code == "CONFLICT" for one in made) == [False, True]

@@ -14,16 +14,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.service.access import agents, audit, keys, projects
 from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.agent import SizedLruCache
 from proctor.service.hub import Hub
 from proctor.service.labels.annotations import list_annotations
-from proctor.service.lru_cache import SizedLruCache
 from proctor.service.notify import alerts
-from proctor.service.overview.read import read_overview
+from proctor.service.overview import read_overview
 from proctor.service.refusals import Refusal
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
 from proctor.service.runs.figures import measure_latency
+from proctor.service.runs.proposals import list_proposals
 from proctor.service.runs.results import AttemptFilter
+from proctor.service.runs.schedules import list_schedules
 from proctor.service.traces import cases, search
 from proctor.service.traces.search import ResultSearch, TraceSearch
 from proctor.service.verification.runs import benchmark_runs, task_runs
@@ -86,7 +88,11 @@ LISTS: dict[str, tuple[Listing, dict[str, tuple[Any, ...]]]] = {
     "annotations": (list_annotations, {
         "project_id": ("p",), "subject": ("trace",), "subject_id": ("t",), "label": ("fail",),
     }),
-    "runs": (list_runs, {"project_id": ("p",), "status": ("failed",), "name": ("v2",), "tag": ("nightly",), "query": ("refund",)}),
+    "runs": (list_runs, {
+        "project_id": ("p",), "status": ("failed",), "name": ("v2",), "tag": ("nightly",), "query": ("refund",), "schedule_id": ("s",),
+    }),
+    "schedules": (list_schedules, {"project_id": ("p",)}),
+    "proposals": (list_proposals, {"project_id": ("p",), "status": ("pending", "rejected")}),
     "run results": (list_attempts, {"outcome": ("pass",), "case": ("c",), "text": ("refund",)}),
     "run results at a position": (at_position, {"outcome": ("pass",), "case": ("c",), "position": (1, 7)}),
     "overview": (look_over, {"since": ("2001-01-01", MOMENT)}),
@@ -96,7 +102,7 @@ LISTS: dict[str, tuple[Listing, dict[str, tuple[Any, ...]]]] = {
     "projects": (projects.list_projects, {}),
     "keys": (keys.list_keys, {"kind": ("project",), "project_id": ("p",), "solver_id": ("s",)}),
     "audit": (audit.list_notes, {"resource": ("project",), "resource_id": ("p",)}),
-    "alerts": (alerts.list_rules, {"project_id": ("p",), "agent_id": ("a",)}),
+    "alerts": (alerts.list_alerts, {"project_id": ("p",), "agent_id": ("a",)}),
     "deliveries": (fixed(alerts.list_deliveries, "rule"), {}),
     "benchmark runs": (benchmark_runs.list_benchmark_runs, {"benchmark_id": ("b",)}),
     "task runs": (task_runs.list_task_runs, {}),
@@ -140,7 +146,10 @@ def complaint(dialect: str, plan: list[str], few: bool) -> str | None:
     """What is wrong with a plan; `few` rows may be sorted, such as those of one trace."""
     for line in plan:
         if dialect == "sqlite":
-            if line.startswith("SCAN") or (line.startswith("USE TEMP B-TREE") and not few):
+            # A subquery with a limit is scanned, never a table.
+            if (line.startswith("SCAN") and not line.startswith("SCAN anon_")) or (
+                line.startswith("USE TEMP B-TREE") and not few and "SCAN anon_1" not in plan
+            ):
                 return line
         elif "Seq Scan" in line or ("Sort" in line and not few):
             return line
@@ -149,7 +158,7 @@ def complaint(dialect: str, plan: list[str], few: bool) -> str | None:
 
 async def seed(hub: Hub) -> None:
     """What lists below a thing ask for first."""
-    await projects.create_project(hub, LOCAL, name="shop")
+    await projects.create_project(hub, LOCAL, projects.NewProject(name="shop"))
     at = {"created_at": hub.now(), "updated_at": hub.now(), "organization_id": LOCAL.organization_id, "project_id": "p"}
     async with hub.database.writing() as connection:
         owned = {name: value for name, value in at.items() if name != "project_id"}
@@ -200,7 +209,7 @@ async def test_a_page_of_a_rare_combination_may_be_short_and_leads_on_until_ever
     monkeypatch.setattr(pages, "STRETCH", 7)
     made: list[str] = []
     for number in range(30):
-        made.append(str((await projects.create_project(hub, LOCAL, name=f"p{number}"))["id"]))
+        made.append(str((await projects.create_project(hub, LOCAL, projects.NewProject(name=f"p{number}")))["id"]))
     notes = await audit.list_notes(hub, LOCAL, resource="project", limit=100)
     wanted = {note["resource_id"] for note in notes["data"]}
     assert wanted == set(made)
@@ -220,8 +229,10 @@ async def test_a_page_of_a_rare_combination_may_be_short_and_leads_on_until_ever
 
 async def test_the_way_back_over_short_pages_finds_the_same(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setattr(pages, "STRETCH", 5)
-    project = str((await projects.create_project(hub, LOCAL, name="p"))["id"])
-    made = [str((await agents.create_agent(hub, LOCAL, project_id=project, name=f"a{number}"))["id"]) for number in range(23)]
+    project = str((await projects.create_project(hub, LOCAL, projects.NewProject(name="p")))["id"])
+    made = [
+        str((await agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project, name=f"a{number}")))["id"]) for number in range(23)
+    ]
     some = Caller(organization_id=LOCAL.organization_id, kind="project", key_id="k", project_id=project, agent_ids=(made[1], made[20]))
     there: list[list[str]] = []
     cursor: str | None = None

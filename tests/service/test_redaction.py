@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.cassettes.scrub import REDACTED, Scrubber
+from proctor.cassettes.entries import REDACTED, Scrubber
 from proctor.service.redaction import names_a_secret, redact, redact_text
 
 HIDDEN_NAMES = [

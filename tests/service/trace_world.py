@@ -17,7 +17,7 @@ from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.traces import cases
-from proctor.service.traces.cases import CaseSpec
+from proctor.service.traces.cases import NewCase
 from proctor.service.traces.intake import read_body, read_spans
 from proctor.store.sql.tables import results, traces
 from proctor.store.traces.traces import ArrivalResult
@@ -44,10 +44,12 @@ class Clock:
 
 async def world(hub: Hub, *, suite: str | None = SUITE, **agent: Any) -> tuple[str, str]:
     """A project with one agent and one case; the ids of both."""
-    project = await projects.create_project(hub, LOCAL, name="shop")
-    made = await agents.create_agent(hub, LOCAL, project_id=project["id"], name="shop", **{"service_name": "shop", **agent})
+    project = await projects.create_project(hub, LOCAL, projects.NewProject(name="shop"))
+    made = await agents.create_agent(
+        hub, LOCAL, agents.NewAgent(project_id=project["id"], name="shop", **{"service_name": "shop", **agent})
+    )
     if suite is not None:
-        await cases.create_case(hub, LOCAL, CaseSpec(project_id=project["id"], document=suite))
+        await cases.create_case(hub, LOCAL, NewCase(project_id=project["id"], document=suite))
     return project["id"], made["id"]
 
 

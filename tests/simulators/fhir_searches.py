@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from proctor.codecs.fhir_dates import read_date
-from proctor.codecs.fhir_elements import iterate_values
-from proctor.codecs.fhir_matching import find_reference_text, iterate_strings, iterate_tokens
-from proctor.codecs.fhir_parameters import Parameter, list_parameters, list_resource_types
-from proctor.codecs.query import encode_query
+from proctor.codecs.fhir_matching import find_reference_text, iterate_strings, iterate_tokens, iterate_values
+from proctor.codecs.fhir_parameters import Parameter, list_parameters, list_resource_types, read_date
+from proctor.codecs.http import encode_query
 
 _MOST_VALUES = 2
 """Values of one parameter that searches are made of."""

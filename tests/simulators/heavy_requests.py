@@ -45,7 +45,7 @@ class Heavy(NamedTuple):
 
 def _write_pdf(content: bytes, pages: int = 1) -> bytes:
     """Write a PDF of pages that share one compressed content."""
-    packed = zlib.compress(content, 9)
+    packed = zlib.compress(content, 1)
     kids = b" ".join(b"%d 0 R" % (5 + index) for index in range(pages))
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",

@@ -12,7 +12,7 @@ import pytest
 
 from proctor.errors import SpecError
 from proctor.model.system import Step
-from proctor.simulators.fax.documents import count_sheets, read_document, write_pdf
+from proctor.simulators.kinds.fax import count_sheets, read_document, write_pdf
 from tests.simulators.workplace import NOW, Workplace, read, refusal
 
 TIFF = b"II*\x00" + struct.pack("<IHI", 8, 0, 14) + struct.pack("<HI", 0, 0)

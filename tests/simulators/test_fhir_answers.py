@@ -126,6 +126,17 @@ INVALID = [
     ({"status": "booked", "participant": [{"status": "accepted"}], "minutesDuration": "20"}, "value", "Appointment.minutesDuration"),
     ({"status": "booked", "participant": [{"status": "accepted"}], "start": "2026-11-20"}, "value", "Appointment.start"),
     ({"status": "booked", "participant": ["Patient/ann"]}, "structure", "Appointment.participant[0]"),
+    # Another element whose name begins alike is not the required one, except for a choice of types.
+    (
+        {
+            "resourceType": "Encounter",
+            "statusHistory": [{"status": "planned", "period": {"start": "2026-11-20"}}],
+            "class": {"code": "AMB"},
+        },
+        "required",
+        "Encounter.status",
+    ),
+    ({"resourceType": "MedicationRequest", "status": "active", "intent": "order"}, "required", "MedicationRequest.medication[x]"),
 ]
 
 
@@ -136,9 +147,9 @@ def test_an_invalid_resource_is_refused_where_the_server_validates(body: dict[st
     transaction = {
         "resourceType": "Bundle",
         "type": "transaction",
-        "entry": [{"resource": resource, "request": {"method": "POST", "url": "Appointment"}}],
+        "entry": [{"resource": resource, "request": {"method": "POST", "url": resource["resourceType"]}}],
     }
-    answer = server.ask("POST", "/Appointment", resource)
+    answer = server.ask("POST", f"/{resource['resourceType']}", resource)
     outcome = read(answer)
     assert (answer.status, outcome["resourceType"]) == (422, "OperationOutcome")
     assert (code, [place]) in [(issue["code"], issue["expression"]) for issue in outcome["issue"]]

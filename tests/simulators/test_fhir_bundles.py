@@ -109,7 +109,18 @@ def test_the_entries_of_a_batch_stand_for_themselves(clinic: Workplace) -> None:
     assert sorted(change.change for change in clinic.state().changes or ()) == ["added", "changed"]
 
 
-@pytest.mark.parametrize("body", [{"resourceType": "Patient"}, {"resourceType": "Bundle", "type": "document"}, [], b"{"])
+BATCH = {"resourceType": "Bundle", "type": "batch"}
+NO_BUNDLES = [
+    {"resourceType": "Patient"},
+    {"resourceType": "Bundle", "type": "document"},
+    {**BATCH, "entry": {}},
+    {**BATCH, "entry": [entry("GET", "Patient/nobody")] * 2001},
+    [],
+    b"{",
+]
+
+
+@pytest.mark.parametrize("body", NO_BUNDLES, ids=range(len(NO_BUNDLES)))
 def test_what_is_no_bundle_of_requests_is_refused(clinic: Workplace, body: Any) -> None:
     assert clinic.ask("POST", "/", body).status == 400
 

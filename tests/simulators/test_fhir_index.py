@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.codecs import fhir_index
+from proctor.codecs import fhir
 from proctor.codecs.fhir import compile_search
 from proctor.simulators.fhir.searching import Shelves
 from proctor.simulators.rows import Change, Draft, Rows, apply_changes
@@ -84,7 +84,7 @@ _WRITES = st.lists(st.tuples(st.integers(0, 60), st.one_of(st.none(), st.integer
 def test_an_index_follows_what_is_written(writes: list[Any], search: list[tuple[str, str]], most: int) -> None:
     """Rows are put, replaced, taken away and put again; drafts are committed or dropped; searches come in between."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fhir_index, "_MOST_WRITTEN", most)
+        patched.setattr(fhir, "_MOST_WRITTEN", most)
         rows = make_rows(40)
         draft = Draft(rows, "clinic")
         for number, seed, then in writes:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import proctor.simulators.kinds
-from proctor.simulators.registry import find_simulator, list_kinds
+from proctor.simulators.ports import find_simulator, list_kinds
 from tests.executed_page import FENCE
 from tests.simulators.test_sandbox import test_every_kind_says_what_it_is_and_offers_tools_with_schemas as describe_kind
 from tests.simulators.test_tools import test_no_arguments_whatever_break_a_kind as call_without_a_seed

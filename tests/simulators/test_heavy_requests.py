@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from proctor.simulators.fax.documents import read_document
+from proctor.simulators.kinds.fax import read_document
 from proctor.work import MOST_STEPS
 from tests.simulators.heavy_requests import HEAVY, SEEDS, Heavy
 from tests.simulators.workplace import Workplace, read

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.simulators.registry import list_kinds
+from proctor.simulators.ports import list_kinds
 from tests.simulators.workplace import Workplace, find_own_tests
 
 SEEDS: dict[str, Any] = {

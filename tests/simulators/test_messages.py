@@ -8,7 +8,7 @@ import pytest
 
 from proctor.checks.registry import default_registry
 from proctor.checks.systems.unchanged import AllowedChange, Unchanged
-from proctor.codecs.query import encode_query
+from proctor.codecs.http import encode_query
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.system import Step

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.codecs.query import encode_query
+from proctor.codecs.http import encode_query
 from proctor.errors import SpecError
 from proctor.model.system import System
 from proctor.simulators.exchange import Request, Response

@@ -16,8 +16,7 @@ from proctor.model.system import Step, System
 from proctor.simulators.exchange import Request
 from proctor.simulators.kinds import records
 from proctor.simulators.kinds.files import FilesSimulator
-from proctor.simulators.ports import Desk, Simulator
-from proctor.simulators.registry import find_simulator, list_kinds
+from proctor.simulators.ports import Desk, Simulator, find_simulator, list_kinds
 from proctor.simulators.rows import Change
 from proctor.simulators.sandbox import MOST_BODY, Sandbox, join_state, provision_rows
 from proctor.simulators.store import MemoryStore

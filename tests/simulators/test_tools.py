@@ -11,7 +11,7 @@ import pytest
 from proctor.errors import SpecError
 from proctor.simulators.exchange import Response
 from proctor.simulators.kinds import fhir, records
-from proctor.simulators.registry import find_simulator, list_kinds
+from proctor.simulators.ports import find_simulator, list_kinds
 from proctor.simulators.tools import describe_wrong_call, find_tools, make_query, make_tool_request, write_tool_result
 from tests.simulators.workplace import Workplace, read
 

@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.codecs.query import decode_query, encode_query
+from proctor.codecs.http import decode_query, encode_query
 from proctor.model.system import Step
 from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response
 from proctor.simulators.voice import webhooks
-from proctor.simulators.voice.twiml import MOST_BYTES, BadTwiml, read_twiml
-from proctor.simulators.voice.webhooks import sign_request
+from proctor.simulators.voice.webhooks import MOST_BYTES, BadTwiml, read_twiml, sign_request
 from tests.simulators.test_voice import IVR, NUMBER
 from tests.simulators.workplace import BASE, Workplace, read
 

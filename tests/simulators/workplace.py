@@ -10,12 +10,11 @@ from typing import Any
 
 import msgspec
 
-from proctor.codecs.query import decode_query
+from proctor.codecs.http import decode_query
 from proctor.model.evidence import State
 from proctor.model.system import Step, System
 from proctor.simulators.exchange import Request, Response
-from proctor.simulators.ports import Surroundings
-from proctor.simulators.registry import list_kinds
+from proctor.simulators.ports import Surroundings, list_kinds
 from proctor.simulators.sandbox import Sandbox, provision_rows
 from proctor.simulators.store import MemoryStore, SandboxStore
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import proctor
-from proctor.formats.text.rows import Row, TableOptions
+from proctor.formats.text.row_shapes import Row, TableOptions
 from proctor.sources.scratch_files import FilePieces
 from proctor.sources.tables.open import DataFiles
 
@@ -184,7 +184,7 @@ def test_arrow_takes_memory_from_the_system_and_programs_that_are_started_choose
     pq.write_table(TABLE, tmp_path / "rows.parquet")
     look = (
         "import os; from pathlib import Path; "
-        "from proctor.formats.text.rows import TableOptions; from proctor.sources.tables.open import DataFiles; "
+        "from proctor.formats.text.row_shapes import TableOptions; from proctor.sources.tables.open import DataFiles; "
         "rows = list(DataFiles(Path()).open('rows.parquet', TableOptions()).rows()); "
         "import pyarrow; print(len(rows), pyarrow.default_memory_pool().backend_name, os.environ.get('ARROW_DEFAULT_MEMORY_POOL'))"
     )

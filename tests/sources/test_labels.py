@@ -80,8 +80,18 @@ def test_two_lines_that_contradict_each_other_are_a_problem_and_a_repeated_one_a
     found = complaints(tmp_path, f"{GOOD}\n{other}\n")
     assert found[0].startswith("labels.jsonl:2:1: the same answer and criterion have the other label at ")
     read = read_labels([write(tmp_path, f"{GOOD}\n{GOOD}\n")])
-    assert len(read.items) == 2
+    assert len(read.items) == 1, "it was decided once"
     assert [warning.code for warning in read.warnings] == ["repeated_label"]
+    row = json.loads(GOOD)
+    spaced = [{**row, "answer": row["answer"] + end} for end in ("", " ", "\n", "\u200b", " \u200b ")]
+    lines = "\n".join(map(json.dumps, spaced))
+    assert len(read_labels([write(tmp_path, lines)]).items) == 1, "no judge sees these differences"
+    named = json.dumps({**row, "id": "a"})
+    assert len(read_labels([write(tmp_path, f"{named}\n{named}\n")]).items) == 1
+    scored = "\n".join(json.dumps({**row, "threshold": number / 10}) for number in range(10))
+    assert len(read_labels([write(tmp_path, scored)]).items) == 1, "one score, at ten thresholds"
+    strict = json.dumps({**row, "threshold": 0.9, "label": not row["label"]})
+    assert len(read_labels([write(tmp_path, f"{scored}\n{strict.replace('0.9', '0.95')}")]).items) == 2, "too little for a higher threshold"
     with_context = GOOD.replace('"label"', '"context": "c", "label"').replace("true", "false")
     assert len(read_labels([write(tmp_path, f"{GOOD}\n{with_context}\n")]).items) == 2, "another context is another question"
 

@@ -56,7 +56,7 @@ def test_records_of_one_request_that_say_the_same_are_all_kept_and_a_request_sen
     twice = logs(*(record(TRACE, MODEL, "gen_ai.user.message", {"content": "yes"}, gen_ai__system="openai") for _ in range(2)))
     lines = [twice, twice, SPANS]
     (tmp_path / "all.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
-    from proctor.evidence.otlp.merging import merge_spans
+    from proctor.evidence.otlp.spans import merge_spans
     from proctor.evidence.reading import find_spans
 
     batches = [find_spans(one) or [] for one in lines]

@@ -43,13 +43,13 @@ def test_numbers_in_a_file_are_those_of_an_array(code: str) -> None:
         asked = chance.randrange(len(theirs))
         assert ours[asked] == theirs[asked]
     assert list(ours) == list(theirs) and len(ours) == len(theirs)
-    assert ours.count_held() <= 17 * 4096
+    assert len(ours._last[1]) * array(code).itemsize < 4096  # pyright: ignore[reportPrivateUsage] - the others are in the file
     for beyond in (-1, len(theirs)):
         with pytest.raises(IndexError):
             ours[beyond]
 
 
-def test_threads_that_read_numbers_push_out_each_others_pages_and_find_all() -> None:
+def test_threads_that_read_numbers_find_all() -> None:
     numbers = FileNumbers("Q")
     for number in range(60_000):
         numbers.append(number * 3)
@@ -92,7 +92,6 @@ def test_names_counts_and_texts_are_the_same_wherever_they_lie(scratch: Scratch)
 def test_more_rows_are_read_and_checked_in_the_same_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that is held up to some number is held of fewer here, so that few rows show what each costs."""
     monkeypatch.setattr("proctor.sources.scratch_files._PAGE", 64)
-    monkeypatch.setattr("proctor.sources.scratch_files._MOST_PAGES", 2)
     monkeypatch.setattr("proctor.sources.scratch_files._MOST_PENDING", 64)
     monkeypatch.setattr("proctor.scoring.metrics.MOST_COUNTED", 5)
     monkeypatch.setattr("proctor.formats.native.suite.TakenNames", lambda scratch: TakenNames(5, scratch))

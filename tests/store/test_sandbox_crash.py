@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from proctor.service.lru_cache import SizedLruCache
+from proctor.service.agent import SizedLruCache
 from proctor.simulators.store import Snapshot
 from proctor.store.accounts.sandboxes import DatabaseStore, SandboxLimits, find_heads
 from proctor.store.sql.database import Database
@@ -18,7 +18,7 @@ from tests.databases import TestDatabase
 SERVER = """
 import asyncio, os, signal, sys
 from proctor.model.evidence import StateRequest
-from proctor.service.lru_cache import SizedLruCache
+from proctor.service.hub import SizedLruCache
 from proctor.simulators.rows import Change
 from proctor.store.accounts import sandboxes
 from proctor.store.sql.database import open_database

@@ -11,7 +11,7 @@ import pytest
 
 from proctor.errors import StoreError
 from proctor.model.evidence import StateRequest
-from proctor.service.lru_cache import SizedLruCache
+from proctor.service.agent import SizedLruCache
 from proctor.simulators.rows import Change, Rows
 from proctor.simulators.store import MemoryStore, SandboxFull, SandboxStore
 from proctor.store.accounts.sandboxes import DatabaseStore, SandboxLimits

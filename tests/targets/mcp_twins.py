@@ -141,9 +141,10 @@ class Gate:
 
 
 @contextmanager
-def http_shop(*, over_sse: bool = False) -> Iterator[tuple[str, Gate]]:
-    """The shop on a free port of loopback, in a thread of its own; `over_sse` as old servers are, at `/sse`."""
-    gate = Gate(shop().sse_app() if over_sse else shop().streamable_http_app())
+def http_shop(server: Any = None, *, over_sse: bool = False) -> Iterator[tuple[str, Gate]]:
+    """The shop, or another server, on a free port of loopback, in a thread of its own; `over_sse` as old servers are, at `/sse`."""
+    served = server or shop()
+    gate = Gate(served.sse_app() if over_sse else served.streamable_http_app())
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(gate, log_level="critical", lifespan="on", ws="none", timeout_graceful_shutdown=1)

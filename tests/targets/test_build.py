@@ -9,7 +9,7 @@ import pytest
 
 from proctor.errors import InputError
 from proctor.formats.text.references import References
-from proctor.formats.workspace_file.workspace import Section, read_workspace
+from proctor.formats.workspace_file import Section, read_workspace
 from proctor.model.case import Case, Suite
 from proctor.targets.build import TYPES, build_target, check_cases, problems_with
 from proctor.targets.platforms.http import HttpSettings

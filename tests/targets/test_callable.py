@@ -13,11 +13,11 @@ import pytest
 
 from proctor.cassettes.ports import LIVE
 from proctor.errors import InputError, SpecError
-from proctor.formats.workspace_file.workspace import Section
+from proctor.formats.workspace_file import Section
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.targets.build import build_target
+from proctor.targets.local import agent_objects
 from proctor.targets.local.callable import CallableTarget, load_function
-from proctor.targets.shared import module_import
 from proctor.targets.shared.faults import TargetFault
 from tests.targets import functions
 from tests.targets.loopback import attempt
@@ -359,7 +359,7 @@ def test_two_folders_with_an_agent_of_the_same_name_each_have_their_own(tmp_path
 
 def test_an_agent_with_the_name_of_an_imported_package_is_told(tmp_path: Path) -> None:
     # Driven before: an agent in the folder that has the environment below it, as most projects do.
-    module_import._FOLDERS.add(Path(sys.prefix).resolve().parent)
+    agent_objects._FOLDERS.add(Path(sys.prefix).resolve().parent)
     (tmp_path / "msgspec.py").write_text("def answer(message: str) -> str:\n    return 'mine'\n")
     with pytest.raises(SpecError, match=r"'msgspec' is .* and this process has imported"):
         load_function("msgspec:answer", base=tmp_path)

@@ -14,7 +14,7 @@ import pytest
 from proctor.cassettes.ports import LIVE
 from proctor.errors import InputError
 from proctor.formats.text.references import References
-from proctor.formats.workspace_file.workspace import Section
+from proctor.formats.workspace_file import Section
 from proctor.model.evidence import Evidence
 from proctor.targets.build import build_target
 from proctor.targets.local import command as module

@@ -11,9 +11,8 @@ import pytest
 from proctor.actions.running.run import RunOptions
 from proctor.actions.running.run import drive as drive_suite
 from proctor.actions.workspace.suites import parse_suite
-from proctor.cassettes.cassette import Player
+from proctor.cassettes.cassette import Player, Recorder
 from proctor.cassettes.ports import LIVE
-from proctor.cassettes.recorder import Recorder
 from proctor.errors import TargetError
 from proctor.llm.ports import ChatReply
 from proctor.model.case import Case, Turn

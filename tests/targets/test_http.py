@@ -20,7 +20,7 @@ from proctor.model.case import Assertion, Suite
 from proctor.model.evidence import Evidence, Usage
 from proctor.model.mapping import EvidenceMap
 from proctor.targets.answers.http_answers import evidence_of
-from proctor.targets.answers.refusals import refuse_status
+from proctor.targets.answers.no_answer import refuse_status
 from proctor.targets.build import build_target, check_cases
 from proctor.targets.platforms.http import HttpSettings, HttpTarget
 from proctor.targets.shared import wire

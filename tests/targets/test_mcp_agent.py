@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.cassettes.cassette import Player
+from proctor.cassettes.cassette import Player, Recorder
 from proctor.cassettes.ports import LIVE
-from proctor.cassettes.recorder import Recorder
 from proctor.errors import SpecError, TargetError
 from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
 from proctor.llm.scripted import ScriptedModel as Scripted

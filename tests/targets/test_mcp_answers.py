@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from proctor.errors import TargetError
-from proctor.targets.mcp import answers as mcp_answers
+from proctor.targets.mcp import connection as mcp_answers
 from proctor.targets.mcp.connection import Connection
 from proctor.targets.mcp.servers import McpServers
 from proctor.targets.mcp.settings import ClientCredentials, ServerFault, ServerSettings

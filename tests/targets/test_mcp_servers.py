@@ -218,7 +218,7 @@ def test_a_tool_that_hangs_is_a_failed_call_and_the_server_goes_on() -> None:
         async with McpServers([bare_shop()]) as servers:
             listing_first = await servers.get_listing("shop")
             assert listing_first.tools
-            connection = servers._get_connection("shop")  # pyright: ignore[reportPrivateUsage]
+            connection = servers.get_connection("shop")
             usual, connection.settings = connection.settings, bare_shop(timeout_s=0.2)
             hung = await servers.call_tool("shop", "hang", {})
             connection.settings = usual  # a busy machine may take longer for an honest answer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.targets.shared.module_import import import_local_module
+from proctor.targets.local.agent_objects import import_local_module
 
 
 def count_looks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -23,8 +23,8 @@ import proctor
 from proctor.actions.checking.recheck import recheck
 from proctor.actions.running.run import LiveRun, RunOptions, drive
 from proctor.cassettes.ports import LIVE
-from proctor.evidence.values.json_bytes import MAX_DEPTH
 from proctor.model.evidence import Evidence, EvidenceTurn, ToolCall, Usage
+from proctor.model.json_values import MAX_DEPTH
 from proctor.targets.answers.plain_values import Unreadable, plain_value
 from proctor.targets.local.callable import CallableTarget
 from proctor.targets.shared.faults import TargetFault

@@ -16,8 +16,9 @@ from proctor.model.evidence import Evidence
 from proctor.targets.local import callable as callable_module
 from proctor.targets.local.callable import CallableTarget
 from proctor.targets.platforms.http import HttpSettings, HttpTarget
-from proctor.targets.shared import stopwatch, wire
-from proctor.targets.shared.stopwatch import Stopwatch
+from proctor.targets.shared import wire
+from proctor.targets.shared import wire as stopwatch
+from proctor.targets.shared.wire import Stopwatch
 from tests.targets.loopback import Asked, Reply, attempt, serve
 
 

@@ -11,7 +11,7 @@ from proctor.llm.ports import ChatModel, ChatReply
 from proctor.llm.scripted import Line, ScriptedModel
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Usage
-from proctor.users.build import UserSpeaker, make_speaker
+from proctor.users import UserSpeaker, make_speaker
 
 
 def reply(say: str = "", *, done: bool = False, gives_up: bool = False, reason: str = "", tokens: int | None = None) -> ChatReply:

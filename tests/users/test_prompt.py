@@ -11,7 +11,7 @@ import pytest
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.llm.scripted import ScriptedModel
 from proctor.model.evidence import Evidence
-from proctor.users.model_player import SCHEMA
+from proctor.users import SCHEMA
 from tests.builders import call
 from tests.users.talks import case_with, model_of, reply, speaker_of, talk
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.users.model_player import LONGEST_SAY, BrokenReply, read_reply
+from proctor.users import LONGEST_SAY, BrokenReply, read_reply
 from tests.tables import rows
 
 

@@ -1,4 +1,4 @@
-"""Two batches side by side, with the statistics of two runs: every trace is an attempt at each case it answers."""
+"""Compares two batches with the statistics of two runs: every trace is an attempt at each case it answers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ import msgspec
 
 from proctor.actions.history.compare import LEAST_LATENCY_CHANGE_MS, RunComparison
 from proctor.actions.workspace.gating import list_failing_cases
-from proctor.batches.judged.judged_tally import JudgedTally, estimate_case, read_tally
-from proctor.batches.options import name_output
-from proctor.batches.output.output_folder import MANIFEST, Manifest, OutputFolder
-from proctor.batches.slices.figures import sum_whole
-from proctor.batches.slices.sketch import Sketch
-from proctor.batches.summary import merge_sketches
+from proctor.batches.judging import JudgedTally, estimate_case, read_tally
+from proctor.batches.output_folder import MANIFEST, Manifest, OutputFolder
+from proctor.batches.plan import name_output
+from proctor.batches.sketch import Sketch
+from proctor.batches.summary import merge_sketches, sum_whole
 from proctor.errors import InputError
 from proctor.model.run import RunHeader
-from proctor.report.words.batch import describe_judged
+from proctor.report.builders.batch import describe_judged
 from proctor.report.words.wording import count_noun
-from proctor.scoring.amount_sketch import compare_sketches
-from proctor.scoring.amounts import AmountChange
+from proctor.scoring.amounts import AmountChange, compare_sketches
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import compare_runs
 from proctor.scoring.statistics import count_outcomes
@@ -36,12 +34,12 @@ def is_batch(place: str | None) -> bool:
 
 
 def compare_batches(base: str, candidate: str, *, alpha: float = 0.05) -> RunComparison:
-    """Compare two batches, joined by case. Raises `InputError` for what is no batch, or is not finished."""
+    """Compare two batches, joined by case. Raises `InputError` if one is not a batch, or is not finished."""
     import_arrow("pyarrow.parquet")
     before, after = _open(base), _open(candidate)
     counts = _count_cases(before.sketch), _count_cases(after.sketch)
     found = compare_runs(*counts, alpha=alpha)
-    # Of very many traces nearly every case has some failures, and recorded traces are not repeated: `flaky` means nothing here.
+    # With very many traces nearly every case has some failures, and recorded traces are not repeats, so `flaky` is meaningless.
     steady = msgspec.structs.replace(found.candidate, flaky=())
     found = msgspec.structs.replace(found, candidate=steady, repeats_needed=())
     first, second = sum_whole(before.sketch), sum_whole(after.sketch)
@@ -74,7 +72,7 @@ class _Opened(msgspec.Struct, frozen=True):
         return None if judged is None else describe_judged(judged, judged.rate)
 
     def list_warnings(self) -> Iterator[str]:
-        """Yield what of the data set is in none of the figures."""
+        """Yield which parts of the data set are missing from the figures."""
         sketch = self.sketch
         if sketch.unread:
             yield f"{self.place}: {count_noun(sketch.unread, 'record')} could not be read or decided, and count for nothing here"
@@ -98,7 +96,7 @@ def _open(place: str) -> _Opened:
 
 
 def _list_differences(before: _Opened, after: _Opened) -> Iterator[str]:
-    """Yield what else differs between two batches, or is not compared."""
+    """Yield other differences between two batches, and parts that are not compared."""
     versions = before.manifest.version, after.manifest.version
     if versions[0] != versions[1]:
         yield f"decided by proctor {versions[0]} and by {versions[1]}, which may decide otherwise"
@@ -115,7 +113,7 @@ def _count_cases(sketch: Sketch) -> dict[str, Counts]:
 
 
 def _find_reasons(sketch: Sketch, wanted: set[str]) -> dict[str, str]:
-    """Return of each of these cases the commonest reason."""
+    """Return the commonest reason of each of these cases."""
     reasons: dict[str, str] = {}
     for id in wanted:
         found = max(sketch.cases[id].reasons.items.values(), key=lambda reason: reason.count, default=None)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypedDict
 
 import msgspec
 
 from proctor import __version__
 from proctor.actions.checking.check_stream import wall_clock
-from proctor.batches.options import BatchOptions
-from proctor.batches.output.output_folder import Manifest, OutputFolder, Reading, name_spill
-from proctor.batches.output.suite_identity import SuiteIdentity, hash_parts
-from proctor.batches.slices.slicer import list_extra_columns
-from proctor.batches.work.worker import Task
+from proctor.actions.judging.judges import JudgeLike
+from proctor.batches.judging import JudgeBounds
+from proctor.batches.output_folder import Manifest, OutputFolder, Reading, name_spill
+from proctor.batches.slicer import list_extra_columns
+from proctor.batches.suite_identity import SuiteIdentity, hash_parts
+from proctor.batches.worker import Task
 from proctor.errors import InputError
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.show import nearest
 from proctor.report.words.wording import count_noun
 from proctor.sources.datasets.cells import Cells, read_cells
-from proctor.sources.datasets.files import SUFFIXES, DataFile, LeftOut, import_arrow, list_files, name_places, open_file
+from proctor.sources.datasets.files import SUFFIXES, DataFile, LeftOut, find_local_path, import_arrow, list_files, name_places, open_file
 from proctor.sources.datasets.plan import Partition, choose_partition_bytes, merge_small_files, plan_partitions, plan_shares
 from proctor.sources.datasets.row_filter import Condition, list_names, read_filter
 from proctor.sources.datasets.rows import decode_line, list_fitting_files, read_folder_keys
@@ -27,13 +31,13 @@ _OWN_NAMES = ("day", "model", "case")
 
 
 class Planned(NamedTuple):
-    """A plan, and what is to do for it."""
+    """A plan, and its tasks."""
 
     manifest: Manifest
     tasks: list[Task]
-    """What is decided, and spans that are gathered for that."""
+    """Partitions to decide, and partitions of spans to gather."""
     shares: list[Task]
-    """What is decided when all spans are gathered."""
+    """Shares to decide after all spans are gathered."""
 
 
 def refuse_other_batch(folder: OutputFolder, before: Manifest | None, identity: SuiteIdentity, options: BatchOptions) -> None:
@@ -65,14 +69,14 @@ def refuse_other_batch(folder: OutputFolder, before: Manifest | None, identity: 
 
 
 def _describe_reading(options: BatchOptions) -> Reading:
-    read = Reading(**{name: getattr(options, name) for name in Reading.__struct_fields__})
-    return msgspec.structs.replace(read, places=name_places(options.places))
+    reading = Reading(**{name: getattr(options, name) for name in Reading.__struct_fields__})
+    return msgspec.structs.replace(reading, places=name_places(options.places))
 
 
 def make_plan(
     folder: OutputFolder, before: Manifest | None, identity: SuiteIdentity, options: BatchOptions, *, read_again: bool = False
 ) -> Planned:
-    """Plan a batch over what an earlier one left; `read_again` where traces are read once more when everything is decided."""
+    """Plan a batch that continues an earlier one; `read_again` if traces are read again after everything is decided."""
     left_out = LeftOut()
     files, ruled_out, partition_bytes, planned = _plan_files(folder, before, options, left_out)
     shares = plan_shares([part for part in planned if part.spans], partition_bytes, before.shares if before is not None else None)
@@ -88,7 +92,7 @@ def make_plan(
     if last or read_again:
         gathered = folder.list_spills()
         tasks += [Task(partition=source) for source in sources if name_spill(source.id, len(shares)) not in gathered]
-    # A batch that goes on has the clock of its beginning: two partitions never disagree about today.
+    # A resumed batch keeps its first clock, so that all partitions agree about today.
     started_at = before.started_at if before is not None and not before.finished else wall_clock()
     manifest = Manifest(
         version=__version__,
@@ -116,7 +120,7 @@ def _plan_files(
     listed = len(files)
     if where is not None:
         files = list_fitting_files(files, where)
-    # A data set that has grown is split as it was before: otherwise nothing of it would be known.
+    # A data set that has grown is split as before: otherwise no earlier result would match.
     known_size = None if before is None else before.partition_bytes
     mapped = options.declared.map if options.declared is not None else None
     partition_bytes = options.partition_bytes or known_size or choose_partition_bytes(files)
@@ -129,7 +133,7 @@ def _plan_files(
     planned = plan_partitions(
         files,
         column=options.column,
-        # Rows that a mapping reads are no spans, whatever their columns are called.
+        # Rows that a mapping reads are not spans, whatever their columns are called.
         evidence_format="plain" if mapped is not None else options.evidence_format,
         partition_bytes=partition_bytes,
         where=where,
@@ -145,7 +149,7 @@ def _plan_files(
 
 
 def _refuse_parts_of_traces(planned: Sequence[Partition], where: Condition) -> None:
-    """Raise `InputError` where a condition would take single spans out of their traces."""
+    """Raise `InputError` if a condition would select single spans of a trace."""
     for partition in planned:
         columns = [name for name in list_names(where) if name not in read_folder_keys(partition.file.path)] if partition.spans else []
         if columns:
@@ -156,7 +160,7 @@ def _refuse_parts_of_traces(planned: Sequence[Partition], where: Condition) -> N
 
 
 def _cut_off(planned: Sequence[Partition], limit: int, column: str | None) -> list[Partition]:
-    """Return the partitions that hold the first records; raises `InputError` for spans, which are parts of records."""
+    """Return the partitions with the first records; raises `InputError` for spans, which are parts of records."""
     chosen: list[Partition] = []
     for partition in planned:
         if partition.spans:
@@ -170,11 +174,11 @@ def _cut_off(planned: Sequence[Partition], limit: int, column: str | None) -> li
 
 
 def _refuse_misspelt_slices(planned: Sequence[Partition], options: BatchOptions) -> None:
-    """Raise `InputError` for a name of `--by` that neither a schema, a folder nor a first record has, while one has a similar name."""
+    """Raise `InputError` for a name of `--by` that is in no schema, folder or first record, if one of them has a similar name."""
     keys = {key for partition in planned for key in read_folder_keys(partition.file.path)}
     columns = [name for name in list_extra_columns(options.by) if name not in _OWN_NAMES and name not in keys]
     readable = [partition for partition in planned if partition.broken is None and not partition.spans] if columns else []
-    # Of the beginning, the middle and the end: a data set may have changed its names.
+    # From the beginning, the middle and the end, because a data set may have changed its names.
     looked_at = {readable[position].id: readable[position] for position in (0, len(readable) // 2, -1)} if readable else {}
     names = {*_OWN_NAMES, *keys}
     for partition in looked_at.values():
@@ -201,7 +205,7 @@ def _list_some_names(partition: Partition, column: str | None) -> set[str]:
 def _list_tasks(
     folder: OutputFolder, partitions: Sequence[Partition], identity: SuiteIdentity, known: dict[str, SuiteIdentity], before: Manifest | None
 ) -> list[Task]:
-    """Return what has no result yet, or one of another suite."""
+    """Return the partitions without a result, or with the result of another suite."""
     if before is None:
         return [Task(partition=partition) for partition in partitions]
     index = folder.read_index()
@@ -218,9 +222,55 @@ def _list_tasks(
 
 
 def _list_known(before: Manifest) -> dict[DataFile, list[Partition]]:
-    """Return the partitions of files as they were planned before: a file that has not changed is not opened again."""
+    """Return the partitions of files from the earlier plan: an unchanged file is not opened again."""
     known: dict[DataFile, list[Partition]] = {}
     for part in (part for partition in (*before.partitions, *before.sources) for part in partition.list_parts()):
         if part.broken is None and part.file.kind != "spans":
             known.setdefault(msgspec.structs.replace(part.file, name=""), []).append(part)
     return known
+
+
+class BatchOptions(Reading, frozen=True, kw_only=True):
+    """Options of a batch."""
+
+    output: Path | str
+    """A folder of this machine, or the address of one in an object store."""
+    judging: JudgeBounds | None = None
+    """Limits of the judged sample, if the suite has claims in plain language."""
+    resume: bool = False
+    declared: DeclaredEvidence | None = None
+    """How evidence is read, by the suite, the command line or the workspace."""
+    partition_bytes: int | None = None
+    """The approximate size of a partition; by default it depends on the size of the data set."""
+
+
+class ReadingOptions(TypedDict, total=False):
+    """How a data set is read, sliced and judged, for `batch`."""
+
+    column: str | None
+    """The column of Parquet files that holds the record."""
+    evidence_format: str | None
+    where: str | None
+    by: str | Sequence[str]
+    carry: Sequence[str]
+    """Columns and keys of metadata that are copied to `results`, as text."""
+    limit: int
+    """Records that are read at most, from the beginning of the data set."""
+    sample: float
+    """The share of records that is read, from 0 to 1: always the same ones."""
+    judge: JudgeLike
+    """The judge of claims in plain language; by default that of the suite, the workspace or the environment."""
+    judge_sample: int
+    """The approximate maximum number of judged results."""
+    max_tokens: int
+    """The maximum tokens of the judge."""
+
+
+def name_output(output: str | Path) -> str | Path:
+    """Return the folder of a path or an address. Raises `InputError` for an address that was turned into a path."""
+    # As a path, the address has lost one of its two slashes.
+    if isinstance(output, Path) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(output)):
+        raise InputError(f"{str(output)!r} was an address before it became a path; hand it over as text")
+    if isinstance(output, str):
+        output = find_local_path(output) or output
+    return output if isinstance(output, str) and "://" in output else Path(output)

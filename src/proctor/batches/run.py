@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, NamedTuple, Unpack
@@ -20,17 +21,15 @@ import msgspec
 from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.workspace.custom_checks import find_registry
 from proctor.actions.workspace.suites import load_suite
-from proctor.batches.judged.judged_tally import write_tally
-from proctor.batches.judged.judging import find_judge, judge_sample, open_memory, read_bounds
-from proctor.batches.options import BatchOptions, ReadingOptions, name_output
-from proctor.batches.output.output_folder import Manifest, OutputFolder
-from proctor.batches.output.output_store import explain_full_disk
-from proctor.batches.output.result_table import make_schema
-from proctor.batches.output.suite_identity import SuiteIdentity, describe_own_checks, identify_suite
-from proctor.batches.plan import Planned, make_plan, refuse_other_batch
-from proctor.batches.slices.slicer import read_groupings
+from proctor.batches.judging import find_judge, judge_sample, open_memory, read_bounds, write_tally
+from proctor.batches.output_folder import Manifest, OutputFolder
+from proctor.batches.output_store import explain_full_disk
+from proctor.batches.plan import BatchOptions, Planned, ReadingOptions, make_plan, name_output, refuse_other_batch
+from proctor.batches.result_table import make_schema
+from proctor.batches.slicer import read_groupings
+from proctor.batches.suite_identity import SuiteIdentity, describe_own_checks, identify_suite
 from proctor.batches.summary import summarize_batch
-from proctor.batches.work.worker import SETUP, Evaluated, Settings, Task, Written
+from proctor.batches.worker import SETUP, Evaluated, Settings, Task, Written
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
 from proctor.model.case import Suite
@@ -38,9 +37,10 @@ from proctor.model.judgement import NO_JUDGE
 from proctor.model.lazy_cases import is_lazy
 from proctor.model.typed import decode_msgpack
 from proctor.processes.dask_executor import DaskExecutor, TlsFiles
-from proctor.processes.executor import Executor, StopWork, Work
-from proctor.processes.local_executor import LocalExecutor
+from proctor.processes.executor import Done, Executor, LocalExecutor, StopWork, Work, load_setup
+from proctor.report.words.wording import count_noun
 from proctor.runner.ports import Judge
+from proctor.sources.datasets.cells import read_cells
 from proctor.sources.datasets.columns import ALL_COLUMNS
 from proctor.sources.datasets.files import import_arrow
 from proctor.sources.datasets.plan import Partition
@@ -48,16 +48,16 @@ from proctor.sources.datasets.row_filter import read_filter
 from proctor.sources.records import require_format
 
 _EVERY_S = 0.25
-"""Seconds between changes of the line."""
+"""Seconds between updates of the line."""
 
 
 class BatchProgress(msgspec.Struct, kw_only=True):
     """How far a batch is."""
 
     partitions: int
-    """Partitions that are to be evaluated now."""
+    """Partitions to evaluate in this batch."""
     carried: int = 0
-    """Partitions that have their result from an earlier batch."""
+    """Partitions with a result from an earlier batch."""
     done: int = 0
     traces: int = 0
     failed: int = 0
@@ -87,11 +87,11 @@ class ProgressLine:
 
 
 def _describe(progress: BatchProgress, passed_s: float) -> str:
-    left = passed_s / progress.done * (progress.partitions - progress.done) if progress.done else None
+    remaining_s = passed_s / progress.done * (progress.partitions - progress.done) if progress.done else None
     parts = [f"{progress.done:,}/{progress.partitions:,} partitions", f"{progress.traces / passed_s:,.0f} traces a second"]
     parts += [f"{progress.failed:,} failed"] * bool(progress.failed)
     parts += [f"{progress.carried:,} were there"] * bool(progress.carried)
-    parts += [] if left is None else [f"{left:,.0f} s left"]
+    parts += [] if remaining_s is None else [f"{remaining_s:,.0f} s left"]
     return ", ".join(parts)
 
 
@@ -103,15 +103,15 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     workers: int | None = None
     scheduler: str | None = None
-    """The address of a Dask scheduler that is there already."""
+    """The address of an existing Dask scheduler."""
     tls: TlsFiles | None = None
     client: object = None
-    """A `dask.distributed.Client` that is connected already."""
+    """A connected `dask.distributed.Client`."""
 
 
 @contextlib.contextmanager
 def open_executor(engine: str, options: EngineOptions) -> Generator[Executor]:
-    """Provide what the tasks of a batch are done by. Raises `InputError` where it cannot be had."""
+    """Provide the executor for the tasks of a batch. Raises `InputError` if it is unavailable."""
     if engine not in ENGINES:
         raise InputError(f"unknown engine {engine!r}; expected {' or '.join(ENGINES)}, or a client of dask.distributed")
     if options.workers is not None and options.workers < 1:
@@ -127,7 +127,7 @@ def open_executor(engine: str, options: EngineOptions) -> Generator[Executor]:
 
 OnProgress = Callable[[BatchProgress], None]
 OpenJudge = Callable[[Path], Judge | None]
-"""Opens the judge of a suite, which remembers its answers below a folder; None where none is configured."""
+"""Opens the judge of a suite, which caches its replies below a folder; None if none is configured."""
 
 
 def batch(
@@ -143,12 +143,12 @@ def batch(
 ) -> BatchSummary:
     """Evaluate a data set of recorded evidence (Parquet, JSON lines) against `suite`, and write the results into the folder `output`.
 
-    `source` is a path, a pattern or an address, or several. `workers` are processes, by default one for each core; with `engine="dask"`
-    they are those of a cluster on this machine, and with a `Client` of `dask.distributed` as the engine those that it is connected to.
+    `source` is a path, a pattern or an address, or several. `workers` is the number of processes, by default one for each core; with
+    `engine="dask"` they belong to a cluster on this machine, and with a `Client` of `dask.distributed` as the engine to its cluster.
     `on_progress` is called with a `BatchProgress` whenever a partition is done; `"bar"` shows it as a line on standard error. How it is
     read: `column`, `evidence_format`, `where` (`"agent = 'shop'"`), `limit`, `sample`, and `by` what the summary is sliced: `"model"`,
     `"model,day"` for both together, a list for several tables; `carry` names columns for `results`. A suite with claims in plain language
-    needs `judge_sample` or `max_tokens`, and may have a `judge`. Raises `InputError` where the batch cannot be begun, or cannot go on.
+    needs `judge_sample` or `max_tokens`, and may have a `judge`. Raises `InputError` if the batch cannot start or continue.
     """
     places = [source] if isinstance(source, (str, Path)) else source
     for name in reading.keys() - ReadingOptions.__annotations__.keys():
@@ -205,13 +205,13 @@ def run_batch(
         before = folder.read_manifest()
         refuse_other_batch(folder, before, identity, options)
         planned = make_plan(folder, before, identity, options, read_again=judged)
-        # The manifest first: a folder without one is not taken for a batch.
+        # The manifest first: a folder without one is not recognised as a batch.
         folder.write_manifest(planned.manifest)
         folder.write_suite(suite, identity.digest)
         folder.sweep(planned.manifest)
         folder.forget_judged()
         if before is not None and before.suite != identity:
-            # Results are written over, and the clock of a store may be too coarse to show it.
+            # Results are overwritten, and the file times of a store may be too coarse to show it.
             folder.write_index(None)
         done = _evaluate(planned, suite, options, executor, on_progress)
         # Killed workers leave incomplete parts.
@@ -229,7 +229,7 @@ def run_batch(
 
 
 def open_batch(output: str | Path) -> BatchSummary:
-    """Return the figures of a batch that was evaluated, finished or not. Raises `InputError` where there is none."""
+    """Return the figures of a finished or unfinished batch. Raises `InputError` if there is none."""
     place = name_output(output)
     folder = OutputFolder(place)
     manifest = folder.read_manifest() if isinstance(place, str) or place.is_dir() else None
@@ -243,7 +243,7 @@ class _Done(NamedTuple):
     evaluated: int
     failures: list[str]
     gathered: bool
-    """Whether all spans were gathered that should be."""
+    """Whether all spans were gathered."""
 
 
 def _open_judge(open_judge: OpenJudge | None, memory: Path) -> Judge:
@@ -271,7 +271,7 @@ def identify(suite: Suite, options: BatchOptions) -> tuple[SuiteIdentity, bool]:
 
 
 def _evaluate(planned: Planned, suite: Suite, options: BatchOptions, executor: Executor, on_progress: OnProgress | None) -> _Done:
-    """Have every task done; returns how many, and why the others were not."""
+    """Run every task, and return how many finished and why the others did not."""
     manifest = planned.manifest
     to_do = len(planned.tasks) + len(planned.shares)
     decided = sum(not task.partition.spans for task in planned.tasks) + len(planned.shares)
@@ -280,7 +280,7 @@ def _evaluate(planned: Planned, suite: Suite, options: BatchOptions, executor: E
     if on_progress is not None:
         on_progress(msgspec.structs.replace(progress))
     done = _do_tasks(planned.tasks, work, executor, progress, on_progress)
-    # Not with a partition missing: a trace would be decided without the spans that stood there.
+    # Not if a partition is missing: a trace would be decided without its spans there.
     if planned.shares and done.gathered:
         last = _do_tasks(planned.shares, work, executor, progress, on_progress)
         done = _Done(done.evaluated + last.evaluated, done.failures + last.failures, gathered=True)
@@ -291,7 +291,7 @@ def _make_settings(manifest: Manifest, suite: Suite, options: BatchOptions) -> S
     """Return the settings of every worker."""
     place = name_output(options.output)
     return Settings(
-        # Absolute: a worker of a cluster has a current folder of its own.
+        # Absolute, because a worker of a cluster has another current folder.
         output=place if isinstance(place, str) else os.path.abspath(place),
         suite=manifest.suite.digest,
         started_at=manifest.started_at,
@@ -330,3 +330,61 @@ def _do_tasks(tasks: list[Task], work: Work, executor: Executor, progress: Batch
 def _describe_failure(partition: Partition, error: str) -> str:
     names = tuple(f"{part.file.name}: " for part in partition.list_parts())
     return error if error.startswith(names) else f"{partition.file.name}: {error}"
+
+
+RECORDS = 2_000
+"""Records that are decided for an estimate."""
+
+
+class _Timed:
+    """Runs tasks in this process and measures only them: starting workers does not count as cost of a record."""
+
+    seconds = 0.0
+
+    def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
+        do_task = load_setup(work.setup)(work.payload)
+        for number, task in enumerate(tasks):
+            started = time.process_time()
+            result = do_task(task)
+            self.seconds += time.process_time() - started
+            yield Done(task=number, result=result)
+
+    def cancel(self) -> None:
+        """Do nothing: no task is running between two calls."""
+
+
+def estimate_batch(suite: Suite, options: BatchOptions, workers: int | None) -> str:
+    """Return a description of what a batch would read and cost. Raises `InputError`."""
+    identity, judged = identify(suite, options)
+    folder = OutputFolder(options.output)
+    planned = make_plan(folder, folder.read_manifest(), identity, options, read_again=judged)
+    tasks = [part for task in planned.tasks for part in task.partition.list_parts()]
+    files = {part.file for part in tasks}
+    size = sum(file.size for file in files)
+    plan = f"{count_noun(len(files), 'file')}, {size / 1e6:,.1f} MB, {count_noun(len(planned.tasks), 'partition')} to evaluate"
+    merged = [task.partition for task in planned.tasks if task.partition.parts]
+    if merged:
+        plan += f" ({len(merged):,} merged from {sum(len(partition.parts) for partition in merged):,} small files)"
+    if planned.shares or not tasks or judged:
+        return f"{plan}; there is no estimate for spans and for claims that need a judge"
+    timed = _Timed()
+    with tempfile.TemporaryDirectory(prefix="proctor-estimate-") as name:
+        part = msgspec.structs.replace(options, output=Path(name) / "out", limit=min(RECORDS, options.limit or RECORDS), resume=False)
+        summary = run_batch(suite, part, timed)
+        bytes_per_record = sum(file.stat().st_size for file in Path(name).glob("out/*/*.parquet")) / max(1, summary.records)
+    records = sum(map(_count_records, tasks))
+    seconds = timed.seconds / max(1, summary.records + summary.left_out) * records
+    each = seconds / (workers or os.cpu_count() or 1)
+    return (
+        f"{plan}\nabout {records:,.0f} records; about {seconds:,.0f} s of one core, {each:,.0f} s with all workers, and "
+        f"{bytes_per_record * records / 1e6:,.1f} MB of results, measured on the first {summary.records + summary.left_out:,} records"
+    )
+
+
+def _count_records(partition: Partition) -> float:
+    """Return the approximate number of records of a partition: from its footer, or from its size and the length of its first lines."""
+    if partition.file.kind == "parquet" or partition.limit is not None:
+        return partition.limit or partition.rows
+    first = next(read_cells(partition)).records
+    length = sum(len(record) + 1 for record in first if isinstance(record, bytes)) / max(1, len(first))
+    return (partition.end - partition.start) * (1 if partition.file.codec is None else 8) / max(1, length)

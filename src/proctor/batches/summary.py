@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from proctor.batches.judged.judged_tally import JudgedTally, estimate_case, read_tally
-from proctor.batches.output.output_folder import Manifest, OutputFolder
-from proctor.batches.slices.figures import list_days, list_slices, make_rate, sum_amounts
-from proctor.batches.slices.sketch import MOST_REASONS, CaseSketch, Reason, Sketch
-from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonReason, JudgedCase
+from proctor.batches.judging import JudgedTally, estimate_case, read_tally
+from proctor.batches.output_folder import Manifest, OutputFolder
+from proctor.batches.sketch import MOST_REASONS, TREND, Amounts, CaseSketch, Reason, Sketch, SliceSketch, SliceTable
+from proctor.batches.slicer import Grouping
+from proctor.model.batch import (
+    AmountFigures,
+    BatchSummary,
+    CaseBatch,
+    CheckSummary,
+    CommonReason,
+    CostFigures,
+    JudgedCase,
+    PassRate,
+    Percentiles,
+    Slice,
+    SlicedBy,
+)
 from proctor.model.show import nearest
 from proctor.report.words.wording import count_noun
+from proctor.scoring.amounts import find_percentile
+from proctor.scoring.intervals import wilson
+from proctor.scoring.statistics import count_outcomes
 
 NO_RUN = "no_run"
-"""The code of a result that is skipped because its trace is no run of an agent."""
+"""The code of a result that is skipped because its trace is not a run of an agent."""
 
 
 def list_warnings(sketch: Sketch, by: Sequence[Sequence[str]] = ()) -> tuple[str, ...]:
@@ -31,11 +46,11 @@ def list_warnings(sketch: Sketch, by: Sequence[Sequence[str]] = ()) -> tuple[str
 
 
 def describe_foreign(files: Sequence[str]) -> Iterator[str]:
-    """Yield that files among the results were not written by the batch."""
+    """Yield a warning about files among the results that the batch did not write."""
     if files:
-        there = "file" if len(files) == 1 else "files"
+        noun = "file" if len(files) == 1 else "files"
         yield (
-            f"the output folder has {len(files):,} foreign {there} ({files[0]}); remove them, "
+            f"the output folder has {len(files):,} foreign {noun} ({files[0]}); remove them, "
             "or readers will see duplicate or unrelated rows"
         )
 
@@ -79,11 +94,11 @@ def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
 
 def _list_missing_names(sketch: Sketch, by: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield a warning for each name of `--by` that no trace has: most often it is misspelt."""
-    untold: dict[str, None] = {}
+    missing: dict[str, None] = {}
     for names in by:
         values = [one.values for one in sketch.tables[",".join(names)].held.items.values()] if ",".join(names) in sketch.tables else []
-        untold |= {name: None for number, name in enumerate(names) if values and all(value[number] is None for value in values)}
-    for name in untold:
+        missing |= {name: None for number, name in enumerate(names) if values and all(value[number] is None for value in values)}
+    for name in missing:
         yield (
             f"--by {name!r}: none of {count_noun(sketch.traces, 'trace')} has it; expected a column, a key of the folders or of the "
             "metadata, day, model or case"
@@ -112,7 +127,7 @@ def _list_undecided(sketch: Sketch) -> Iterator[str]:
 
 
 def _list_inexact(sketch: Sketch) -> Iterator[str]:
-    """Yield which tables have more entries than are held: counts of those that came late may be too low."""
+    """Yield a warning for each table with more entries than it can hold: counts of late entries may be too low."""
     for names, table in sketch.tables.items():
         count = len(table.held.items)
         if table.held.most_missed:
@@ -140,18 +155,18 @@ MOST_LISTED_REASONS = 20
 
 
 def merge_sketches(folder: OutputFolder, manifest: Manifest) -> tuple[Sketch, int]:
-    """Return what is committed by the suite of the manifest, in the order of the plan, and how many partitions that are."""
+    """Return the merged results of the manifest's suite, in the order of the plan, and the number of their partitions."""
     index = folder.sum_footers(manifest)
     return index.sketch, len(index.results)
 
 
 def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int = 0, failures: Iterable[str] = ()) -> BatchSummary:
-    """Return the figures of what is committed by the suite of the manifest."""
-    whole, committed = merge_sketches(folder, manifest)
+    """Return the figures of the committed results of the manifest's suite."""
+    sketch, committed = merge_sketches(folder, manifest)
     tally = read_tally(folder, manifest.suite.digest)
-    days, other_days = list_days(whole)
-    faults = _rank_reasons(whole.faults.items.values())
-    cases = tuple(_summarize_case(id, whole.cases.get(id) or CaseSketch(), tally) for id in manifest.suite.cases)
+    days, other_days = list_days(sketch)
+    faults = _rank_reasons(sketch.faults.items.values())
+    cases = tuple(_summarize_case(id, sketch.cases.get(id) or CaseSketch(), tally) for id in manifest.suite.cases)
     return BatchSummary(
         suite=manifest.suite.name,
         output=str(folder.path),
@@ -159,29 +174,29 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         partitions=len(manifest.partitions),
         committed=committed,
         evaluated=evaluated,
-        records=whole.records,
-        traces=whole.traces,
-        errors=whole.errors,
-        unread=whole.unread,
-        left_out=whole.left_out,
+        records=sketch.records,
+        traces=sketch.traces,
+        errors=sketch.errors,
+        unread=sketch.unread,
+        left_out=sketch.left_out,
         files_ruled_out=manifest.ruled_out,
         cases=cases,
         judge_tokens=0 if tally is None else tally.tokens,
         not_judged=manifest.judged and tally is None,
-        amounts=sum_amounts(whole),
+        amounts=sum_amounts(sketch),
         where=manifest.reading.where,
         days=days,
         other_days=other_days,
-        slices=list_slices(whole, manifest.reading.by),
+        slices=list_slices(sketch, manifest.reading.by),
         faults=faults[:MOST_LISTED_REASONS],
-        more_faults=sum(fault.count for fault in faults[MOST_LISTED_REASONS:]) + whole.faults.others,
+        more_faults=sum(fault.count for fault in faults[MOST_LISTED_REASONS:]) + sketch.faults.others,
         failures=tuple(failures),
         warnings=(
             *manifest.warnings,
             *describe_foreign(folder.list_foreign(manifest)),
-            *list_warnings(whole, manifest.reading.by),
-            *(problem.message for problem in whole.other_inputs.list_warnings()),
-            *list_unanswered(cases, whole.traces),
+            *list_warnings(sketch, manifest.reading.by),
+            *(problem.message for problem in sketch.other_inputs.list_warnings()),
+            *list_unanswered(cases, sketch.traces),
             *list_judge_warnings(cases, unpriced=tally is not None and tally.unpriced),
         ),
     )
@@ -204,7 +219,7 @@ def _summarize_case(id: str, found: CaseSketch, tally: JudgedTally | None) -> Ca
 
 
 def number_duplicates(labels: Sequence[str]) -> list[str]:
-    """Return the names of checks with a number after repeated ones: figures are found by name."""
+    """Return the names of checks, with a number after repeated ones, because figures are found by name."""
     seen: Counter[str] = Counter()
     numbered: list[str] = []
     for label in labels:
@@ -237,3 +252,97 @@ def _rank_reasons(reasons: Iterable[Reason]) -> tuple[CommonReason, ...]:
         )
         for reason in ranked
     )
+
+
+MOST_CASES = 50
+"""The maximum number of cases listed in every slice; slices of a larger suite have only the figures of all cases together."""
+
+
+def make_rate(outcomes: Mapping[str, int]) -> PassRate:
+    """Return the pass rate of these outcomes."""
+    counts = count_outcomes(outcomes)
+    between = wilson(counts)
+    return PassRate(
+        counts=dict(outcomes),
+        decided=counts.runs,
+        passed=counts.passes,
+        rate=counts.rate if counts.runs else None,
+        low=between.low,
+        high=between.high,
+    )
+
+
+def sum_whole(sketch: Sketch) -> Amounts:
+    """Return the amounts of all traces, summed over the days; every trace has one, which may be "unknown"."""
+    total = Amounts()
+    for one in _find_table(sketch, TREND).iterate():
+        total.merge(one.amounts)
+    return total
+
+
+def sum_amounts(sketch: Sketch) -> AmountFigures:
+    """Return the figures of the amounts of all traces."""
+    return _make_amounts(sum_whole(sketch))
+
+
+def list_days(sketch: Sketch) -> tuple[tuple[Slice, ...], Slice | None]:
+    """Return the trend by day, and the days that are not in it; nothing if no trace has a day."""
+    found, others = _choose_slices(_find_table(sketch, TREND))
+    return (found, others) if any(one.values != (None,) for one in found) else ((), None)
+
+
+def list_slices(sketch: Sketch, by: Iterable[Grouping]) -> tuple[SlicedBy, ...]:
+    """Return the requested tables."""
+    return tuple(_make_table(names, _find_table(sketch, names)) for names in by)
+
+
+def _find_table(sketch: Sketch, names: Grouping) -> SliceTable:
+    return sketch.tables.get(",".join(names)) or SliceTable(most=1)
+
+
+def _make_table(names: Grouping, table: SliceTable) -> SlicedBy:
+    slices, others = _choose_slices(table)
+    return SlicedBy(by=names, slices=slices, others=others)
+
+
+def _choose_slices(table: SliceTable) -> tuple[tuple[Slice, ...], Slice | None]:
+    """Return the heaviest slices in the order of their values, and everything else."""
+    ranked = sorted(table.held.items.values(), key=lambda one: -one.count)
+    others = SliceSketch()
+    for one in (table.others, *ranked[table.most :]):
+        others.merge(one)
+    found = sorted(ranked[: table.most], key=lambda one: [(value is None, value or "") for value in one.values])
+    return tuple(map(_make_slice, found)), _make_slice(others) if others.count else None
+
+
+def _make_slice(found: SliceSketch) -> Slice:
+    totals: dict[str, int] = {}
+    for counts in found.cases.values():
+        for outcome, number in counts.items():
+            totals[outcome] = totals.get(outcome, 0) + number
+    cases = {case: make_rate(counts) for case, counts in found.cases.items()} if len(found.cases) <= MOST_CASES else {}
+    return Slice(
+        values=found.values,
+        traces=found.count,
+        missed=found.missed,
+        rate=make_rate(totals),
+        amounts=_make_amounts(found.amounts),
+        cases=cases,
+    )
+
+
+def _make_amounts(found: Amounts) -> AmountFigures:
+    costs: list[CostFigures] = []
+    for currency, cost in found.costs.items():
+        each = _find_percentiles(cost.buckets, 9)
+        if each is not None:
+            costs.append(CostFigures(currency=currency, total=round(cost.total, 9), each=each))
+    return AmountFigures(latency=_find_percentiles(found.durations, 3), tokens=_find_percentiles(found.tokens, 0), cost=tuple(costs))
+
+
+def _find_percentiles(buckets: Mapping[int, int], places: int) -> Percentiles | None:
+    found: Sequence[float | None] = [find_percentile(buckets, share) for share in (0.5, 0.95, 0.99)]
+    p50, p95, p99 = (None if amount is None else round(amount, places) for amount in found)
+    if p50 is None or p95 is None or p99 is None:
+        return None
+    return Percentiles(traces=sum(buckets.values()), p50=p50, p95=p95, p99=p99)

@@ -1,15 +1,21 @@
-"""Opens a cassette, to record it or to play it.
+"""Opens a cassette, to record all network traffic in a file, exchange by exchange, or to play it.
 
-with open_tape("booking.cassette.jsonl", "record", secrets=[key]) as cassette:
-    tape = cassette.scope("refund-1", 0)
+    with open_tape("booking.cassette.jsonl", "record", secrets=[key]) as cassette:
+        tape = cassette.scope("refund-1", 0)
+
+An answered exchange is on disk before the answer is returned. A write error is a `StoreError`, and the file ends with its last complete
+line. A scope that is recorded again replaces its earlier recording; other scopes stay. Only one process at a time records into a file.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -17,22 +23,217 @@ from typing import Literal, overload
 
 import msgspec
 
-from proctor.cassettes.entries import Entry, Fault, Line, Scope, group_by_scope, make_lookup_key, read_file, summarise, to_plain_json
+from proctor.cassettes.entries import (
+    Entry,
+    Fault,
+    Line,
+    Scope,
+    Scrubber,
+    encode_line,
+    group_by_scope,
+    make_header_line,
+    make_lookup_key,
+    read_file,
+    summarise,
+    to_plain_json,
+)
 from proctor.cassettes.ports import Kind
-from proctor.cassettes.recorder import Recorder
-from proctor.cassettes.scrub import Scrubber
-from proctor.errors import TargetError
+from proctor.errors import InputError, StoreError, TargetError
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import count_rest, show
 from proctor.report.words.neutral import to_one_line
 
+
+class Recorder:
+    """A cassette that is being recorded."""
+
+    def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
+        # The target of a link is locked and, when compacted, replaced; the link stays a link.
+        self._path = Path(os.path.realpath(path))
+        self._scrubber = Scrubber(secrets)
+        self._file = _open_locked(self._path)
+        self._views: dict[Scope, RecordingTape] = {}
+        try:
+            self._replaced = self._load_file()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def scope(self, case: str, attempt: int = 0) -> RecordingTape:
+        """Return the tape of one attempt, which replaces its recording in the file. Raises `StoreError`."""
+        scope = Scope(case, attempt)
+        if scope in self._known:
+            self._replaced = True
+            # A line instead of a deletion: a recorder that dies leaves a valid file.
+            self._write_document({"begin": msgspec.to_builtins(scope)})
+        self._known.add(scope)
+        view = RecordingTape(self, scope)
+        self._views[scope] = view
+        return view
+
+    def close(self) -> None:
+        """Remove replaced recordings from the file, and close it. Raises `StoreError` if the file on disk is another one."""
+        if self._file < 0:
+            return
+        try:
+            if self._replaced:
+                self._compact_file()
+        finally:
+            os.close(self._file)
+            # The system may reuse the descriptor for another file, into which a late answer must not be written.
+            self._file = -1
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # The first error is reported; a failure to compact the file as well is not.
+        with suppress(StoreError) if error is not None else nullcontext():
+            self.close()
+
+    def write_entry(self, view: RecordingTape, entry: Entry) -> None:
+        """Write one exchange, unless its attempt was restarted."""
+        # An abandoned attempt may still get a response after its scope was restarted; it must not mix with the new recording.
+        if self._views.get(view.scope) is view and self._file >= 0:
+            self._write_document(msgspec.to_builtins(entry))
+
+    def scrub(self, value: Json) -> Json:
+        """Return a value without secrets."""
+        return self._scrubber.scrub_value(to_plain_json(value))
+
+    def scrub_text(self, text: str) -> str:
+        """Return a message without secrets."""
+        return self._scrubber.scrub_text(text)
+
+    def _load_file(self) -> bool:
+        self._size = 0
+        self._known: set[Scope] = set()
+        if os.fstat(self._file).st_size == 0:
+            self._append_line(make_header_line(datetime.now(UTC).isoformat(timespec="seconds")))
+            return False
+        contents = read_file(self._path)
+        self._size = contents.size
+        self._known = {line.entry.scope for line in contents.lines}
+        # The incomplete line of a recorder that died while writing.
+        os.ftruncate(self._file, self._size)
+        return contents.replaced
+
+    def _write_document(self, document: Json) -> None:
+        self._append_line(encode_line(document))
+
+    def _append_line(self, line: bytes) -> None:
+        try:
+            rest = memoryview(line)
+            # The system may write only a part of the data.
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+            # Before the answer is returned: the recording must have everything that an agent has acted upon.
+            os.fsync(self._file)
+        except OSError as error:
+            # An incomplete line in the middle would make the file unreadable; at the end it is ignored.
+            with suppress(OSError):  # a device cannot be truncated
+                os.ftruncate(self._file, self._size)
+            raise StoreError(f"the cassette {self._path} cannot be written: {error.strerror}") from error
+        self._size += len(line)
+
+    def _compact_file(self) -> None:
+        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
+        try:
+            contents = read_file(self._path)
+            # Written to a second file and renamed: a recorder that dies here leaves a complete file.
+            with partial.open("wb") as file:
+                file.write(contents.header)
+                file.writelines(line.raw for line in contents.lines)
+                file.flush()
+                os.fsync(file.fileno())
+            # The new file gets the permissions of the old one.
+            os.chmod(partial, os.fstat(self._file).st_mode & 0o777)
+            os.replace(partial, self._path)
+        except OSError:
+            # The file is valid, only longer than necessary: its `begin` lines are respected, and it is compacted next time.
+            partial.unlink(missing_ok=True)
+        except InputError as error:
+            raise StoreError(f"the cassette {self._path} was changed while it was recorded, and cannot be read any more: {error}") from None
+
+
+class RecordingTape:
+    """The tape of one attempt."""
+
+    def __init__(self, recorder: Recorder, scope: Scope) -> None:
+        self._recorder = recorder
+        self._next = 0
+        self.scope = scope
+
+    async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
+        """Send the request, record the response or the error, and return it."""
+        # Before sending: `send` may change the object.
+        scrubbed = self._recorder.scrub(request)
+        # Before sending: answers may come in another order, and a replay follows the order of the requests.
+        seq, self._next = self._next, self._next + 1
+        try:
+            response = await send()
+        except Exception as error:
+            # A cancelled exchange is not recorded (`CancelledError` is no `Exception`).
+            fault = self._make_fault(error)
+            self._recorder.write_entry(
+                self, Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, scrubbed), request=scrubbed, fault=fault)
+            )
+            raise
+        recorded = self._recorder.scrub(response)
+        self._recorder.write_entry(
+            self, Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, scrubbed), request=scrubbed, response=recorded)
+        )
+        # Unscrubbed: only the file must not contain secrets.
+        return response
+
+    def _make_fault(self, error: Exception) -> Fault:
+        message = self._recorder.scrub_text(str(error))
+        name = type(error).__name__
+        if isinstance(error, TargetError):
+            return Fault(type=name, message=message, code=error.code, safe=error.safe, retry_after_s=error.retry_after_s)
+        return Fault(type=name, message=message)
+
+
+def _open_locked(path: Path) -> int:
+    """Open the file for this process only."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            # For appending: after a failed write is truncated, the next line starts at the new end.
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
+            try:
+                _lock_file(file, path)
+                # Meanwhile another recorder may have replaced the file we opened by a compacted one.
+                if os.path.samestat(os.fstat(file), os.stat(path)):
+                    return file
+            except BaseException:
+                os.close(file)
+                raise
+            os.close(file)
+    except OSError as error:
+        raise InputError(f"the cassette {path} cannot be opened for recording: {error.strerror}") from None
+
+
+def _lock_file(file: int, path: Path) -> None:
+    try:
+        import fcntl  # not on Windows, where a second recorder is not detected
+    except ImportError:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"the cassette {path} is being recorded by another process") from None
+    except OSError:
+        return  # a file system without locks
+
+
 _MOST_LEAVES = 2000
-"""Fields of a request that are compared to find the nearest recording."""
+"""The maximum number of request fields compared to find the nearest recording."""
 _MOST_CANDIDATES = 200
-"""Recordings that are compared with a request that was not found."""
+"""The maximum number of recordings compared with a request that was not found."""
 _WINDOW = 100
-"""Characters shown around the first difference of two long texts."""
+"""The number of characters shown around the first difference of two long texts."""
 _MARKER = re.compile(r"(?<=DATA )[0-9a-f]{32}(?=>>>)|(?<=The marker of this request is )[0-9a-f]{32}")
 
 
@@ -56,7 +257,7 @@ def make_miss(path: str, scope: Scope, kind: Kind, request: Json, lines: Sequenc
     about = summarise(kind, request)
     out = [f"no recording of this {kind} exchange of {scope} in {path}" + (f": {about}" if about else "")]
     own = [line for line in lines if line.entry.scope == scope]
-    # Another attempt of the case is the likeliest to be alike; a recording of any other case is still better than none.
+    # Another attempt at the case is the most similar one; a recording of any other case is still better than none.
     others = [line for line in lines if line.entry.scope.case == scope.case] or lines
     if not own:
         attempts = sorted({line.entry.scope.attempt for line in lines if line.entry.scope.case == scope.case})
@@ -70,13 +271,13 @@ def make_miss(path: str, scope: Scope, kind: Kind, request: Json, lines: Sequenc
 
 
 def find_nearest_line(kind: Kind, request: Json, lines: Iterable[Line], used: Container[int]) -> Line | None:
-    """Return the recording most like a request: most fields in common, of equals one not played yet, then the first."""
+    """Return the recording most like a request: most fields in common, then not played yet, then the first."""
     candidates = [line for line in lines if line.entry.kind == kind][:_MOST_CANDIDATES]
     wanted = _count_leaves(request)
 
     def rank(line: Line) -> tuple[float, bool, int]:
-        there = _count_leaves(line.entry.request)
-        return (2 * (wanted & there).total() / max(1, wanted.total() + there.total()), line.number not in used, -line.number)
+        leaves = _count_leaves(line.entry.request)
+        return (2 * (wanted & leaves).total() / max(1, wanted.total() + leaves.total()), line.number not in used, -line.number)
 
     return max(candidates, key=rank, default=None)
 
@@ -92,14 +293,14 @@ def find_first_difference(recorded: Json, now: Json) -> Difference | None:
         path, left, right = waiting.pop()
         if isinstance(left, dict) and isinstance(right, dict):
             keys = [*left, *(key for key in right if key not in left)]
-            # Reversed, as the last one is taken first: so the first difference in reading order is found.
+            # Reversed, as the last one is taken first, so that the first difference in reading order is found.
             waiting.extend((f"{path}.{key}", left.get(key, MISSING), right.get(key, MISSING)) for key in reversed(keys))
         elif isinstance(left, list) and isinstance(right, list):
             longest = max(len(left), len(right))
             pairs = [(f"{path}[{at}]", _get_item(left, at), _get_item(right, at)) for at in range(longest)]
             waiting.extend(reversed(pairs))
         elif left is MISSING or right is MISSING or isinstance(left, bool) != isinstance(right, bool) or left != right:
-            # `True` equals 1 in Python and not in JSON, hence the comparison of `bool`.
+            # `True` equals 1 in Python but not in JSON, hence the comparison of `bool`.
             found = Difference(path, left, right)
             if _mask_marker(left) != _mask_marker(right):
                 return found
@@ -112,7 +313,7 @@ def _mask_marker(value: Json | Missing) -> Json | Missing:
 
 
 def _mask_marker_in(text: str) -> str:
-    # Of the same length, so that a place in the masked text is the same place in the text that is shown.
+    # Of the same length, so that positions in the masked text are valid in the shown text.
     return _MARKER.sub(lambda marker: "x" * len(marker[0]), text)
 
 
@@ -130,7 +331,7 @@ def _describe_nearest(near: Line, request: Json, elsewhere: bool, played: bool) 
 
 def _show_both(recorded: Json | Missing, now: Json | Missing) -> tuple[str, str]:
     if isinstance(recorded, str) and isinstance(now, str) and max(len(recorded), len(now)) > _WINDOW:
-        # Where the texts differ in nothing but the marker, the marker is what has to be shown.
+        # If the texts differ only in the marker, the marker is shown.
         sides = (recorded, now) if _mask_marker_in(recorded) == _mask_marker_in(now) else (_mask_marker_in(recorded), _mask_marker_in(now))
         same = next((at for at, (one, other) in enumerate(zip(*sides, strict=False)) if one != other), min(len(recorded), len(now)))
         return _show_around(recorded, same), _show_around(now, same)
@@ -161,13 +362,13 @@ def _count_leaves(value: Json) -> Counter[tuple[str, str]]:
         elif isinstance(item, list):
             waiting.extend((f"{path}[{at}]", member) for at, member in enumerate(item))
         else:
-            # A prompt may be very long; its beginning is enough to rank by.
+            # A prompt may be very long; its beginning is enough for ranking.
             found[path, str(item)[:500]] += 1
     return found
 
 
 _MOST_SHOWN = 3
-"""How many unused recordings a message names; the rest are counted."""
+"""The maximum number of unused recordings in a message; the rest are counted."""
 
 
 class Player:
@@ -198,7 +399,7 @@ class Player:
         return tuple(line.entry for line in self._lines if line.entry.scope in self._opened and line.number not in self._played)
 
     def describe_unused(self) -> str | None:
-        """Return one line about `list_unused`, with the first few of them; None where everything was played."""
+        """Return one line about `list_unused`, with the first few; None if everything was played."""
         left = self.list_unused()
         if not left:
             return None
@@ -208,7 +409,7 @@ class Player:
         return f"{many}, the agent does less than when {self._path} was recorded: {'; '.join(shown)}{more}"
 
     def close(self) -> None:
-        """Do nothing: no file is held open."""
+        """Do nothing: no file is open."""
 
     def __enter__(self) -> Player:
         return self
@@ -221,11 +422,11 @@ class Player:
         return self._scrubber.scrub_value(to_plain_json(request))
 
     def note_played(self, line: Line) -> None:
-        """Remember that a recording was used."""
+        """Mark a recording as used."""
         self._played.add(line.number)
 
     def note_miss(self, scope: Scope, kind: Kind, request: Json) -> CassetteMiss:
-        """Remember what was not found and return the error for it."""
+        """Store a missing request and return the error for it."""
         found = make_miss(str(self._path), scope, kind, request, self._lines, self._played)
         self._misses.append(found)
         return found
@@ -244,11 +445,11 @@ class PlayingTape:
             self._waiting.setdefault((line.entry.kind, make_lookup_key(line.entry.request)), []).append(line)
 
     async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
-        """Return what was recorded for `request`; `send` is never called."""
+        """Return the recorded response to `request`; `send` is never called."""
         if self._miss is not None:
-            # A new error: the first one may be under way elsewhere, and raising it again would add to its traceback.
+            # A new error: the first one may be in use elsewhere, and raising it again would extend its traceback.
             raise CassetteMiss(self._miss.message)
-        # The file holds no secrets, so a request is looked up as it would have been written.
+        # The file contains no secrets, so a request is looked up in its scrubbed form.
         scrubbed = self._player.scrub_request(request)
         waiting = self._waiting.get((kind, make_lookup_key(scrubbed)))
         if not waiting:
@@ -258,7 +459,7 @@ class PlayingTape:
         self._player.note_played(line)
         if line.entry.fault is not None:
             raise _make_exception(line.entry.fault)
-        # A copy: what is handed out may be changed, and the scope may be played again.
+        # A copy: the caller may change it, and the scope may be played again.
         return copy.deepcopy(line.entry.response)
 
 
@@ -273,7 +474,7 @@ def _make_exception(fault: Fault) -> Exception:
 
 
 Cassette = Recorder | Player
-"""What `open_tape` opens: `scope(case, attempt)` gives the tape of one attempt, `close()` ends it."""
+"""The result of `open_tape`: `scope(case, attempt)` returns the tape of one attempt, `close()` ends it."""
 
 
 @overload
@@ -281,5 +482,5 @@ def open_tape(path: str | PathLike[str], mode: Literal["record"], *, secrets: It
 @overload
 def open_tape(path: str | PathLike[str], mode: Literal["replay"], *, secrets: Iterable[str] = ()) -> Player: ...
 def open_tape(path: str | PathLike[str], mode: Literal["record", "replay"], *, secrets: Iterable[str] = ()) -> Cassette:
-    """Open a cassette. `secrets` are taken out of everything that is written or looked up. Raises `InputError`."""
+    """Open a cassette. `secrets` are removed from everything that is written or looked up. Raises `InputError`."""
     return Recorder(Path(path), secrets=secrets) if mode == "record" else Player(Path(path), secrets=secrets)

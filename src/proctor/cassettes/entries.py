@@ -13,23 +13,25 @@ line that cannot be read is an `InputError` with its number.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from proctor import __version__
 from proctor.cassettes.ports import Kind
 from proctor.errors import InputError, TargetError
-from proctor.evidence.values.json_bytes import MAX_DEPTH, exceeds_depth
 from proctor.model.evidence import Json
+from proctor.model.json_values import MAX_DEPTH, exceeds_depth
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import shorten, show
 from proctor.model.typed import convert_to
 
 VERSION = 1
-"""The shape of the file that this code writes and reads."""
+"""The version of the file format."""
 
 
 class Scope(msgspec.Struct, frozen=True, order=True):
@@ -39,7 +41,7 @@ class Scope(msgspec.Struct, frozen=True, order=True):
     attempt: int = 0
 
     def __str__(self) -> str:
-        """As messages name it."""
+        """Return the scope as shown in messages."""
         return f"case {self.case!r}, attempt {self.attempt}"
 
 
@@ -60,7 +62,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seq: int
     kind: Kind
     about: str = ""
-    """What it is about, for people."""
+    """A short description for people."""
     request: Json = None
     response: Json = None
     fault: Fault | None = None
@@ -75,15 +77,15 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file holds."""
+    """The content of a file."""
 
     header: bytes
     lines: tuple[Line, ...]
-    """What is valid, in the order of the file."""
+    """The valid lines, in file order."""
     size: int
-    """Bytes up to the end of the last whole line."""
+    """The number of bytes up to the end of the last complete line."""
     replaced: bool
-    """Whether the file also holds what is no longer valid."""
+    """Whether the file also has replaced lines."""
 
 
 def make_header_line(created: str) -> bytes:
@@ -97,12 +99,12 @@ def encode_line(document: Json) -> bytes:
     text = json.dumps(document, ensure_ascii=False)
     try:
         return f"{text}\n".encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can write
+    except UnicodeEncodeError:  # a lone surrogate, which only an escape can represent
         return f"{json.dumps(document)}\n".encode()
 
 
 def to_plain_json(value: Json) -> Json:
-    """Return a value as JSON that can be written. Raises `TargetError` for what nests without end."""
+    """Return a value as JSON that can be written. Raises `TargetError` for a value that is nested too deeply."""
     try:
         return _copy_bounded(msgspec.to_builtins(value, str_keys=True), MAX_DEPTH)
     except RecursionError:
@@ -110,13 +112,13 @@ def to_plain_json(value: Json) -> Json:
 
 
 def make_lookup_key(request: Json) -> str:
-    """Return the text by which a request is found again: the order of keys does not count, and `1` is `1.0`."""
-    # As text, in which `true` and `1` differ; as values of Python they are equal.
+    """Return the lookup key of a request: the order of keys is ignored, and `1` equals `1.0`."""
+    # As text, in which `true` and `1` differ; as Python values they are equal.
     return json.dumps(_normalise_numbers(request), sort_keys=True, separators=(",", ":"))
 
 
 def summarise(kind: Kind, request: Json) -> str:
-    """Return what an exchange is about, in a few words."""
+    """Return a short description of an exchange."""
     if not isinstance(request, dict):
         return ""
     if kind == "http":
@@ -140,7 +142,7 @@ def read_file(path: Path) -> Contents:
     except OSError as error:
         raise InputError(f"the cassette {path} cannot be read: {error.strerror}") from None
     rows = data.split(b"\n")
-    # Every line that was written whole ends with a line feed, so this is empty or a part of a line.
+    # Every complete line ends with a line feed, so this is empty or an incomplete line.
     torn = rows.pop()
     if not rows or not rows[0].strip():
         raise _make_error(path, 1, "not a cassette: it is empty" if not torn else "not a cassette: its first line has no end")
@@ -156,7 +158,7 @@ def read_file(path: Path) -> Contents:
             valid.pop(found, None)
         else:
             valid.setdefault(found.scope, []).append(Line(number, raw + b"\n", found))
-    # Back into the order of the file, so that a compacted one differs from it only by what is gone.
+    # Restores file order, so that a compacted file differs only by the removed lines.
     lines = sorted((line for group in valid.values() for line in group), key=lambda line: line.number)
     return Contents(header=rows[0] + b"\n", lines=tuple(lines), size=len(data) - len(torn), replaced=replaced)
 
@@ -167,7 +169,7 @@ def group_by_scope(lines: Iterable[Line]) -> dict[Scope, list[Line]]:
     for line in lines:
         groups.setdefault(line.entry.scope, []).append(line)
     for group in groups.values():
-        # Lines are written as answers come, and exchanges that run side by side are answered in any order.
+        # Lines are written as responses arrive, and concurrent exchanges finish in any order.
         group.sort(key=lambda line: (line.entry.seq, line.number))
     return groups
 
@@ -209,7 +211,7 @@ def _decode_line(path: Path, number: int, raw: bytes) -> Any:
         raise _make_error(path, number, what, column=error.colno, excerpt=raw.decode("utf-8", "replace")) from None
     except ValueError as error:  # a number of thousands of digits
         raise _make_error(path, number, f"not JSON that can be used: {error}") from None
-    # Looking an entry up and copying it recurse: a file that nests deep must not overflow the stack there.
+    # Looking up and copying an entry recurse: a deeply nested file must not overflow the stack there.
     if exceeds_depth(document):
         raise _make_error(path, number, f"nested more than {MAX_DEPTH} levels deep")
     return document
@@ -223,7 +225,7 @@ def _make_error(
 
 
 def _copy_bounded(value: Json, depth: int) -> Json:
-    # As it will be read again: a list where a tuple was.
+    # As it will be read again: a tuple becomes a list.
     if depth < 0:
         raise RecursionError
     if isinstance(value, dict):
@@ -234,7 +236,7 @@ def _copy_bounded(value: Json, depth: int) -> Json:
 
 
 def _normalise_numbers(value: Json) -> Json:
-    # JavaScript writes `1.0` as `1`, and a request may have been made of what it wrote.
+    # JavaScript writes `1.0` as `1`, and a request may contain its output.
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
@@ -242,3 +244,142 @@ def _normalise_numbers(value: Json) -> Json:
     if isinstance(value, (list, tuple)):
         return [_normalise_numbers(item) for item in value]
     return value
+
+
+# Removes secrets from a recording before it is written, and from a request before it is looked up.
+# Removed: values of headers, fields and query parameters with a secret name; secrets from the settings, also escaped for JSON or URLs;
+# text that looks like a key (bearer tokens, keys of well-known services, JSON web tokens, private keys); user and password in URLs. Only
+# text is removed: `max_tokens: 100` is no secret.
+# A secret becomes `[redacted]`, which no rule changes again. So a request that was built from a replayed answer is the same as the one
+# that was recorded. Every pattern is linear in the length of the text.
+
+REDACTED = "[redacted]"
+"""Replaces a secret."""
+
+SHORTEST_SECRET = 8
+"""The minimum length of a known secret that is searched for: a key such as `test` would remove ordinary words from every sentence."""
+
+_NAMES = (
+    "authorization", "proxy-authorization", "www-authenticate", "cookie", "set-cookie",
+    "api-key", "apikey", "x-api-key", "x-goog-api-key", "x-n8n-api-key", "ocp-apim-subscription-key",
+    "x-auth-token", "x-access-token", "x-csrf-token", "access-token", "refresh-token", "id-token", "auth-token", "session-token",
+    "bearer-token", "token",
+    "client-secret", "secret", "secret-key", "secret-access-key", "aws-secret-access-key",
+    "private-key", "signing-key", "encryption-key", "access-key",
+    "password", "passwd", "passphrase", "credential", "credentials",
+)  # fmt: skip
+# Compared without dashes and underscores: `api_key`, `api-key` and `apiKey` are one name.
+_SECRET_NAMES = frozenset(name.replace("-", "") for name in _NAMES)
+_QUERY_NAMES = (
+    "api[-_]?key",
+    "key",
+    "(?:access|auth|id|refresh)[-_]?token",
+    "token",
+    "sig",
+    "signature",
+    "client[-_]?secret",
+    "secret",
+    "password",
+)
+
+_NAME_PATTERN = "|".join(sorted((name.replace("-", "[-_]?") for name in _NAMES), key=len, reverse=True))
+# A field inside JSON that is embedded in a text, at the first and at the second level of quoting.
+_QUOTED_FIELD = re.compile(rf'(?P<head>"(?:{_NAME_PATTERN})"\s{{0,9}}:\s{{0,9}}")(?:[^"\\]|\\.)++(?=")', re.IGNORECASE | re.DOTALL)
+_TWICE_QUOTED_FIELD = re.compile(
+    rf'(?P<head>\\"(?:{_NAME_PATTERN})\\"\s{{0,9}}:\s{{0,9}}\\")(?:[^"\\]|\\\\\\"|\\\\|\\[^"\\])++(?=\\")', re.IGNORECASE | re.DOTALL
+)
+_HEADER_LINE = re.compile(
+    r"(?P<head>^[ \t]{0,9}(?:proxy-authorization|authorization|cookie|set-cookie|x-api-key|api-key):[ \t]{0,9})[^\r\n]+",
+    re.IGNORECASE | re.MULTILINE,
+)
+_QUERY = re.compile(rf"(?P<head>[?&](?:{'|'.join(_QUERY_NAMES)})=)[^&#\s\"'<>]+", re.IGNORECASE)
+_USER = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/@:\"'<>]{1,200}:[^\s/@\"'<>]{1,500}(?=@)", re.IGNORECASE)
+# A digit is required: `basic authentication` is prose.
+_SCHEME = re.compile(r"(?P<head>\b(?:bearer|basic)[ ]{1,3})(?=[^\s]*[0-9])[A-Za-z0-9._~+/=-]{12,}", re.IGNORECASE)
+# A digit is also required after `sk-` and the like, so that ordinary names with dashes stay readable.
+_KEYS = re.compile(
+    r"""
+      (?<![\w-])sk-(?=[A-Za-z_-]{0,200}[0-9])[A-Za-z0-9_-]{16,}                           # OpenAI, Anthropic, OpenRouter
+    | (?<![\w-])(?:vk|vrl_(?:slv|run|sbx|shr)|mibo)_(?=[A-Za-z_-]{0,200}[0-9])[A-Za-z0-9_-]{16,}  # our own service
+    | \bgh[opsur]_[A-Za-z0-9]{20,} | \bgithub_pat_[A-Za-z0-9_]{20,} | \bglpat-[A-Za-z0-9_-]{16,}
+    | \bxox[abeoprs]-[A-Za-z0-9-]{10,}
+    | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b
+    | \bAIza[0-9A-Za-z_-]{30,}
+    | \bhf_[A-Za-z0-9]{20,} | \bgsk_[A-Za-z0-9]{20,} | \bnvapi-[A-Za-z0-9_-]{20,} | \br8_[A-Za-z0-9]{20,}
+    | (?<![\w-])eyJ[A-Za-z0-9_-]{10,4000}+\.[A-Za-z0-9_-]{10,8000}+\.[A-Za-z0-9_-]{10,2000}+
+    | -----BEGIN\ [A-Z ]{0,30}PRIVATE\ KEY-----[A-Za-z0-9+/=\s\\]{0,20000}+(?:-----END\ [A-Z ]{0,30}PRIVATE\ KEY-----)?
+    """,
+    re.VERBOSE,
+)
+# Contains a marker of every pattern above: a text without any of these markers is not searched.
+_MAY_HOLD = re.compile(r"[\"?&@]|bearer|basic|authorization|cookie|api-key|sk-|_|-----|xox|AKIA|ASIA|AIza|eyJ|glpat-|nvapi-", re.IGNORECASE)
+
+
+def names_a_secret(name: str) -> bool:
+    """Return whether a header or field of this name contains a secret."""
+    return name.lower().replace("-", "").replace("_", "") in _SECRET_NAMES
+
+
+class Scrubber:
+    """Removes secrets from texts and from JSON."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        spellings: set[str] = set()
+        for secret in secrets:
+            if len(secret) >= SHORTEST_SECRET:
+                # Plain, percent-encoded, and escaped for JSON.
+                spellings |= {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
+        # Longest first: one secret may be part of another.
+        ordered = sorted(spellings, key=lambda spelling: (-len(spelling), spelling))
+        self._known = re.compile("|".join(re.escape(spelling) for spelling in ordered)) if ordered else None
+
+    def scrub_text(self, text: str) -> str:
+        """Return the text without secrets."""
+        # Before the fast path: a known secret need not look like one.
+        if self._known is not None:
+            text = self._known.sub(REDACTED, text)
+        # Most texts have none of these markers, and one search instead of six is enough for them.
+        if not _MAY_HOLD.search(text):
+            return text
+        if '"' in text:
+            text = _QUOTED_FIELD.sub(_redact_tail, text)
+            text = _TWICE_QUOTED_FIELD.sub(_redact_tail, text)
+        text = _HEADER_LINE.sub(_redact_tail, text)
+        if "://" in text or "?" in text or "&" in text:
+            text = _USER.sub(_redact_tail, _QUERY.sub(_redact_tail, text))
+        return _KEYS.sub(REDACTED, _SCHEME.sub(_redact_tail, text))
+
+    def scrub_value(self, value: Json) -> Json:
+        """Return a copy of JSON without secrets. The caller ensures that its nesting is limited."""
+        if isinstance(value, str):
+            return self.scrub_text(value)
+        if isinstance(value, dict):
+            out = {self.scrub_text(key): self._scrub_field(key, member) for key, member in value.items()}
+            # Headers are also written as objects with `name` and `value`, as in HAR.
+            named: Json = out.get("name")
+            if isinstance(named, str) and names_a_secret(named) and isinstance(out.get("value"), str):
+                out["value"] = _redact(out["value"])
+            return out
+        if isinstance(value, list):
+            # Headers are also written as pairs.
+            if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str) and names_a_secret(value[0]):
+                return [value[0], _redact(value[1])]
+            return [self.scrub_value(item) for item in value]
+        return value
+
+    def _scrub_field(self, name: str, value: Json) -> Json:
+        if names_a_secret(name):
+            if isinstance(value, str):
+                return _redact(value)
+            if isinstance(value, list):
+                return [_redact(item) if isinstance(item, str) else self.scrub_value(item) for item in value]
+        return self.scrub_value(value)
+
+
+def _redact_tail(found: re.Match[str]) -> str:
+    return found["head"] + REDACTED
+
+
+def _redact(value: str) -> str:
+    # An empty field is not secret, and its absence is informative.
+    return REDACTED if value else value

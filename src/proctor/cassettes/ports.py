@@ -1,4 +1,4 @@
-"""The protocol through which everything that crosses a wire can be recorded or replayed.
+"""The protocol for recording and replaying all network traffic.
 
 A client (of a model, a tool, an HTTP server) describes its request as plain JSON and passes a function that sends it. A tape sends it,
 records the response, or answers from a recording.
@@ -16,7 +16,7 @@ class Tape(Protocol):
     """Records every request and reply, or replays them."""
 
     async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
-        """Return what came back for `request`, as plain JSON; `send` really sends it.
+        """Return the response to `request`, as plain JSON; `send` actually sends it.
 
         A failure that `send` raises is recorded too, and raised again on replay.
         """
@@ -27,7 +27,7 @@ class NoTape:
     """Sends everything and records nothing."""
 
     async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
-        """Send the request and return what came back."""
+        """Send the request and return the response."""
         return await send()
 
 

@@ -17,7 +17,6 @@ point group `proctor.checks`, whose entries name a module (or a single marked fu
 import functools
 import importlib
 import os
-import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -49,7 +48,7 @@ _WITHOUT_CHECKS = ("shared", "rubrics")
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What the decorator remembers."""
+    """The arguments of the decorator."""
 
     name: str
     shorthand: str | None
@@ -78,9 +77,9 @@ class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     """The module it comes from."""
     reads: ReadsOf = EVERYTHING
-    """Which parts of the evidence it looks at, and whether it claims presence or absence: see `caution`."""
+    """The parts of the evidence it reads, and whether it claims presence or absence: see `caution`."""
     product: bool | Callable[[Any], bool] = False
-    """Whether its cost is a product of what the spec and the evidence hold, or of which specs that is true: see `work`."""
+    """Whether its cost is a product of spec and evidence sizes, for all or some specs: see `work`."""
 
     locate: Locate | None = None
     """Finds the characters that decided; called only to show a verdict, so deciding stays fast."""
@@ -88,10 +87,10 @@ class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Finds them with the verdict at hand; at most one of the two is given."""
 
     takes_whole: bool = False
-    """Whether the shorthand also accepts an object: for a check that is known by its name alone."""
+    """Whether the shorthand also accepts an object: for a check that is identified by its name alone."""
 
     def multiplies_work(self, spec: msgspec.Struct) -> bool:
-        """Return whether the steps of this spec have to be counted."""
+        """Return whether the steps of this spec must be counted."""
         return self.product if isinstance(self.product, bool) else self.product(spec)
 
 
@@ -122,17 +121,17 @@ def check(
 
 
 Finder = Callable[[str | None], Iterable[CheckEntry]]
-"""Gives the checks of the source that may define a name; with `None`, those of every source."""
+"""Returns the checks of the source that may define a name; with `None`, those of every source."""
 
 
 class Registry:
-    """The checks that exist, by name. A `finder` brings in more when a name is unknown yet."""
+    """The checks by name. A `finder` loads more when a name is still unknown."""
 
     def __init__(self, entries: Iterable[CheckEntry] = (), finder: Finder | None = None) -> None:
         self._entries: dict[str, CheckEntry] = {}
         self._finder = finder
         self.looked_in = ""
-        """Where else checks were looked for, for the message about an unknown one."""
+        """Other sources that were searched, for the message about an unknown check."""
         for entry in entries:
             self.add(entry)
 
@@ -142,7 +141,7 @@ class Registry:
             return
         found = self._finder(name)
         if name is None:
-            # Everything is there now; an unknown name need not be looked for in the files again.
+            # Everything is loaded now; do not search the files again for an unknown name.
             self._finder = None
         for entry in found:
             known = self._entries.get(entry.name)
@@ -151,7 +150,7 @@ class Registry:
                 self.add(entry)
 
     def add(self, entry: CheckEntry) -> None:
-        """Register one check; a name taken twice is an error that names both owners."""
+        """Register one check; a duplicate name is an error that names both owners."""
         known = self._entries.get(entry.name)
         if known is not None:
             raise InputError(f"check {entry.name!r} is defined twice: in {known.owner} and in {entry.owner}")
@@ -186,12 +185,12 @@ class Registry:
         )
 
     def get_for(self, name: str, spec: msgspec.Struct) -> CheckEntry:
-        """Return the check that a spec belongs to: an own check is known by its spec, any other by its name."""
+        """Return the check of a spec: a custom check is identified by its spec, any other by its name."""
         own: CheckEntry | None = getattr(type(spec), _OWN_ENTRY, None)
         return own if own is not None else self.get(name)
 
     def prepare(self, name: str, spec: msgspec.Struct) -> Decide:
-        """Return the function that decides `spec` on evidence. Raises `SpecError` when the spec cannot be used."""
+        """Return the function that decides `spec` on evidence. Raises `SpecError` if the spec is invalid."""
         entry = self.get_for(name, spec)
         return decide_with_caution(entry.prepare(spec), find_reads(entry.reads, spec))
 
@@ -247,6 +246,8 @@ def _bind(function: Callable[[Any, Evidence], Verdict], spec: object) -> Decide:
 
 def iterate_builtin_modules() -> Iterator[ModuleType]:
     """Yield our own check modules in sorted order."""
+    import pkgutil  # most runs load only the checks that they name
+
     package = importlib.import_module("proctor.checks")
     for info in pkgutil.walk_packages(package.__path__, "proctor.checks."):
         _, _, subpackage, *module = info.name.split(".")
@@ -255,10 +256,10 @@ def iterate_builtin_modules() -> Iterator[ModuleType]:
 
 
 def find_builtin_module(name: str) -> ModuleType | None:
-    """Return the module of ours that defines the check `name`, found by its text.
+    """Return our module that defines the check `name`, found by its text.
 
-    Loading every module to use three checks would be most of the cost of a small run. Without source files nothing is found, and the
-    caller loads everything.
+    Loading every module to use three checks would dominate the cost of a small run. Without source files nothing is found, and the caller
+    loads everything.
     """
     mark = re.compile(rf'@check\(\s*"{re.escape(name)}"'.encode())
     for subpackage in os.listdir(_FOLDER):
@@ -282,7 +283,7 @@ def default_registry() -> Registry:
     """Return our own checks and those of installed plugins; modules are loaded when first used."""
     registry = Registry(finder=_find_builtin)
     for entry in iterate_plugin_entries():
-        # Asking for the name brings in a check of ours that has it, and adding then names both: a plugin cannot quietly take its place.
+        # The lookup loads a built-in check with that name, and adding then reports both owners: a plugin cannot silently replace it.
         _ = entry.name in registry
         registry.add(entry)
     return registry

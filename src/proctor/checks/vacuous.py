@@ -1,4 +1,4 @@
-"""Claims that no agent can break, or none can keep: nearly always a value that was left empty, or a bound of 0, by mistake."""
+"""Finds claims that always pass or always fail, usually because a value was left empty or a bound is 0 by mistake."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Vacuous(msgspec.Struct, frozen=True):
 
 
 def find_vacuous(check: str, spec: msgspec.Struct) -> Vacuous | None:
-    """Return what is empty about a claim whose outcome is known beforehand, or None for any other."""
+    """Return the empty field of a claim whose outcome is known in advance, or None."""
     if isinstance(spec, ToolCallsMatch) and (spec.negative or spec.positive_only or spec.max_extra is not None):
         return None
     if getattr(spec, "threshold", None) == 0 and _is_judged(spec):
@@ -67,7 +67,7 @@ def find_vacuous(check: str, spec: msgspec.Struct) -> Vacuous | None:
 
 
 def find_vacuous_scoring(scoring: Scoring, given: Container[str]) -> Vacuous | None:
-    """Return what is wrong with thresholds that decide nothing, or None; `given` are the keys that were written."""
+    """Return the fault of thresholds that have no effect, or None; `given` are the keys that were written."""
     if scoring.mode != "weighted":
         ignored = next((key for key in ("pass_at", "partial_above") if key in given), None)
         hint = "add `mode: weighted`, or leave it out"
@@ -78,7 +78,7 @@ def find_vacuous_scoring(scoring: Scoring, given: Container[str]) -> Vacuous | N
 
 
 def _is_judged(spec: msgspec.Struct) -> bool:
-    from proctor.checks.judged.semantic import Judged  # brings in all that asks a judge, which few suites do
+    from proctor.checks.judged.semantic import Judged  # imports all judged checks, which few suites use
 
     return isinstance(spec, Judged)
 

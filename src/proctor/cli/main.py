@@ -8,13 +8,13 @@ import sys
 from typing import NamedTuple
 
 from proctor.cli.commands import load_command
-from proctor.cli.signals.exit_codes import Exit, ParserDone, refuse_silent_pass
+from proctor.cli.exit_codes import Exit, ParserDone, refuse_silent_pass
 from proctor.errors import ProctorError
 from proctor.model.show import escape_unseen, nearest
 
 
 class Command(NamedTuple):
-    """A command with its sentence in `--help`."""
+    """A command and its summary in `--help`."""
 
     name: str
     summary: str
@@ -40,6 +40,9 @@ COMMANDS = (
     Command("batch", "evaluate a large set of recorded evidence (Parquet, JSON lines) on all cores"),
     Command("run", "drive the agent through a suite, record evidence, evaluate, keep the run"),
     Command("recheck", "evaluate the stored evidence of a run again, without calling the agent"),
+    Command("mutate", "measure a suite: plant faults in recorded evidence, and show which of them no claim detects"),
+    Command("generate", "propose cases from recorded runs, tools, workflows or OpenAPI, without a model"),
+    Command("accept", "review proposed cases and move them into their suite; make a passing run golden"),
     Command("compare", "two stored runs side by side: regressed, improved, unchanged; a gate for CI"),
     Command("baseline", "choose the run that later ones are compared with"),
     Command("list", "list stored runs"),
@@ -51,6 +54,7 @@ COMMANDS = (
     Command("describe", "what exists: checks, matchers, functions, formats, with fields and examples"),
     Command("serve", "receive traces, evaluate them, run suites and keep everything, over HTTP"),
     Command("mcp", "serve MCP on standard input and output, for a coding agent on this machine"),
+    Command("doctor", "examine an MCP server: protocol, probes, authorization, and what a model reads of it"),
     Command("judge", "measure how far a judge agrees with people: calibrate it on labelled answers"),
     Command("keys", "create, list and revoke the keys of the service"),
     Command("sandbox", "simulated systems by hand: up, show, events, diff, down"),

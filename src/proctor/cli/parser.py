@@ -1,7 +1,7 @@
 """The option parser: `argparse` with better errors.
 
-Usage errors end with exit code 4 and name the nearest right word. `argparse` rather than a larger library because every
-command pays for the parser's import before it does any work.
+Usage errors end with exit code 4 and name the nearest valid word. `argparse` is used instead of a larger library because every command
+pays for the import of the parser before it does any work.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from proctor.cli.commands import load_command
-from proctor.cli.signals.exit_codes import Exit, ParserDone
+from proctor.cli.exit_codes import Exit, ParserDone
 from proctor.model.show import nearest
 
 
@@ -98,7 +98,9 @@ def add_output_flags(parser: argparse.ArgumentParser, formats: tuple[str, ...]) 
 
 def add_suite_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of every command that reads suites."""
-    parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: auto-detect)")
+    parser.add_argument(
+        "--dialect", metavar="NAME", help="native, mcplab, mibo, verial, mcpjam, pydantic-evals or deepeval (default: auto-detect)"
+    )
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
 
 

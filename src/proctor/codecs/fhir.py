@@ -1,43 +1,205 @@
-"""FHIR R4 search over resources held in memory: what `GET Appointment?patient=Patient/1&status=booked` would find.
+"""FHIR R4 search over resources in memory: the results of `GET Appointment?patient=Patient/1&status=booked`.
 
-Parameters are joined by AND, values between commas by OR. Bundles are opened (their entries are searched), contained resources
-are not. Results keep the order of the store unless `_sort` is given; `_count` keeps that many. `patient.family=Smith` follows a
-reference; `_include` and `_revinclude` bring along what matches point at, or what points at them. What is not
-implemented is refused with `unsupported_search`, never ignored: a search that leaves out a condition finds too much.
+Parameters are joined by AND, values between commas by OR. Bundles are opened (their entries are searched), contained resources are not.
+Results keep the order of the store unless `_sort` is given; `_count` limits their number. `patient.family=Smith` follows a reference;
+`_include` and `_revinclude` add resources that matches refer to, or that refer to them. Unimplemented features are rejected with
+`unsupported_search`, never ignored: a search without one of its conditions finds too much.
+
+An index of the resources of one type narrows searches by token or reference. It only excludes resources that cannot match: the search tests
+the rest exactly as it tests a store without an index, in the same order. The table of a parameter is built on first use. Changes do not
+update it: resources written since then are always scanned, and once there are many, the owner of the index builds a new one.
 """
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 import msgspec
 
-from proctor.codecs.fhir_dates import iterate_ranges
-from proctor.codecs.fhir_elements import Found, iterate_reference_names, iterate_values, open_store
-from proctor.codecs.fhir_index import Clue, IndexedStore, ServedResources, find_clue, make_reference_clue
 from proctor.codecs.fhir_matching import (
     MODIFIERS,
+    Found,
     Test,
     compile_value,
     find_reference_text,
     fold,
+    iterate_reference_names,
     iterate_strings,
     iterate_tokens,
+    iterate_values,
+    open_store,
     split_unescaped,
+    strip_version,
+    unescape,
 )
-from proctor.codecs.fhir_parameters import Parameter, list_parameters, list_resource_types
+from proctor.codecs.fhir_parameters import Parameter, iterate_ranges, list_parameters, list_resource_types
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number, read_digits
 from proctor.model.show import nearest, show
 from proctor.work import spend
 
-# --- what a FHIR search returns in addition to its matches: `_include` and `_revinclude`
+_SEPARATOR = re.compile("[/:]")
+_MOST_WRITTEN = 256
+"""The maximum number of resources written since the tables were built: every search examines each of them."""
+Table = dict[str, list[str]]
+"""Keys of resources by a word of their values."""
+
+
+class Clue(msgspec.Struct, frozen=True):
+    """A property of all matches of a condition: one of these words is among the values of a parameter."""
+
+    parameter: Parameter
+    words: tuple[str, ...]
+
+
+def find_clue(parameter: Parameter, modifier: str | None, parts: Sequence[str]) -> Clue | None:
+    """Return the clue of a condition, parts joined by OR, or None."""
+    words: list[str] = []
+    for part in parts:
+        if parameter.kind == "token" and modifier is None:
+            system, *rest = split_unescaped(part, "|")
+            word = unescape("|".join(rest) if rest else system)
+            # `system|` matches any code of a system, so there is no word to look up.
+            if rest and not word:
+                return None
+        elif parameter.kind == "reference" and modifier != "identifier":
+            word = _find_last_part(strip_version(unescape(part)))
+        else:
+            return None
+        words += [word, word.lower()] if "@" in word else [word]
+    return Clue(parameter, tuple(dict.fromkeys(words)))
+
+
+class ResourceIndex:
+    """The resources of one type by the values of their parameters."""
+
+    def __init__(self, rows: Mapping[str, Json]) -> None:
+        self._tables = _Tables(rows)
+        self._written: dict[str, int | None] = {}
+        """Store positions of resources written since; None if deleted."""
+        self._next = len(rows)
+
+    def branch(self) -> ResourceIndex:
+        """Return an independent copy of the index; the tables are shared."""
+        copy = ResourceIndex.__new__(ResourceIndex)
+        copy._tables, copy._written, copy._next = self._tables, dict(self._written), self._next
+        return copy
+
+    def follow(self, key: str, *, removed: bool) -> bool:
+        """Note that a row was written or removed; False if the index should be rebuilt."""
+        if removed:
+            self._written[key] = None
+        # Also one that was removed before: a dict puts it at its end, and so does the order here.
+        elif self._find_position(key) is None:
+            self._written[key] = self._next
+            self._next += 1
+        else:
+            self._written[key] = self._find_position(key)
+        return len(self._written) <= _MOST_WRITTEN
+
+    def list_keys(self, clues: Sequence[Clue]) -> list[str]:
+        """Return the keys of all candidates, in the order of the store."""
+        each = [[table.get(word, ()) for word in clue.words] for clue in clues for table in (self._tables.find(clue.parameter),)]
+        # One clue is enough, the one with the fewest candidates: the search tests all conditions of these anyway.
+        fewest = min(each, key=lambda found: sum(map(len, found)))
+        keys = {key for found in fewest for key in found if key not in self._written}
+        # The search must reach these and raise its fault, as in a store without an index.
+        keys.update(key for key in self._tables.unread if key not in self._written)
+        keys.update(key for key, position in self._written.items() if position is not None)
+        return sorted(keys, key=lambda key: self._find_position(key) or 0)
+
+    def _find_position(self, key: str) -> int | None:
+        return self._written[key] if key in self._written else self._tables.positions.get(key)
+
+
+class _Tables:
+    """Tables over a snapshot of the rows."""
+
+    def __init__(self, rows: Mapping[str, Json]) -> None:
+        # A shallow copy: the owner of the rows may continue writing.
+        self._rows = dict(rows)
+        self.positions = {key: position for position, key in enumerate(rows)}
+        self.unread: set[str] = set()
+        """Resources with too many values: the search itself reports that."""
+        self._made: dict[str, Table] = {}
+
+    def find(self, parameter: Parameter) -> Table:
+        table = self._made.get(parameter.name)
+        if table is None:
+            # Two threads may build the same table; either one is used.
+            table = self._made[parameter.name] = self._make(parameter)
+        return table
+
+    def _make(self, parameter: Parameter) -> Table:
+        table: Table = {}
+        spend(len(self._rows))
+        for key, resource in self._rows.items():
+            try:
+                for word in dict.fromkeys(_iterate_words(resource, parameter)):
+                    table.setdefault(word, []).append(key)
+            except CheckFault:
+                self.unread.add(key)
+        return table
+
+
+def _iterate_words(resource: dict[str, Json], parameter: Parameter) -> Iterator[str]:
+    for element in iterate_values(resource, parameter):
+        if parameter.kind == "token":
+            yield from (code for _, code in iterate_tokens(element))
+        else:
+            text = find_reference_text(element)
+            if text is not None:
+                yield _find_last_part(text)
+
+
+def _find_last_part(reference: str) -> str:
+    """Return the common part of two equivalent references, whether relative, an address or a `urn:uuid:`."""
+    return _SEPARATOR.split(reference)[-1]
+
+
+def make_reference_clue(parameter: Parameter, names: Iterable[str]) -> Clue:
+    """Return the clue that a reference points at one of these resources (`Patient/17`)."""
+    return Clue(parameter, tuple(dict.fromkeys(_find_last_part(name) for name in names)))
+
+
+class IndexedStore(ABC):
+    """The rows of a server: resources by type, with a lookup of candidates. A Bundle is an ordinary resource."""
+
+    @abstractmethod
+    def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[Found]:
+        """Yield all candidate resources of a type, in the order of the store."""
+
+    @abstractmethod
+    def get(self, resource_type: str, key: str) -> Found | None:
+        """Return the resource with this id."""
+
+
+class ServedResources(IndexedStore):
+    """The rows of a server as evidence stores them: a list that is searched only by type."""
+
+    def __init__(self, resources: Sequence[dict[str, Json]]) -> None:
+        self._resources = resources
+
+    def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[Found]:
+        """Yield all resources of a type."""
+        for index, resource in enumerate(self._resources):
+            if resource.get("resourceType") == resource_type:
+                yield Found(f"resources[{index}]", resource)
+
+    def get(self, resource_type: str, key: str) -> Found | None:
+        """Return the resource with this id."""
+        return next((found for found in self.pick(resource_type, ()) if found.resource.get("id") == key), None)
+
+
+# --- the additional results of a FHIR search: `_include` and `_revinclude`
 
 
 class Include(msgspec.Struct, frozen=True):
-    """Resources that are brought along: those the matches point at, or, in reverse, those that point at the matches."""
+    """Resources to add: those that matches refer to, or, in reverse, those that refer to the matches."""
 
     source: str
     parameters: tuple[Parameter, ...]
@@ -47,7 +209,7 @@ class Include(msgspec.Struct, frozen=True):
 
 
 def compile_include(name: str, value: str, *, field: str) -> Include:
-    """Return what `Appointment:patient` or `Appointment:actor:Patient` asks for; `*` in place of the parameter is every reference.
+    """Return the include for `Appointment:patient` or `Appointment:actor:Patient`; `*` as the parameter means every reference.
 
     Raises `CheckFault` for a parameter that is not supported, `SpecError` for a value of the wrong form.
     """
@@ -65,7 +227,7 @@ def compile_include(name: str, value: str, *, field: str) -> Include:
 
 
 def find_included(includes: Iterable[Include], matches: Sequence[Found], resources: Iterable[Json] | IndexedStore) -> list[Found]:
-    """Return the resources that are brought along, none of them a match; each is looked up, none is looked for among all."""
+    """Return the added resources, without matches; each is looked up directly instead of searched for."""
     store = resources if isinstance(resources, IndexedStore) else ServedResources([found.resource for found in open_store(resources)])
     matched = {match.name for match in matches}
     brought: dict[str, Found] = {}
@@ -101,17 +263,17 @@ def _points_at(entry: Found, include: Include, matched: set[str]) -> bool:
 
 
 _MOST_LINKS = 3
-"""References that one search parameter may follow, one after the other."""
+"""The maximum number of references that one search parameter may follow in a chain."""
 _MOST_CHAINS = 20
-"""Search parameters of one search that follow references: each may look through every type for each link."""
+"""The maximum number of chained parameters in one search: each may examine every type for each link."""
 
 Filter = Callable[[dict[str, Json]], bool]
 Known = dict[int, frozenset[str]]
-"""The names that searches found, by the identity of the search."""
+"""The names found by searches, by the identity of the search."""
 
 
 class Search(msgspec.Struct, frozen=True):
-    """A search that was understood; `find` runs it."""
+    """A compiled search; `find` runs it."""
 
     resource_type: str
     filters: tuple[Filter, ...]
@@ -121,20 +283,20 @@ class Search(msgspec.Struct, frozen=True):
     chains: tuple[Chain, ...] = ()
     includes: tuple[Include, ...] = ()
     clues: tuple[Clue, ...] = ()
-    """What an index can go by; the filters say the same and more."""
+    """Conditions that an index can use; the filters include them."""
 
     def find(self, resources: Iterable[Json] | IndexedStore) -> list[Found]:
-        """Return the resources that fit, in order, as many as the search asks for."""
+        """Return the matching resources, in order, up to the requested number."""
         found = self.list_matches(resources)
         return found if self.most is None else found[: self.most]
 
     def list_matches(self, resources: Iterable[Json] | IndexedStore, known: Known | None = None) -> list[Found]:
-        """Return all resources that fit, in order; of an indexed store only those are looked at that may.
+        """Return all matching resources, in order; in an indexed store, only candidates are examined.
 
-        `known` is what searches inside this one have found already.
+        `known` are the results of inner searches so far.
         """
         known = {} if known is None else known
-        # A chain goes over all resources before the search itself does, and an iterator can be gone over once only.
+        # A chain iterates over all resources before the search itself does, and an iterator can be used only once.
         held = resources if not self.chains or isinstance(resources, (Sequence, IndexedStore)) else tuple(resources)
         linked = [(chain, chain.find_names(held, known)) for chain in self.chains]
         clues = (*self.clues, *(make_reference_clue(chain.parameter, names) for chain, names in linked))
@@ -145,32 +307,32 @@ class Search(msgspec.Struct, frozen=True):
             and all(fits(entry.resource) for fits in self.filters)
             and all(chain.fits(entry.resource, names) for chain, names in linked)
         ]
-        # The last key first: sorting is stable, so the first key decides in the end.
+        # The last key first: sorting is stable, so the first key has the final say.
         for parameter, descending in reversed(self.order):
             found = _sort_found(found, parameter, descending)
         return found
 
     def find_included(self, matches: Sequence[Found], resources: Iterable[Json] | IndexedStore) -> list[Found]:
-        """Return what `_include` and `_revinclude` add to these matches."""
+        """Return the resources that `_include` and `_revinclude` add to these matches."""
         return find_included(self.includes, matches, resources) if self.includes else []
 
 
 Made = dict[tuple[str, str, str], Search]
-"""Searches at the end of a reference: by type, parameter and value."""
+"""Searches at the end of a reference, by type, parameter and value."""
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """A condition on what a reference points at: `patient.family=Smith`."""
+    """A condition on the target of a reference: `patient.family=Smith`."""
 
     parameter: Parameter
     inner: tuple[Search, ...]
-    """One search for each type that the reference may point at."""
+    """One search for each possible target type."""
 
     def find_names(self, resources: Iterable[Json] | IndexedStore, known: Known) -> frozenset[str]:
         """Return the resources that the reference must point at."""
         found: set[str] = set()
         for search in self.inner:
-            # Several links may lead to one search; it finds the same each time, and without this their number would multiply.
+            # Several links may lead to one search with the same results; without this their number would multiply.
             if id(search) not in known:
                 known[id(search)] = frozenset(entry.name for entry in search.list_matches(resources, known))
             found |= known[id(search)]
@@ -182,9 +344,9 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 def compile_search(resource_type: str, search: Mapping[str, str] | Iterable[tuple[str, str]], *, field: str = "search") -> Search:
-    """Compile a search; pairs may repeat a name, and then all of them must hold.
+    """Compile a search; if a name is repeated, all of its conditions must hold.
 
-    Raises `CheckFault` for what is not implemented, `SpecError` for a value of the wrong form.
+    Raises `CheckFault` for an unimplemented feature, `SpecError` for a value of the wrong form.
     """
     return _compile(resource_type, search, field, {})
 
@@ -268,7 +430,7 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
         )
     parts = split_unescaped(value, ",")
     if not all(parts):
-        # Every text begins with an empty text: it would find everything.
+        # Every text begins with an empty text, so it would match everything.
         raise SpecError(f"{name}: expected a value, found {'nothing' if not value else f'an empty one in {show(value)}'}", field=field)
     fits: list[Test] = [compile_value(parameter.kind, modifier, part, field=field) for part in parts]
     # FHIR's `:not` also finds resources without any value there.
@@ -283,11 +445,11 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
 
 
 def _count_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
-    """Yield the elements, each counted as often as it is looked at."""
+    """Yield the elements, counting the work of each comparison."""
     for element in elements:
         parts = element.values() if isinstance(element, dict) else (element,)
-        # Paid before anything is compared, so that a resource with huge lists
-        # runs out of budget instead of time; texts count by their length.
+        # Counted before anything is compared, so that a resource with huge lists exceeds the budget instead of taking long; texts count by
+        # their length.
         spend(
             tests * (1 + sum(len(part) if isinstance(part, list) else len(part) // 16 for part in parts if isinstance(part, (list, str))))
         )
@@ -295,20 +457,20 @@ def _count_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
 
 
 def _sort_found(found: list[Found], parameter: Parameter, descending: bool) -> list[Found]:
-    """Sort resources, equal ones in their old order; those without a value come last either way."""
+    """Sort resources, keeping the order of equal ones; those without a value come last in either direction."""
     spend(len(found))
-    with_key = [(key, entry) for entry in found if (key := _sort_key(entry.resource, parameter, descending)) is not None]
-    # By identity: a resource holds dicts, which have no hash, and two resources may be equal.
+    with_key = [(key, entry) for entry in found if (key := _find_sort_key(entry.resource, parameter, descending)) is not None]
+    # By identity: a resource contains dicts, which have no hash, and two resources may be equal.
     keyed = {id(entry) for _, entry in with_key}
     with_key.sort(key=lambda pair: pair[0], reverse=descending)
     return [entry for _, entry in with_key] + [entry for entry in found if id(entry) not in keyed]
 
 
-def _sort_key(resource: dict[str, Json], parameter: Parameter, descending: bool) -> Json:
+def _find_sort_key(resource: dict[str, Json], parameter: Parameter, descending: bool) -> Json:
     keys = [key for element in iterate_values(resource, parameter) if (key := _make_sort_key(element, parameter)) is not None]
     if not keys:
         return None
-    # Of several values FHIR sorts by the lowest, and descending by the highest.
+    # With several values FHIR sorts by the lowest, and descending by the highest.
     return max(keys) if descending else min(keys)
 
 

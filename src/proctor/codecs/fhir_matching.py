@@ -1,4 +1,4 @@
-"""How one value of a FHIR search parameter is compared with one element, kind by kind (FHIR R4, section 3.1.1.4).
+"""Compares one value of a FHIR search parameter with one element, kind by kind (FHIR R4, section 3.1.1.4).
 
 - token: `code`, `system|code`, `|code` (no system), `system|`; compared as written, also its case, except in e-mail addresses
 - reference: `Type/id`, a bare `id` (any type), or an address; versions (`/_history/2`) are dropped on both sides
@@ -8,15 +8,18 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 
-from proctor.codecs.fhir_dates import COMPARISONS, PREFIXES, iterate_ranges, read_date
-from proctor.codecs.fhir_parameters import Kind
-from proctor.errors import SpecError
+import msgspec
+
+from proctor.codecs.fhir_parameters import COMPARISONS, PREFIXES, Kind, Parameter, Place, iterate_ranges, read_date
+from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json
+from proctor.model.json_values import is_number
 from proctor.model.show import show
 
 Test = Callable[[Json], bool]
@@ -41,7 +44,7 @@ def compile_value(kind: Kind, modifier: str | None, value: str, *, field: str) -
             address = unescape(value)
             return lambda element: element == address
         case "number":
-            return _number(value, field)
+            return _make_number_test(value, field)
         case "quantity":
             return _make_quantity_test(value, field)
 
@@ -55,11 +58,11 @@ MODIFIERS: dict[Kind, tuple[str, ...]] = {
     "number": (),
     "quantity": (),
 }
-"""Modifiers other than `:missing`; a reference also takes a resource type (`subject:Patient`)."""
+"""Modifiers other than `:missing`; a reference also accepts a resource type (`subject:Patient`)."""
 
 
 EMAIL = "email"
-"""The system of a ContactPoint whose values are compared without regard to case."""
+"""The system of a ContactPoint whose values ignore case."""
 
 
 def iterate_tokens(element: Json) -> Iterator[tuple[str | None, str]]:
@@ -98,7 +101,7 @@ def _make_token_test(value: str) -> Test:
     if not code:
         return lambda element: any(where == system for where, _ in iterate_tokens(element))
     wanted = system or None
-    # A bare code element carries no system of its own: only its definition does, so any stated system may be it.
+    # A bare code element has no system of its own: only its definition does, so any stated system may be right.
     return lambda element: any(
         _is_code(code, where, found) and (where == wanted or (wanted is not None and isinstance(element, str)))
         for where, found in iterate_tokens(element)
@@ -124,13 +127,13 @@ def _make_description_test(value: str) -> Test:
 
 
 def find_reference_text(element: Json) -> str | None:
-    """Return what a Reference (or canonical) points at, its version dropped."""
+    """Return the target of a Reference (or canonical), without its version."""
     text = element.get("reference") if isinstance(element, dict) else element
     return strip_version(text) if isinstance(text, str) else None
 
 
 def find_reference_type(element: Json) -> str | None:
-    """Return the resource type a Reference names, where it names one."""
+    """Return the resource type that a Reference names, if any."""
     text = find_reference_text(element)
     parts = text.split("/") if text else []
     if len(parts) >= 2:
@@ -140,7 +143,7 @@ def find_reference_type(element: Json) -> str | None:
 
 
 def strip_version(text: str) -> str:
-    """Return a reference without the version it names."""
+    """Return a reference without its version."""
     # A canonical has its version after a bar, a reference after `_history`.
     return text.partition("/_history/")[0].partition("|")[0]
 
@@ -215,10 +218,10 @@ def _make_date_test(value: str, field: str) -> Test:
 
 
 def _parse_decimal(value: Json) -> Decimal | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+    if not isinstance(value, str) and not is_number(value):
         return None
     try:
-        # Through its text: the binary value of 0.1 has further digits.
+        # Via its text: the binary value of 0.1 has further digits.
         number = Decimal(str(value))
     except (InvalidOperation, ValueError):
         return None
@@ -226,12 +229,12 @@ def _parse_decimal(value: Json) -> Decimal | None:
     return number if number.is_finite() and -400 < number.adjusted() < 400 else None
 
 
-def _number(value: str, field: str) -> Test:
+def _make_number_test(value: str, field: str) -> Test:
     prefix, text = _split_prefix(value)
     stated = _parse_decimal(text)
     if stated is None:
         raise SpecError(f"not a number: {show(text)}", field=field)
-    # Half of the last place that was written: `100` is 99.5 up to 100.5, `100.0` is 99.95 up to 100.05.
+    # Half of the last written digit: `100` is 99.5 up to 100.5, `100.0` is 99.95 up to 100.05.
     half = Decimal((0, (5,), int(stated.as_tuple().exponent) - 1))
     low, high = stated - half, stated + half
     # FHIR recommends a tenth of the stated value for `ap`.
@@ -259,7 +262,7 @@ def _number(value: str, field: str) -> Test:
 def _make_quantity_test(value: str, field: str) -> Test:
     amount, _, unit = value.partition("|")
     system, _, code = unit.partition("|")
-    fits_amount = _number(amount, field)
+    fits_amount = _make_number_test(amount, field)
 
     def fits(element: Json) -> bool:
         if not isinstance(element, dict) or not fits_amount(element.get("value")):
@@ -272,7 +275,7 @@ def _make_quantity_test(value: str, field: str) -> Test:
 
 
 def split_unescaped(text: str, separator: str) -> list[str]:
-    """Return the pieces between separators that no backslash escapes; escapes stay as they are."""
+    """Return the pieces between unescaped separators; escapes are not changed."""
     pieces: list[str] = []
     start = position = 0
     while position < len(text):
@@ -290,3 +293,153 @@ def split_unescaped(text: str, separator: str) -> list[str]:
 def unescape(text: str) -> str:
     r"""Return text without its search escapes: `\,`, `\|`, `\$` and `\\`."""
     return _ESCAPE.sub(r"\1", text) if "\\" in text else text
+
+
+# --- the resource types of FHIR R4 (4.0.1)
+
+_NAMES = """
+Account ActivityDefinition AdverseEvent AllergyIntolerance Appointment AppointmentResponse AuditEvent Basic Binary
+BiologicallyDerivedProduct BodyStructure Bundle CapabilityStatement CarePlan CareTeam CatalogEntry ChargeItem ChargeItemDefinition
+Claim ClaimResponse ClinicalImpression CodeSystem Communication CommunicationRequest CompartmentDefinition Composition ConceptMap
+Condition Consent Contract Coverage CoverageEligibilityRequest CoverageEligibilityResponse DetectedIssue Device DeviceDefinition
+DeviceMetric DeviceRequest DeviceUseStatement DiagnosticReport DocumentManifest DocumentReference EffectEvidenceSynthesis Encounter
+Endpoint EnrollmentRequest EnrollmentResponse EpisodeOfCare EventDefinition Evidence EvidenceVariable ExampleScenario
+ExplanationOfBenefit FamilyMemberHistory Flag Goal GraphDefinition Group GuidanceResponse HealthcareService ImagingStudy Immunization
+ImmunizationEvaluation ImmunizationRecommendation ImplementationGuide InsurancePlan Invoice Library Linkage List Location Measure
+MeasureReport Media Medication MedicationAdministration MedicationDispense MedicationKnowledge MedicationRequest MedicationStatement
+MedicinalProduct MedicinalProductAuthorization MedicinalProductContraindication MedicinalProductIndication
+MedicinalProductIngredient MedicinalProductInteraction MedicinalProductManufactured MedicinalProductPackaged
+MedicinalProductPharmaceutical MedicinalProductUndesirableEffect MessageDefinition MessageHeader MolecularSequence NamingSystem
+NutritionOrder Observation ObservationDefinition OperationDefinition OperationOutcome Organization OrganizationAffiliation
+Parameters Patient PaymentNotice PaymentReconciliation Person PlanDefinition Practitioner PractitionerRole Procedure Provenance
+Questionnaire QuestionnaireResponse RelatedPerson RequestGroup ResearchDefinition ResearchElementDefinition ResearchStudy
+ResearchSubject RiskAssessment RiskEvidenceSynthesis Schedule SearchParameter ServiceRequest Slot Specimen SpecimenDefinition
+StructureDefinition StructureMap Subscription Substance SubstanceNucleicAcid SubstancePolymer SubstanceProtein
+SubstanceReferenceInformation SubstanceSourceMaterial SubstanceSpecification SupplyDelivery SupplyRequest Task TerminologyCapabilities
+TestReport TestScript ValueSet VerificationResult VisionPrescription
+"""
+RESOURCE_TYPES = frozenset(_NAMES.split())
+
+
+_MOST_VALUES = 10_000
+"""The maximum number of values of one search parameter in one resource; nested lists multiply."""
+_MOST_BUNDLES = 100
+"""The maximum nesting of Bundles."""
+# The type suffixes of a choice element (`effective[x]`).
+_CHOICES = (
+    "DateTime",
+    "Period",
+    "Timing",
+    "Instant",
+    "Date",
+    "CodeableConcept",
+    "Reference",
+    "Quantity",
+    "String",
+    "Boolean",
+    "Integer",
+    "Decimal",
+    "Age",
+    "Range",
+    "Uri",
+)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """One resource and its position in the store: `resources[3]`, `resources[0].entry[1].resource`."""
+
+    place: str
+    resource: dict[str, Json]
+
+    @property
+    def name(self) -> str:
+        """`Appointment/17`, or the type alone."""
+        kind, key = self.resource.get("resourceType"), self.resource.get("id")
+        return f"{kind}/{key}" if isinstance(key, str) else str(kind)
+
+
+def open_store(resources: Iterable[Json]) -> Iterator[Found]:
+    """Yield every resource in order, Bundles replaced by their entries (also a Bundle inside a Bundle, to a depth)."""
+    # A stack instead of recursion, as bundles may contain bundles; reversed, so that resources come in store order.
+    waiting = [(f"resources[{index}]", resource, 0) for index, resource in enumerate(resources)]
+    waiting.reverse()
+    while waiting:
+        place, resource, depth = waiting.pop()
+        if not isinstance(resource, dict):
+            continue
+        entries = resource.get("entry")
+        if resource.get("resourceType") != "Bundle" or not isinstance(entries, list) or depth >= _MOST_BUNDLES:
+            yield Found(place, resource)
+            continue
+        inner = [
+            (f"{place}.entry[{index}].resource", entry.get("resource"), depth + 1)
+            for index, entry in enumerate(entries)
+            if isinstance(entry, dict)
+        ]
+        waiting.extend(reversed(inner))
+
+
+def iterate_values(resource: dict[str, Json], parameter: Parameter) -> Iterator[Json]:
+    """Yield the elements that a parameter examines, lists flattened, without null."""
+    for place in parameter.places:
+        for element in _find_elements(resource, place):
+            if place.target is not None and not _may_point_at(element, place.target, resource):
+                continue
+            if place.member is not None and not (isinstance(element, dict) and element.get(place.member[0]) == place.member[1]):
+                continue
+            yield element
+
+
+def _may_point_at(element: Json, target: str, resource: dict[str, Json]) -> bool:
+    """Return whether a reference points at a type, or may: one that names no type can, unless it only has a display text."""
+    kind = find_reference_type(element)
+    if kind is not None:
+        return kind == target
+    if not isinstance(element, dict):
+        return True
+    text = element.get("reference")
+    if not isinstance(text, str):
+        return "identifier" in element
+    contained = resource.get("contained")
+    if not text.startswith("#") or not isinstance(contained, list):
+        return True
+    targets = (each for each in contained if isinstance(each, dict) and each.get("id") == text[1:])
+    return any(each.get("resourceType") == target for each in targets)
+
+
+def _find_elements(resource: dict[str, Json], place: Place) -> list[Json]:
+    current: list[Json] = [resource]
+    for step in place.steps:
+        following: list[Json] = []
+        for element in current:
+            if isinstance(element, dict):
+                value = _find_member(element, step)
+                following.extend(entry for entry in (value if isinstance(value, list) else (value,)) if entry is not None)
+        if len(following) > _MOST_VALUES:
+            raise CheckFault("search_limit", f"more than {_MOST_VALUES} values of {'.'.join(place.steps)} in one resource")
+        current = following
+    return current
+
+
+def _find_member(element: dict[str, Json], name: str) -> Json:
+    if name in element:
+        return element[name]
+    for choice in _list_choices(name):
+        if choice in element:
+            return element[choice]
+    return None
+
+
+# The names come from our own table of parameters, so there are few.
+@functools.cache
+def _list_choices(stem: str) -> tuple[str, ...]:
+    return tuple(stem + choice for choice in _CHOICES)
+
+
+def iterate_reference_names(resource: dict[str, Json], parameter: Parameter) -> Iterator[str]:
+    """Yield the targets of the references at a parameter, as `Patient/17`; addresses are read by their last two parts."""
+    for element in iterate_values(resource, parameter):
+        text = find_reference_text(element)
+        kind = find_reference_type(element)
+        if text and kind is not None:
+            yield f"{kind}/{text.rsplit('/', 1)[-1]}"

@@ -25,7 +25,7 @@ _ENVELOPE = ("FHS", "BHS", "BTS", "FTS")
 _FRAMING = "\x0b\x1c\ufeff \t"
 
 Line = tuple[int, str]
-"""A line without what frames it, and where it begins."""
+"""A line without its framing, and its position."""
 
 
 class Hl7Message(msgspec.Struct, frozen=True):
@@ -36,15 +36,15 @@ class Hl7Message(msgspec.Struct, frozen=True):
     escape: str | None
     segments: tuple[Segment, ...]
     is_whole: bool = True
-    """Nothing in a message shows that it was cut off."""
+    """A message does not show whether it was cut off."""
 
     def value(self, path: SegmentPath) -> str | None:
-        """Return the text at a path, or None when it is absent or empty."""
+        """Return the text at a path, or None if it is absent or empty."""
         segment = find_segment(self.segments, path)
         if segment is None:
             return None
         if segment.name == "MSH" and path.field in (1, 2):
-            # The delimiters themselves must not be divided by themselves.
+            # The delimiter fields must not be split by themselves.
             return segment.find_field(path.field) or None
         return pick(segment, path, self.delimiters, self._unescape)
 
@@ -54,7 +54,7 @@ class Hl7Message(msgspec.Struct, frozen=True):
         if segment is None:
             return None
         if segment.name == "MSH" and path.field in (1, 2):
-            # As in `value`: the delimiters are never divided.
+            # As in `value`: the delimiter fields are never split.
             path = msgspec.structs.replace(path, repetition=None, component=None, subcomponent=None)
         return locate_piece(segment, path, self.delimiters)
 
@@ -101,7 +101,7 @@ class Hl7Message(msgspec.Struct, frozen=True):
 
 
 def read_messages(text: str) -> list[Hl7Message]:
-    """Return every message in a text; `EvidenceError` when it does not begin with one."""
+    """Return every message in a text; raises `EvidenceError` if it does not begin with one."""
     messages: list[Hl7Message] = []
     lines: list[Line] = []
     for start, line in _split_lines(text):
@@ -120,12 +120,12 @@ def read_messages(text: str) -> list[Hl7Message]:
 
 
 def find_gap(messages: Sequence[Hl7Message]) -> str:
-    """Return what of messages cannot be read as segments, in words; nothing where all can."""
+    """Return a description of lines that are not segments; empty if there are none."""
     for message in messages:
         for segment in message.segments:
             if not _SEGMENT.fullmatch(segment.name):
                 return f"a line that begins with {show(segment.name[:20])} is not a segment"
-            # No escape of HL7 is written so: JSON was escaped twice, and what follows is taken for a part of the last field.
+            # Not an HL7 escape: JSON was escaped twice, and the rest is read as part of the last field.
             if "\\" in segment.text and _ESCAPED_END.search(segment.text):
                 return "its line ends are written as a backslash and a letter"
     return ""
@@ -149,7 +149,7 @@ def _read_message(lines: list[Line]) -> Hl7Message:
     if not separator or separator.isalnum() or separator.isspace():
         raise EvidenceError(f"not an HL7 v2 message: no field separator after MSH in {show(header[:20])}")
     encoding = header[4:].split(separator, 1)[0]
-    # A message may name fewer than four delimiters; a level without one is never divided.
+    # A message may name fewer than four delimiters; a level without one is never split.
     marks = [mark if mark != separator and not mark.isalnum() else None for mark in encoding[:4]]
     component, repetition, escape, subcomponent = (*marks, None, None, None, None)[:4]
     return Hl7Message(

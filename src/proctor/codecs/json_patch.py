@@ -1,4 +1,4 @@
-"""Changes of a JSON document: JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386). The document itself is never changed."""
+"""Changes to a JSON document: JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386). The document itself is never changed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import cast
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
+from proctor.model.json_values import equal
 from proctor.model.show import kind_of, show
 
 _OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
 MOST_OPERATIONS = 1_000
-"""Operations of one patch: a `copy` may double a document each time, so both their number and what they copy are bounded."""
+"""The maximum number of operations of one patch: a `copy` may double a document each time, so its volume is limited too."""
 MOST_COPIED = 1_000_000
-"""Values that the `copy` operations of one patch may copy in all."""
+"""The maximum number of values that all `copy` operations of one patch may copy."""
 
 
 def merge_patch(document: Json, patch: Json) -> Json:
@@ -35,11 +36,11 @@ def apply_patch(document: Json, patch: Json) -> Json:
         raise SpecError(f"a JSON Patch is a list of operations, found {kind_of(patch)}")
     if len(cast("list[Json]", patch)) > MOST_OPERATIONS:
         raise SpecError(f"{len(patch)} operations in a JSON Patch; the maximum is {MOST_OPERATIONS}")
-    # Operations write into this copy; where a later one cannot be applied, the document of the caller is as it was.
+    # Operations change this copy; if a later one fails, the caller's document is unchanged.
     patched, copied = copy.deepcopy(document), 0
     for index, operation in enumerate(cast("list[Json]", patch)):
         if isinstance(operation, dict) and operation.get("op") == "copy":
-            # The whole document is never less than the part that is copied, and can be counted before that part is found.
+            # The whole document is at least as large as the copied part, and can be counted before that part is found.
             copied += _count_values(patched)
             if copied > MOST_COPIED:
                 raise SpecError("the copies of this JSON Patch are too large", field=f"{index}")
@@ -60,13 +61,13 @@ def _apply(document: Json, operation: Json, at: str) -> Json:
         case "remove":
             return _remove(document, path, at)
         case "replace":
-            # What is replaced must be there: `_add` alone would make a new member.
+            # The replaced member must exist: `_add` alone would create a new one.
             _find(document, path, at)
-            # A copy, of the root as well: later operations write into it, and the patch is the caller's.
+            # A copy, even of the root: later operations change it, and the patch belongs to the caller.
             value = copy.deepcopy(operation["value"])
             return _add(_remove(document, path, at), path, value, at) if path else value
         case "test":
-            if not _is_same(_find(document, path, at), operation["value"]):
+            if not equal(_find(document, path, at), operation["value"]):
                 raise SpecError(f"test: {operation['path']} is not {show(operation['value'])}", field=at)
             return document
         case _:
@@ -83,7 +84,7 @@ def _split_pointer(pointer: Json, field: str) -> list[str]:
     """Return the steps of a JSON pointer (RFC 6901)."""
     if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
         raise SpecError(f"expected a JSON pointer such as /status, found {show(pointer)}", field=field)
-    # In this order, as RFC 6901 asks: the other way round `~01`, which means `~1`, would become a slash.
+    # In this order, as RFC 6901 requires: otherwise `~01`, which means `~1`, would become a slash.
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
@@ -115,7 +116,7 @@ def _add(document: Json, path: list[str], value: Json, at: str) -> Json:
 def _remove(document: Json, path: list[str], at: str) -> Json:
     if not path:
         raise SpecError("the whole document cannot be removed", field=at)
-    # Also reads the last step: the position in a list is checked here, so that `int` and `del` below cannot fail.
+    # Also reads the last step: the list position is checked here, so that `int` and `del` below cannot fail.
     _find(document, path, at)
     holder = _find(document, path[:-1], at)
     del holder[path[-1] if isinstance(holder, dict) else int(path[-1])]
@@ -123,21 +124,10 @@ def _remove(document: Json, path: list[str], at: str) -> Json:
 
 
 def _read_index(step: str, most: int, at: str) -> int:
-    # RFC 6901 has no leading zeros. At most nine digits, since `int` itself raises an error for thousands of them.
+    # RFC 6901 has no leading zeros. At most nine digits, since `int` raises an error for thousands of them.
     if not (step.isascii() and step.isdigit()) or (len(step) > 1 and step[0] == "0") or len(step) > 9 or int(step) > most:
         raise SpecError(f"expected a position from 0 to {most}, found {show(step)}", field=at)
     return int(step)
-
-
-def _is_same(one: Json, other: Json) -> bool:
-    """Return whether two values are the same JSON; true is not 1."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    return one == other
 
 
 def _count_values(value: Json) -> int:

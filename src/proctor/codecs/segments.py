@@ -31,14 +31,14 @@ _PATH = re.compile(
 
 
 class SegmentPath(msgspec.Struct, frozen=True):
-    """A path that was understood; numbers count from 1."""
+    """A parsed path; numbers count from 1."""
 
     text: str
     name: str
     position: int | None
-    """Which segment of that name."""
+    """The position among segments of that name."""
     first: str | None
-    """Or the one whose first field is this."""
+    """Or the value of the first field."""
     field: int | None
     repetition: int | None
     component: int | None
@@ -50,7 +50,7 @@ class SegmentPath(msgspec.Struct, frozen=True):
 
 
 class Delimiters(msgspec.Struct, frozen=True):
-    """The characters that divide a field; a level that a message does not have is `None`."""
+    """The characters that split a field; a level that a message does not have is `None`."""
 
     component: str | None
     repetition: str | None = None
@@ -58,7 +58,7 @@ class Delimiters(msgspec.Struct, frozen=True):
 
 
 Span = tuple[int, int]
-"""The first character of a piece of text and the first one after it."""
+"""The start and end of a piece of text."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -68,9 +68,9 @@ class Segment(msgspec.Struct, frozen=True):
     text: str
     fields: tuple[str, ...]
     start: int = 0
-    """Where its text begins in the text that it was read from."""
+    """The position of its text in the source."""
     header: bool = False
-    """Whether field 1 is the separator itself, right after the name."""
+    """Whether field 1 is the separator itself, directly after the name."""
 
     def find_field(self, number: int) -> str:
         """Return field `number`, or empty text."""
@@ -79,7 +79,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 @functools.lru_cache(maxsize=1024)
 def compile_segment_path(text: str) -> SegmentPath:
-    """Compile a path. Raises `SpecError` (field `path`) if it is none."""
+    """Compile a path. Raises `SpecError` (field `path`) if it is invalid."""
     match = _PATH.match(text)
     if match is None or match.end() != len(text):
         at = match.end() if match is not None else 0
@@ -113,7 +113,7 @@ def compile_segment_path(text: str) -> SegmentPath:
 
 
 def find_segment(segments: Sequence[Segment], path: SegmentPath) -> Segment | None:
-    """Return the segment a path is about."""
+    """Return the segment of a path."""
     left = path.position or 1
     for segment in segments:
         if segment.name != path.name or (path.first is not None and segment.find_field(1) != path.first):
@@ -125,16 +125,16 @@ def find_segment(segments: Sequence[Segment], path: SegmentPath) -> Segment | No
 
 
 def explain_position(segments: Sequence[Segment], path: SegmentPath) -> str | None:
-    """Return what to write instead of a position after the last segment, if a first field of these digits may be meant."""
+    """Return what to write instead of a position beyond the last segment, if these digits may be a first field."""
     if path.position is None or find_segment(segments, path) is not None:
         return None
     count = sum(segment.name == path.name for segment in segments)
-    there = f"there {'is' if count == 1 else 'are'} {count} {path.name}"
-    return f"{there}, and digits in brackets are a position; {path.name}['{path.position}'] selects by the first field"
+    available = f"there {'is' if count == 1 else 'are'} {count} {path.name}"
+    return f"{available}, and digits in brackets are a position; {path.name}['{path.position}'] selects by the first field"
 
 
 def pick(segment: Segment, path: SegmentPath, delimiters: Delimiters, unescape: Callable[[str], str]) -> str | None:
-    """Return the text a path selects inside its segment, or None when it is absent or empty."""
+    """Return the text that a path selects inside its segment, or None if it is absent or empty."""
     if path.field is None:
         return segment.text
     piece = segment.find_field(path.field)
@@ -146,7 +146,7 @@ def pick(segment: Segment, path: SegmentPath, delimiters: Delimiters, unescape: 
         piece = _pick_part(piece, delimiters.subcomponent, path.subcomponent)
     if not piece:
         return None
-    # What still has structure keeps its escapes: an unescaped delimiter would look like a real one.
+    # A piece with structure keeps its escapes: an unescaped delimiter would look like a real one.
     divided = any(mark is not None and mark in piece for mark in (delimiters.repetition, delimiters.component, delimiters.subcomponent))
     return piece if divided else unescape(piece)
 
@@ -159,8 +159,8 @@ def locate_piece(segment: Segment, path: SegmentPath, delimiters: Delimiters) ->
         return None
     piece = segment.fields[path.field - 1]
     # Every field has a separator before it; in a header the first field is one.
-    before = segment.fields[1 if segment.header else 0 : path.field - 1]
-    start = segment.start + len(segment.name) + sum(len(field) + 1 for field in before) + 1
+    preceding = segment.fields[1 if segment.header else 0 : path.field - 1]
+    start = segment.start + len(segment.name) + sum(len(field) + 1 for field in preceding) + 1
     if segment.header and path.field == 1:
         start -= 1
     if path.repetition is not None or path.component is not None:
@@ -173,7 +173,7 @@ def locate_piece(segment: Segment, path: SegmentPath, delimiters: Delimiters) ->
 
 
 def _narrow(text: str, start: int, delimiter: str | None, number: int) -> tuple[str, int]:
-    """Return one part of a text and where it begins."""
+    """Return one part of a text and its position."""
     parts = text.split(delimiter, number) if delimiter is not None else [text]
     if number > len(parts):
         return "", start

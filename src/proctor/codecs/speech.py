@@ -26,7 +26,7 @@ _ZEROS = ("oh", "o")
 
 
 class Speech(msgspec.Struct, frozen=True):
-    """Words brought to one form: units between spaces, and where whole words begin and end."""
+    """Normalised words: units between spaces, and the positions where words begin and end."""
 
     text: str
     """` member id 4 2 `: every unit has a space on both sides."""
@@ -35,16 +35,16 @@ class Speech(msgspec.Struct, frozen=True):
     ends: frozenset[int]
     """Positions in `text` of the space after a word."""
     joined: Speech | None = None
-    """The same with letters that are spelled out read as one word, where there are any."""
+    """The same with spelled-out letters read as one word, if there are any."""
 
     def contains(self, phrase: Speech, spend: Spend = lambda steps: None) -> bool:
-        """Return whether the units of `phrase` follow one another here, from the begin of a word to the end of one."""
+        """Return whether the units of `phrase` occur here in sequence, from the beginning of a word to the end of one."""
         texts, phrases = ([one, one.joined] if one.joined is not None else [one] for one in (self, phrase))
-        return any(text._has(wanted.text, spend) for text in texts for wanted in phrases)
+        return any(text._contains_units(wanted.text, spend) for text in texts for wanted in phrases)
 
-    def _has(self, wanted: str, spend: Spend) -> bool:
+    def _contains_units(self, wanted: str, spend: Spend) -> bool:
         at = self.text.find(wanted)
-        # A long number has the digits of a phrase at every place, and begins a word at one.
+        # A long number may contain the digits of a phrase at every position, but begins a word at only one.
         each = 1 + len(wanted) // 64
         while at >= 0:
             spend(each)
@@ -55,7 +55,7 @@ class Speech(msgspec.Struct, frozen=True):
 
 
 def normalize(text: str) -> Speech:
-    """Bring text into the form in which speech is compared."""
+    """Return text in the form in which speech is compared."""
     words = _split_words(text)
     speech = _join_units(_split_units(words))
     joined = _SPELLED.sub(lambda match: match.group().replace(" ", ""), f" {' '.join(words)} ").split()
@@ -100,7 +100,7 @@ def _split_units(words: list[str]) -> list[list[str]]:
             units.extend([[_read_digit(following)]] * _REPEATS[word])
             position += 2
         else:
-            units.append(_split(word))
+            units.append(_split_word(word))
             position += 1
     return units
 
@@ -115,7 +115,7 @@ def _read_zeros(words: list[str]) -> list[str]:
     return words
 
 
-def _split(word: str) -> list[str]:
+def _split_word(word: str) -> list[str]:
     if word.isalpha():
         return [word]
     units: list[str] = []

@@ -15,10 +15,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-import msgspec
-
 from proctor.errors import EvidenceError
 from proctor.model.evidence import Json, VoiceTurn
+from proctor.model.json_values import NotJson, read_json
 from proctor.model.show import kind_of
 
 TranscriptKind = Literal["vtt", "srt", "json"]
@@ -28,7 +27,7 @@ _SPEAKERS = ("speaker", "role", "name", "participant", "channel")
 _TEXTS = ("text", "content", "transcript", "utterance", "message")
 _CALL_NAMES = {"call": ("call", "call_id", "call_sid"), "to": ("to", "to_number"), "sender": ("from", "from_number")}
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
-# Repetitions over foreign text are bounded, so that no transcript can make these patterns backtrack for minutes.
+# Repetitions over untrusted text are limited, so that no transcript can make these patterns backtrack for minutes.
 _TIMING = re.compile(r"\s{0,10}[0-9][0-9:.,]{0,20}\s{0,10}-->\s{0,10}[0-9]")
 _VOICE = re.compile(r"<v(?:\.[^\s>]{0,100})?[ \t]([^>\n]{1,200})>|</v>")
 _TAG = re.compile(r"</?[A-Za-z0-9:.][^<>]{0,200}>|\{\\[^{}]{0,40}\}")
@@ -36,7 +35,7 @@ _NAMED = re.compile(r"(?:- ?)?(\w[\w .'()-]{0,39}):[ \t]+(?=\S)")
 
 
 def read_transcript(text: str, kind: TranscriptKind | None = None) -> tuple[VoiceTurn, ...]:
-    """Return the turns of a transcript; the kind is recognised when it is not given. `EvidenceError` for anything else."""
+    """Return the turns of a transcript; the kind is detected if it is not given. Raises `EvidenceError` for anything else."""
     text = text.removeprefix("\ufeff")
     if kind is None:
         kind = _recognise_kind(text)
@@ -51,7 +50,7 @@ def read_transcript(text: str, kind: TranscriptKind | None = None) -> tuple[Voic
 
 
 def read_call(*entries: Mapping[str, Json]) -> dict[str, str]:
-    """Return the call that a turn is part of, and its numbers, from the first entry that names them."""
+    """Return the call of a turn, and its numbers, from the first entry that names them."""
     found = {field: [entry.get(name) for entry in entries for name in names] for field, names in _CALL_NAMES.items()}
     return {field: next((value for value in values if isinstance(value, str)), "") for field, values in found.items()}
 
@@ -67,7 +66,7 @@ def _iterate_cues(text: str) -> Iterator[list[str]]:
     lines: list[str] | None = None
     for line in _LINE_ENDS.split(text):
         if _TIMING.match(line):
-            # SubRip files often lack the blank line; the number before the time line is then no text.
+            # SubRip files often lack the blank line; then the number before the time line is not text.
             if lines:
                 yield lines[:-1] if lines[-1].strip().isdecimal() else lines
             lines = []
@@ -93,13 +92,13 @@ def _read_cue(lines: list[str]) -> list[VoiceTurn]:
     spans.append((speaker, whole[position:]))
     for speaker, part in spans:
         for line in part.split("\n"):
-            # Tags go first: `&lt;b&gt;` is spoken text, and must not become a tag.
+            # Tags are removed first: `&lt;b&gt;` is spoken text, and must not become a tag.
             text = " ".join(html.unescape(_TAG.sub("", line)).split())
             named = _NAMED.match(text) if not speaker else None
             if named is not None:
                 turns.append(VoiceTurn(speaker=named.group(1).strip(), text=text[named.end() :]))
             elif text:
-                # A further line of the cue goes on with the speaker named above it.
+                # A further line of the cue continues with the speaker named above it.
                 turns.append(VoiceTurn(speaker=speaker or (turns[-1].speaker if turns else ""), text=text))
     return turns
 
@@ -118,16 +117,16 @@ def _merge_cues(cues: Iterator[list[VoiceTurn]]) -> Iterator[VoiceTurn]:
 
 def _read_json_turns(text: str) -> tuple[VoiceTurn, ...]:
     try:
-        document = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+        document = read_json(text)
+    except NotJson as error:
         raise EvidenceError(f"not a JSON transcript: {error}") from None
     entries: Json = document
     if isinstance(document, dict):
         entries = next((document[key] for key in _LISTS if isinstance(document.get(key), list)), None)
     if not isinstance(entries, list):
         raise EvidenceError(f"not a JSON transcript: expected a list of turns, or an object with one under {', '.join(_LISTS)}")
-    around: dict[str, Json] = document if isinstance(document, dict) else {}
-    return tuple(_read_json_turn(entry, index, around) for index, entry in enumerate(entries))
+    defaults: dict[str, Json] = document if isinstance(document, dict) else {}
+    return tuple(_read_json_turn(entry, index, defaults) for index, entry in enumerate(entries))
 
 
 def _read_json_turn(entry: Json, index: int, around: dict[str, Json]) -> VoiceTurn:

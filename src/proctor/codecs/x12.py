@@ -26,7 +26,7 @@ class X12Transaction(msgspec.Struct, frozen=True):
     interchange: Segment
     group: Segment | None
     is_whole: bool = True
-    """Whether SE ends it; else there may have been more."""
+    """Whether SE ends it; otherwise there may have been more."""
 
     @property
     def kind(self) -> str:
@@ -34,9 +34,9 @@ class X12Transaction(msgspec.Struct, frozen=True):
         return self.segments[0].find_field(1).strip()
 
     def value(self, path: SegmentPath) -> str | None:
-        """Return the text at a path, or None when it is absent or empty."""
+        """Return the text at a path, or None if it is absent or empty."""
         if path.name == "ISA":
-            # Fixed width, padded, and its last element is a delimiter itself.
+            # Fixed width, padded, and its last element is itself a delimiter.
             if path.field is None:
                 return self.interchange.text
             return self.interchange.find_field(path.field).strip(" ") or None
@@ -52,7 +52,7 @@ class X12Transaction(msgspec.Struct, frozen=True):
             text = "" if path.field is None else self.interchange.find_field(path.field)
             if span is None or not text:
                 return span
-            # Without the blanks that fill it up, as in `value`.
+            # Without the padding, as in `value`.
             start = span[0] + len(text) - len(text.lstrip(" "))
             return (start, start + len(text.strip(" "))) if text.strip(" ") else None
         segments = ((self.group,) if self.group is not None else ()) if path.name == "GS" else self.segments
@@ -65,20 +65,20 @@ def _as_written(text: str) -> str:
 
 
 class Interchanges(msgspec.Struct, frozen=True):
-    """What a text of interchanges holds."""
+    """The transactions in a text of interchanges."""
 
     transactions: list[X12Transaction]
     gap: str
-    """What is not whole in it, in words; nothing: all of it was read."""
+    """A description of incomplete parts; empty if everything was read."""
 
 
 def read_transactions(text: str) -> list[X12Transaction]:
-    """Return every transaction in a text; `EvidenceError` when it does not begin with an interchange."""
+    """Return every transaction in a text; raises `EvidenceError` if it does not begin with an interchange."""
     return read_interchanges(text).transactions
 
 
 def read_interchanges(text: str) -> Interchanges:
-    """Return every transaction in a text, and what is not whole; `EvidenceError` when it does not begin with an interchange."""
+    """Return every transaction in a text, and its gaps; raises `EvidenceError` if it does not begin with an interchange."""
     position = _skip_blanks(text, 0)
     if not text.startswith("ISA", position):
         begins = show(text[position : position + 20])
@@ -106,8 +106,7 @@ def _read_header(text: str, start: int) -> tuple[list[str], int]:
     elements: list[str] = []
     position = start + 4
     if divider and not divider.isalnum() and not divider.isspace():
-        # The widest element of ISA has fifteen characters; 200 leave space for
-        # bad padding and bound the search in a text that is no interchange.
+        # The widest element of ISA has fifteen characters; 200 allow for bad padding and limit the search in other texts.
         while len(elements) < 15 and (end := text.find(divider, position, position + 200)) >= 0:
             elements.append(text[position:end])
             position = end + 1
@@ -118,7 +117,7 @@ def _read_header(text: str, start: int) -> tuple[list[str], int]:
 
 
 def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> tuple[int, str]:
-    """Read one interchange into `found`; return the position after it, and what is incomplete in it."""
+    """Read one interchange into `found`; return the position after it, and its gap."""
     elements, position = _read_header(text, start)
     divider, terminator = text[start + 3], text[position]
     divides_repetitions = len(elements[10]) == 1 and not elements[10].isalnum() and elements[10] != " "
@@ -126,9 +125,9 @@ def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> tup
     interchange = Segment("ISA", text[start:position], tuple(elements), start)
     group: Segment | None = None
     current: list[Segment] = []
-    before = len(found)
-    # What must still come: the end of a group, or of an interchange in which nothing was yet.
-    awaited = "IEA"
+    previous_count = len(found)
+    # The expected end: of a group, or of an interchange without content so far.
+    expected_end = "IEA"
     position += 1
     while position < len(text):
         end = text.find(terminator, position)
@@ -142,13 +141,13 @@ def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> tup
         position = end + 1
         name, *fields = raw.split(divider)
         if name == "IEA":
-            awaited = ""
+            expected_end = ""
             break
         segment = Segment(name, raw, tuple(fields), begin)
         if name == "GS":
-            group, awaited = segment, "GE"
+            group, expected_end = segment, "GE"
         elif name == "GE":
-            awaited = ""
+            expected_end = ""
         elif name == "ST":
             current = [segment]
         elif current and name:
@@ -157,10 +156,10 @@ def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> tup
             found.append(X12Transaction(delimiters, tuple(current), interchange, group))
             current = []
     if current:
-        # Broken off before SE: what is there is still evidence.
+        # Cut off before SE: the part that is there is still evidence.
         found.append(X12Transaction(delimiters, tuple(current), interchange, group, is_whole=False))
         return position, "a transaction ends without SE"
-    # People write down single transactions without what ends their interchange.
-    if not awaited or (awaited == "IEA" and len(found) > before):
+    # People write single transactions without the end of their interchange.
+    if not expected_end or (expected_end == "IEA" and len(found) > previous_count):
         return position, ""
-    return position, f"it ends without {awaited}"
+    return position, f"it ends without {expected_end}"

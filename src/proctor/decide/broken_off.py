@@ -1,4 +1,4 @@
-"""A run that broke off: what may still be decided about it, live, in a recording and when it is decided again.
+"""A run that broke off: what can still be decided about it, live, in a recording and when it is decided again.
 
 Evidence that carries an `error` is half of a run. What it had not come to is unknown, so claims of absence about its calls, its nodes and
 its answer are not decided. Beyond that:
@@ -26,17 +26,17 @@ from proctor.model.result import CaseResult
 from proctor.model.verdict import Outcome, Verdict
 
 RUN_ERROR = "run_error"
-"""The code of a run that broke off, where the target gave it none."""
+"""The code of a run that broke off, if the target gave it none."""
 SERVER_GONE = "server_gone"
-"""The code of a run whose tool server ended in the middle."""
+"""The code of a run whose tool server died during the run."""
 _RECORD_FAILURES = ("n8n", "Flowise", "Mibo", "otlp")
-"""How the readers are called whose documents record executions that failed."""
+"""Readers whose documents record failed executions."""
 _REFUSED_FROM = 400
 """HTTP statuses from here on are a refusal, not an answer."""
 
 
 def is_broken(evidence: Evidence) -> bool:
-    """Return whether the run itself broke off, and not only a step of an execution that was recorded to its end."""
+    """Return whether the run itself broke off, rather than one step of a complete execution."""
     if evidence.error is None:
         return False
     reader = evidence.account.reader if evidence.account is not None else ""
@@ -49,12 +49,12 @@ def may_claim_refusal(assertion: Assertion) -> bool:
 
 
 def is_refusal(evidence: Evidence) -> bool:
-    """Return whether the agent answered with a status that refuses."""
+    """Return whether the agent answered with an HTTP status that refuses."""
     return evidence.http_status is not None and evidence.http_status >= _REFUSED_FROM
 
 
 def mark_missing_turns(evidence: Evidence, case: Case) -> Evidence:
-    """Return evidence of a conversation that stops before the last turn of its case, with everything after its end unknown."""
+    """Return evidence of a conversation that stops before the last turn of its case, with everything after that marked unknown."""
     recorded = evidence.turns
     if (
         recorded is None
@@ -69,11 +69,11 @@ def mark_missing_turns(evidence: Evidence, case: Case) -> Evidence:
 
 
 def cut_short(result: CaseResult, evidence: Evidence) -> CaseResult:
-    """Return the result of a run that broke off: an error, unless something certainly went wrong before."""
+    """Return the result of a run that broke off: an error, unless a claim was certainly violated before."""
     code = evidence.metadata.get("code")
     has_code = isinstance(code, str)
     reason = evidence.error if has_code else f"the run ended in an error: {evidence.error}"
-    # What was done cannot be undone by what did not happen: a forbidden call stays one. What was only not seen may have been about to come.
+    # Later events cannot undo a forbidden call, but something not seen yet might still have happened.
     if code != SERVER_GONE and result.outcome == "fail" and _is_certain(result.case.assertions, result.verdicts):
         return result if result.reason is not None else msgspec.structs.replace(result, reason=reason)
     outcome: Outcome = "error"

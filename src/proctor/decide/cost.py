@@ -14,12 +14,12 @@ from proctor.model.verdict import Verdict
 
 
 def with_agent_cost(evidence: Evidence, prices: PriceList) -> Evidence:
-    """Return the evidence with what the agent cost, so that a claim can be made about it."""
+    """Return the evidence with the agent's cost added, so that claims can refer to it."""
     return msgspec.structs.replace(evidence, cost=find_agent_cost(evidence, prices))
 
 
 def find_agent_cost(evidence: Evidence, prices: PriceList) -> Cost:
-    """Return what the agent's tokens cost."""
+    """Return the cost of the agent's tokens."""
     unknown = evidence.account.unknown.get("usage") if evidence.account is not None else None
     usages = list_usages(evidence)
     if unknown is not None:
@@ -32,7 +32,7 @@ def find_agent_cost(evidence: Evidence, prices: PriceList) -> Cost:
 
 
 def with_cost(result: CaseResult, evidence: Evidence, prices: PriceList) -> CaseResult:
-    """Return the result with what the agent, the judge and a model that played the user cost."""
+    """Return the result with the cost of the agent, of the judge and of a model that played the user."""
     cost = evidence.cost or find_agent_cost(evidence, prices)
     judge, why = sum_known(_price_requests(result.verdicts, prices))
     user, why_user = find_user_cost(evidence.simulated_user, prices)
@@ -41,7 +41,7 @@ def with_cost(result: CaseResult, evidence: Evidence, prices: PriceList) -> Case
 
 
 def find_user_cost(user: UserEnding | None, prices: PriceList) -> tuple[float | None, str]:
-    """Return what the model that played a user cost, or None and why that is unknown; a script costs nothing."""
+    """Return the cost of the model that played a user, or None and the reason it is unknown; a script costs nothing."""
     if user is None or not user.model_calls:
         return 0.0, ""
     cost = price_usage(user.usage, user.played_by, prices)
@@ -49,13 +49,13 @@ def find_user_cost(user: UserEnding | None, prices: PriceList) -> tuple[float | 
 
 
 def _price_requests(verdicts: Sequence[Verdict], prices: PriceList) -> Iterator[float | str]:
-    """Yield the cost of each request to the judge; claims that were sent in one request have the same request."""
+    """Yield the cost of each request to the judge; claims sent in one request share it."""
     requests = {
         request["id"]: request for verdict in verdicts if verdict.outcome != "skip" for request in verdict.details.get("judge_requests", ())
     }
     for request in requests.values():
         cost = price_usage(_read_usage(request.get("usage")), request.get("model"), prices)
-        # Else the price in the model's own settings.
+        # Otherwise the price in the model's own settings.
         yield cost if not isinstance(cost, str) else request.get("cost", f"the judge: {cost}")
 
 

@@ -1,7 +1,7 @@
-"""Decides a case that needs a judge: deterministic claims first, then the questions, as many at once as possible.
+"""Decides a case that needs a judge: deterministic claims first, then as many questions at once as possible.
 
-A deliberation is a generator: it yields questions, is sent opinions, and returns the result. It does no I/O, so that a live run, a check of
-recorded evidence and a test drive the same code.
+A deliberation is a generator: it yields questions, receives opinions, and returns the result. It does no I/O, so that a live run, a check
+of recorded evidence and a test use the same code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Ask = Callable[[tuple[Question, ...]], Awaitable[Sequence[Opinion]]]
 
 
 def prepare_check(entry: CheckEntry, assertion: Assertion, case: Case) -> Decide:
-    """Compile an assertion. The questions to a judge show the input of the case if the evidence did not record one."""
+    """Compile an assertion. Questions to a judge show the input of the case if the evidence did not record one."""
     decide = entry.prepare(assertion.spec)
     if not entry.judged or case.input is None or assertion.turn not in (None, 0):
         return decide
@@ -30,14 +30,14 @@ def prepare_check(entry: CheckEntry, assertion: Assertion, case: Case) -> Decide
 
 
 def add_input(evidence: Evidence, assertion: Assertion, case: Case) -> Evidence:
-    """Return evidence with the input of the case if it did not record one."""
+    """Return the evidence, with the input of the case if it did not record one."""
     if evidence.input is not None or case.input is None or assertion.turn not in (None, 0):
         return evidence
     return msgspec.structs.replace(evidence, input=case.input)
 
 
 async def settle(deliberation: Deliberation, ask: Ask) -> CaseResult:
-    """Return the result of a deliberation whose questions `ask` answers."""
+    """Return the result of a deliberation; `ask` answers its questions."""
     try:
         questions = next(deliberation)
         while True:
@@ -45,27 +45,27 @@ async def settle(deliberation: Deliberation, ask: Ask) -> CaseResult:
     except StopIteration as end:
         return end.value
     finally:
-        # `ask` may raise or be cancelled: release here what the generator holds.
+        # `ask` may raise or be cancelled, so the generator's resources are released here.
         deliberation.close()
 
 
 def settle_all(
     asking: Sequence[tuple[int, PendingVerdict]], assertions: Sequence[Assertion]
 ) -> Generator[tuple[Question, ...], Sequence[Opinion], dict[int, Verdict]]:
-    """Ask everything the pending verdicts want to know in one go; gives the verdicts by index."""
+    """Ask all questions of the pending verdicts at once; return the verdicts by index."""
     questions = tuple(_label_question(question, assertions[index]) for index, verdict in asking for question in verdict.questions)
     opinions = yield questions
-    # Opinions belong to questions by position: one too few would give every later claim the opinion on another.
+    # Opinions are matched to questions by position, so a missing one would shift every later claim.
     if len(opinions) != len(questions):
         raise ValueError(f"the judge answered {len(opinions)} of {len(questions)} questions")
     verdicts: dict[int, Verdict] = {}
     start = 0
     for index, verdict in asking:
         end = start + len(verdict.questions)
-        heard = opinions[start:end]
-        # Of several judges the one for this case may be missing, while there are others.
-        absent = all(opinion.code == NO_JUDGE_CODE for opinion in heard)
-        verdicts[index] = verdict.with_words() if absent else verdict.settle_with(heard)
+        received = opinions[start:end]
+        # With several judges, the one for this case may be missing.
+        missing_judge = all(opinion.code == NO_JUDGE_CODE for opinion in received)
+        verdicts[index] = verdict.with_words() if missing_judge else verdict.settle_with(received)
         start = end
     return verdicts
 

@@ -34,12 +34,12 @@ _MOST_CHOICES = 10
 """Cases listed in the error about a record that could answer several."""
 _CHOOSE = "write the id of one of them as `case`, or select one case (`-k`)"
 _FIRST = b"first: "
-"""The prefix of keys that stand for the first message of a conversation."""
+"""The prefix of keys for the first message of a conversation."""
 Key = str | bytes
 
 
 class CaseTable:
-    """Positions of cases by key. Of lazy cases it holds only the hashes of the keys, and the case itself confirms a key."""
+    """Positions of cases by key. For lazy cases it stores only hashes of the keys, and checks a hit against the case."""
 
     def __init__(self, cases: Sequence[Case], list_keys: Callable[[Case], Collection[Key]]) -> None:
         self._cases = cases
@@ -89,7 +89,7 @@ class CaseNames:
 
     @functools.cached_property
     def every(self) -> Sequence[str]:
-        """All names. They are cached, because each message about an unknown name needs them."""
+        """All names; cached, because each message about an unknown name needs them."""
         return tuple(dict.fromkeys(name for case in self._cases for name in (case.id, *_list_other_names(case))))
 
 
@@ -164,18 +164,18 @@ class CaseIndex:
             if messages and (found := self._by_input.find(_make_key(messages))):
                 return found
         # A record may contain only the first message of a conversation.
-        begun = self._by_input.find(_FIRST + _make_key(recorded)) if len(recorded) == 1 else ()
+        by_first_message = self._by_input.find(_FIRST + _make_key(recorded)) if len(recorded) == 1 else ()
         # Several cases may have the same conversation, and the record answers all of them; conversations that differ later are ambiguous.
-        if begun and len({_make_key(list_messages(self.cases[position])) for position in begun}) == 1:
-            return begun
-        if not begun and self._selection_answers_all:
+        if by_first_message and len({_make_key(list_messages(self.cases[position])) for position in by_first_message}) == 1:
+            return by_first_message
+        if not by_first_message and self._selection_answers_all:
             return range(len(self._selected))
         if self._has_variants:
             # The variants of a matrix have the same input, and only the id identifies the one that was run.
             raise self._make_refusal(f"names no case, and each case runs once for every combination of a matrix; {_CHOOSE}")
-        if begun:
+        if by_first_message:
             raise self._make_refusal(
-                f"names no case, and several conversations begin with its input {show_messages(recorded)}; {_CHOOSE}", begun
+                f"names no case, and several conversations begin with its input {show_messages(recorded)}; {_CHOOSE}", by_first_message
             )
         why = f"names no case, and its input {show_messages(recorded)} is that of no case" if recorded else "names no case and has no input"
         raise self._make_refusal(f"{why}; {_CHOOSE}, or remove the inputs if every record answers all cases")
@@ -201,7 +201,7 @@ def _needs_no_choice(count: int, *, variants: bool, has_input: bool, silent: boo
 
 
 def show_messages(messages: Sequence[Json], limit: int = 80) -> str:
-    """Return messages as a sentence shows them, shortened."""
+    """Return messages for a sentence, shortened."""
     return show(messages[0] if len(messages) == 1 else list(messages), limit)
 
 

@@ -1,4 +1,4 @@
-"""Records whose input differs from the input of the case that they answer: they are decided, with the warning `other_input`.
+"""Records whose input differs from the input of their case: they are decided, with the warning `other_input`.
 
 Production recordings never repeat the wording of a test, so a record that names a case, or that is checked against the only case, is
 decided whatever its input was. `--strict` rejects it.
@@ -19,7 +19,7 @@ from proctor.model.problem import NOWHERE, Origin, Problem
 OTHER_INPUT = "other_input"
 """The code of such a record."""
 _MOST_WARNINGS = 100
-"""Cases that have a warning of their own; records of further cases are counted together."""
+"""The maximum number of cases with their own warning; records of further cases are counted together."""
 _PLACEHOLDER = re.compile(r"\{[\w .-]+\}")
 
 

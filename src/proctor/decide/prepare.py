@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import traceback
+import math
+import re
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from proctor.checks.answer.text import BLANKS
 from proctor.checks.registry import Decide, Registry, default_registry
 from proctor.checks.shared.missing_evidence import MISSING, decide_with_caution, find_reads
 from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, mark_missing_turns, may_claim_refusal
@@ -16,22 +17,19 @@ from proctor.decide.cost import with_agent_cost, with_cost
 from proctor.decide.judging import Deliberation, add_input, prepare_check, settle_all
 from proctor.decide.matching import CaseIndex, list_messages
 from proctor.decide.quick import Clock, DecideCase, make_quick_decision, needs_clock
-from proctor.errors import CheckFault, EvidenceError, InputError
-from proctor.evidence.shared.turns import turn_evidence
-from proctor.evidence.unknowns.account import find_known, with_break
+from proctor.errors import CheckFault, EvidenceError, InputError, SpecError
+from proctor.evidence.unknowns.account import find_known, turn_evidence, with_break
 from proctor.model.account import UNSEEN_IN_A_PAGE, Account, Part
-from proctor.model.case import UNSEEN_TOOLS, Assertion, Case, Scoring, Suite
+from proctor.model.case import UNSEEN_TOOLS, Assertion, Capture, Case, Scoring, Suite
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.judgement import Opinion, PendingVerdict, Question
 from proctor.model.lazy_cases import is_lazy, map_sequence
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict, errored, missing, skipped
+from proctor.patterns.engine import Pattern, compile_pattern
 from proctor.scoring.score import score_case
 from proctor.work import begin_counting, end_counting
-
-if TYPE_CHECKING:
-    from proctor.decide.captures import Captured
 
 
 class PreparedCase:
@@ -43,43 +41,43 @@ class PreparedCase:
         self._registry = registry
         entries = [registry.get_for(a.check, a.spec) for a in case.assertions]
         reads = [find_reads(entry.reads, a.spec) for entry, a in zip(entries, case.assertions, strict=True)]
-        # Prepared once for both ways of deciding: where every row of a large file is a case, preparing costs more than deciding.
-        self._bare: tuple[Decide, ...] = tuple(prepare_check(entry, a, case) for entry, a in zip(entries, case.assertions, strict=True))
-        self._checks: tuple[Decide, ...] = tuple(map(decide_with_caution, self._bare, reads))
+        # Prepared once for both ways of deciding: if every row of a large file is a case, preparing costs more than deciding.
+        self._raw_checks = tuple(prepare_check(entry, a, case) for entry, a in zip(entries, case.assertions, strict=True))
+        self._checks: tuple[Decide, ...] = tuple(map(decide_with_caution, self._raw_checks, reads))
         self._uses_clock = any(needs_clock(a.spec) for a in case.assertions)
-        self._blind = frozenset(map(str, case.settings.get(UNSEEN_TOOLS) or ()))
-        self._plain = not self._uses_clock and not case.context and case.timezone is None and not self._blind
+        self._unseen_agents = frozenset(map(str, case.settings.get(UNSEEN_TOOLS) or ()))
+        self._needs_no_scope = not self._uses_clock and not case.context and case.timezone is None and not self._unseen_agents
         # The common case needs no bookkeeping between assertions: no dependencies, no turns.
-        self._straight = all(not a.depends_on and a.turn is None for a in case.assertions)
+        self._is_independent = all(not a.depends_on and a.turn is None for a in case.assertions)
         self._order = _sort_by_dependency(case.assertions)
         self._captures = _prepare_captures(case)
-        # Captures, prices, turns and judges read evidence as a whole.
+        # Captures, prices, turns and judges need the complete evidence.
         reads_all = self._captures is not None or prices is not None or any(a.turn is not None for a in case.assertions)
         reads_all = reads_all or any(entry.judged for entry in entries)
         self.parts: frozenset[Part] | None = None if reads_all else frozenset(part for one in reads for part in one.parts)
-        """The parts of evidence that the checks read; None: all of them."""
+        """The parts of the evidence that the checks read; None means all of them."""
         self._refusals = tuple(decide for a, decide in zip(case.assertions, self._checks, strict=True) if may_claim_refusal(a))
         self.judged = any(entry.judged for entry in entries)
         """Whether deciding may need a judge."""
         self.only_presence = all(one.parts and one.claim == "presence" for one in reads)
-        """Whether every claim is that something is there; a measure (a status, a duration) is one thing and not among several."""
+        """Whether every claim requires that something is present; a measured value (a status, a duration) does not count as such."""
 
     def decide(self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         """Decide every assertion of the case on `evidence`."""
         evidence, now, result = self._begin(evidence, source, attempt, clock)
         if result is None:
-            verdicts = self._decide_straight(evidence) if self._straight else self._decide_in_order(evidence)
+            verdicts = self._decide_independent(evidence) if self._is_independent else self._decide_in_order(evidence)
             result = self._make_result(verdicts, evidence, source, attempt, now)
-        # The common case of a long stream: no account is needed.
+        # Fast path for long streams: no account is needed.
         plain = evidence.account is None and evidence.error is None and not any(verdict.code for verdict in result.verdicts)
         return result if plain else with_account(result, evidence)
 
     def deliberate(
         self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None, *, fail_fast: bool = False
     ) -> Deliberation:
-        """Decide as `decide` does, with a judge: yields questions and expects opinions.
+        """Decide like `decide`, but with a judge: yields questions and expects opinions.
 
-        With `fail_fast`, a case whose verdict can no longer change has no further questions.
+        With `fail_fast`, no further questions are yielded once the verdict of the case is final.
         """
         evidence, now, result = self._begin(evidence, source, attempt, clock)
         if result is None:
@@ -90,11 +88,11 @@ class PreparedCase:
     def _begin(
         self, evidence: Evidence, source: Source | None, attempt: int, clock: Clock | None
     ) -> tuple[Evidence, str | None, CaseResult | None]:
-        """Return the evidence as the assertions see it, the clock of the case, and the result if no assertion is left to decide."""
+        """Return the evidence for the assertions, the clock of the case, and the result if there is nothing left to decide."""
         case = self.case
         if case.skip is not None:
             return evidence, None, skip_case(case, case.skip.code, case.skip.reason, source=source, attempt=attempt)
-        # Evidence that is no run of an agent proves nothing, neither that a tool was called nor that none was.
+        # Evidence that is not a run of an agent proves neither that a tool was called nor that none was.
         if evidence.no_run is not None:
             return evidence, None, skip_case(case, "no_run", f"no run of an agent: {evidence.no_run}", source=source, attempt=attempt)
         if self.prices is not None:
@@ -108,14 +106,14 @@ class PreparedCase:
         if case.turns:
             evidence = mark_missing_turns(evidence, case)
         now: str | None = None
-        if not self._plain:
+        if not self._needs_no_scope:
             evidence, now = self._set_scope(evidence, clock)
         if evidence.error is not None and not self._claims_refusal(evidence):
             evidence = with_break(evidence)
         return evidence, now, None
 
     def _claims_refusal(self, evidence: Evidence) -> bool:
-        """Return whether this case claims the very refusal that the run ended with."""
+        """Return whether this case claims the refusal that ended the run."""
         return is_refusal(evidence) and any(decide_guarded(decide, evidence).outcome == "pass" for decide in self._refusals)
 
     def _make_result(
@@ -127,7 +125,7 @@ class PreparedCase:
         result = CaseResult(case, score.outcome, score.score, verdicts, source, score.verdict, score.axes, attempt, {}, None, reason, now)
         if self._captures is not None:
             captured = self._captures(evidence)
-            # Captures decide nothing: where the case has failed, its code stays that of the failure.
+            # Captures do not affect the outcome: a failed case keeps the code of its failure.
             code = captured.code if score.outcome == "pass" else None
             result = msgspec.structs.replace(result, extracted=captured.values, code=code, reason=captured.reason or reason)
         if is_broken(evidence) and not self._claims_refusal(evidence):
@@ -137,12 +135,12 @@ class PreparedCase:
     def decide_unanswered(self, evidence: Evidence | None, attempt: int, code: str, reason: str) -> CaseResult:
         """Return the result of an attempt without an answer, with its partial `evidence`.
 
-        Claims on the HTTP status are decided on the one that came, what depends on them is skipped, and every other claim is an error.
+        Claims about the HTTP status are decided, claims that depend on them are skipped, and every other claim is an error.
         """
         error = errored(code, reason)
         assertions = self.case.assertions
         if evidence is None or evidence.http_status is None or not any(a.check == "http_status" for a in assertions):
-            # One for each assertion, as readers pair them by position; `left_nothing` knows such an attempt by their codes.
+            # One for each assertion, as readers pair them by position; `left_nothing` recognises such an attempt by their codes.
             result = CaseResult(self.case, "error", None, (error,) * len(assertions), None, None, None, attempt, {}, code, reason)
             return result if evidence is None else self.add_cost(result, evidence)
         checks = [check if a.check == "http_status" else lambda _: error for a, check in zip(assertions, self._checks, strict=True)]
@@ -154,28 +152,29 @@ class PreparedCase:
         return self.add_cost(cut_short(result, evidence), evidence)
 
     def add_cost(self, result: CaseResult, evidence: Evidence) -> CaseResult:
-        """Return a result that was not decided on its evidence with what that cost, where there are prices."""
+        """Return an undecided result with the cost of its evidence, if there are prices."""
         return result if self.prices is None else with_cost(result, evidence, self.prices)
 
     def make_quick_decision(self) -> DecideCase:
-        """Return the same as `decide`, in fewest steps where the case allows it: a boolean case whose assertions stand on their own.
+        """Return a function equivalent to `decide`, with the fewest steps if the case is boolean with independent assertions.
 
-        Over a stream everything around the checks themselves counts, so what is known of the case is settled here, once.
+        Over a stream, the code around the checks dominates, so everything known about the case is computed here, once.
         """
         case = self.case
-        even = case.scoring.mode == "boolean" and all(
+        counts_equally = case.scoring.mode == "boolean" and all(
             not a.advisory and a.weight == case.assertions[0].weight and a.when_missing is None for a in case.assertions
         )
-        alone = self._straight and self._plain and not case.turns and self._captures is None and self.prices is None and case.skip is None
-        many = (self._registry.get_for(a.check, a.spec).multiplies_work(a.spec) for a in case.assertions)
-        if not (even and case.assertions and alone) or any(many):
-            return self.decide  # where work is multiplied, its steps are counted one by one
-        # Bare checks are not wrapped in caution, which only matters for evidence with unknown parts: that is decided by `decide`.
-        return make_quick_decision(case, self._bare, self.decide, with_account, only_presence=self.only_presence)
+        if case.turns or case.skip is not None or self._captures is not None or self.prices is not None:
+            return self.decide
+        multiplies = (self._registry.get_for(a.check, a.spec).multiplies_work(a.spec) for a in case.assertions)
+        if not (counts_equally and case.assertions and self._is_independent and self._needs_no_scope) or any(multiplies):
+            return self.decide
+        # Raw checks skip the handling of unknown parts; evidence with unknown parts is decided by `decide`.
+        return make_quick_decision(case, self._raw_checks, self.decide, with_account, only_presence=self.only_presence)
 
-    def _decide_straight(self, evidence: Evidence) -> tuple[Verdict, ...]:
+    def _decide_independent(self, evidence: Evidence) -> tuple[Verdict, ...]:
         pairs = zip(self.case.assertions, self._checks, strict=True)
-        return tuple([_as_wanted(assertion, decide_guarded(decide, evidence)) for assertion, decide in pairs])
+        return tuple([_apply_when_missing(assertion, decide_guarded(decide, evidence)) for assertion, decide in pairs])
 
     def _decide_in_order(self, evidence: Evidence) -> tuple[Verdict, ...]:
         state = _Deciding(self.case.assertions, self._checks, evidence)
@@ -186,7 +185,7 @@ class PreparedCase:
     def _decide_with_judge(
         self, evidence: Evidence, fail_fast: bool
     ) -> Generator[tuple[Question, ...], Sequence[Opinion], tuple[Verdict, ...]]:
-        """Yield everything that needs no judge, then the questions, then what waited for their answers."""
+        """Decide everything that needs no judge, then yield the questions, then decide the claims that waited for their answers."""
         state = _Deciding(self.case.assertions, self._checks, evidence)
         waiting = list(self._order)
         while waiting:
@@ -204,7 +203,7 @@ class PreparedCase:
                     unsure.add(assertion.id)
             if not asking:
                 break
-            # Questions cost money, and here no answer changes the verdict.
+            # Questions cost money, and no answer would change the verdict.
             if fail_fast and state.has_final_verdict(asking, self.case.scoring):
                 for index, _ in asking:
                     state.settle(index, skipped("fail_fast", "not judged: the verdict of the case is final"))
@@ -216,11 +215,11 @@ class PreparedCase:
         return state.list_verdicts()
 
     def _set_scope(self, evidence: Evidence, clock: Clock | None) -> tuple[Evidence, str | None]:
-        """Return the evidence with the variables, zone and clock of this case; and the clock, where it is not the evidence's own."""
+        """Return the evidence with the variables, zone and clock of this case, and the clock if it differs from the evidence's."""
         changes: dict[str, Json] = {}
         now: str | None = None
         if self.case.context or evidence.context:
-            # What the case fixes cannot be overridden by what the agent's trace claims.
+            # The agent's trace cannot override values that the case sets.
             changes["context"] = {**(evidence.context or {}), **self.case.context}
         zone = changes.get("context", {}).get("timezone")
         if isinstance(zone, str) and zone:
@@ -229,7 +228,7 @@ class PreparedCase:
             changes["timezone"] = self.case.timezone
         if self._uses_clock and evidence.now is None and clock is not None:
             changes["now"] = now = clock()
-        if self._blind and not evidence.tool_calls and evidence.metadata.get("agent") in self._blind:
+        if self._unseen_agents and not evidence.tool_calls and evidence.metadata.get("agent") in self._unseen_agents:
             # A recording without calls means nothing if calls are never recorded.
             known = evidence.account or Account()
             changes["tool_calls"] = None
@@ -238,13 +237,13 @@ class PreparedCase:
 
 
 class _Deciding:
-    """The assertions of one case on one evidence, as they are decided one after the other."""
+    """The state of deciding the assertions of one case on one evidence."""
 
     def __init__(
         self, assertions: Sequence[Assertion], checks: Sequence[Decide], evidence: Evidence, unseen: Verdict | None = None
     ) -> None:
         self._unseen = unseen
-        """The verdict on a turn that is not there."""
+        """The verdict for a missing turn."""
         self._assertions = assertions
         self._checks = checks
         self._evidence = evidence
@@ -255,7 +254,7 @@ class _Deciding:
     def decide(self, index: int) -> Verdict:
         """Decide one assertion whose dependencies are decided."""
         assertion = self._assertions[index]
-        # Anything but a pass breaks a dependency, also an error and a skip: what was not established cannot be built upon.
+        # Any verdict but a pass breaks a dependency, including an error and a skip.
         broken = next((wanted for wanted in assertion.depends_on if self._outcome_of.get(wanted) != "pass"), None)
         if broken is not None:
             outcome = self._outcome_of.get(broken, "not decided")
@@ -270,11 +269,11 @@ class _Deciding:
                 verdict = self._unseen or missing(f"turn {(assertion.turn or 0) + 1}")
             else:
                 verdict = decide_guarded(self._checks[index], scope)
-            verdict = _as_wanted(assertion, verdict)
+            verdict = _apply_when_missing(assertion, verdict)
         return self.settle(index, verdict)
 
     def settle(self, index: int, verdict: Verdict) -> Verdict:
-        """Keep the verdict of an assertion."""
+        """Store the verdict of an assertion."""
         self._verdicts[index] = verdict
         name = self._assertions[index].id
         if name is not None:
@@ -282,13 +281,13 @@ class _Deciding:
         return verdict
 
     def has_final_verdict(self, asking: Sequence[tuple[int, PendingVerdict]], scoring: Scoring) -> bool:
-        """Return whether the verdict of the case is the same whatever the judge answers."""
+        """Return whether the verdict of the case no longer depends on the judge."""
         open_ones = {index for index, _ in asking}
         decided = [(self._assertions[index], verdict.outcome) for index, verdict in self._verdicts.items() if index not in open_ones]
         gating = [(assertion.required, outcome) for assertion, outcome in decided if not assertion.advisory]
         if scoring.mode == "boolean":
             return any(outcome == "fail" for _, outcome in gating)
-        # A mean may still rise or fall; a failed required assertion or an error settles a scored case.
+        # A mean may still change; a failed required assertion or an error settles a scored case.
         return any(outcome == "error" or (outcome == "fail" and required) for required, outcome in gating)
 
     def list_verdicts(self) -> tuple[Verdict, ...]:
@@ -307,7 +306,7 @@ class PreparedSuite:
         known = registry or default_registry()
         self.cases: Sequence[PreparedCase] = map_sequence(suite.cases, lambda case: PreparedCase(case, known, suite.prices))
         self.decides: Sequence[DecideCase] = map_sequence(self.cases, PreparedCase.make_quick_decision)
-        """How to decide each of the cases."""
+        """The decision function of each case."""
         self._index = CaseIndex(suite.cases, suite.unselected)
         found = {} if is_lazy(self._index.cases) else {name: self._index.names.find(name) for name in self.list_names()}
         self.lookup: dict[str | None, Sequence[DecideCase]] = {
@@ -315,27 +314,26 @@ class PreparedSuite:
             for name, positions in found.items()
             if len(positions) == 1 and not list_messages(self._index.cases[positions[0]])
         }
-        """How to decide a record by the name of its case, for cases without an input that could differ from the record's; empty for a case
-        that is not selected."""
+        """Decision functions by case name, for cases without an input that could differ from the record's; empty for an unselected case."""
         if self._index.answers_all and not self._index.has_inputs:
             self.lookup[None] = self.decides
 
     def find(self, evidence: Evidence) -> tuple[int, ...] | None:
-        """Return the positions of the cases that `evidence` answers, of those that were selected, or None where it names an unknown case.
+        """Return the positions of the selected cases that `evidence` answers, or None if it names an unknown case.
 
-        Raises `EvidenceError` where it could answer several cases, with the choice to make.
+        Raises `EvidenceError` with the choices if it could answer several cases.
         """
         found = self._index.find(evidence)
         return None if found is None else self._choose(found)
 
     def cases_for_trace(self, name: str | None) -> Iterable[tuple[DecideCase, PreparedCase]]:
-        """Return the cases that apply to a trace that arrived without a run: those it names, else all; its input does not matter."""
+        """Return the cases for a trace that arrived without a run: those it names, else all; its input is not compared."""
         chosen = range(len(self.cases)) if name is None else self._choose(self._index.names.find(name))
         return [(self.decides[position], self.cases[position]) for position in chosen]
 
     @functools.cached_property
     def parts(self) -> frozenset[Part] | None:
-        """The parts of evidence that the checks of all cases read; None: all of them."""
+        """The parts of the evidence that the checks of all cases read; None means all of them."""
         found: set[Part] = set()
         for case in self.cases:
             if case.parts is None:
@@ -344,7 +342,7 @@ class PreparedSuite:
         return frozenset(found)
 
     def list_names(self) -> Iterable[str]:
-        """Return everything a record may call a case."""
+        """Return every name that a record may use for a case."""
         return self._index.names.every
 
     def _choose(self, found: Iterable[int]) -> tuple[int, ...]:
@@ -354,13 +352,12 @@ class PreparedSuite:
 def _prepare_captures(case: Case) -> Callable[[Evidence], Captured] | None:
     if not case.captures:
         return None
-    from proctor.decide.captures import prepare_captures  # brings in the regex engine, which few cases need
 
     return prepare_captures(case.captures)
 
 
 def decide_guarded(decide: Decide, evidence: Evidence) -> Verdict:
-    """Decide one check within the work it may make; whatever goes wrong inside becomes an `error` verdict."""
+    """Decide one check within its work limit; any exception becomes an `error` verdict."""
     counting = begin_counting()
     try:
         return decide(evidence)
@@ -375,6 +372,8 @@ def decide_guarded(decide: Decide, evidence: Evidence) -> Verdict:
     except MemoryError:
         return errored("memory_limit", "deciding this needed more memory than there is")
     except Exception as error:
+        import traceback  # only a bug needs it
+
         return errored(
             "internal_error",
             f"a bug in this check: {type(error).__name__}: {error}",
@@ -385,28 +384,28 @@ def decide_guarded(decide: Decide, evidence: Evidence) -> Verdict:
 
 
 def with_account(result: CaseResult, evidence: Evidence, reader: str = "plain") -> CaseResult:
-    """Return the result with the account of its evidence; `reader` is the reader, if the account has none."""
+    """Return the result with the account of its evidence; `reader` is used if the account has no reader."""
     if result.account is not None and result.account.reader != "plain":
         return result
     return msgspec.structs.replace(result, account=find_known(evidence, reader), simulated_user=evidence.simulated_user)
 
 
 def skip_case(case: Case, code: str, reason: str, *, source: Source | None = None, attempt: int = 0) -> CaseResult:
-    """Return a case that is not decided: every assertion skipped for the same reason."""
+    """Return a skipped case: every assertion is skipped for the same reason."""
     verdict = skipped(code, reason)
     return CaseResult(case, "skip", None, (verdict,) * len(case.assertions), source, None, None, attempt, {}, code, reason)
 
 
-def _as_wanted(assertion: Assertion, verdict: Verdict) -> Verdict:
+def _apply_when_missing(assertion: Assertion, verdict: Verdict) -> Verdict:
     if verdict.code != MISSING or assertion.when_missing in (None, verdict.outcome):
         return verdict
     return msgspec.structs.replace(verdict, outcome=assertion.when_missing)
 
 
 def _sort_by_dependency(assertions: Sequence[Assertion]) -> tuple[int, ...]:
-    """Return indexes with every dependency before its dependents, else in the order of the file.
+    """Return indexes with every dependency before its dependents, else in file order.
 
-    Readers refuse cycles and unknown ids; in a suite built by hand what cannot be ordered keeps its place and is skipped.
+    Readers reject cycles and unknown ids; in a suite built in code, assertions that cannot be ordered stay in place and are skipped.
     """
     at = {a.id: index for index, a in enumerate(assertions) if a.id is not None}
     done: list[int] = []
@@ -439,10 +438,10 @@ class PosedClaim(msgspec.Struct, frozen=True):
 
 
 def list_claims(case: Case, evidence: Evidence) -> dict[int, PosedClaim]:
-    """Return the claims of the case that a judge decides, by their position. Other claims are not decided."""
+    """Return the claims of the case that a judge decides, with their positions. Other claims are not decided."""
     known = default_registry()
     if case.context or evidence.context:
-        # The case's own values override those of a trace.
+        # The values of the case override those of a trace.
         evidence = msgspec.structs.replace(evidence, context={**(evidence.context or {}), **case.context})
     found: dict[int, PosedClaim] = {}
     for position, assertion in enumerate(case.assertions):
@@ -457,3 +456,89 @@ def list_claims(case: Case, evidence: Evidence) -> dict[int, PosedClaim]:
         if isinstance(verdict, PendingVerdict):
             found[position] = PosedClaim(assertion, scope, verdict.questions)
     return found
+
+
+# Values read from the final text by regular expression (MCPLab's `extract`).
+# First match only, no flags. The value is the group named `value`, else group 1, else the whole match; a group that did not take part
+# counts as absent. No match, an unreadable pattern or one that takes too long gives null; the result mentions the timeout. A captured
+# text that JavaScript would read as a number or boolean becomes one, a double beyond 2^53; anything else stays as written.
+
+# StrNumericLiteral of ECMAScript; `007` is decimal there.
+_DECIMAL = re.compile(r"[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
+_PREFIXED = re.compile(r"0(?:[xX][0-9a-fA-F]+|[bB][01]+|[oO][0-7]+)")
+
+
+class Captured(msgspec.Struct, frozen=True):
+    """The values captured from one text."""
+
+    values: dict[str, Json]
+    code: str | None = None
+    """The fault of the first search that was abandoned."""
+    reason: str | None = None
+
+
+def prepare_captures(captures: Sequence[Capture]) -> Callable[[Evidence], Captured]:
+    """Return a function that reads all captures of a case from evidence."""
+    prepared = [(capture.name, _compile_pattern(capture.pattern)) for capture in captures]
+
+    def read(evidence: Evidence) -> Captured:
+        values: dict[str, Json] = {}
+        faults: list[tuple[str, CheckFault]] = []
+        for name, pattern in prepared:
+            try:
+                values[name] = _capture_value(pattern, evidence.text or "")
+            except CheckFault as fault:
+                # Null, as without a match; the result also mentions the abandoned search.
+                values[name] = None
+                faults.append((name, fault))
+        if not faults:
+            return Captured(values)
+        reason = "; ".join(f"extract {name!r} could not be read: {fault.message}" for name, fault in faults)
+        return Captured(values, faults[0][1].code, reason)
+
+    return read
+
+
+def _compile_pattern(source: str) -> Pattern | None:
+    try:
+        return compile_pattern(source)
+    except SpecError:
+        # MCPLab gives null for a pattern that JavaScript cannot read, and continues.
+        return None
+
+
+def _capture_value(pattern: Pattern | None, text: str) -> Json:
+    if pattern is None:
+        return None
+    match = pattern.search(text)
+    if match is None:
+        return None
+    first = match.groups[0] if match.groups else None
+    for candidate in (match.named.get("value"), first):
+        if candidate is not None:
+            return coerce_like_javascript(candidate)
+    return coerce_like_javascript(match.text)
+
+
+def coerce_like_javascript(text: str) -> Json:
+    """Return a captured text as the value that JavaScript would convert it to."""
+    trimmed = text.strip(BLANKS)
+    if trimmed in ("true", "false"):
+        return trimmed == "true"
+    if _PREFIXED.fullmatch(trimmed):
+        return _make_json_number(int(trimmed, 0))
+    if _DECIMAL.fullmatch(trimmed):
+        return _make_json_number(float(trimmed))
+    return text
+
+
+def _make_json_number(value: float) -> Json:
+    """Return a number that JSON can represent, or null for infinity, as the original does."""
+    try:
+        double = float(value)
+    # Digits in base 16, 8 or 2 make an integer of any size, even one that no double can hold.
+    except OverflowError:
+        return None
+    if math.isinf(double):
+        return None
+    return int(double) if double.is_integer() and abs(double) < 2**53 else double

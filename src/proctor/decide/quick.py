@@ -1,9 +1,9 @@
 """Decides a case in the fewest steps.
 
-For a boolean case with independent assertions: no dependencies, turns, weights or variables. Over a stream everything around the checks
+For a boolean case with independent assertions: no dependencies, turns, weights or variables. Over a stream, the code around the checks
 costs as much as the checks, so a clean pass, the usual result of a healthy agent, is recognised by its verdicts: a check returns the same
-object for every plain pass. Evidence with an unknown part, an error or steps that did not happen is decided by `careful`, and so is every
-verdict with a code. Results are the same either way.
+object for every plain pass. Evidence with an unknown part, an error or steps that did not happen goes to `careful`, and so does every
+verdict with a code. Both ways give the same results.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _CLOCK_WORDS = frozenset({"expression", "$expr", "$date"})
 def make_quick_decision(
     case: Case, checks: Sequence[Decide], careful: DecideCase, add_account: AddAccount | None = None, *, only_presence: bool = False
 ) -> DecideCase:
-    """Return a function that decides `case` by `checks`; `careful` decides if one raises, or a part is unknown.
+    """Return a function that decides `case` by `checks`; it calls `careful` if a check raises or a part is unknown.
 
-    With `only_presence` all claims are that something is there. Unknown parts cannot overturn their pass, so a record is searched for them
-    only after a failure.
+    With `only_presence` every claim requires that something is present. Unknown parts cannot overturn such a pass, so they are searched
+    for only after a failure.
     """
     checks = tuple(checks)
-    # The result of the last clean pass, and its verdicts next to their checks: one value that is replaced as a whole, as threads share it.
+    # The result of the last clean pass, with its verdicts and checks: one value that is replaced atomically, because threads share it.
     remembered: tuple[CaseResult, _Steps] = (CaseResult(case, "pass", 1.0, ()), ((0, checks[0], None),) if checks else ())
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
@@ -55,14 +55,14 @@ def make_quick_decision(
                 is_same = clean.source is source and clean.attempt == attempt
                 result = clean if is_same else CaseResult(case, "pass", 1.0, clean.verdicts, source, None, None, attempt, clean.extracted)
                 return result if account is None or add_account is None else add_account(result, evidence)
-            # The verdicts before this one were the remembered ones; no check runs twice.
+            # The earlier verdicts equal the remembered ones, so no check runs twice.
             verdicts = (*clean.verdicts[:position], verdict, *[check(evidence) for check in checks[position + 1 :]])
         except Exception:  # `careful` finds out which check could not be decided
             return careful(evidence, source, attempt, clock)
         for verdict in verdicts:
-            # A code may change the outcome of the case (an error, missing evidence); `careful` has the rules for that.
+            # A code may change the outcome of the case (an error, missing evidence); only `careful` has those rules.
             if verdict.code is not None:
-                # Without a clock: a case that needs it is never decided here.
+                # Without a clock: cases that need one are never decided here.
                 return careful(evidence, source, attempt, None)
         outcome, score = score_evenly(verdicts)
         if only_presence and account is None and outcome != "pass" and evidence.account is not None:
@@ -76,7 +76,7 @@ def make_quick_decision(
 
 
 def needs_clock(spec: msgspec.Struct) -> bool:
-    """Return whether the clock of the evidence matters for this spec, which may have a method of this name."""
+    """Return whether the clock of the evidence matters for this spec, which may define a method of this name."""
     own = getattr(spec, "needs_clock", None)
     return own() if own is not None else _mentions_clock(msgspec.to_builtins(spec))
 

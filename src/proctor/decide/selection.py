@@ -26,7 +26,7 @@ Chooses = Callable[[Case], bool]
 _TOKEN = re.compile(r"\s*(?:([()])|([^\s()\"'=]+=)?(?:\"([^\"]*)\"|'([^']*)')|([^\s()\"']+))")
 _EXACT = ("id", "name")
 _MAX_TOKENS = 500
-"""Words of a `-k` expression; it is parsed by recursion."""
+"""The maximum number of words in a `-k` expression, which is parsed recursively."""
 
 
 def select(suite: Suite, expression: str | None) -> Suite:
@@ -39,12 +39,12 @@ def select(suite: Suite, expression: str | None) -> Suite:
 
 
 def select_cases(suite: Suite, cases: Iterable[Case]) -> Suite:
-    """Return the suite with only these of its cases; it remembers which it had."""
+    """Return the suite with only these cases; the others are stored as left out."""
     return select_ids(suite, {case.id for case in cases})
 
 
 def select_ids(suite: Suite, ids: Container[str]) -> Suite:
-    """Return the suite with only the cases that have one of these ids; it remembers which it had."""
+    """Return the suite with only the cases that have one of these ids; the others are stored as left out."""
     chosen, left_out = pick_cases(suite.cases, lambda case: case.id in ids)
     # As above.
     return msgspec.structs.replace(suite, cases=chosen, unselected=join_cases([suite.unselected, left_out]))
@@ -118,7 +118,7 @@ class _Parser:
 
     def _read_factor(self, depth: int) -> Chooses:
         kind, text, position = self._tokens[self._at]
-        # Parsing and choosing both recurse, and Python's own limit would end as a bug of ours instead of an error with a column.
+        # Parsing and matching both recurse; exceeding Python's limit would be a crash instead of an error with a column.
         if depth > 50:
             raise self._make_error("nested too deeply", position)
         self._at += 1
@@ -142,7 +142,7 @@ def _read_word(text: str) -> Chooses:
     wanted = value.lower()
 
     def chooses(case: Case) -> bool:
-        # Tags before ids and names: a suite may have a tag that is called `id` or `name`.
+        # Tags before ids and names: a suite may have a tag named `id` or `name`.
         if equals and key in case.tags and any(str(each).lower() == wanted for each in _list_values(case.tags[key])):
             return True
         if equals and key in _EXACT:

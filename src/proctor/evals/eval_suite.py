@@ -1,21 +1,20 @@
-"""Several tests of one agent, run one after the other, and their figures together."""
+"""Several tests of one agent, run one after the other, and their combined figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from proctor.evals.agents.blocking import run_blocking
+from proctor.evals.agents.calling import run_blocking
 from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.eval_test import EvalTest, Figures, OnProgress
-from proctor.evals.grading.results import EvalRunResult, EvalSuiteResult, SuiteAggregate, SuiteTokens
+from proctor.evals.grading.results import Counts, EvalRunResult, EvalSuiteResult, SuiteAggregate, SuiteTokens, accuracy, summarise_latency
 from proctor.evals.grading.score_rows import suite_config_hash
 from proctor.evals.grading.scorers import Scorer
-from proctor.evals.metrics import Counts, accuracy, summarise_latency
 
 
 class EvalSuite(Figures):
-    """Tests by name. A test without match options of its own takes those of the suite; scorers of the suite grade every test."""
+    """Tests by name. A test without match options uses those of the suite; scorers of the suite grade every test."""
 
     __test__ = False
 
@@ -39,7 +38,7 @@ class EvalSuite(Figures):
         return f"EvalSuite(name={self._name!r}, tests={list(self._tests)!r})"
 
     def add(self, test: EvalTest) -> EvalSuite:
-        """Add a test. Raises `ValueError` for a name or id that is taken."""
+        """Add a test. Raises `ValueError` for a duplicate name or id."""
         if test.get_name() in self._tests:
             raise ValueError(f"suite {self._name!r} has a test named {test.get_name()!r} already")
         if any(test.get_id() == other.get_id() for other in self._tests.values()):
@@ -71,17 +70,17 @@ class EvalSuite(Figures):
 
     async def run(self, agent: EvalAgent, *, iterations: int, on_progress: OnProgress | None = None, **options: Any) -> EvalSuiteResult:
         """Run every test with the same options. `on_progress` counts over all tests; `on_failure` is called once per test that failed."""
-        each, before = max(0, iterations), 0
+        each, finished = max(0, iterations), 0
         total = each * len(self._tests)
 
         def counted(completed: int, _of_this_test: int) -> object:
-            # `before` is read at every call: it grows with each test that has ended.
-            return on_progress(before + completed, total) if on_progress is not None else None
+            # `finished` is read at every call: it grows with each test that has ended.
+            return on_progress(finished + completed, total) if on_progress is not None else None
 
         found: dict[str, EvalRunResult] = {}
         for name, test in self._tests.items():
             found[name] = await test.run(agent, iterations=iterations, on_progress=counted, **options)
-            before += each
+            finished += each
         hashes = [each.evaluation_config.hash for each in found.values() if each.evaluation_config is not None]
         self._result = EvalSuiteResult(tests=found, aggregate=_aggregate(found.values()), evaluation_config_hash=suite_config_hash(hashes))
         return self._result
@@ -98,7 +97,7 @@ class EvalSuite(Figures):
         return any(test.expects_calls for test in self._tests.values())
 
     def add_counts(self, counts: Counts, *, expecting: bool = False) -> Counts:
-        """Add the iterations of every test to some counts; `expecting`: only of those that expect calls by name."""
+        """Add the iterations of every test to some counts; `expecting`: only of tests that expect calls by name."""
         for test in self._tests.values():
             if test.expects_calls or not expecting:
                 test.add_counts(counts)

@@ -1,4 +1,4 @@
-"""A test of an agent that is repeated, because agents do not answer twice alike.
+"""A repeated test of an agent, because agents do not give the same answer twice.
 
 Options and figures are those of MCPJam's `EvalTest`, version 6.
 """
@@ -14,24 +14,53 @@ from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
 
-from proctor.evals.agents.blocking import run_blocking
-from proctor.evals.agents.calling import DEADLINE, Deadline, call_function, copy_context, describe_exception, end_task
+from proctor.evals.agents.calling import DEADLINE, Deadline, call_function, copy_context, describe_exception, end_task, run_blocking
 from proctor.evals.agents.options import refuse_unknown_options, show_options
 from proctor.evals.agents.prompt_result import LatencyBreakdown, PromptResult
 from proctor.evals.agents.test_agent import EvalAgent
 from proctor.evals.grading.expectations import Expectations, Predicate
-from proctor.evals.grading.grade import Grading
-from proctor.evals.grading.results import EvalRunResult, IterationResult, SuiteAggregate, Tokens
-from proctor.evals.grading.score_rows import EvaluationConfig, ScoreResult
-from proctor.evals.grading.scorers import DEFAULT_LIMITS, Scenario, Scorer, ScorerLimits
-from proctor.evals.metrics import Counts, accuracy, compute_mean_tokens, sum_up_run
+from proctor.evals.grading.results import (
+    Counts,
+    EvalRunResult,
+    IterationResult,
+    PredicateResult,
+    SuiteAggregate,
+    Tokens,
+    accuracy,
+    compute_mean_tokens,
+    sum_up_run,
+)
+from proctor.evals.grading.score_rows import (
+    EvaluationConfig,
+    GatingVerdict,
+    ScoreDefinition,
+    ScoreOutcome,
+    ScoreResult,
+    canonical_digest,
+    gating_verdict,
+    make_error_outcome,
+    make_row,
+    not_applicable,
+    scored,
+)
+from proctor.evals.grading.scorers import (
+    DEFAULT_LIMITS,
+    Scenario,
+    Scorer,
+    ScorerContext,
+    ScorerLimits,
+    define_predicate,
+    make_context,
+    run_scorers,
+)
 from proctor.formats.native.drafting import make_slug
-from proctor.model.evidence import ToolCall
-from proctor.model.json_values import is_finite
+from proctor.matchers.calls import ToolCallMatch
+from proctor.model.evidence import Json, ToolCall
+from proctor.model.json_values import is_finite, is_integer
 from proctor.model.show import show
-from proctor.validators import CallLike
+from proctor.validators import CallLike, evaluate_tool_calls, read_options
 
-# --- the figures that a test and a suite of tests share; they differ only in whose iterations they count
+# --- figures of a test or of a suite of tests; they differ only in whose iterations they count
 
 
 class Figures(ABC):
@@ -90,13 +119,13 @@ class Figures(ABC):
 
     @abstractmethod
     def _describe_without_calls(self) -> str:
-        """Return, in words, that no calls are expected."""
+        """Return the message that no calls are expected."""
 
 
 # ---
 
 
-# --- runs one iteration of an eval: the test function under a time limit, then everything else that decides
+# --- one iteration of an eval: the test function under a time limit, then grading
 
 TestFunction = Callable[[Any], object | Awaitable[object]]
 _GRACE_S: Final = 1.0
@@ -109,7 +138,7 @@ class _Attempt(msgspec.Struct, frozen=True):
     answer: bool
     error: str | None
     again: bool
-    """Whether trying again may help."""
+    """Whether a retry may help."""
     prompts: Sequence[PromptResult]
 
 
@@ -123,7 +152,7 @@ async def run_iteration(
     limits: ScorerLimits = DEFAULT_LIMITS,
     number: int = 1,
 ) -> IterationResult:
-    """Run the test function until it gives an answer or may not be tried again, and decide."""
+    """Run the test function until it returns an answer or has no retries left, and decide."""
     tried = 0
     while True:
         attempt = await _run_attempt(test, agent, timeout_ms)
@@ -139,7 +168,7 @@ async def run_iteration(
 
 
 def _decide_attempt(attempt: _Attempt, grading: Grading, tried: int) -> IterationResult:
-    """Return what is known without the scorers."""
+    """Return the result without the scorers."""
     prompts = tuple(attempt.prompts)
     calls: list[ToolCall] = [call for prompt in prompts for call in prompt.get_tool_calls()]
     match = grading.expectations.match_calls(calls)
@@ -160,36 +189,36 @@ def _decide_attempt(attempt: _Attempt, grading: Grading, tried: int) -> Iteratio
 
 
 async def _run_attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) -> _Attempt:
-    own = agent.with_options()
+    fresh_agent = agent.with_options()
     limit_s = timeout_ms / 1000
     context = copy_context()
     deadline = Deadline(limit_s)
     context.run(DEADLINE.set, deadline)
-    task = asyncio.create_task(call_function(test, own, context), context=context)
+    task = asyncio.create_task(call_function(test, fresh_agent, context), context=context)
     try:
         await asyncio.wait({task}, timeout=limit_s)
         timed_out = not task.done()
         if timed_out:
-            # Its prompts have just ended: the function may want to look at them.
+            # Its prompts have just ended: the function may still read them.
             await asyncio.wait({task}, timeout=min(_GRACE_S, limit_s))
     finally:
-        # Also if this iteration is cancelled: `wait` leaves the task running then, without an owner.
+        # Also if this iteration is cancelled: `wait` would leave the task running.
         await end_task(task)
-    # Checked before the answer: a function may still return true in its grace period, or after a prompt that was cut short.
+    # Checked before the answer: a function may return true in its grace period, or after a prompt that was cut off.
     if timed_out or deadline.missed:
-        return _Attempt(False, f"Operation timed out after {timeout_ms:g}ms", True, own.get_prompt_history())
+        return _Attempt(False, f"Operation timed out after {timeout_ms:g}ms", True, fresh_agent.get_prompt_history())
     if task.cancelled():
-        return _Attempt(False, "the test was cancelled", True, own.get_prompt_history())
+        return _Attempt(False, "the test was cancelled", True, fresh_agent.get_prompt_history())
     raised = task.exception()
     if raised is not None:
-        return _Attempt(False, describe_exception(raised), True, own.get_prompt_history())
+        return _Attempt(False, describe_exception(raised), True, fresh_agent.get_prompt_history())
     answer = task.result()
     error = _explain_bad_answer(answer)
-    return _Attempt(error is None and bool(answer), error, False, own.get_prompt_history())
+    return _Attempt(error is None and bool(answer), error, False, fresh_agent.get_prompt_history())
 
 
 def _explain_bad_answer(answer: object) -> str | None:
-    """Return why what a test function returned is no answer, although it is true."""
+    """Return why a truthy return value of a test function is not a valid answer."""
     if answer is None:
         return "the test function returned None: it must return true or false"
     if isgenerator(answer) or isasyncgen(answer):
@@ -210,7 +239,7 @@ class EvalTestOptions(TypedDict, total=False):
     """Further options of a test."""
 
     id: str | None
-    """By which runs of the test are joined; left out, made of its name."""
+    """The id that joins runs of the test; by default derived from its name."""
     match_options: Mapping[str, object] | None
     """How expected calls are compared; by default as the suite does."""
     expected_output: str | None
@@ -223,11 +252,11 @@ class RunWatchers(TypedDict, total=False):
     on_progress: OnProgress | None
     """Called with (completed, total) after every iteration."""
     on_failure: OnFailure | None
-    """Called with a report, once, when all is done and something failed."""
+    """Called once at the end with a report, if an iteration failed."""
 
 
 class EvalTest(Figures):
-    """One test: a function of an agent that answers true or false, and what else is expected of every iteration."""
+    """One test: a function of an agent that returns true or false, and other expectations of every iteration."""
 
     __test__ = False
 
@@ -270,9 +299,9 @@ class EvalTest(Figures):
         return Grading(expectations, self._scorers, scenario, self._expected_output)
 
     def inherit(self, match_options: Mapping[str, object] | None, scorers: Iterable[Scorer]) -> None:
-        """Take the options of a suite, where the test has none of its own, and its scorers, before its own.
+        """Put the scorers of a suite before those of the test, and use the suite's match options if the test has none.
 
-        Raises `ValueError` where two scorers have one id, and what options raise that cannot be used.
+        Raises `ValueError` if two scorers have the same id, and the errors of invalid options.
         """
         before = self._match_options, self._scorers
         if self._match_options is None and match_options is not None:
@@ -281,7 +310,7 @@ class EvalTest(Figures):
         try:
             self._grading = self._make_grading()
         except Exception:
-            # The test stays as it was, so that it can still be used without the suite.
+            # Restored, so that the test can still be used without the suite.
             self._match_options, self._scorers = before
             raise
 
@@ -298,9 +327,9 @@ class EvalTest(Figures):
         scorer_timeout_ms: float = 60_000,
         **watchers: Unpack[RunWatchers],
     ) -> EvalRunResult:
-        """Repeat the test. Raises `ValueError` for options that cannot be used; what goes wrong in an iteration is its result.
+        """Repeat the test. Raises `ValueError` for invalid options; an error in an iteration is its result.
 
-        `on_progress(completed, total)` is called after every iteration; `on_failure(report)` once, when all is done and something failed.
+        `on_progress(completed, total)` is called after every iteration; `on_failure(report)` once at the end, if an iteration failed.
         """
         refuse_unknown_options(EvalTest.run, watchers)
         on_progress, on_failure = watchers.get("on_progress"), watchers.get("on_failure")
@@ -325,7 +354,7 @@ class EvalTest(Figures):
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(number)) for number in range(1, total + 1)]
         except BaseExceptionGroup as raised:
-            # A task group wraps whatever is raised in it; callers look for the exception itself.
+            # A task group wraps exceptions; callers expect the exception itself.
             raise raised.exceptions[0] from None
         self._result = sum_up_run(
             [task.result() for task in tasks], config=grading.config, case_id=self._id, scenario_hash=grading.scenario_hash
@@ -360,7 +389,7 @@ class EvalTest(Figures):
             raise RuntimeError(f"test {self._name!r} has not been run yet")
         return self._result
 
-    # --- what came out --------------------------------------------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------------------------------------------
 
     def get_results(self) -> EvalRunResult | None:
         """Return the last run; None before the first."""
@@ -375,7 +404,7 @@ class EvalTest(Figures):
         return self._id
 
     def get_config(self) -> dict[str, Any]:
-        """Return what the test was made of."""
+        """Return the configuration of the test."""
         return {
             "id": self._id,
             "name": self._name,
@@ -389,7 +418,7 @@ class EvalTest(Figures):
         }
 
     def get_evaluation_config_snapshot(self) -> EvaluationConfig:
-        """Return what its iterations are graded by, and the hash of that."""
+        """Return the definitions that grade its iterations, and their hash."""
         return self._grading.config
 
     def get_all_iterations(self) -> list[IterationResult]:
@@ -405,14 +434,14 @@ class EvalTest(Figures):
         return [each for each in self._get_run().iteration_details if each.passed]
 
     def get_failure_report(self) -> str:
-        """Return every failed iteration in words: the error, what did not fit, and the messages of every prompt."""
+        """Return a text about every failed iteration: the error, mismatches, and the messages of every prompt."""
         details = self._get_run().iteration_details
         failed = [(number, each) for number, each in enumerate(details, 1) if not each.passed]
         if not failed:
             return NO_FAILURES
-        own = {each.definition.scorer_id for each in self._scorers}
+        scorer_ids = {each.definition.scorer_id for each in self._scorers}
         return "\n\n".join(
-            _report_iteration(f"{self._name}: iteration {number} of {len(details)} failed", each, own) for number, each in failed
+            _report_iteration(f"{self._name}: iteration {number} of {len(details)} failed", each, scorer_ids) for number, each in failed
         )
 
 
@@ -447,7 +476,7 @@ def _describe_row(row: ScoreResult) -> str:
 
 
 def _check_options(concurrency: float, retries: int, timeout_ms: float) -> None:
-    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+    if not is_integer(concurrency) or concurrency < 1:
         raise ValueError(f"concurrency: expected a whole number of at least 1, found {show(concurrency)}")
     if retries < 0:
         raise ValueError(f"retries: expected at least 0, found {retries}")
@@ -458,3 +487,104 @@ def _check_options(concurrency: float, retries: int, timeout_ms: float) -> None:
 async def _await_answer(answer: object) -> None:
     if isawaitable(answer):
         await answer
+
+
+# Grades the iterations of one test with one row each for the answer of its function, its expected calls, its predicates and its scorers.
+# MCPJam's built-in scorers have the ids `legacy:test`, `tool-match` and `predicate:<type>#<ordinal>`; no other scorer may use them.
+
+LEGACY_TEST: Final = "legacy:test"
+TOOL_MATCH: Final = "tool-match"
+
+
+class Grading:
+    """Everything that decides an iteration. Raises `ValueError` or `TypeError` for invalid scorers or duplicate ids."""
+
+    def __init__(self, expectations: Expectations, scorers: Iterable[Scorer], scenario: Scenario, expected_output: str | None) -> None:
+        self.expectations = expectations
+        self.scorers = tuple(scorers)
+        for each in self.scorers:
+            # The list comes from the caller and may have other types.
+            if not isinstance(each, Scorer):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"scorers: expected scorers, made by `scorer` or `judge_scorer`, found {type(each).__name__}")
+        self._scenario = scenario
+        self._expected_output = expected_output
+        # Compared with no calls, every expected one is missing, so they are returned in one form, however they were written.
+        self._calls = tuple(evaluate_tool_calls(expectations.calls, ()).missing)
+        self._test = ScoreDefinition(scorer_id=LEGACY_TEST, implementation_hash=canonical_digest({"kind": "legacy-test"}), label="test()")
+        self._match = self._define_match()
+        self._predicates = tuple(define_predicate(each, ordinal=index) for index, each in enumerate(expectations.predicates))
+        self.config = EvaluationConfig.of((self._test, self._match, *self._predicates, *(each.definition for each in self.scorers)))
+
+    def _define_match(self) -> ScoreDefinition:
+        options = read_options(self.expectations.options)
+        graded_by: dict[str, Json] = {
+            "expectedToolCalls": [_write_call(call) for call in self._calls],
+            "matchOptions": {
+                "toolCallOrder": options.order,
+                "argumentMatching": options.arguments,
+                "maxExtraToolCalls": options.max_extra,
+            },
+        }
+        # Only if they are set, so that other definitions keep their hash.
+        graded_by.update({"isNegativeTest": True} if options.negative else {})
+        graded_by.update({"positiveOnly": True} if options.positive_only else {})
+        return ScoreDefinition(scorer_id=TOOL_MATCH, implementation_hash=canonical_digest(graded_by), label="expected tool calls")
+
+    @property
+    def scenario_hash(self) -> str:
+        """Hash of a test without its function: equal for runs with the same task."""
+        return canonical_digest(
+            {
+                "title": self._scenario.title,
+                "isNegativeTest": self._scenario.is_negative_test,
+                "expectedOutput": self._expected_output,
+                "expectedToolCalls": [_write_call(call) for call in self._calls],
+            }
+        )
+
+    def make_built_in_rows(
+        self, answer: bool, error: str | None, match: ToolCallMatch | None, predicates: Sequence[PredicateResult]
+    ) -> tuple[ScoreResult, ...]:
+        """Return the rows of the answer, the calls and the predicates."""
+        outcome = scored(float(answer), f"test() returned {'true' if answer else 'false'}") if error is None else make_error_outcome(error)
+        rows = [make_row(self._test, outcome), make_row(self._match, _score_match(match))]
+        for definition, found in zip(self._predicates, predicates, strict=True):
+            rows.append(make_row(definition, scored(float(found.passed), found.reason)))
+        return tuple(rows)
+
+    async def make_scorer_rows(
+        self, prompts: Sequence[PromptResult], limits: ScorerLimits, *, iteration: int, failed: bool
+    ) -> tuple[ScoreResult, ...]:
+        """Return the rows of the scorers; if the iteration `failed`, only deterministic ones are run."""
+        if not self.scorers:
+            return ()
+        return await run_scorers(self.scorers, self.make_context(prompts, iteration), limits, only_deterministic=failed)
+
+    def make_context(self, prompts: Sequence[PromptResult], iteration: int) -> ScorerContext:
+        """Return the context of the scorers."""
+        return make_context(
+            prompts, self._scenario, expected_output=self._expected_output, expected_tool_calls=self._calls, iteration=iteration
+        )
+
+    def decide(self, rows: Iterable[ScoreResult]) -> GatingVerdict:
+        """Return whether an iteration with these rows passes."""
+        return gating_verdict(rows, self.config)
+
+
+def _write_call(call: ToolCall) -> Mapping[str, Json]:
+    return {"toolName": call.name, "arguments": {} if call.arguments is None else call.arguments}
+
+
+def _score_match(match: ToolCallMatch | None) -> ScoreOutcome:
+    if match is None:
+        return not_applicable("no tool calls are expected and none are forbidden")
+    parts = {
+        "missing": [call.name for call in match.missing],
+        "other arguments": [each.tool_name for each in match.argument_mismatches],
+        "out of order": [each.tool_name for each in match.out_of_order],
+        "extra": [call.name for call in match.extra],
+    }
+    outcome = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
+    if not match.passed:
+        return scored(0.0, outcome or "no tool was called")
+    return scored(1.0, f"the tool calls fit{f' ({outcome}, which is allowed)' if outcome else ''}")

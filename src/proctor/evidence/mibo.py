@@ -1,8 +1,4 @@
-"""Trace bodies of Mibo's earlier generations, `{"data": ...}`, and its canonical `{"spans": [...]}`.
-
-`data` is a node map with a root `status` (also one level up), a node list, an n8n execution, a Flowise prediction, or any response with
-common keys, in which each member with an `output` is a node. Tools are always observable here: none listed means none called.
-"""
+"""Trace bodies of Mibo's earlier generations, `{"data": ...}`, and its canonical `{"spans": [...]}`; no tool listed means none called."""
 
 from __future__ import annotations
 
@@ -11,20 +7,21 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.otlp.spans import read_span
-from proctor.evidence.plain.nodes import NODE_CALLS, list_nested_calls, nest_calls_in_nodes, read_node
-from proctor.evidence.plain.record import CARRYING
+from proctor.evidence.plain.record import CARRYING, NODE_CALLS, list_nested_calls, nest_calls_in_nodes, read_node
 from proctor.evidence.platforms import flowise, n8n
+from proctor.evidence.shared.call_identity import unite_calls
 from proctor.evidence.shared.calls import read_calls
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.shared.workflow import find_answering_node, read_answer, sum_usage, with_parameters
 from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.conflicts import take_agreeing, unite_calls
-from proctor.evidence.unknowns.endings import find_failure, read_status
+from proctor.evidence.unknowns.conflicts import take_agreeing
 from proctor.evidence.unknowns.markers import check_markers, mark_removed
+from proctor.evidence.unknowns.statuses import find_failure, read_status
 from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_unrecognised
 from proctor.evidence.values.access import (
     dict_or_empty,
+    is_misspelt,
     list_at,
     list_of,
     number_at,
@@ -35,7 +32,6 @@ from proctor.evidence.values.access import (
     wrong_kind_error,
 )
 from proctor.evidence.values.json_bytes import decode_container
-from proctor.evidence.values.near_miss import is_misspelt
 from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text, parse_json
 from proctor.model.account import CALL_PARTS, PARTS, Account, Part
 from proctor.model.evidence import Evidence, Json, Node
@@ -55,17 +51,17 @@ _NODE: FieldTable = {
 }
 _RESPONSE = frozenset((*HTTP_KEYS, *HOLDERS, *NODE_CALLS, "meta", "metadata"))
 _UNREAD = split_words("tools_called resultData runData agentFlowExecutedData usedTools agentReasoning spans resourceSpans nodeName")
-"""Fields of nodes and of documents of platforms, which are read only where the whole document is recognised."""
+"""Fields of nodes and of platform documents, which are read only if the whole document is recognised."""
 _READER = "Mibo data body"
 
 
 def sniff(document: Json) -> bool:
-    """Return whether this is a `data` or `spans` body and nothing else."""
+    """Return whether this is exactly a `data` or `spans` body."""
     return isinstance(document, dict) and _ENVELOPE.keys() >= document.keys() and may_be_body(document)
 
 
 def may_be_body(document: dict[str, Any]) -> bool:
-    """Return whether this is a `data` or `spans` body, maybe with unrecognised fields."""
+    """Return whether this is a `data` or `spans` body, possibly with unrecognised fields."""
     if n8n.has_run_data(document) or not _OTHER_ENVELOPES.isdisjoint(document):
         return False
     if "spans" not in document:
@@ -112,7 +108,10 @@ def _read_data(body: dict[str, Any]) -> list[Evidence]:
     # Documents of platforms first: their keys are unmistakable, while nearly any object could be a response with common keys.
     for platform, is_own in ((n8n, n8n.has_run_data), (flowise, flowise.sniff)):
         if is_own(inner):
-            return [_add_ignored(evidence, unknowns) for evidence in platform.read(inner)]
+            (evidence,) = platform.read(inner)
+            account = evidence.account or Account("mibo")
+            account = msgspec.structs.replace(account, ignored=(*account.ignored, *unknowns.ignored))
+            return [msgspec.structs.replace(evidence, account=account)]
     if isinstance(body.get("status"), str) and _is_node_map(inner):
         return [_build_from_nodes(_read_mapped_nodes(inner, "$.data", unknowns), body["status"], unknowns)]
     deeper = decode_container(inner.get("data"))
@@ -124,11 +123,6 @@ def _read_data(body: dict[str, Any]) -> list[Evidence]:
     if listed and all(isinstance(node, dict) and "nodeName" in node for node in listed):
         return [_build_from_nodes(_read_listed_nodes(inner, unknowns), inner.get("status"), unknowns)]
     return [_read_response(data, unknowns)]
-
-
-def _add_ignored(evidence: Evidence, unknowns: Unknowns) -> Evidence:
-    account = evidence.account or Account("mibo")
-    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, ignored=(*account.ignored, *unknowns.ignored)))
 
 
 def _is_node(value: Json) -> bool:
@@ -167,7 +161,7 @@ def _read_mapped_nodes(members: dict[str, Any], path: str, unknowns: Unknowns) -
 
 
 def _holds_node(value: Json) -> bool:
-    """Return whether a value is or holds a node, also one with its output under a misspelt name, or a document of a platform."""
+    """Return whether a value is or contains a node (its output key may be misspelt), or is a platform's document."""
     value = decode_container(value)
     entries = [value, *(value.values() if isinstance(value, dict) else list_of(value)[:100])]
     return any(
@@ -238,30 +232,30 @@ def _read_response(data: Json, unknowns: Unknowns) -> Evidence:
     inside = list_nested_calls(nodes)
     calls = unite_calls(root, inside, ("$.data.tool_calls", "the nodes in $.data"), unknowns) if listed is not None else inside
     is_spoken = any(document.get(key) is not None for key in HTTP_KEYS)
-    # A common key holds the answer; a map of nothing but nodes is answered by one of them.
+    # The answer is under a common key; if the map contains only nodes, one of them has the answer.
     if nodes and not is_spoken:
         text, body = read_answer(find_answering_node(nodes))
     else:
         text, body = find_text(data), data if not isinstance(data, str) else parse_json(data)
         mark_removed(text, "answer", "the answer", unknowns)
-    others = {key: value for key, value in document.items() if key not in members and key not in _RESPONSE}
+    other_members = {key: value for key, value in document.items() if key not in members and key not in _RESPONSE}
     # Next to an explicit list the other members are the agent's answer, unless they are named after calls.
     names = {call.name for call in calls} if listed is not None else None
-    check_object(others, {"tool_calls": "tool_calls"}, "$.data", unknowns, listed=names, has_answer=is_spoken)
-    for key, value in others.items():
+    check_object(other_members, {"tool_calls": "tool_calls"}, "$.data", unknowns, listed=names, has_answer=is_spoken)
+    for key, value in other_members.items():
         is_platform = key in _UNREAD or (key == "nodes" and value)
         if is_platform or _holds_node(value):
             parts: tuple[Part, ...] = PARTS if is_platform else ("nodes",) if is_spoken else ("nodes", "answer")
             unknowns.mark_unrecognised(parts, f"{show(shorten(key, 60))} at $.data may hold nodes that are not read")
     if is_spoken:
-        check_markers(others, list_unrecognised(others, ()), calls, "$.data", unknowns)
+        check_markers(other_members, list_unrecognised(other_members, ()), calls, "$.data", unknowns)
     return Evidence(
         text=text,
         body=body,
         tool_calls=calls,
         nodes=nest_calls_in_nodes(nodes, root),
         usage=find_usage(data, unknowns) or sum_usage(nodes),
-        # What is next to the answer reports on the run; the agent's own document reports on an order.
-        error=find_failure(others) if is_spoken else None,
+        # Fields next to the answer describe the run; fields of the agent's own document describe its subject, such as an order.
+        error=find_failure(other_members) if is_spoken else None,
         account=unknowns.close_account(_READER),
     )

@@ -1,8 +1,4 @@
-"""The entry points of this package: recorded evidence in, `Evidence` out. Nothing here opens files.
-
-Plain evidence in our own spelling is decoded directly (`fast_lines`), records in a user's own format are read by their mapping, and
-`recognise`, which is loaded when it is first needed, reads everything else.
-"""
+"""The entry points of this package: recorded evidence in, `Evidence` out. Nothing here opens files."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.plain.fast_lines import decode_line
-from proctor.evidence.values.json_bytes import decode, exceeds_depth, too_deep_error
+from proctor.evidence.values.json_bytes import decode, too_deep_error
 from proctor.model.evidence import Evidence, Json
-from proctor.model.json_values import join_surrogates
+from proctor.model.json_values import exceeds_depth, join_surrogates
 from proctor.model.mapping import EvidenceMap, list_paths
 
 
@@ -26,7 +22,7 @@ def read_document(value: Json, *, format: str | None = None, mapping: EvidenceMa
 
         return read_value(value, format)
     except UnicodeEncodeError:
-        # Half of a surrogate pair, in a document that a program made. Read from a file it would have been replaced.
+        # Half a surrogate pair in a document built by a program; in a file it would have been replaced.
         return read_document(_mend_texts(value), format=format, mapping=mapping)
 
 
@@ -38,9 +34,9 @@ def _read_mapped(value: Json, format: str | None, paths: EvidenceMap) -> list[Ev
         raise too_deep_error()
     records = mapping.open_records(value)
     if records is not None:
-        rest = msgspec.structs.replace(paths, record=None)
-        # Without any other path each record is read as if it were alone.
-        return [one for entry in records for one in read_document(entry, format=format, mapping=rest if list_paths(rest) else None)]
+        inner = msgspec.structs.replace(paths, record=None)
+        # If there are no other paths, each record is read separately.
+        return [one for entry in records for one in read_document(entry, format=format, mapping=inner if list_paths(inner) else None)]
     if mapping.has_run and format is None:
         return mapping.read_all(value)
     # The mapping adds to what is read from a record of a known format.
@@ -50,7 +46,7 @@ def _read_mapped(value: Json, format: str | None, paths: EvidenceMap) -> list[Ev
 
 
 def _mend_texts(value: Json) -> Json:
-    """Return the document with every half of a character replaced; the caller has checked its depth."""
+    """Return the document with every half surrogate pair replaced; the caller has checked its depth."""
     if isinstance(value, str):
         return join_surrogates(value)
     if isinstance(value, list):
@@ -77,7 +73,7 @@ def read_bytes(data: bytes, *, format: str | None = None, mapping: EvidenceMap |
 
 
 def read_sent(sent: Json, *, format: str | None = None, mapping: EvidenceMap | None = None) -> list[Evidence]:
-    """Read what a caller sent: one recorded run or a list of them, as JSON or as text; text may be JSON lines."""
+    """Read a caller's input: one recorded run or a list of runs, as JSON or text; text may be JSON lines."""
     if not isinstance(sent, str):
         if mapping is None and format is None and isinstance(sent, list) and sent and all(map(_is_plain, sent)):
             return [one for entry in sent for one in read_document(entry)]
@@ -86,7 +82,7 @@ def read_sent(sent: Json, *, format: str | None = None, mapping: EvidenceMap | N
     try:
         return read_bytes(data, format=format, mapping=mapping)
     except EvidenceError:
-        # Tried only after the whole failed as one document: one pretty-printed document has many lines, too, and each line alone is broken.
+        # Tried only if the input is not one document: a pretty-printed document also has many lines, none of which is valid JSON.
         lines = [line for line in data.splitlines() if line.strip()]
         if len(lines) < 2:
             raise
@@ -103,11 +99,11 @@ def _is_plain(entry: Json) -> bool:
 
 
 def find_spans(value: Json, *, format: str | None = None) -> list[Span] | None:
-    """Return the spans of an OTLP document, of a list of them, or of a row of spans, to merge traces over several; None for others."""
+    """Return the spans of an OTLP document, a list of them or a row of spans, so that traces can be merged across documents; else None."""
     from proctor.evidence.tables.read import SPAN_TABLES, read_rows
-    from proctor.evidence.traces.read_otlp import read_request, sniff  # loads what reads spans
+    from proctor.evidence.traces.read_otlp import read_request, sniff  # loads the span readers
 
-    # A list of rows in one record is a whole trace, which waits for no other.
+    # A list of rows in one record is a complete trace.
     if format in SPAN_TABLES:
         return read_rows(value, SPAN_TABLES[format]) if isinstance(value, dict) else None
 

@@ -14,14 +14,17 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence import mibo
 from proctor.evidence.messages import formats as messages
+from proctor.evidence.messages.envelope import without
 from proctor.evidence.plain import record as plain
 from proctor.evidence.platforms import flowise, mcplab, n8n
 from proctor.evidence.tables.read import SPAN_TABLES, SpanTable, find_table, read_rows
 from proctor.evidence.traces import read_otlp as otlp
-from proctor.evidence.values.access import read_object, split_words
-from proctor.evidence.values.json_bytes import decode, exceeds_depth, find_binary_kind, split_documents, too_deep_error
+from proctor.evidence.unknowns.statuses import find_failure
+from proctor.evidence.values.access import dict_or_empty, read_object, split_words
+from proctor.evidence.values.json_bytes import decode, decode_container, find_binary_kind, split_documents, too_deep_error
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import exceeds_depth
 from proctor.model.show import describe_value, kind_of, nearest, shorten, show
 
 
@@ -31,10 +34,9 @@ class Format(msgspec.Struct, frozen=True):
     name: str
     summary: str
     sniff: Callable[[Json], bool]
-    """Whether a decoded document is of this format."""
     read: Callable[[Json], list[Evidence]]
     keys: tuple[str, ...] = ()
-    """Keys of this format, for the message about a document of no known shape."""
+    """Keys of this format, used in the error for an unrecognised document."""
     owns: frozenset[str] = frozenset()
     """Keys of plain evidence that this format uses for itself."""
 
@@ -55,20 +57,18 @@ def _make_messages_format(family: messages.MessageFormat) -> Format:
     # Keys that a message list and plain evidence have in common; without this both would claim each such document.
     owns = messages.PLAIN_FIELDS | {"usage", "input", "model"} | _OWNED.get(family.name, frozenset())
     sniff = lambda document: family.name in messages.recognise_formats(document)  # noqa: E731 - a column of the table below
-    return Format(family.name, family.summary, sniff, messages.make_reader(family.name), family.keys, owns)
+    return Format(family.name, family.summary, sniff, lambda document: [messages.read_messages(document, family)], family.keys, owns)
 
 
 def _make_table_format(table: SpanTable) -> Format:
-    def read(document: Json) -> list[Evidence]:
-        return otlp.read_batches([table.read_row(read_object(document, "$"))])
-
-    return Format(table.name, table.summary, lambda document: find_table(document) is table, read)
+    sniff = lambda document: find_table(document) is table  # noqa: E731 - as above
+    return Format(table.name, table.summary, sniff, lambda row: otlp.read_batches([table.read_row(read_object(row, "$"))]))
 
 
 # fmt: off
 _ALL = (
-    Format("plain", "plain evidence: one object with text, body, tool_calls, nodes, turns, state, ...", plain.sniff, plain.read,
-           ("text", "body", "tool_calls", "nodes", "turns", "state", "http_status")),
+    Format("plain", "plain evidence: one object with text, body, tool_calls, nodes, turns, state, ...", plain.sniff,
+           lambda document: [plain.read_plain(document)], ("text", "body", "tool_calls", "nodes", "turns", "state", "http_status")),
     Format("mibo", 'Mibo trace bodies: {"data": ...} or {"spans": [...]}', mibo.sniff, mibo.read, ("data", "spans")),
     Format("otlp", "OTLP traces, JSON or protobuf", otlp.sniff, otlp.read, ("resourceSpans",)),
     Format("n8n", "n8n executions as its API returns them", n8n.sniff, n8n.read, ("resultData", "workflowData")),
@@ -81,14 +81,18 @@ _ALL = (
 # fmt: on
 
 FORMATS: dict[str, Format] = {entry.name: entry for entry in _ALL}
-"""Every format by its name for `--evidence-format`."""
 _PLATFORMS = tuple(entry for entry in _ALL if entry.name not in {"plain", *SPAN_TABLES, *messages.MESSAGE_FORMATS})
 _ONLY_PLAIN = plain.KEYS - {"state"}
-"""Keys that no other format has at its root: an object without any other key is plain evidence."""
+"""Keys that only plain evidence has at its root: an object with only these keys is plain evidence."""
 _LABELLED = _ONLY_PLAIN | split_words(
     "id run_id request_id session_id conversation_id user_id timestamp created_at latency_ms tags agent version environment"
 )
-"""Those and labels of a record by which no format is recognised."""
+"""The same keys, plus labels of a record that identify no format."""
+
+
+_REQUESTS = (("request", "response"), ("request_body", "response_body"))
+"""Fields in which programs log a request to a provider and its response."""
+_SENT = split_words("messages input contents tools previous_response_id conversation")
 
 
 def read_value(value: Json, format: str | None) -> list[Evidence]:
@@ -97,13 +101,33 @@ def read_value(value: Json, format: str | None) -> list[Evidence]:
     if exceeds_depth(value):
         raise too_deep_error()
     if named is None:
-        return _read_list(value) if isinstance(value, list) else _recognise(value).read_all(value)
+        return _read_list(value) if isinstance(value, list) else _read_one(value)
     rows = read_rows(value, SPAN_TABLES[named.name]) if isinstance(value, list) and named.name in SPAN_TABLES else None
     if rows is not None:
         return otlp.read_batches([rows])
     if isinstance(value, list) and named.name not in messages.MESSAGE_FORMATS:
         return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, named)]
-    return named.read_all(value)
+    return named.read_all(_join_request(value))
+
+
+def _read_one(value: Json, named: Format | None = None) -> list[Evidence]:
+    value = _join_request(value)
+    return (named or _recognise(value)).read_all(value)
+
+
+def _join_request(value: Json) -> Json:
+    """Return a response of a provider that is logged next to its request as one document; any other value unchanged."""
+    for sent_key, given_key in _REQUESTS if isinstance(value, dict) else ():
+        if given_key not in value:
+            continue
+        wrapper, request = (dict_or_empty(decode_container(value.get(key))) for key in (given_key, sent_key))
+        given, request = (dict_or_empty(decode_container(holder.get("body", holder))) for holder in (wrapper, request))
+        around = {**without(value, sent_key, given_key), **(without(wrapper, "body") if given is not wrapper else {})}
+        sent = {key: request[key] for key in _SENT if key in request}
+        if given and (sent or not _SENT.isdisjoint(around)) and "messages" not in given and messages.recognise_formats(given):
+            failure = find_failure(around)
+            return {**around, **given, **sent, **({} if failure is None else {"error": around.get("error") or failure})}
+    return value
 
 
 def read_data(data: bytes, format: str | None) -> list[Evidence]:
@@ -114,7 +138,7 @@ def read_data(data: bytes, format: str | None) -> list[Evidence]:
     try:
         value = decode(data)
     except EvidenceError as error:
-        # Protobuf begins with field 1, a newline to JSON, which is why JSON is tried first.
+        # The first byte of protobuf (field 1) is a newline in JSON, so JSON is tried first.
         if not _may_be_protobuf(data, named):
             documents = split_documents(data)
             if documents is None:
@@ -141,7 +165,7 @@ def _find_format(name: str | None) -> Format | None:
 def _may_be_protobuf(data: bytes, named: Format | None) -> bool:
     if named is not None:
         return named.name == "otlp"
-    # A document may also begin with an empty line: after it JSON has a bracket, and never a zero byte.
+    # JSON may also begin with an empty line, but then a bracket follows, and never a zero byte.
     return data[:1] == b"\n" and (data.lstrip()[:1] not in (b"{", b"[") or b"\0" in data)
 
 
@@ -153,7 +177,7 @@ def _read_list(value: list[Any]) -> list[Evidence]:
         raise broken
     if not all(isinstance(entry, dict) for entry in value):
         raise _unknown_shape_error(value)
-    # Read together, as the spans of one trace may be spread over several of these requests.
+    # Read together, because the spans of one trace may be spread over several of these requests.
     if value and all(otlp.sniff(entry) for entry in value):
         return otlp.read_batches(otlp.read_request(entry, f"$[{index}]") for index, entry in enumerate(value))
     if (rows := read_rows(value)) is not None:
@@ -163,7 +187,7 @@ def _read_list(value: list[Any]) -> list[Evidence]:
 
 def _read_entry(entry: Json, index: int, named: Format | None) -> list[Evidence]:
     try:
-        return (named or _recognise(entry)).read_all(entry)
+        return _read_one(entry, named)
     except EvidenceError as error:
         message = error.message
         # Readers name their document `$`; here it is one entry of a list.
@@ -178,7 +202,7 @@ def _recognise(value: Json) -> Format:
         return FORMATS["plain"]
     table = find_table(value)
     if table is not None:
-        # Its columns may have the names of any other format's fields.
+        # The columns may be named like the fields of any other format.
         return FORMATS[table.name]
     specific = [entry for entry in _PLATFORMS if entry.sniff(value)]
     specific.extend(FORMATS[name] for name in messages.recognise_formats(value))
@@ -192,8 +216,7 @@ def _recognise(value: Json) -> Format:
     broken = messages.find_broken_entry(value) if not claims else None
     if not claims and broken is None and plain.has_usual_names(value):
         claims.append(FORMATS["plain"])
-    if claims == [FORMATS["plain"]] and _is_conversation_line(value):
-        key = next(key for key in _SENDERS if isinstance(value.get(key), str))
+    if claims == [FORMATS["plain"]] and (key := _find_line_mark(value)) is not None:
         message = f"one line of a conversation ({key}: {show(value[key], 40)}), not a run of an agent: {_LINES}"
         raise EvidenceError(message, code="conversation_line")
     if not claims:
@@ -219,19 +242,22 @@ _AGENTS = frozenset(("assistant", "agent", "bot", "ai", "model", "system"))
 _LINES = "put the lines of one run into a list under `turns` or `messages`, or map them with `group` (evidence: {map: {group: ...}})"
 
 
-def _is_conversation_line(entry: dict[str, Any]) -> bool:
-    """Return whether a record is one message of a conversation instead of an exchange of input and answer."""
+def _find_line_mark(entry: dict[str, Any]) -> str | None:
+    """Return the field that shows that a record is one message or event of a conversation instead of an exchange, or None."""
+    if not {*plain.INPUTS, "turns", "nodes", "body", "state"}.isdisjoint(entry):
+        return None
     senders = {key: entry[key].lower() for key in _SENDERS if isinstance(entry.get(key), str)}
-    if not senders or not {*plain.INPUTS, "turns", "nodes", "body", "state"}.isdisjoint(entry):
-        return False
+    event = next((key for key in plain.EVENT_KEYS if isinstance(entry.get(key), str) and plain.CALL_EVENT.match(entry[key])), None)
+    if event is not None or not senders:
+        return event
+    first = next(iter(senders))
     if not _USERS.isdisjoint(senders.values()):
-        return True
-    is_spoken = any(key in _SPEAKERS for key in senders) or not _AGENTS.isdisjoint(senders.values())
-    return is_spoken and {*plain.CALLS, "case", *(plain.CARRYING - {"text"})}.isdisjoint(entry)
+        return first
+    is_spoken = any(key in _SPEAKERS for key in senders) or not _AGENTS.isdisjoint(senders.values()) or senders.get("type") == "message"
+    return first if is_spoken and {*plain.CALLS, "case", *(plain.CARRYING - {"text"})}.isdisjoint(entry) else None
 
 
 def _unknown_shape_error(value: Json) -> EvidenceError:
-    """Return the error for a document of no known shape: its keys, the nearest known ones, and how to proceed."""
     if isinstance(value, list):
         kinds = ", ".join(dict.fromkeys(map(kind_of, value)))
         looks = f"a list of {len(value)} ({kinds})" if value else "an empty list"
@@ -255,12 +281,12 @@ def _unknown_shape_error(value: Json) -> EvidenceError:
 
 
 def _find_nearest(document: dict[str, Json]) -> list[str]:
-    from difflib import get_close_matches  # costs a regex compile; only a mistake needs it
+    from difflib import get_close_matches  # compiles a regex; needed only for an error
 
-    # Reversed, so that of two formats with the same key the first in the list owns it.
+    # Reversed, so that the first of two formats with the same key owns it.
     owner = {key.lower(): (key, entry.name) for entry in reversed(_ALL) for key in entry.keys}
     found: list[str] = []
-    # At the usual cutoff of 0.6 `response` would be like `spans`.
+    # With the default cutoff of 0.6, `response` would match `spans`.
     for key in list(document)[:50]:
         for near in get_close_matches(key.lower()[:200], owner, n=1, cutoff=0.8):
             found.append(f"{show(shorten(key, 40))} is like {show(owner[near][0])} of {owner[near][1]}")

@@ -20,23 +20,22 @@ from datetime import UTC, datetime, tzinfo
 import msgspec
 
 from proctor.errors import CheckFault, SpecError
-from proctor.expressions.arguments import Unfit
-from proctor.expressions.functions import FUNCTIONS, Function
+from proctor.expressions.functions import FUNCTIONS, Function, Unfit
 from proctor.expressions.lexer import Token, split_tokens
 from proctor.expressions.moments import find_zone
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, shorten
 
 DEEPEST = 50
-"""Levels of nested calls; the parser and the evaluation walk them by recursion."""
+"""The maximum nesting of calls; parsing and evaluation recurse."""
 MOST_TEXT = 1_000_000
-"""How many characters one evaluation may make or read."""
+"""The maximum number of characters that one evaluation may create or read."""
 _WORDS: dict[str, Json] = {"true": True, "false": False, "null": None}
 
 
 class Literal(msgspec.Struct, frozen=True):
-    """A value written down."""
+    """A literal value."""
 
     value: Json
     offset: int
@@ -61,7 +60,7 @@ Term = Literal | Variable | Call
 
 
 class Expression:
-    """A readable expression; `evaluate` gives its value in a scope."""
+    """A parsed expression; `evaluate` returns its value in a scope."""
 
     __slots__ = ("root", "text")
 
@@ -73,7 +72,7 @@ class Expression:
         return f"Expression({self.text!r})"
 
     def list_variables(self) -> tuple[Variable, ...]:
-        """Return every bare name, in order; those that are calls without parentheses (`TODAY`) are among them."""
+        """Return every bare name, in order, including calls without parentheses (`TODAY`)."""
         return tuple(_iterate_variables(self.root))
 
     def list_unknown(self, context: dict[str, Json]) -> tuple[Variable, ...]:
@@ -86,13 +85,13 @@ class Expression:
 
 
 def is_bare_call(name: str) -> bool:
-    """Return whether a name alone is a call, as `TODAY` is."""
+    """Return whether a bare name is a call, as `TODAY` is."""
     function = FUNCTIONS.get(name.upper())
     return function is not None and function.bare
 
 
 def compile_expression(text: str, *, field: str | None = None) -> Expression:
-    """Read an expression; a fault in it is a `SpecError` at `field` with its offset."""
+    """Parse an expression; an error in it is a `SpecError` at `field` with its offset."""
     try:
         return _compile_cached(text)
     except SpecError as error:
@@ -190,7 +189,7 @@ class _Parser:
 
 
 class Evaluation:
-    """One evaluation: the scope, and how much text it may still make. It is the `Machine` of functions."""
+    """One evaluation: the scope, and how much text it may still create. It is the `Machine` of functions."""
 
     def __init__(self, text: str, scope: Scope) -> None:
         self._text = text
@@ -199,7 +198,7 @@ class Evaluation:
 
     def read_clock(self) -> datetime:
         """Return the current time in the zone of the case."""
-        # The zone first: an unknown one leaves the scope without a clock, and its own fault has the reason.
+        # The zone first: an unknown zone leaves the scope without a clock, and its own fault gives the reason.
         zone = self.read_zone()
         if self._scope.now is None:
             raise Unfit("the evidence carries no clock that can be read")
@@ -210,7 +209,7 @@ class Evaluation:
         return find_zone(self._scope.zone)
 
     def spend(self, characters: int) -> None:
-        """Account for text that is about to be made or read."""
+        """Count text that is about to be created or read."""
         self._left -= characters
         if self._left < 0:
             raise Unfit(f"more than {MOST_TEXT} characters of text")
@@ -226,7 +225,7 @@ class Evaluation:
                 return self._call(term)
 
     def _evaluate_variable(self, term: Variable) -> Json:
-        # The context first: a variable of the case hides a function of its name, and the reader of the suite has warned of that.
+        # The context first: a variable of the case hides a function of its name; the suite reader has warned about that.
         if term.name in self._scope.context:
             return self._scope.context[term.name]
         if is_bare_call(term.name):
@@ -250,12 +249,12 @@ class Evaluation:
         return self.apply(term.function, values, term.offset)
 
     def apply(self, function: Function, values: list[Json] | tuple[()], offset: int) -> Json:
-        """Return what a function gives for values of the right kinds. Raises `CheckFault`."""
+        """Return the result of a function for values of the right kinds. Raises `CheckFault`."""
         try:
             return function.apply(self, *values)
         except Unfit as error:
             raise self._make_fault(f"{function.name}: {error.message}", offset) from None
-        # `datetime` raises either of them at the edges of the calendar.
+        # `datetime` raises either of them at the limits of the calendar.
         except (OverflowError, ValueError):
             raise self._make_fault(f"{function.name}: the result lies outside of the calendar (years 1 to 9999)", offset) from None
 

@@ -1,4 +1,4 @@
-r"""The words of an expression, each with its place.
+r"""The tokens of an expression, with their positions.
 
 A name is a letter or underscore, then letters, digits and underscores. A number is `[-] digits [. digits]`. Text is in single or
 double quotes, with the escapes `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX`, of which two may make one
@@ -15,9 +15,9 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json
 
 LONGEST = 10_000
-"""Characters of an expression."""
+"""The maximum length of an expression in characters."""
 _LONGEST_NUMBER = 100
-"""Digits of a number: converting a very long one takes time that grows with the square of its length."""
+"""The maximum number of digits: converting a very long number takes quadratic time."""
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -28,7 +28,7 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 SYMBOLS = ("(", ")", ",")
 """Tokens between the values of an expression."""
 CONDITION_SYMBOLS = (*SYMBOLS, "==", "!=", "<=", ">=", "<", ">", "[*]", "[", "]", ".")
-"""Tokens between the values of a condition; of two that begin alike the longer comes first."""
+"""Tokens between the values of a condition; longer ones come first."""
 _HINTS = {
     "=": "equality is written ==",
     "&": "write `and`",
@@ -49,7 +49,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def split_tokens(text: str, symbols: tuple[str, ...] = SYMBOLS) -> list[Token]:
-    """Return all words of `text` and a final `end`. Raises `SpecError` with the offset of what is none."""
+    """Return all tokens of `text` and a final `end`. Raises `SpecError` with the offset of an invalid character."""
     if len(text) > LONGEST:
         raise SpecError(f"the expression has {len(text)} characters; at most {LONGEST} are read", offset=LONGEST)
     found: list[Token] = []
@@ -73,7 +73,7 @@ def _read_token(text: str, at: int, char: str, symbols: tuple[str, ...]) -> Toke
     if char in "'\"":
         return _read_quoted(text, at)
     if (number := _NUMBER.match(text, at)) is not None:
-        return _number(number.group(), at)
+        return _parse_number(number.group(), at)
     if (name := _NAME.match(text, at)) is not None:
         return Token("name", name.group(), at, name.group())
     hint = None
@@ -86,7 +86,7 @@ def _read_token(text: str, at: int, char: str, symbols: tuple[str, ...]) -> Toke
     raise SpecError(f"unexpected {char!r} in the expression", offset=at, hint=hint)
 
 
-def _number(source: str, at: int) -> Token:
+def _parse_number(source: str, at: int) -> Token:
     if len(source) > _LONGEST_NUMBER:
         raise SpecError(f"a number of {len(source)} digits is too long", offset=at)
     return Token("number", float(source) if "." in source else int(source), at, source)

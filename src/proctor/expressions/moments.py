@@ -8,15 +8,20 @@ A calendar day is a `datetime.date`; a time of day is an aware `datetime` in the
   instant. The end of a month clamps: a month after 31 January is the last of February.
 - A clock time that does not exist (spring) moves forward by the gap; one that exists twice (autumn) is the first.
 - Hours added to a day give a time of day, counted from its midnight.
+
+The portable `strftime` directives are implemented here. The C library depends on the platform and on the locale; these give the same
+English text everywhere. A directive outside the table is rejected when the suite is read.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from proctor.errors import CheckFault
+from proctor.model.lazy_pattern import lazy_pattern
 
 Moment = date | datetime
 """A day, or a time of day; beware that `datetime` is a subclass of `date`."""
@@ -41,23 +46,23 @@ UNITS: dict[str, str] = {
 
 INSTANT_UNITS = ("hours", "minutes", "seconds")
 _MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_FARTHEST = 10_000 * 366 * 86_400  # No count beyond this can lead to a year from 1 to 9999.
+_FARTHEST = 10_000 * 366 * 86_400  # A larger count always leads outside the years 1 to 9999.
 
-# Hours up to 23 and minutes of an offset up to 59: `fromisoformat` would take `+01:75`, and newer Pythons `24:00`.
-_MOMENT = re.compile(
+# Hours up to 23 and offset minutes up to 59: `fromisoformat` would accept `+01:75`, and newer Pythons `24:00`.
+_MOMENT = lazy_pattern(
     r"\d{4}-\d\d-\d\d(?:[Tt ](?:[01]\d|2[0-3]):\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: ?(?:[Zz]|[+-]\d\d(?::?[0-5]\d)?))?)?", re.ASCII
 )
-_CLOCK = re.compile(r"(\d{1,2})(?::(\d{2}))?(?::(\d{2}))?(?: ?([AaPp])[Mm])?", re.ASCII)
+_CLOCK = lazy_pattern(r"(\d{1,2})(?::(\d{2}))?(?::(\d{2}))?(?: ?([AaPp])[Mm])?", re.ASCII)
 
 
 def read_moment(text: str) -> Moment | None:
-    """Return a day or a time from ISO 8601 text; a time without an offset stays naive. Nothing when it is neither."""
+    """Return a day or a time from ISO 8601 text, or None; a time without an offset stays naive."""
     if len(text) > 64 or _MOMENT.fullmatch(text) is None:
         return None
     try:
         if len(text) == 10:
             return date.fromisoformat(text)
-        # `fromisoformat` of Python 3.11 refuses a small `z`.
+        # `fromisoformat` of Python 3.11 rejects a lower-case `z`.
         return datetime.fromisoformat(f"{text[:10]}T{text[11:].replace(' ', '').upper()}")
     except ValueError:
         return None
@@ -72,7 +77,7 @@ def parse_moment(text: str) -> Moment:
 
 
 def read_clock(text: str) -> time | None:
-    """Return a clock time: `14:30`, `09:00:00`, `3:30 PM`, `3:30pm`, `3 PM`. Nothing when it is none."""
+    """Return a clock time: `14:30`, `09:00:00`, `3:30 PM`, `3:30pm`, `3 PM`; None for any other text."""
     match = _CLOCK.fullmatch(text.strip()) if len(text) <= 20 else None
     if match is None:
         return None
@@ -92,7 +97,7 @@ def read_clock(text: str) -> time | None:
 
 @functools.lru_cache(maxsize=256)
 def find_zone(name: str) -> tzinfo:
-    """Return the IANA zone of that name; an unknown one is a fault that names it."""
+    """Return the IANA zone of that name; an unknown name is a fault."""
     if name in ("UTC", "Z"):
         return UTC
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # reads the time zone database; most suites never need it
@@ -100,24 +105,24 @@ def find_zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        # A path out of the database, a folder of it, an odd character: all the same to the user.
+        # A path out of the database, a folder in it, an invalid character: all mean an unknown zone.
         raise CheckFault("expression_error", f"unknown time zone {name[:80]!r}; expected an IANA name such as 'Europe/Berlin'") from None
 
 
 def move_to_zone(moment: Moment, zone: tzinfo) -> Moment:
-    """Return a day as it is; a time as an aware time in `zone`. Raises `OverflowError` at the edges of the calendar."""
+    """Return a day unchanged, or a time as an aware time in `zone`. Raises `OverflowError` at the limits of the calendar."""
     if not isinstance(moment, datetime):
         return moment
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=zone)
-    # Through UTC, because that is what moves a clock time that does not exist.
+    # Via UTC, which moves a clock time that does not exist.
     return moment.astimezone(UTC).astimezone(zone)
 
 
 def set_clock_time(day: Moment, clock: time, zone: tzinfo) -> datetime:
     """Return the calendar day of `day` at a clock time."""
     calendar = day.date() if isinstance(day, datetime) else day
-    # Through UTC and back, as in `move_to_zone`: a clock time that spring leaves out moves forward.
+    # Via UTC and back, as in `move_to_zone`: a clock time skipped in spring moves forward.
     return datetime.combine(calendar, clock, tzinfo=zone).astimezone(UTC).astimezone(zone)
 
 
@@ -129,20 +134,20 @@ def to_instant(moment: Moment, zone: tzinfo) -> datetime:
 
 
 def count_minutes_apart(one: Moment, other: Moment) -> float:
-    """Return how far apart two moments of the same zone are, in minutes, never negative.
+    """Return the absolute difference of two moments of the same zone in minutes.
 
-    When either has no time of day, calendar days are compared and a day counts 1440 minutes.
+    If either has no time of day, calendar days are compared and a day counts 1440 minutes.
     """
     if isinstance(one, datetime) and isinstance(other, datetime):
-        # In UTC: two times of one zone are subtracted by their clock faces, ignoring summer time.
+        # In UTC: Python subtracts two times of one zone by their clock faces, ignoring summer time.
         return abs((one.astimezone(UTC) - other.astimezone(UTC)).total_seconds()) / 60
     return abs((_read_day(one) - _read_day(other)).days) * 1440.0
 
 
 def order(one: Moment, other: Moment) -> int:
-    """Return -1, 0 or 1, as `one` lies before, at or after `other`; compare calendar days when either has no time of day."""
+    """Return -1, 0 or 1 if `one` is before, at or after `other`; compare calendar days if either has no time of day."""
     if isinstance(one, datetime) and isinstance(other, datetime):
-        # In UTC: Python compares two times of one zone by their clock faces, and in autumn an hour comes twice.
+        # In UTC: Python compares two times of one zone by their clock faces, and in autumn one hour occurs twice.
         left, right = one.astimezone(UTC), other.astimezone(UTC)
         return (left > right) - (left < right)
     first, second = _read_day(one), _read_day(other)
@@ -179,3 +184,108 @@ def _add_months(day: date, months: int) -> date:
     leap = month == 1 and ((year % 4 == 0 and year % 100 != 0) or year % 400 == 0)
     last = 29 if leap else _MONTH_DAYS[month]
     return date(year, month + 1, min(day.day, last))
+
+
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+LONGEST_FORMAT = 1_000
+"""The maximum length of a format in characters; a longer one is not a mistake but an attempt to cost time."""
+
+
+def _write_hour12(at: datetime) -> int:
+    return at.hour % 12 or 12
+
+
+def _write_offset(at: datetime) -> str:
+    delta = at.utcoffset()
+    if delta is None:
+        return ""
+    minutes = int(delta.total_seconds()) // 60
+    sign = "-" if minutes < 0 else "+"
+    return f"{sign}{abs(minutes) // 60:02d}{abs(minutes) % 60:02d}"
+
+
+def _count_week_of_year(at: datetime, first: int) -> int:
+    """Count the weeks since the first Sunday (`first` 6) or Monday (0) of the year; days before it are week 0."""
+    return (at.timetuple().tm_yday + 6 - (at.weekday() - first) % 7) // 7
+
+
+DIRECTIVES: dict[str, Callable[[datetime], str]] = {
+    "%Y": lambda at: f"{at.year:04d}",
+    "%y": lambda at: f"{at.year % 100:02d}",
+    "%m": lambda at: f"{at.month:02d}",
+    "%-m": lambda at: str(at.month),
+    "%B": lambda at: MONTHS[at.month - 1],
+    "%b": lambda at: MONTHS[at.month - 1][:3],
+    "%h": lambda at: MONTHS[at.month - 1][:3],
+    "%d": lambda at: f"{at.day:02d}",
+    "%-d": lambda at: str(at.day),
+    "%e": lambda at: f"{at.day:2d}",
+    "%j": lambda at: f"{at.timetuple().tm_yday:03d}",
+    "%-j": lambda at: str(at.timetuple().tm_yday),
+    "%A": lambda at: DAYS[at.weekday()],
+    "%a": lambda at: DAYS[at.weekday()][:3],
+    "%u": lambda at: str(at.isoweekday()),
+    "%w": lambda at: str(at.isoweekday() % 7),
+    "%G": lambda at: f"{at.isocalendar().year:04d}",
+    "%V": lambda at: f"{at.isocalendar().week:02d}",
+    "%U": lambda at: f"{_count_week_of_year(at, 6):02d}",
+    "%W": lambda at: f"{_count_week_of_year(at, 0):02d}",
+    "%H": lambda at: f"{at.hour:02d}",
+    "%-H": lambda at: str(at.hour),
+    "%I": lambda at: f"{_write_hour12(at):02d}",
+    "%-I": lambda at: str(_write_hour12(at)),
+    "%M": lambda at: f"{at.minute:02d}",
+    "%-M": lambda at: str(at.minute),
+    "%S": lambda at: f"{at.second:02d}",
+    "%-S": lambda at: str(at.second),
+    "%f": lambda at: f"{at.microsecond:06d}",
+    "%p": lambda at: "AM" if at.hour < 12 else "PM",
+    "%z": _write_offset,
+    "%Z": lambda at: at.tzname() or "",
+    "%F": lambda at: f"{at.year:04d}-{at.month:02d}-{at.day:02d}",
+    "%T": lambda at: f"{at.hour:02d}:{at.minute:02d}:{at.second:02d}",
+    "%R": lambda at: f"{at.hour:02d}:{at.minute:02d}",
+    "%D": lambda at: f"{at.month:02d}/{at.day:02d}/{at.year % 100:02d}",
+    "%%": lambda at: "%",
+}
+"""The function that writes each directive."""
+
+
+def find_unknown_directive(form: str) -> tuple[str, int] | None:
+    """Return the first directive that is not in the table, and its position."""
+    for piece, at in _split_format(form):
+        if piece[0] == "%" and piece not in DIRECTIVES:
+            return piece, at
+    return None
+
+
+def format_moment(at: datetime, form: str) -> str:
+    """Write `at` by a format whose directives are all known."""
+    return "".join(DIRECTIVES[piece](at) if piece in DIRECTIVES else piece for piece, _ in _split_format(form))
+
+
+def _split_format(form: str) -> list[tuple[str, int]]:
+    """Return the format split into directives and single characters, with offsets."""
+    pieces: list[tuple[str, int]] = []
+    index = 0
+    while index < len(form):
+        width = 1
+        if form[index] == "%":
+            width = 3 if form[index + 1 : index + 2] == "-" else 2
+        pieces.append((form[index : index + width], index))
+        index += width
+    return pieces

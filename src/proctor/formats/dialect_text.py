@@ -1,7 +1,7 @@
-"""A suite written in the words of a dialect: MCPLab, MCPJam, Mibo or Verial.
+"""Writes a suite in a dialect: MCPLab, MCPJam, Mibo or Verial.
 
-What is written is read again and compared with the suite. A part that comes back otherwise cannot be expressed in the dialect: every such
-part is an error with its place. Rules that a dialect always reads in its own way (`_QUIRKS`) are written, with a warning.
+The written text is read again and compared with the suite. A part that differs cannot be expressed in the dialect and is an error with its
+position. Rules that a dialect always reads in its own way (`_QUIRKS`) are written, with a warning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from proctor.formats.suites import read_suite
 from proctor.formats.text.yaml_text import to_yaml
 from proctor.formats.verial.assertions import BY_FIELDS, SYSTEM_CLAIMS
 from proctor.formats.verial.suite import SCORING
-from proctor.formats.workspace_file.workspace import WORKSPACE_KEYS
+from proctor.formats.workspace_file import WORKSPACE_KEYS
 from proctor.model.case import Assertion, Case, Scoring, Suite
 from proctor.model.evidence import Json
 from proctor.model.json_values import to_whole_numbers
@@ -33,13 +33,13 @@ _QUIRKS: Final = frozenset(
         *("refuse_nested_quantifiers", "drop_inline_flags", "show_prompt", "show_conversation", "show_tool_names", "show_tool_inputs"),
     )
 )
-"""Fields of specs that belong to the way a dialect reads, and not to what its author claims."""
+"""Spec fields that depend on the dialect, and not on the author's claim."""
 _DECIDING: Final = ("input", "custom_body", "timezone", "captures", "user", "systems", "skip", "repetitions", "pass_threshold")
 _COUNTING: Final = ("depends_on", "turn", "required", "advisory", "when_missing")
 
 
 def write_dialect(suite: Suite, dialect: str) -> tuple[str, list[Problem]]:
-    """Return the suite as text of a dialect, and what of it is left out. Raises `InputError` with every part that cannot be expressed."""
+    """Return the suite as text of a dialect, and its omitted parts. Raises `InputError` with every part that cannot be expressed."""
     build, text_of = _WRITERS[dialect]
     whole = Origin(file=suite.path)
     document, dropped = build(suite)
@@ -200,7 +200,7 @@ def _write_mibo_call(call: Json) -> Fragment:
 
 
 def _write_literal(value: Json) -> Json:
-    """Return an expected value as Mibo writes it: an object of `$` keys is a plain literal there."""
+    """Return an expected value for Mibo, where an object of `$` keys is a plain literal."""
     if isinstance(value, list):
         return [_write_literal(item) for item in cast("list[Json]", value)]
     if not isinstance(value, dict):
@@ -214,7 +214,7 @@ def _write_literal(value: Json) -> Json:
 
 def _build_mcpjam(suite: Suite) -> tuple[Json, list[str]]:
     dropped = _list_unwritten(suite, "MCPJam names servers of its project: `target: {servers: [{name: ...}]}`")
-    # A suite file needs a target, and has no place for expected calls, tags and descriptions; a list of cases has.
+    # A suite file needs a target and cannot hold expected calls, tags and descriptions; a list of cases can.
     listed = "target" not in suite.settings or any(
         case.tags
         or case.description

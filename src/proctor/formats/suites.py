@@ -1,6 +1,6 @@
-"""Any suite text, whatever its dialect: recognised by shape, or named by the user.
+"""Reads a suite text of any dialect: recognised by its shape, or named by the user.
 
-Exactly one dialect may claim a document. Two claims, or none, are problems that say so and name the flag that decides.
+Exactly one dialect must recognise a document. If several or none do, the problem names the flag that decides.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from proctor.checks.registry import Registry
 from proctor.errors import InputError
 from proctor.formats.text.documents import read_text
 from proctor.formats.text.located import Located, Reading
-from proctor.formats.text.rows import DataSource
+from proctor.formats.text.row_shapes import DataSource
 from proctor.model.case import Suite
 from proctor.model.show import nearest
 
 DIALECTS = ("native", "mcplab", "mibo", "verial", "mcpjam")
+DATASETS = {"pydantic-evals": "pydantic_evals", "deepeval": "deepeval"}
+"""Datasets of other libraries, by their module in `formats.datasets`. They are only read, and tried after the dialects."""
 
 
 def read_suite(
@@ -34,14 +36,13 @@ def read_suite(
 ) -> Suite:
     """Read one suite document; raises `InputError` with every problem in it.
 
-    `library` gives what the `ref` entries of an MCPLab document refer to; called only for such a document. `registry` knows the checks
-    that a native suite may name; left out, those of ours and of plugins. `source` opens the files of data that it names; without one it may
-    name none.
+    `library` returns the entries that `ref` in an MCPLab document refers to; it is called only for such a document. `registry` has the
+    checks that a native suite may name; by default ours and those of plugins. `source` opens its data files; without one it may name none.
     """
-    if dialect is not None and dialect not in DIALECTS:
-        close = nearest(dialect, DIALECTS)
+    if dialect is not None and dialect not in (known := (*DIALECTS, *DATASETS)):
+        close = nearest(dialect, known)
         hint = f"; nearest: {', '.join(close)}" if close else ""
-        raise InputError(f"unknown dialect {dialect!r}; expected one of {', '.join(DIALECTS)}{hint}")
+        raise InputError(f"unknown dialect {dialect!r}; expected one of {', '.join(known)}{hint}")
     reading = Reading(file=file, text=text)
     document = read_text(text, file=file, reading=reading)
     if document is None:
@@ -64,15 +65,18 @@ def read_suite(
 
 def load_reader(dialect: str) -> ModuleType:
     """Return the module that reads a dialect; imported on first use."""
-    return importlib.import_module(f"proctor.formats.{dialect}.suite")
+    name = DATASETS.get(dialect, f"{dialect}.suite")
+    return importlib.import_module(f"proctor.formats.{name}")
 
 
 def recognise(document: Located, reading: Reading) -> str | None:
-    """Return the one dialect that claims the document; a problem and nothing otherwise."""
-    # A document with `proctor:` at the top is native; checking the others would only load them.
+    """Return the only dialect that recognises the document, or None after a problem."""
+    # A document with `proctor:` at the top is native; testing the others would only load them.
     if load_reader("native").sniff(document):
         return "native"
     claims = [dialect for dialect in DIALECTS if load_reader(dialect).sniff(document)]
+    if not claims:
+        claims = [dialect for dialect in DATASETS if load_reader(dialect).sniff(document)]
     if len(claims) == 1:
         return claims[0]
     if claims:

@@ -1,9 +1,9 @@
-"""Bounds how much of what an agent wrote is shown to a judge, and leaves the rest out visibly.
+"""Limits how much of the agent's output is shown to a judge, and marks every omission.
 
-The line of material has at most `max_chars` characters. The subject gets at least half of them where it needs them, the context the
-rest; short values are shown whole, and long ones share what is left. A text loses its middle, a list or object its middle members; a mark
-replaces each cut, and `ShownMaterial.cuts` lists the cuts for people. A list or object that is still too large is shown as the beginning
-and end of its JSON text.
+The line of material has at most `max_chars` characters. The subject gets at least half of them if it needs them, the context the rest;
+short values are shown in full, and long ones share the remaining space. A text loses its middle, a list or object its middle members; a
+mark replaces each cut, and `ShownMaterial.cuts` lists the cuts for people. A list or object that is still too large is shown as the
+beginning and end of its JSON text.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ DEEPEST = 60
 WIDEST = 1_000
 """How many members of one list or object are shown."""
 MOST_MEMBERS = 20_000
-"""How many members are looked at in all lists and objects together."""
+"""The maximum number of members visited in all lists and objects together."""
 LONGEST_KEY = 200
-"""Characters of a key that are shown."""
+"""The maximum number of characters shown of a key."""
 MOST_WINDOWS = 8
-"""Parts in which a subject that is too long is shown where something must not be in it."""
+"""The maximum number of parts in which an overlong subject is shown if the check requires that something is absent."""
 LONGEST_FAULT = 600
-"""Characters that are shown of what was wrong with an earlier reply."""
+"""The maximum number of characters shown of the fault in an earlier reply."""
 _SMALLEST_SHARE = 80
-"""Characters that each text gets at least when a list or object is shortened."""
+"""The minimum number of characters per text when a list or object is shortened."""
 
 _STEPS = ((2, 1_000), (4, 300), (10, 100), (40, 30), (200, 10))
-"""To shorten a list or object: the fraction of the limit that one text may take, and the number of members; tried in order."""
+"""Steps for shortening a list or object, tried in order: the fraction of the limit that one text may take, and the number of members."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _BIG_NUMBER_BITS = 10_000
-"""A larger integer is shown by its length alone: writing it out takes quadratic time."""
+"""A larger integer is replaced by its length, because formatting it takes quadratic time."""
 _TWO_WIDE = ('"', "\\", "\n", "\r", "\t")
-"""What JSON spells with two characters; whatever it spells with six was removed before."""
+"""Characters that JSON escapes with two characters; those escaped with six were removed before."""
 
 
 class ShownMaterial(msgspec.Struct, frozen=True):
@@ -51,11 +51,11 @@ class ShownMaterial(msgspec.Struct, frozen=True):
 
     line: str
     cuts: tuple[str, ...] = ()
-    """What was shortened, in words."""
+    """Descriptions of the cuts."""
     places: int = 0
     """How many cuts there are in the line."""
     cuts_subject: bool = False
-    """Whether what is judged was shortened, and not only its context."""
+    """Whether the subject was shortened, not only its context."""
 
 
 def show_material(material: Material, *, max_chars: int, fault: str | None = None) -> ShownMaterial:
@@ -63,14 +63,14 @@ def show_material(material: Material, *, max_chars: int, fault: str | None = Non
     name = _name_subject(material)
     if fault is None:
         line = _try_to_encode({name: material.subject, "context": material.context} if material.context else {name: material.subject})
-        # There are at least as many brackets as levels. Brackets inside of texts count too, which only leads to the careful way.
+        # A value has at least as many brackets as levels. Brackets inside texts count too, but they only cause a slower path.
         if line is not None and len(line) <= max_chars and fence.is_harmless(line) and line.count("{") + line.count("[") <= DEEPEST:
             return ShownMaterial(line)
     return _show_carefully(material, name, max(max_chars, LEAST_CHARS), fault)
 
 
 def split_windows(material: Material, *, max_chars: int) -> list[Material]:
-    """Return materials that show the whole subject in overlapping parts, each next to the whole context.
+    """Return materials that together show the full subject in overlapping parts, each with the full context.
 
     The list is empty if nothing is cut, if the context takes more than half of the limit, or if it would exceed `MOST_WINDOWS`.
     """
@@ -91,7 +91,7 @@ def split_windows(material: Material, *, max_chars: int) -> list[Material]:
         start += len(windows[-1]) - overlap
     parts = [f"{number} of {len(windows)}, overlapping" for number in range(1, len(windows) + 1)]
     return [
-        Material(subject=window, name=material.name, context={**material.context, "part": part})
+        msgspec.structs.replace(material, subject=window, context={**material.context, "part": part})
         for window, part in zip(windows, parts, strict=True)
     ]
 
@@ -102,14 +102,14 @@ def cut_text(text: str, limit: int) -> tuple[str, int]:
         return text, 0
     inner = max(limit - 2 - len(_make_cut_mark(len(text))), 0)
     head = _find_fitting_length(text, inner * 2 // 3)
-    # Measured backwards from the end, and never into the head: of a text only a little too long both would show the same part.
+    # Measured backwards from the end, but never into the head: otherwise both would show the same part of a slightly overlong text.
     tail = _find_fitting_length(text[max(head, len(text) - inner) :][::-1], inner - inner * 2 // 3)
-    gone = len(text) - head - tail
-    return text[:head] + _make_cut_mark(gone) + text[len(text) - tail :], gone
+    removed = len(text) - head - tail
+    return text[:head] + _make_cut_mark(removed) + text[len(text) - tail :], removed
 
 
 def fit_value(value: Json, limit: int) -> tuple[Json, int]:
-    """Return `value`, or a shortened form whose JSON takes at most `limit` characters, and the number of cuts."""
+    """Return `value`, or a shortened form with at most `limit` characters of JSON, and the number of cuts."""
     line = fence.encode_line(value)
     if len(line) <= limit:
         return value, 0
@@ -146,26 +146,26 @@ def _show_carefully(material: Material, name: str, max_chars: int, fault: str | 
 
 
 def _fit_context(context: dict[str, Json], limit: int, cuts: list[str]) -> tuple[Json, int]:
-    """Return the members of the context in `limit` characters: the short ones whole, the long ones with equal shares."""
+    """Return the context members in `limit` characters: short ones in full, long ones with equal shares."""
     sizes = {key: len(fence.encode_line(value)) for key, value in context.items()}
-    left = limit - 1 - sum(len(fence.encode_line(key)) + 2 for key in context)
-    if sum(sizes.values()) <= left:
+    remaining = limit - 1 - sum(len(fence.encode_line(key)) + 2 for key in context)
+    if sum(sizes.values()) <= remaining:
         return context, 0
     # Shares this small would show only cut marks; one cut through the whole context shows more.
-    if left < _SMALLEST_SHARE * len(context):
+    if remaining < _SMALLEST_SHARE * len(context):
         shown, places = cut_text(fence.encode_line(context), limit)[0], 1
         _note_cut(cuts, "context", context, shown, places)
         return shown, places
     fitted = dict(context)
     places = 0
     for rank, key in enumerate(sorted(context, key=sizes.__getitem__)):
-        # Shortest first: the unused part of its share goes to the longer ones after it.
-        share = left // (len(context) - rank)
-        fitted[key], cut_here = fit_value(context[key], share)
-        left -= len(fence.encode_line(fitted[key]))
-        places += cut_here
-        # A name that is no plain word may be the agent's own.
-        _note_cut(cuts, f"context.{key}" if _NAME.fullmatch(key) else "a member of the context", context[key], fitted[key], cut_here)
+        # Shortest first, so that unused space goes to the longer members.
+        share = remaining // (len(context) - rank)
+        fitted[key], member_cuts = fit_value(context[key], share)
+        remaining -= len(fence.encode_line(fitted[key]))
+        places += member_cuts
+        # A name that is not a plain word may come from the agent.
+        _note_cut(cuts, f"context.{key}" if _NAME.fullmatch(key) else "a member of the context", context[key], fitted[key], member_cuts)
     return fitted, places
 
 
@@ -179,7 +179,7 @@ def _note_cut(cuts: list[str], name: str, before: Json, after: Json, places: int
 
 
 class _Walk:
-    """Copies a value with bounds on its depth, its width and its texts; neutralises texts and keys if requested."""
+    """Copies a value with limits on its depth, its width and its texts; neutralises texts and keys if requested."""
 
     def __init__(self, *, longest: int | None = None, widest: int = WIDEST, neutralise: bool = False) -> None:
         self.places = 0
@@ -197,7 +197,7 @@ class _Walk:
         if isinstance(value, int):
             return value if value.bit_length() <= _BIG_NUMBER_BITS else self._mark_gap(f"number of {value.bit_length():,} bits")
         if isinstance(value, (list, tuple, Mapping)):
-            # Counted over the whole walk and before a list is entered: wide lists inside of wide lists multiply.
+            # Counted over the whole walk and before a list is entered, because nested wide lists multiply.
             self._left -= min(len(value), self._widest)
             if depth >= DEEPEST or self._left < 0:
                 return self._mark_gap(count_noun(len(value), "item"))
@@ -218,17 +218,17 @@ class _Walk:
         copied: dict[str, Json] = {}
         numbers: dict[str, int] = {}
         half = self._widest // 2
-        gone = len(members) - 2 * half if len(members) > self._widest else 0
+        removed = len(members) - 2 * half if len(members) > self._widest else 0
         for index, (key, value) in enumerate(members.items()):
-            if gone and index == half:
-                copied[self._mark_gap(count_noun(gone, "member"))] = None
-            if gone and half <= index < half + gone:
+            if removed and index == half:
+                copied[self._mark_gap(count_noun(removed, "member"))] = None
+            if removed and half <= index < half + removed:
                 continue
             plain = self._copy_key(key)
             name = plain
             while name in copied:
-                # Two names may have differed by what cannot be seen; neither value may go missing for that.
-                # The count goes on per name: beginning at 2 each time takes quadratic time where a thousand names look alike.
+                # Two names may differ only in invisible characters; both values must survive. The counter continues per name: restarting at
+                # 2 takes quadratic time for a thousand similar names.
                 numbers[plain] = numbers.get(plain, 1) + 1
                 name = f"{plain} ({numbers[plain]})"
             copied[name] = self.copy(value, depth + 1)
@@ -237,17 +237,17 @@ class _Walk:
     def _copy_key(self, key: Json) -> str:
         text = key if isinstance(key, str) else _try_to_encode(key) or ""
         text = fence.neutralise_text(text) if self._neutralise else text
-        shorter, gone = cut_text(text, LONGEST_KEY)
-        self.places += gone > 0
+        shorter, removed = cut_text(text, LONGEST_KEY)
+        self.places += removed > 0
         return shorter
 
     def _copy_text(self, text: str) -> str:
         if self._neutralise:
             text = fence.neutralise_text(text)
-        # JSON spells a character with two at most here, so a text of half the length fits without being measured.
+        # JSON uses at most two characters for each character here, so a text of half the length fits without measuring.
         if self._longest is not None and len(text) > self._longest // 2:
-            text, gone = cut_text(text, self._longest)
-            self.places += gone > 0
+            text, removed = cut_text(text, self._longest)
+            self.places += removed > 0
         return text
 
     def _mark_gap(self, what: str) -> str:
@@ -278,7 +278,7 @@ def _make_cut_mark(gone: int) -> str:
 
 
 def _measure_json(text: str, start: int, end: int) -> int:
-    """Return how many characters of JSON a part of a text takes, without the quotes."""
+    """Return the number of JSON characters that part of a text takes, without the quotes."""
     return end - start + sum(text.count(character, start, end) for character in _TWO_WIDE)
 
 
@@ -287,7 +287,7 @@ def _find_fitting_length(text: str, limit: int) -> int:
     low, high = 0, min(limit, len(text))
     while low < high:
         middle = (low + high + 1) // 2
-        # The length of its JSON grows with every character, so the longest that fits can be found by halving.
+        # The JSON length grows with every character, so a binary search finds the longest prefix that fits.
         if _measure_json(text, 0, middle) <= limit:
             low = middle
         else:

@@ -1,9 +1,9 @@
-"""Remembers the replies of judges, so that the same question is paid for once.
+"""Caches the replies of judges, so that the same question is paid for once.
 
 The key is the SHA-256 of everything the judge would see and of the request options. A file that cannot be read, or whose digest does not
-match its key and its reply, counts as missing and is written again; a reply that cannot be written is requested again. The text, the tokens
-and the model's name are stored; neither the request nor anything of the transport, so no secret. A reply of more than `LARGEST_REPLY` is
-not stored in files: no judgement is that long, and the model must not decide how full the disk gets.
+match its key and its reply, counts as missing and is written again; a reply that cannot be written is requested again. Only the text, the
+tokens and the model's name are stored; the request and transport data are not, so no secret is. A reply larger than `LARGEST_REPLY` is not
+stored in files: no judgement is that long, and the model must not decide how full the disk gets.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from proctor.model.evidence import Json
 from proctor.model.typed import make_json_decoder
 
 LARGEST_REPLY = 65_536
-"""Bytes of text."""
+"""The maximum size of a reply's text in bytes."""
 FORMAT = 2
 _LARGEST_FILE = 8 * LARGEST_REPLY
-"""Bytes: JSON spells a character with six at most."""
+"""The maximum size of a file in bytes: JSON takes at most six bytes per character."""
 _NUMBERS = itertools.count()
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
 class ReplyCache(Protocol):
-    """Remembers replies."""
+    """A cache of replies."""
 
     def get(self, key: str) -> ChatReply | None:
-        """Return what was answered, if it is known."""
+        """Return the cached reply, or None."""
         ...
 
     def put(self, key: str, reply: ChatReply) -> None:
-        """Remember an answer; never raises."""
+        """Store a reply; never raises."""
         ...
 
     def close(self) -> None:
-        """Finish writing; the cache is not used afterwards."""
+        """Finish writing. The cache is not used afterwards."""
         ...
 
 
@@ -54,11 +54,11 @@ class MemoryCache:
         self.replies: dict[str, ChatReply] = {}
 
     def get(self, key: str) -> ChatReply | None:
-        """Return what was answered, if it is known."""
+        """Return the cached reply, or None."""
         return self.replies.get(key)
 
     def put(self, key: str, reply: ChatReply) -> None:
-        """Remember an answer."""
+        """Store a reply."""
         self.replies[key] = strip_reply(reply)
 
     def close(self) -> None:
@@ -68,12 +68,12 @@ class MemoryCache:
 class _StoredReply(msgspec.Struct, frozen=True, kw_only=True):
     proctor_judge_reply: int = FORMAT
     digest: str
-    """Of the key and the reply: neither a damaged file nor a copy under another name counts."""
+    """Digest of the key and the reply, so that a damaged file or a copy under another name is ignored."""
     reply: ChatReply
 
 
 class FolderCache:
-    """Remembers in files, one per reply; several processes may share a folder.
+    """Stores replies in files, one per reply; several processes may share a folder.
 
     Each part of the folder is listed once, so that a new question needs no disk access; replies that another process adds later are found
     by the next run.
@@ -82,14 +82,14 @@ class FolderCache:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trouble: str | None = None
-        """Why the last reply could not be written, where one could not."""
+        """Why the last reply could not be written, if that happened."""
         self._decoder = make_json_decoder(_StoredReply)
         self._encoder = msgspec.json.Encoder()
         self._present: dict[str, set[str]] = {}
 
     def get(self, key: str) -> ChatReply | None:
-        """Return what was answered, if it is known and can be read."""
-        # The first two digits are a folder: 256 of them, so that none has too many files to be listed quickly.
+        """Return the cached reply, or None if it is missing or unreadable."""
+        # The first two digits are a folder, so that each of 256 folders is quick to list.
         if key[2:] not in self._list_names(key[:2]):
             return None
         try:
@@ -99,14 +99,14 @@ class FolderCache:
         return stored.reply if (stored.proctor_judge_reply, stored.digest) == (FORMAT, self._digest(key, stored.reply)) else None
 
     def put(self, key: str, reply: ChatReply) -> None:
-        """Remember an answer, whole or not at all."""
+        """Store a reply atomically."""
         if is_too_large(reply):
             return
         place = self._make_path(key)
-        # A unique name: two processes may store the same reply at once, and each moves a whole file into place.
+        # A unique name, because two processes may store the same reply at once; each moves a complete file into place.
         partial = f"{place}.{os.getpid()}-{next(_NUMBERS)}"
         try:
-            # Not flushed to the disk: after a crash of the machine the reply is requested again.
+            # Not flushed to disk: after a machine crash the reply is requested again.
             stored = strip_reply(reply)
             data = self._encoder.encode(_StoredReply(digest=self._digest(key, stored), reply=stored))
             try:
@@ -124,7 +124,7 @@ class FolderCache:
                 return
 
     def close(self) -> None:
-        """Do nothing: every file is whole already."""
+        """Do nothing: every file is already complete."""
 
     def _list_names(self, part: str) -> set[str]:
         names = self._present.get(part)
@@ -155,11 +155,11 @@ class WriteBehindCache:
         self._thread: ThreadPoolExecutor | None = None
 
     def get(self, key: str) -> ChatReply | None:
-        """Return what was answered, if it is known."""
+        """Return the cached reply, or None."""
         return self._waiting.get(key) or self._cache.get(key)
 
     def put(self, key: str, reply: ChatReply) -> None:
-        """Remember an answer."""
+        """Store a reply."""
         if is_too_large(reply):
             return
         if self._thread is None:
@@ -169,27 +169,26 @@ class WriteBehindCache:
         self._thread.submit(self._write, key, stored)
 
     def close(self) -> None:
-        """Wait until everything is written."""
+        """Wait until all replies are written."""
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
 
     def _write(self, key: str, reply: ChatReply) -> None:
         self._cache.put(key, reply)
-        # Unless a newer reply waits under the same key.
-        # No lock: a newer reply that arrives between this test and the next line is dropped here. It is written anyway; until then the
-        # same question calls the model again.
+        # Unless a newer reply waits under the same key. No lock: a newer reply that arrives between this test and the next line is removed
+        # here but still written; until then the same question calls the model again.
         if self._waiting.get(key) is reply:
             del self._waiting[key]
 
 
-# Straight to the system: with what `open` does around it, a small file costs twice as much.
+# Uses system calls: for a small file, the overhead of `open` doubles the cost.
 
 
 def _read_file(path: str) -> bytes:
     file = os.open(path, os.O_RDONLY | _BINARY)
     try:
-        # More than the largest file is cut, and so is no JSON.
+        # A longer file is cut here and then is not valid JSON.
         return os.read(file, _LARGEST_FILE)
     finally:
         os.close(file)
@@ -206,19 +205,19 @@ def _write_file(path: str, data: bytes) -> None:
 
 
 def is_too_large(reply: ChatReply) -> bool:
-    """Return whether a reply is too large to be worth keeping."""
+    """Return whether a reply is too large to store."""
     texts = (reply.text, reply.model, *reply.notes)
-    # Characters first, of which there are never more than bytes: a huge reply is not encoded only to be measured.
+    # Characters first, which never outnumber bytes: a huge reply need not be encoded to be measured.
     return sum(map(len, texts)) > LARGEST_REPLY or sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) > LARGEST_REPLY
 
 
 def strip_reply(reply: ChatReply) -> ChatReply:
-    """Return what is worth remembering of a reply."""
+    """Return the parts of a reply that are cached."""
     return ChatReply(text=reply.text, finish=reply.finish, usage=reply.usage, model=reply.model, notes=reply.notes)
 
 
 def make_key(request: ChatRequest, *, provider: str, model: str, address: str | None, options: dict[str, Json]) -> str:
-    """Return the key of a request; `options` has what the request itself does not contain."""
+    """Return the key of a request; `options` are the settings that the request does not contain."""
     # The address too: a model of the same name at another address may be another model.
     return hashlib.sha256(encode_canonical([provider, model, address, request, options])).hexdigest()
 
@@ -227,8 +226,8 @@ _ENCODER = msgspec.json.Encoder(order="sorted")
 
 
 def encode_canonical(value: object) -> bytes:
-    """Return a value as bytes, the same for the same value."""
+    """Return canonical bytes for a value."""
     try:
         return _ENCODER.encode(value)
-    except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError):  # half of a surrogate pair, an integer beyond 64 bits
+    except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError):  # a lone surrogate, or an integer beyond 64 bits
         return json.dumps(msgspec.to_builtins(value, str_keys=True), sort_keys=True, separators=(",", ":")).encode()

@@ -1,8 +1,9 @@
-"""A judge made of chat models: asks, reads, asks once more where a reply is of no use, and makes opinions of the answers.
+"""A judge made of chat models: calls them, reads the replies, requests one repair of an unusable reply, and combines the answers into
+opinions.
 
-Questions about one material share a request, yes or no apart from scores; a case of MCPLab is one request. Every model of a jury is called
-`samples` times. An undecided question is an opinion `error` with its own code, and affects no other question. Only cancellation, and a tape
-that cannot be written, end the judging.
+Questions about one material share a request, yes-or-no questions separately from scores; a case of MCPLab is one request. Every model of a
+jury is called `samples` times. An undecided question becomes an opinion `error` with its own code, and affects no other question. Only
+cancellation and a tape that cannot be written end the judging.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import itertools
 import re
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -19,10 +20,9 @@ from proctor.cassettes.ports import NoTape, Tape
 from proctor.errors import SpecError, TargetError
 from proctor.judge.bounds import split_windows
 from proctor.judge.cached import ReplyCache, encode_canonical, make_key
-from proctor.judge.gate import RequestGate
-from proctor.judge.gated_model import GatedModel, JudgeSpending, RememberedModel
+from proctor.judge.gated_model import GatedModel, JudgeSpending, RememberedModel, RequestGate
 from proctor.judge.prompt import load_prompt
-from proctor.judge.reply import Fault, Item, ReadReply, clean_text, is_distinctive, make_spoiled, read_reply
+from proctor.judge.reply import Fault, Item, ReadReply, clean_text, make_spoiled, read_reply
 from proctor.judge.request import RenderedRequest, render_request
 from proctor.judge.settings import JudgeSettings
 from proctor.judge.votes import Ballot, Prices, combine_ballots, compute_cost, sum_usage, write_usage
@@ -34,13 +34,19 @@ from proctor.model.judgement import Material, Opinion, Question, add_spending
 _T = TypeVar("_T")
 
 _NEED_WHOLE_CONTEXT = ("faithful_to_context", "context_relevance")
-"""Rubrics about the context, of which a part decides nothing."""
+"""Rubrics about the context that cannot be decided on a part of it."""
+_NEGATION = re.compile(
+    r"\b(?:not|no|never|nothing|none|without|neither|nor|avoids?|kein\w*|nicht|nie|ohne|ne|pas|jamais|aucun\w*|sans|rien"
+    r"|nunca|ning[uú]n\w*|nada|sin|sem|não|non|mai|senza|nessun\w*|niet|geen|zonder)\b|n't\b",
+    re.IGNORECASE,
+)
+"""Words of a criterion that claims an absence, in some languages."""
 MAX_STORED = 4_000
-"""Characters of a raw reply that a verdict stores."""
+"""The maximum number of characters of a raw reply stored in a verdict."""
 
 _CODES = {
     "rate_limited": ("judge_rate_limited", "is rate limited"),
-    "overloaded": ("judge_overloaded", "is overloaded"),
+    "overloaded": ("judge_overloaded", "is overloaded or failed"),
     "timeout": ("judge_timeout", "did not answer in time"),
     "transport": ("judge_unreachable", "could not be reached"),
     "unauthorized": ("judge_unauthorized", "does not accept the key"),
@@ -50,7 +56,7 @@ _CODES = {
     "cassette_miss": ("cassette_miss", "has no recorded reply"),
 }
 _ABOUT_IMAGES = re.compile(r"image|vision|visual|multimodal|modalit|attachment|content.{0,20}(?:string|type)", re.IGNORECASE)
-"""How providers word that a model takes text alone."""
+"""How providers say that a model accepts only text."""
 _OTHERWISE = ("judge_unreachable", "gave no answer that can be used")
 
 _REPAIRS = {
@@ -60,33 +66,35 @@ _REPAIRS = {
     "judge_missing_result": "There was no entry for these ids.",
     "judge_contradiction": "There were several entries for these ids, which say different things.",
     "judge_repeated_key": "An object of the reply had the same key twice. Escape quotation marks inside of texts.",
-    "judge_unfounded": "A quote was not in the data. Copy quotes word for word, or give none.",
+    "judge_no_reason": "An entry of `results` had an empty `reason`.",
+    "judge_wrong_order": "An entry of `results` had its decision before its reason. Write `quotes`, then `reason`, then the decision.",
+    "judge_unfounded": "A quote was not in the data. Copy quotes word for word, leave no words out, or give none.",
     "judge_bad_score": "A score was not a number from 0 to 1.",
     "judge_cut_off": "The reply was cut off because it was too long. Give reasons of a few words.",
     "judge_tool_call": "The reply asked for a tool to be called. There are no tools.",
 }
-"""What a judge reads of a reply that was of no use, where the fault has no words of its own."""
+"""The repair message for each fault code that has no message of its own."""
 
 
 class _Group(msgspec.Struct, frozen=True):
-    """Questions that share a request, and their positions among all."""
+    """Questions that share a request, and their positions in the full list."""
 
     positions: list[int]
     questions: list[Question]
 
 
 class _Try(msgspec.Struct, frozen=True):
-    """One exchange with a model, and what could be read from it."""
+    """One exchange with a model, and the parsed reply."""
 
     read: ReadReply
     wire: RememberedModel
     number: int
-    """Of the request, among those of this judge."""
+    """The number of the request, counted over this judge."""
     reply: ChatReply | None = None
 
 
 class LlmJudge:
-    """Judges by asking chat models; fits `proctor.runner.ports.Judge`."""
+    """Judges by calling chat models; implements `proctor.runner.ports.Judge`."""
 
     def __init__(
         self,
@@ -99,10 +107,10 @@ class LlmJudge:
         takes_first_entry: bool = False,
         calibrations: Mapping[str, dict[str, Json]] = {},
     ) -> None:
-        """With `spent` given, several judges count together, and a limit of requests holds for all of them.
+        """Judges with the same `spent` share one count and one request limit.
 
-        With `takes_first_entry` a judge that contradicts itself about a claim is taken at its first word, as MCPLab does. `calibrations`,
-        by form (`yes_no`, `score`), are stamped on verdicts, those of the same form first.
+        With `takes_first_entry`, the first of several contradictory entries about a claim counts, as in MCPLab. `calibrations`, by form
+        (`yes_no`, `score`), are stamped on verdicts; one of the same form takes precedence.
         """
         if not models:
             raise SpecError("a judge needs a model", field="model")
@@ -113,11 +121,11 @@ class LlmJudge:
         self._cache = cache
         self._takes_first_entry = takes_first_entry
         self._costs = costs
-        # Requests are made ready while others are under way, and no more of them than will soon be sent.
+        # Requests are prepared while others are in flight, but no more than will soon be sent.
         self._door = RequestGate(2 * settings.concurrency)
         self._numbers = itertools.count(1)
         self._under_way: dict[str, asyncio.Event] = {}
-        """Requests that others of the same kind wait for."""
+        """Requests in flight that equal requests wait for."""
         gate = RequestGate(settings.concurrency)
         self._models = [GatedModel(model, settings, gate=gate, spent=self.spent, prices=costs.get(model.name)) for model in models]
         self._who: dict[str, Json] = {
@@ -131,17 +139,17 @@ class LlmJudge:
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
         """Return one opinion per question, in order."""
         windows: dict[int, list[Material]] = {}
-        split: list[list[Question]] = []
+        groups: list[list[Question]] = []
         for question in questions:
             parts: list[Material] = []
             if question.forbidden or question.grounded:
-                # What must not be there may be in any part, so all of them are shown; once for each object, since constraints share it.
-                found = windows.get(id(question.material))
-                parts = found if found is not None else split_windows(question.material, max_chars=self.settings.max_chars)
+                # Something forbidden may be in any part, so all parts are shown; split once per object, since constraints share it.
+                known_parts = windows.get(id(question.material))
+                parts = known_parts if known_parts is not None else split_windows(question.material, max_chars=self.settings.max_chars)
                 windows[id(question.material)] = parts
-            split.append([msgspec.structs.replace(question, material=part) for part in parts] or [question])
-        opinions = iter(await self._judge_all([each for some in split for each in some], attempt, tape))
-        return [_combine_windows([next(opinions) for _ in some]) for some in split]
+            groups.append([msgspec.structs.replace(question, material=part) for part in parts] or [question])
+        opinions = iter(await self._judge_all([each for group in groups for each in group], attempt, tape))
+        return [_combine_windows([next(opinions) for _ in group]) for group in groups]
 
     async def _judge_all(self, questions: Sequence[Question], attempt: int, tape: Tape) -> list[Opinion]:
         opinions: dict[int, Opinion] = {}
@@ -152,12 +160,12 @@ class LlmJudge:
         return [opinions[position] for position in range(len(questions))]
 
     async def ask_model(self, request: ChatRequest) -> ChatReply:
-        """Ask the first model something else, within the same budget. Raises `TargetError`."""
+        """Send another request to the first model, within the same budget. Raises `TargetError`."""
         return await self._models[0].complete(request)
 
     async def close(self) -> None:
-        """Close the connections of every model, also where one of them fails to."""
-        # All of them first: an error of one must neither leave the others open nor keep the cache from being written.
+        """Close the connections of every model, even if one of them fails to close."""
+        # Close all first: an error of one must neither leave the others open nor prevent the cache from being written.
         ends = await asyncio.gather(*(model.inner.close() for model in self._models), return_exceptions=True)
         if self._cache is not None:
             await asyncio.to_thread(self._cache.close)
@@ -194,29 +202,30 @@ class LlmJudge:
         opinion = combine_ballots(question, ballots, self.settings)
         details: dict[str, Json] = {**self._who, "check_id": f"agent-check-{position + 1}", **opinion.details}
         form = "yes_no" if question.threshold is None else "score"
-        # Calibrations measure criteria; rubrics and choices are worded differently.
+        # Calibrations measure criteria; rubrics and choices have a different wording.
         calibration = None if question.choices or question.worded_by else self._calibrations.get(form)
         if calibration is not None:
             details["calibration"] = calibration
         if together > 1:
-            # Tokens and cost are those of the whole request; to add them up, a reader needs the number of questions that share them.
+            # Tokens and cost are those of the whole request; the number of questions that share it lets a reader add them up.
             details["shared_by"] = together
         if rendered.cuts:
             details["cuts"] = list(rendered.cuts)
-            whole = question.choices or question.grounded or question.worded_by in _NEED_WHOLE_CONTEXT
-            if whole or (opinion.outcome == "pass" and (question.forbidden or rendered.cuts_subject)):
-                # What decides may be in the part that was not shown: of the answer for any claim, of the context for one of absence.
+            needs_all = question.choices or question.grounded or question.worded_by in _NEED_WHOLE_CONTEXT
+            is_negative = question.forbidden or _NEGATION.search(question.criterion) is not None
+            if needs_all or (opinion.outcome == "pass" and (is_negative or rendered.cuts_subject)):
+                # The deciding passage may be in the hidden part: of the answer for any claim, of the context for a claim of absence.
                 shown = "; ".join(rendered.cuts)
                 reason = f"only a part of the material was shown ({shown}), so the rest is undecided; raise `max_chars` of the judge"
                 return Opinion(outcome="error", code="judge_cut_material", reason=reason, details=details)
         return msgspec.structs.replace(opinion, details=details)
 
     def _describe_options(self, attempt: int) -> dict[str, Json]:
-        how: dict[str, Json] = {"structured": self.settings.structured, "prompt": self.prompt.version}
+        options: dict[str, Json] = {"structured": self.settings.structured, "prompt": self.prompt.version}
         if not self.settings.share_over_repeats:
-            # Repeats show whether the judge decides the same again; one cached reply for all would make them agree.
-            how["attempt"] = attempt
-        return how
+            # Repeats test whether the judge is consistent; a shared cached reply would make them agree.
+            options["attempt"] = attempt
+        return options
 
     def _render_request(self, questions: Sequence[Question], repair: str | None = None) -> RenderedRequest:
         settings = self.settings
@@ -225,12 +234,12 @@ class LlmJudge:
     async def _collect_ballots(
         self, questions: list[Question], rendered: RenderedRequest, juror: GatedModel, options: dict[str, Json], tape: Tape
     ) -> list[Ballot]:
-        """Return the answers of one model to all questions of a group, after one repair where that is needed."""
+        """Return the answers of one model to all questions of a group, after one repair if needed."""
         wires: list[RememberedModel] = []
         try:
             return await self._ask_and_repair(wires, questions, rendered, juror, options, tape)
         finally:
-            # However it ended: others who ask the same would wait for this request for ever.
+            # In any case: otherwise equal requests would wait for this one for ever.
             for wire in wires:
                 wire.finish()
 
@@ -246,24 +255,26 @@ class LlmJudge:
         first = await self._try_once(wires, questions, rendered, juror, options, tape)
         tries = [first]
         verdicts: list[Item | Fault] = list(first.read.items)
-        wanting = first.read.list_unanswered()
-        # Once only, and not after a content filter, which the same material meets again. Without a reply there is nothing to mend: faults
-        # of the transport were tried again below.
-        if wanting and first.reply is not None and first.read.fault_code != "judge_refused":
-            words = dict.fromkeys(item.repair or _REPAIRS[item.code] for item in first.read.items if isinstance(item, Fault))
-            again = [questions[position] for position in wanting]
-            second = await self._try_once(wires, again, self._render_request(again, " ".join(words)), juror, options, tape)
+        unanswered_positions = first.read.list_unanswered()
+        # Only once, and not after a content filter, which would trigger again. Without a reply there is nothing to repair: transport faults
+        # were retried below.
+        if unanswered_positions and first.reply is not None and first.read.fault_code != "judge_refused":
+            repairs = dict.fromkeys(item.repair or _REPAIRS[item.code] for item in first.read.items if isinstance(item, Fault))
+            unanswered = [questions[position] for position in unanswered_positions]
+            if any(isinstance(item, Fault) and item.code == "judge_wrong_order" for item in first.read.items):
+                juror.drop_schema()
+            second = await self._try_once(wires, unanswered, self._render_request(unanswered, " ".join(repairs)), juror, options, tape)
             tries.append(second)
-            # Without a second reply the faults of the first remain: they are more specific than a missing reply.
+            # Without a second reply, keep the faults of the first: they are more specific than a missing reply.
             if second.reply is not None:
-                for position, item in zip(wanting, second.read.items, strict=True):
-                    before = verdicts[position]
-                    # A judge that invented a passage does not found its answer by leaving the passage out.
-                    is_dropped = isinstance(item, Item) and not any(map(is_distinctive, item.quotes))
-                    if not (is_dropped and isinstance(before, Fault) and before.code == "judge_unfounded"):
+                for position, item in zip(unanswered_positions, second.read.items, strict=True):
+                    previous = verdicts[position]
+                    # A judge that invented a quote does not support its answer by omitting the quote.
+                    is_dropped = isinstance(item, Item) and not item.is_supported
+                    if not (is_dropped and isinstance(previous, Fault) and previous.code == "judge_unfounded"):
                         verdicts[position] = item
         self._remember_replies(tries)
-        return self._write_ballots(juror, verdicts, tries, repaired=wanting)
+        return self._write_ballots(juror, verdicts, tries, repaired=unanswered_positions)
 
     def _remember_replies(self, tries: Sequence[_Try]) -> None:
         """Cache usable replies once everything is answered; an unanswered question is sent again next time."""
@@ -283,7 +294,7 @@ class LlmJudge:
         texts = tuple(clean_text(reply.text, MAX_STORED) for reply in replies)
         cached = all(each.wire.cached for each in tries)
         notes = tuple(note for reply in replies for note in reply.notes)
-        again = set(repaired) if len(tries) > 1 else ()
+        repaired_positions = set(repaired) if len(tries) > 1 else ()
         requests = tuple(self._describe_request(juror, each) for each in tries if each.reply is not None and not each.wire.cached)
         return [
             Ballot(
@@ -294,7 +305,7 @@ class LlmJudge:
                 cost=cost,
                 requests=requests,
                 cached=cached,
-                repaired=position in again,
+                repaired=position in repaired_positions,
                 notes=notes,
             )
             for position, item in enumerate(verdicts)
@@ -327,14 +338,14 @@ class LlmJudge:
         wire = RememberedModel(juror, self._cache, key, self.spent, self._under_way)
         wires.append(wire)
         try:
-            # A tape that only lets through need not have everything written out for it.
+            # A pass-through tape needs no serialised request.
             reply = await (wire if isinstance(tape, NoTape) else TapedModel(wire, tape)).complete(request)
         except TargetError as error:
-            code, what = _CODES.get(error.code, _OTHERWISE)
+            code, problem = _CODES.get(error.code, _OTHERWISE)
             if rendered.has_images and code == "judge_bad_request" and _ABOUT_IMAGES.search(error.message):
-                code, what = "judge_no_images", "takes no images"
-            who = f'judge "{self.name}"' if juror.name == self.name else f'judge "{self.name}" (model {juror.name})'
-            return _Try(make_spoiled(Fault(code, f"Agent check failed: {who} {what}: {error.message}"), len(questions)), wire, number)
+                code, problem = "judge_no_images", "takes no images"
+            judge = f'judge "{self.name}"' if juror.name == self.name else f'judge "{self.name}" (model {juror.name})'
+            return _Try(make_spoiled(Fault(code, f"Agent check failed: {judge} {problem}: {error.message}"), len(questions)), wire, number)
         return _Try(self._read_answer(reply, questions, rendered), wire, number, reply)
 
     def _make_request(self, rendered: RenderedRequest, juror: GatedModel, sample: int) -> ChatRequest:
@@ -343,12 +354,12 @@ class LlmJudge:
             messages=rendered.messages,
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
-            # The same seed again would be the same answer again.
+            # The same seed would give the same answer.
             seed=None if settings.seed is None else settings.seed + sample,
             answer_schema=None if settings.structured == "text" else rendered.schema,
             answer_name=rendered.schema_name,
         )
-        # The model's own settings are part of the request.
+        # The settings of the model are part of the request.
         fill_defaults = getattr(juror.inner, "fill_defaults", None)
         return request if fill_defaults is None else fill_defaults(request)
 
@@ -360,14 +371,15 @@ class LlmJudge:
         elif reply.tool_calls:
             unusable = Fault("judge_tool_call", f"{who} requested a tool call instead of answering")
         elif reply.finish == "length":
-            unusable = Fault("judge_cut_off", f"{who} was cut off at the limit of {self.settings.max_tokens} tokens for a reply")
+            what = f"was cut off at the limit of {self.settings.max_tokens} tokens for a reply (`max_tokens` of the judge)"
+            unusable = Fault("judge_cut_off", f"{who} {what}")
         if unusable is not None:
             return make_spoiled(unusable, len(questions))
         return read_reply(reply.text, questions, rendered.ids, self.name, material=rendered.line, takes_first_entry=self._takes_first_entry)
 
 
 def _combine_windows(opinions: list[Opinion]) -> Opinion:
-    """Return one opinion on all parts: what is violated in any of them is violated, and only what is decided in all of them passes."""
+    """Return one opinion on all parts: a violation in any part fails, and only a decision on every part passes."""
     if len(opinions) == 1:
         return opinions[0]
     chosen = next((each for outcome in ("fail", "error") for each in opinions if each.outcome == outcome), opinions[0])
@@ -376,18 +388,18 @@ def _combine_windows(opinions: list[Opinion]) -> Opinion:
 
 
 def _group_questions(questions: Sequence[Question]) -> list[_Group]:
-    """Return the questions by material and by the kind of answer, in the order of the first of each."""
+    """Return the questions grouped by material and kind of answer, in order of first occurrence."""
     groups: dict[tuple[bytes, bool, tuple[str, ...]], _Group] = {}
     names: dict[int, bytes] = {}
     for position, question in enumerate(questions):
         material = question.material
         name = names.get(id(material))
         if name is None:
-            # Once for each object: the questions of a case usually share their material, which may be large.
+            # Digested once per object: the questions of a case usually share their material, which may be large.
             name = names[id(material)] = _digest_material(material) if len(questions) > 1 else b""
         group = groups.setdefault((name, question.threshold is None, tuple(question.choices)), _Group([], []))
         if group.questions and group.questions[0].material is not material:
-            # One object for the whole group, so that `render_request` sees by identity that they share it.
+            # One object for the whole group, so that `render_request` recognises it by identity.
             question = msgspec.structs.replace(question, material=group.questions[0].material)
         group.positions.append(position)
         group.questions.append(question)
@@ -395,17 +407,17 @@ def _group_questions(questions: Sequence[Question]) -> list[_Group]:
 
 
 def _digest_material(material: Material) -> bytes:
-    """Return bytes that are the same for the same material. Python's own equality will not do: to it `true` equals 1."""
+    """Return bytes that identify the material. Python equality is not enough: it treats `true` as 1."""
     try:
         return encode_canonical(material)
     except (RecursionError, TypeError, ValueError):
-        # A value that cannot be encoded is identified by its object: only questions with the same object share a request.
+        # A value that cannot be encoded is identified by its object, so only questions with the same object share a request.
         return b"%d" % id(material)
 
 
 async def _gather_all(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Return the results of all, run side by side; where one fails the others are cancelled before that is raised."""
-    if len(works) == 1:  # a task costs more than everything else here
+    """Return all results, computed concurrently; if one fails, the others are cancelled before it is raised."""
+    if len(works) == 1:  # avoids a task, which costs more than everything else here
         return [await works[0]]
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
@@ -415,3 +427,56 @@ async def _gather_all(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+# Rewords the faults of a judge for suites that are not MCPLab's.
+# A judge words its faults as MCPLab does: `Agent check failed: judge "x" ... for batched agent checks`. Authors of other suites do not
+# know agent checks, and read `the judge "x" ...`.
+
+_FAULT = re.compile(r"(?:^|(?<=: ))(?:Agent check failed: judge |Judge (?=did not return))")
+"""The beginning of a fault: of the text, or after the number of judgements that were given."""
+_AFTER = " for batched agent checks"
+
+
+class _Judge(Protocol):
+    async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> Sequence[Opinion]: ...
+
+    async def close(self) -> None: ...
+
+
+class PlainlyWordedJudge:
+    """A judge whose faults are reworded; implements `proctor.runner.ports.Judge`."""
+
+    def __init__(self, judge: _Judge) -> None:
+        self._judge = judge
+
+    async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
+        """Return one opinion per question, in order."""
+        return [reword_opinion(opinion) for opinion in await self._judge.judge(questions, case=case, attempt=attempt, tape=tape)]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._judge.close()
+
+
+def reword_opinion(opinion: Opinion) -> Opinion:
+    """Return the opinion with MCPLab's wording of faults removed."""
+    reason = _reword_fault(opinion.reason) if opinion.outcome == "error" else opinion.reason
+    samples = opinion.details.get("samples")
+    reworded = [_reword_sample(sample) for sample in samples] if isinstance(samples, list) else samples
+    if reason == opinion.reason and reworded == samples:
+        return opinion
+    return msgspec.structs.replace(
+        opinion, reason=reason, details={**opinion.details, **({} if samples is None else {"samples": reworded})}
+    )
+
+
+def _reword_sample(sample: Json) -> Json:
+    if not isinstance(sample, dict) or "code" not in sample or not isinstance(sample.get("reason"), str):
+        return sample
+    return {**sample, "reason": _reword_fault(sample["reason"])}
+
+
+def _reword_fault(text: str) -> str:
+    reworded, found = _FAULT.subn("the judge ", text, count=1)
+    return reworded.removesuffix(_AFTER).removesuffix(",") if found else text

@@ -1,7 +1,7 @@
 """Loads the prompts of a judge: versioned files next to this module.
 
-An author may replace the instruction (how to judge). What the reply must look like, where the data begins and ends and the reminder after
-it are always ours: the safety of a judgement does not hang on a custom text.
+An author may replace the instruction (how to judge). The reply format, the boundaries of the data and the reminder after it are always
+ours: the safety of a judgement does not depend on a custom text.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from proctor.llm import fence
 from proctor.model.evidence import Json
 
 LONGEST_EXAMPLE = 4_000
-"""Characters of JSON of one example."""
+"""The maximum number of JSON characters of one example."""
 VERSION = "2"
-"""The folder of the prompt in use. A changed text is a new folder, so that old verdicts still name the text that was used."""
+"""The folder of the current prompt. A changed text gets a new folder, so that old verdicts still name the text that was used."""
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """All texts sent to a judge except the checks and the material. `{{name}}` in our own texts is filled in by `request`."""
+    """All texts sent to a judge except the checks and the material. `request` fills in `{{name}}` in our own texts."""
 
     version: str
     instruction: str
@@ -37,7 +37,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     scores: str
     """The shape of a reply that gives scores."""
     choices: str
-    """The shape of a reply that chooses among named answers."""
+    """The shape of a reply that chooses among named options."""
     opening: str
     """Precedes the checks."""
     lead_in: str
@@ -45,17 +45,17 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     reminder: str
     """Follows the data; holds `{{cuts}}` and `{{ids}}`."""
     again: str
-    """Added where an earlier reply could not be used."""
+    """Added if an earlier reply could not be used."""
     examples: str
-    """Precedes decisions of people, where there are any; holds `{{marker}}`."""
+    """Precedes the human decisions, if there are any; holds `{{marker}}`."""
     images: str
-    """Added where pictures go with the request."""
+    """Added if the request has images."""
     decisions: str = ""
-    """Decisions of people, inside their own fence."""
+    """Human decisions, inside their own fence."""
 
     @property
     def name(self) -> str:
-        """The version and a digest of all texts: another text is another prompt, whatever its version."""
+        """The version and a digest of all texts, so that a changed text is a different prompt."""
         texts = [getattr(self, field) for field in self.__struct_fields__]
         return f"{self.version}/{sha256(msgspec.json.encode(texts)).hexdigest()[:12]}"
 
@@ -63,12 +63,12 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 def load_prompt(override: str | None = None, examples: Sequence[dict[str, Json]] = ()) -> Prompt:
     """Return our prompt, with `override` as its instruction if given; its version is then `custom-` and a digest of that text.
 
-    `examples` are decisions of people: `criterion`, `answer`, `met`, and what else is known. The version names their digest too.
+    `examples` are human decisions: `criterion`, `answer`, `met`, and optional fields. The version includes their digest.
     """
     ours = _load_instruction(override)
     if not examples:
         return ours
-    # What is judged elsewhere is untrusted here as well.
+    # Material judged elsewhere is untrusted here as well.
     line = fence.encode_line([fit_value(neutralise_value(example)[0], LONGEST_EXAMPLE)[0] for example in examples])
     marker = fence.choose_marker(ours.examples, line)
     decisions = f"{ours.examples.replace('{{marker}}', marker)}\n{fence.fence_line(line, marker)}"
@@ -80,7 +80,7 @@ def _load_instruction(override: str | None) -> Prompt:
     ours = _load_version(VERSION)
     if override is None:
         return ours
-    # A lone surrogate cannot be sent to anybody.
+    # A lone surrogate cannot be sent.
     text = override.encode("utf-8", "ignore").decode().strip()
     if not text:
         raise SpecError("expected the text of an instruction, found an empty text", field="prompt")

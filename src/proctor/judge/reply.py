@@ -1,12 +1,18 @@
 """Parses the reply of a judge. Pure: no text makes it raise or wait.
 
-The JSON is the whole reply; else the first fenced block; else the first balanced `{...}`. Thoughts before it (`<think>`), commas before a
-closing bracket, line breaks in texts and halves of surrogate pairs are forgiven. A judge may quote what the agent wrote, and the agent may
-have written a verdict: if a reply has two different answers, a decision outside of its entries, an entry with an unknown id next to
-one with a known id, or a key twice in an object, nothing in it counts. A quote that is not in the material makes its answer unfounded.
+The JSON is the whole reply; otherwise the first fenced block; otherwise the first balanced `{...}`. Thoughts before it (`<think>`),
+trailing commas, line breaks in texts and lone surrogates are tolerated. A judge may quote the agent's output, which may itself contain a
+verdict: if a reply has two different answers, a decision outside of its entries, an entry with an unknown id next to one with a known id,
+or a duplicate key, the whole reply is rejected. A quote that is not in the material makes its answer unfounded: a quote may not omit
+words, and the names of our own members do not count as quotes. What rendered text does not show may be missing (addresses of links, tags,
+citations), and the name of a member may precede its text. A quote of the reference is ignored.
 
-What is wrong with one answer stays with it, except that one entry of the wrong shape spoils the reply: its other entries may
-belong elsewhere too.
+An entry is `quotes`, `reason`, decision, in that order, and the reason is not empty; MCPLab's suites accept any order, as the original
+does. Quotes may be missing if the decision rests on something absent. A second decision in an entry, and a yes whose reason states that
+the criterion is not met, are contradictions.
+
+A fault in one answer affects only that answer, except that one entry of the wrong shape invalidates the reply: its other entries may be
+misplaced too.
 """
 
 from __future__ import annotations
@@ -21,45 +27,90 @@ from typing import Literal
 import msgspec
 
 from proctor.model.evidence import Json
-from proctor.model.json_values import MISSING, Missing, is_number
+from proctor.model.json_values import MISSING, Missing, equal, is_number
 from proctor.model.judgement import Question
 from proctor.model.show import shorten, show
 
 MAX_REPLY = 1_000_000
-"""Characters of a reply that are looked at; a longer one is no answer."""
+"""The maximum length of a reply in characters; a longer one is rejected."""
 MAX_REASON = 4_000
-"""Characters of a reason that are stored."""
+"""The maximum number of characters stored of a reason."""
 MAX_QUOTE = 1_000
-"""Characters of a quote that are stored."""
+"""The maximum number of characters stored of a quote."""
+LONGEST_QUOTE = 20_000
+"""The maximum number of characters looked up of a quote."""
 MOST_QUOTES = 20
-"""Quotes of one answer that are stored and looked up."""
+"""The maximum number of quotes per answer that are stored and looked up."""
 
-_ANSWER = re.compile(r'"(?:results|pass|score)"')
-"""What only an answer has, and what is left of one that was ended from within."""
-# Quantifiers that never give back: whatever the text is, each character is looked at once.
+_ANSWER = re.compile(r'"(?:results|pass|score|choice)"', re.IGNORECASE)
+"""Markers of an answer, and of the rest of an answer that quoted text ended early."""
+# Possessive quantifiers: each character of the text is visited once.
 _TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[{}]', re.DOTALL)
 _LOOSE_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+"?+)|,(?=\s*+[}\]])', re.DOTALL)
 _FENCE = re.compile(r"```(?:json)?", re.IGNORECASE)
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
-_THOUGHTS = re.compile(r"\s*+<(think|thinking|reasoning|thought)>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_OPEN_THOUGHTS = re.compile(r"\s*+<(?:think|thinking|reasoning|thought)>", re.IGNORECASE)
+_NAMES_OF_THOUGHTS = r"(?:\w{1,20}:)?(?:think(?:ing)?|thoughts?|reasoning|antthinking|scratchpad)"
+_OPEN_THOUGHTS = re.compile(
+    rf"<{_NAMES_OF_THOUGHTS}>|\[think\]|◁think▷|<\|begin_of_thought\|>|(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary)\b",
+    re.IGNORECASE,
+)
+"""How models mark the beginning of their thoughts: with tags, or with channels."""
+_END_OF_THOUGHTS = re.compile(
+    rf"</{_NAMES_OF_THOUGHTS}>|\[/think\]|◁/think▷|<\|end_of_thought\|>|<\|channel\|>final[^{{]{{0,40}}?<\|message\|>"
+    r"|assistantfinal(?=\s*[{`])",
+    re.IGNORECASE,
+)
 _RETRACTION = re.compile(r"\b(?:not met|wrong|mistake\w*|correction|reconsider\w*|reflection|instead|actually)\b", re.IGNORECASE)
-"""Words after an answer that take it back."""
+"""Words after an answer that retract it."""
 _FAILURE = re.compile(r"\bfail\w*\b", re.IGNORECASE)
+_COMPARISON = re.compile(r"(?<![-=<>])[<>](?==?\s*[-\d])|≠")
+_WRITTEN_OUT = str.maketrans({"≤": "<=", "≥": ">="})
 _LEAST_QUOTE = 4
-"""Letters and digits of a quote that founds an answer; a shorter one is in nearly every material."""
-_OMISSION = re.compile(r"\[?(?:\.\.\.+|…)\]?")
+"""The minimum number of letters and digits of a quote that supports an answer; shorter ones occur in nearly every material."""
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _ENTITY = re.compile(r"&(?:[A-Za-z]{2,8}|#[0-9]{1,6}|#[xX][0-9a-fA-F]{1,6});")
 _LIST_NUMBER = re.compile(r"^[ \t>]*\(?(?:[0-9]{1,3}|[A-Za-z])[.)][ \t]+", re.MULTILINE)
-_LABEL = re.compile(
-    r"""[\s"'`*{\[]*(?:context\.|(?:statement|passage) )?([\w ]{1,40}?)["'`*\]]*(?:[:.)\]])["'`*]*\s*(\S.*)""", re.DOTALL | re.IGNORECASE
-)
+_LABEL = re.compile(r"""[\s"'`*{\[]*([\w -]{1,40}?)(?:\[\d{1,4}\])?["'`*\]]*(?:[:.)\]])["'`*]*\s*(\S.*)""", re.DOTALL)
 """The name of a member of the data, or its number, before a quote."""
+_MOST_LABELS = 4
+"""The maximum number of names before a quote: `context.tool_results[0].result: ...`."""
+_UNSHOWN = re.compile(
+    r"!?\[([^\[\]\n]{0,300})\]\([^()\s]{0,500}(?:\s+\"[^\"\n]{0,200}\")?\)|\[\^?\d{1,3}(?:[,;–-] ?\d{1,3}){0,9}\]"
+    r"|[<‹]/?(?:a|b|i|u|p|em|strong|span|br|hr|div|li|ul|ol|h[1-6]|code|pre|sup|sub|t[dhr]|table|thead|tbody|small|font|img|blockquote)"
+    r"(?:\s[^<>‹›]{0,500})?/?[>›]",
+    re.IGNORECASE,
+)
+"""What is not seen in rendered text: addresses of links, citations, and tags except those that strike text out."""
 _AROUND = " \t\r\n.:;,!\"'`*_()[]"
-"""What models write around the name of a choice."""
-_NOT_WORD = re.compile(r"[\W_]+")
+"""Characters that models write around the name of a choice."""
+_MINUS = re.compile(r"(?<![\w)\]])[-\u2010-\u2015\u2212][$€£¥]?\.?(?=\d)")
+_IN_NUMBER = re.compile(r"(?<=\d)[.,](?=\d)")
+_NOT_WORD = re.compile(r"(?:[^\w·\u2212]|_|\u2212(?!\d)|(?<!\d)·|·(?!\d))+")
+"""Anything but letters, digits, and the sign and separator of a number."""
+_LETTERS = "a-zß-ɏͰ-ԯḀ-ỿ"
+"""Folded letters of scripts with spaces between words."""
+_LETTER = re.compile(f"[{_LETTERS}]")
+_OUR_KEYS = frozenset(
+    ("context", "tool", "arguments", "result", "error", "step", "output", "user", "agent", "part", "image", "statement", "passage")
+)
+"""Our names for members of the shown data, besides the names of the subject and of the parts of the context."""
+_OTHER_DECISIONS = frozenset(("pass", "passed", "met", "score", "rating", "choice", "verdict", "decision", "result", "outcome", "overall"))
+_COPIED = frozenset(("id", "quotes", "reason", "rule", "label", "criterion", "grounded", "rubric", "reference", "choices"))
+"""Members of an entry, or copied from its check, that decide nothing."""
+_NEGATIVE = re.compile(r"fail|violat|wrong|incorrect|unmet|not[ _]?met|reject|broken", re.IGNORECASE)
+"""Names of members in which a yes is a no."""
+_YES, _NO = ("pass", "passes", "passed", "yes", "true", "met"), ("fail", "fails", "failed", "no", "false", "not met", "unmet")
+_NOT_MET = re.compile(
+    r"(?:^|[.!?;:,]\s+)(?:(?:so|thus|hence|therefore|overall),?\s+)?(?:not (?:met|satisfied|fulfill?ed)|fails?|pass(?:ed)?: ?(?:false|no)"
+    r"|(?:(?:the |this )?(?:answer|response|output|agent|it)|this) (?:clearly )?"
+    r"(?:(?:does not|doesn't|did not|fails to) (?:meet|satisfy|fulfill?)|fails)"
+    r" (?:it|(?:the|this) (?:criterion|check|requirement|claim)(?: of [^.!?]*)?)"
+    r"|(?:the |this )?(?:criterion|check|requirement|claim) (?:(?:is|was) )?(?:not|isn't|wasn't) (?:met|satisfied|fulfill?ed))"
+    r"(?:,? (?:because|since|as) [^.!?]*)?[.!\s]*\Z",
+    re.IGNORECASE,
+)
+"""A last sentence that denies a yes; anywhere else such words may be about something else."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,9 +121,11 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     score: float | None = None
     """Set if the question requires a score."""
     choice: str | None = None
-    """Where one of several answers was to be chosen."""
+    """Set if the question offers choices."""
     quotes: tuple[str, ...] = ()
-    """The passages of the material that decided it."""
+    """The quoted passages that decided it."""
+    is_supported: bool = False
+    """Whether a quote is long enough to support the answer, or a whole value of the data."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -81,7 +134,7 @@ class Fault(msgspec.Struct, frozen=True):
     code: str
     text: str
     repair: str = ""
-    """The text that the repair request has about it; it may quote the reply, so it is shown as data."""
+    """The text about it in the repair request; it may quote the reply, so it is shown as data."""
 
 
 class ReadReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,11 +142,11 @@ class ReadReply(msgspec.Struct, frozen=True, kw_only=True):
 
     items: tuple[Item | Fault, ...]
     fault: Fault | None = None
-    """What is wrong with the reply as a whole; every item has it too."""
+    """The fault of the reply as a whole; every item has it too."""
 
     @property
     def fault_code(self) -> str | None:
-        """The code of what is wrong with the whole, if anything is."""
+        """The code of the fault of the whole reply, if any."""
         return self.fault.code if self.fault is not None else None
 
     def list_unanswered(self) -> list[int]:
@@ -108,12 +161,12 @@ class _Unusable(Exception):
 
 
 def make_spoiled(fault: Fault, count: int) -> ReadReply:
-    """Return a reply of no use to any of `count` questions."""
+    """Return a reply that is unusable for all of `count` questions."""
     return ReadReply(items=(fault,) * count, fault=fault)
 
 
 def name_question(question: Question) -> str:
-    """Return what a question is called in sentences."""
+    """Return the name of a question in messages."""
     return question.label or (f"must not: {question.criterion}" if question.forbidden else question.criterion)
 
 
@@ -133,21 +186,20 @@ def read_reply(
     material: str | None = None,
     takes_first_entry: bool = False,
 ) -> ReadReply:
-    """Return the answers in `text`; `ids[i]` is what `questions[i]` was called before the judge.
+    """Return the answers in `text`; `ids[i]` is the judge's id for `questions[i]`.
 
-    Quotes are looked up in `material`, the line that was shown, if it is given. Of two entries about one question that differ neither
-    counts; with `takes_first_entry` the first does, as in MCPLab.
+    Quotes are looked up in `material`, the line that was shown, if it is given. Two contradictory entries about one question are both
+    rejected; with `takes_first_entry` the first one counts, as in MCPLab.
     """
     try:
         entries = _find_entries(text)
-        chosen = bool(questions) and bool(questions[0].choices)
-        scored = bool(questions) and questions[0].threshold is not None
-        entries_by_id = _index_by_id(entries, decision="choice" if chosen else "score" if scored else "pass")
+        decision = _name_decision(questions[0] if questions else None)
+        entries_by_id = _index_by_id(entries, decision=decision)
         if entries_by_id.keys() - set(ids) and entries_by_id.keys() & set(ids):
-            # The agent may have ended the entry that quotes it, and begun another one for the decision of the judge.
+            # The agent's text may have ended the entry that quotes it and started another one to forge the judge's decision.
             raise _Unusable("judge_bad_item", "returned an unknown result id")
-        # Of a list that is counted, nothing can be left out or chosen from without a guess.
-        if chosen and any(identifier not in ids or len(found) > 1 for identifier, found in entries_by_id.items()):
+        # In a counted list, an entry can be neither dropped nor chosen without guessing.
+        if decision == "choice" and any(identifier not in ids or len(found) > 1 for identifier, found in entries_by_id.items()):
             raise _Unusable("judge_bad_item", "returned a result for an unknown id, or several for one id,")
     except _Unusable as error:
         # MCPLab's own wording; `wording.py` rewords it for other suites.
@@ -155,71 +207,156 @@ def read_reply(
         return make_spoiled(fault, len(questions))
     pairs = zip(questions, ids, strict=True)
     items = [
-        _read_entries(entries_by_id.get(identifier, [])[: 1 if takes_first_entry else None], question, judge_name)
+        _read_entries(
+            entries_by_id.get(identifier, [])[: 1 if takes_first_entry else None], question, judge_name, any_order=takes_first_entry
+        )
         for question, identifier in pairs
     ]
     if material is not None and any(isinstance(item, Item) and (item.quotes or item.choice) for item in items):
         data = msgspec.json.decode(material)
-        # What was wrong with an earlier reply is no part of what is judged, and may repeat what that reply made up.
+        # The fault of an earlier reply is not part of the judged material, and may repeat what that reply invented.
         data.pop("fault_of_previous_reply", None)
-        shown = _write_forms(data)
+        shown = _Passages(data)
         items = [_check_quotes(item, question, shown, data, judge_name) for item, question in zip(items, questions, strict=True)]
     return ReadReply(items=tuple(items))
 
 
-def _check_quotes(item: Item | Fault, question: Question, shown: str, data: dict[str, Json], judge_name: str) -> Item | Fault:
-    """Return the answer, or the fault that it quotes what is not in the material, or nothing from where it must be founded."""
+def _check_quotes(item: Item | Fault, question: Question, shown: _Passages, data: dict[str, Json], judge_name: str) -> Item | Fault:
+    """Return the answer, or a fault if a quote is not in the material or none comes from the required source."""
     if isinstance(item, Fault):
         return item
     quotes: list[str] = []
+    reference = _fold(question.reference or "")
     for quote in item.quotes:
-        found = quote if _is_quoted(quote, shown) else _find_labelled(quote, data)
+        found = (
+            None
+            if _find_symbols(quote) - shown.symbols
+            else quote
+            if shown.has(quote) and not _is_framing(quote, data)
+            else _find_labelled(quote, data)
+        )
+        if found is None and reference and _is_quoted(quote, reference):
+            continue  # The reference is shown for comparison, and is not part of the judged material.
         if found is None:
             what = f'quoted {show(quote, 80)} for "{name_question(question)}", which is not in the data'
             return Fault("judge_unfounded", f'Agent check failed: judge "{judge_name}" {what}')
         quotes.append(found)
-    if question.founded_in is not None and item.passed and item.choice in question.accepted[:1]:
-        source = _write_forms(data.get("context", {}).get(question.founded_in))
-        if not any(_is_quoted(quote, source) for quote in quotes if is_distinctive(quote)):
-            what = f'chose {show(item.choice)} for "{name_question(question)}" without a quote from context.{question.founded_in}'
-            return Fault("judge_unfounded", f'Agent check failed: judge "{judge_name}" {what}')
-    return msgspec.structs.replace(item, quotes=tuple(quotes))
+    source = shown
+    if needs_source := question.founded_in is not None and item.passed and item.choice in question.accepted[:1]:
+        member = data.get("context", {}).get(question.founded_in)
+        source = _Passages(_drop_tool_names(member))
+        quotes += [found for quote in item.quotes if (found := _find_labelled(quote, member)) is not None]
+    is_supported = any(map(source.supports, quotes))
+    if needs_source and not is_supported:
+        what = f'chose {show(item.choice)} for "{name_question(question)}" without a quote from context.{question.founded_in}'
+        return Fault("judge_unfounded", f'Agent check failed: judge "{judge_name}" {what}')
+    return msgspec.structs.replace(item, quotes=tuple(dict.fromkeys(quotes)), is_supported=is_supported)
 
 
-def _is_quoted(quote: str, forms: str) -> bool:
-    return any(all(_fold(part) in forms for part in _OMISSION.split(form)) for form in (quote, _unescape(quote)))
+class _Passages:
+    """A part of the material, in which quotes are looked up."""
+
+    def __init__(self, value: Json) -> None:
+        self._forms = _write_forms(value)
+        self._values = set(map(_fold, _list_texts(value, keys=False)))
+        self.symbols = _find_symbols("".join(_list_texts(value)))
+
+    def has(self, quote: str) -> bool:
+        """Return whether the words of a quote are in it."""
+        return _is_quoted(quote, self._forms)
+
+    def supports(self, quote: str) -> bool:
+        """Return whether a quote is in it and is more than a few characters, unless these are a whole value."""
+        words = _fold(quote)
+        # A character of Chinese or Japanese is about half a word.
+        length = sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in words[:_LEAST_QUOTE])
+        return bool(words) and (length >= _LEAST_QUOTE or words in self._values) and self.has(quote)
 
 
-def _find_labelled(quote: str, data: dict[str, Json]) -> str | None:
-    """Return a quote without the name of the member that it is from (`final_answer: ...`, `Statement 2: ...`), if it is in that member."""
+def _find_symbols(text: str) -> set[str]:
+    """Return the symbols that may reverse the meaning of a passage: pictures, check marks and comparisons with a number."""
+    text = html.unescape(_unescape(text)).translate(_WRITTEN_OUT)
+    return {*_COMPARISON.findall(text), *(sign for sign in set(text) if unicodedata.category(sign) == "So")}
+
+
+def _is_quoted(quote: str, *forms: str) -> bool:
+    """Return whether the words of a quote are in one of these folded texts."""
+    words = {_fold(form) for form in (quote, _unescape(quote))}
+    return any(_contains(form, each) for form in forms for each in words)
+
+
+def _contains(forms: str, words: str) -> bool:
+    """Return whether folded text contains these words, without a part of another number or word at either end."""
+    if not words or words not in forms:
+        return not words
+    before = r"(?<![\d·\u2212])" if words[0].isdigit() else f"(?<![{_LETTERS}])" if _LETTER.match(words) else ""
+    after = r"(?![\d·])" if words[-1].isdigit() else f"(?![{_LETTERS}])" if _LETTER.match(words[-1]) else ""
+    return re.search(f"{before}{re.escape(words)}{after}", forms) is not None
+
+
+def _is_framing(quote: str, data: dict[str, Json]) -> bool:
+    """Return whether a quote consists only of names that we gave to members of the material."""
+    ours = {word for key in (*_OUR_KEYS, *data, *data.get("context", {})) for word in _fold(key).split()}
+    return ours.issuperset(_fold(quote).split()) and not _contains(_fold("\n".join(_list_texts(data, keys=False))), _fold(quote))
+
+
+def _drop_tool_names(source: Json) -> Json:
+    """Return the outputs of tools and steps without our names around them; any other context unchanged."""
+    if not isinstance(source, list):
+        return source
+    return [
+        [value for key, value in entry.items() if key in ("result", "output", "error")] if _is_framed(entry) else entry for entry in source
+    ]
+
+
+def _is_framed(entry: Json) -> bool:
+    """Return whether this is an object in which we show what a tool or a step gave."""
+    return isinstance(entry, dict) and entry.keys() <= _OUR_KEYS and not entry.keys().isdisjoint(("tool", "step"))
+
+
+def _find_labelled(quote: str, data: Json, most: int = _MOST_LABELS) -> str | None:
+    """Return a quote without the names of its members (`final_answer: ...`, `Statement 2: ...`), if it is in the named member."""
     label = _LABEL.fullmatch(quote)
-    if label is None:
+    if label is None or not most or not _fold(label[2]):
         return None
-    subject, context = next(iter(data.values())), data.get("context", {})
-    members: list[Json] = [value for key, value in (*data.items(), *context.items()) if _fold(key) == _fold(label[1])]
-    if label[1].isdecimal():
-        number = int(label[1])
-        members = [subject[label[1]]] if isinstance(subject, dict) and label[1] in subject else []
-        members += [value[number - 1] for value in context.values() if isinstance(value, list) and 0 < number <= len(value)]
-    return label[2] if any(_is_quoted(label[2], _write_forms(member)) for member in members) else None
+    names = _fold(label[1]).split()
+    while len(names) > 1 and names[0] in _OUR_KEYS:
+        names = names[1:]
+    wanted = {_fold(label[1]), " ".join(names)}
+    members = list(_list_members(data, wanted | {"agent"} if "assistant" in wanted else wanted))
+    if _is_quoted(label[2], *map(_write_forms, members)):
+        return label[2]
+    return _find_labelled(label[2], members, most - 1)
 
 
-def is_distinctive(quote: str) -> bool:
-    """Return whether a quote is long enough to found an answer."""
-    return len(_fold(quote)) >= _LEAST_QUOTE
+def _list_members(data: Json, names: set[str]) -> Iterator[Json]:
+    """Yield the members with one of these folded names at any depth: keys, tools, and positions in lists."""
+    waiting: list[Json] = [data]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield from (member for key, member in value.items() if _fold(key) in names)
+            if _is_framed(value) and not names.isdisjoint(("tool", "step", *(_fold(str(value.get(key))) for key in ("tool", "step")))):
+                yield value
+            waiting += value.values()
+        elif isinstance(value, list):
+            yield from (value[int(name) - 1] for name in names if name.isdecimal() and 0 < int(name) <= len(value))
+            waiting += value
 
 
 def _write_forms(value: Json) -> str:
-    """Return the words of a value in each form in which judges copy them: as JSON, as plain text, without the numbers of list items."""
+    """Return the words of a value in each form in which judges copy them: as JSON, as plain text, without list numbers."""
     plain = "\n".join(_list_texts(value))
-    texts = dict.fromkeys((plain, _unescape(plain)))
-    forms = dict.fromkeys(map(_fold, (json.dumps(value, ensure_ascii=False), *texts, *(_LIST_NUMBER.sub("", text) for text in texts))))
-    # No folded text has a line break, so no quote is found across two forms.
+    texts = [plain, _unescape(plain)]
+    texts += [_UNSHOWN.sub(r" \1 ", text) for text in texts]
+    texts = dict.fromkeys((json.dumps(value, ensure_ascii=False), *texts, *(_LIST_NUMBER.sub("", text) for text in texts)))
+    forms = dict.fromkeys(map(_fold, texts))
+    # Folded text has no line break, so no quote matches across two forms.
     return "\n".join(forms)
 
 
-def _list_texts(data: Json) -> Iterator[str]:
-    """Yield every key, text and number of the material in order, as a reader sees it; the numbers of statements are left out."""
+def _list_texts(data: Json, *, keys: bool = True) -> Iterator[str]:
+    """Yield every key, text and number of the material in reading order, without statement numbers."""
     waiting: list[Json] = [data]
     while waiting:
         value = waiting.pop()
@@ -227,7 +364,7 @@ def _list_texts(data: Json) -> Iterator[str]:
             yield value
         elif isinstance(value, dict):
             for key, member in reversed(value.items()):
-                waiting += [member] if key.isdecimal() else [member, key]
+                waiting += [member, key] if keys and not key.isdecimal() else [member]
         elif isinstance(value, list):
             waiting += reversed(value)
         elif value is not None:
@@ -235,8 +372,9 @@ def _list_texts(data: Json) -> Iterator[str]:
 
 
 def _fold(text: str) -> str:
-    """Return the words of a text alone: models change case, spaces, punctuation and entities of what they quote, but no number."""
-    return _NOT_WORD.sub(" ", unicodedata.normalize("NFKC", _ENTITY.sub(_decode_entity, text)).casefold()).strip()
+    """Return only the words of a text: models change case, spaces, punctuation and entities in quotes, but not numbers."""
+    text = unicodedata.normalize("NFKC", _ENTITY.sub(_decode_entity, text)).casefold()
+    return _NOT_WORD.sub(" ", _IN_NUMBER.sub("·", _MINUS.sub("\u2212", text))).strip()
 
 
 def _decode_entity(found: re.Match[str]) -> str:
@@ -244,23 +382,33 @@ def _decode_entity(found: re.Match[str]) -> str:
 
 
 def _unescape(text: str) -> str:
-    """Return a text with the escapes of JSON as what they stand for: a tool may give back JSON as a text, and a judge quote it decoded."""
+    """Return a text with its JSON escapes decoded: a tool may return JSON as text, and a judge may quote it decoded."""
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPED.get(found[2], found[2]), text)
 
 
-def _read_entries(entries: Sequence[dict[str, Json]], question: Question, judge_name: str) -> Item | Fault:
-    """Return the one answer in the entries about a question; yes and no together are no answer."""
-    items = [_read_item(entry, question, judge_name) for entry in entries] or [_read_item(None, question, judge_name)]
+def _read_entries(entries: Sequence[dict[str, Json]], question: Question, judge_name: str, *, any_order: bool) -> Item | Fault:
+    """Return the one answer in the entries about a question; contradictory entries give no answer."""
+    items = [_read_item(entry, question, judge_name, any_order=any_order) for entry in entries or (None,)]
     if len({(item.passed, item.score, item.choice) if isinstance(item, Item) else item.code for item in items}) > 1:
         label = name_question(question)
         return Fault("judge_contradiction", f'Agent check failed: judge "{judge_name}" returned different results for "{label}"')
     return items[0]
 
 
-def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: str) -> Item | Fault:
+def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: str, *, any_order: bool) -> Item | Fault:
     label = name_question(question)
     if entry is None:
         return Fault("judge_missing_result", f'Judge did not return a result for "{label}"')
+    who, decision = f'Agent check failed: judge "{judge_name}"', _name_decision(question)
+    if not any_order and not entry["reason"].strip():
+        return Fault("judge_no_reason", f'{who} gave no reason for "{label}"')
+    members = list(entry)
+    if (
+        not any_order
+        and decision in entry
+        and members.index(decision) < max(members.index(key) for key in ("quotes", "reason") if key in entry)
+    ):
+        return Fault("judge_wrong_order", f'{who} decided "{label}" before it gave its reason')
     score: float | None = None
     choice: str | None = None
     if question.choices:
@@ -276,20 +424,49 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
         passed = entry["pass"]
     else:
         found: Json = entry.get("score", MISSING)
-        # To Python `true` is a number; a judge that answers yes instead of a score has given none.
+        # Python treats `true` as a number, but a yes is not a score.
         if not is_number(found) or not 0 <= found <= 1:
             given = "no score" if found is MISSING else f"the score {show(found)}, which is no number from 0 to 1,"
             return Fault("judge_bad_score", f'Agent check failed: judge "{judge_name}" returned {given} for "{label}"')
         score = float(found)
         passed = score >= question.threshold
+    denied = passed and decision == "pass" and not question.forbidden and _NOT_MET.search(entry["reason"])
+    if denied or not all(_agrees(key, value, passed, choice, question) for key, value in entry.items() if key != decision):
+        what = f'{who} contradicts itself about "{label}"'
+        return Fault(
+            "judge_contradiction",
+            what,
+            f"An entry of `results` decided twice, or its reason denies its decision. Decide once, as `{decision}`.",
+        )
     reason = clean_text(entry["reason"].strip(), MAX_REASON)
-    quotes = tuple(clean_text(quote, MAX_QUOTE) for quote in entry.get("quotes", ())[:MOST_QUOTES])
+    quotes = tuple(clean_text(quote, LONGEST_QUOTE) for quote in entry.get("quotes", ())[:MOST_QUOTES])
     reason = reason or f"Agent check {'passed' if passed else 'failed'}: {label}"
     return Item(passed=passed, score=score, choice=choice, quotes=quotes, reason=reason)
 
 
+def _name_decision(question: Question | None) -> Literal["pass", "score", "choice"]:
+    if question is not None and question.choices:
+        return "choice"
+    return "score" if question is not None and question.threshold is not None else "pass"
+
+
+def _agrees(key: str, value: Json, passed: bool, choice: str | None, question: Question) -> bool:
+    """Return whether a further member of an entry agrees with its decision: by its name a decision, or a yes or no of any name."""
+    is_decision = key.casefold() in _OTHER_DECISIONS
+    if key in _COPIED and not (key == "label" and question.choices):
+        return True
+    if isinstance(value, str):
+        word = value.strip(_AROUND).casefold()
+        if choice is not None and _find_choice(value, question.choices) is not None:
+            return _find_choice(value, question.choices) == choice
+        return word in (_YES if passed else _NO) if is_decision else word not in (_NO if passed else _YES)
+    if isinstance(value, bool):
+        return (value != bool(_NEGATIVE.search(key))) == passed
+    return not is_decision or (isinstance(value, (int, float)) and (value >= (question.threshold or 0.5)) == passed)
+
+
 def _find_choice(written: str, choices: Iterable[str]) -> str | None:
-    """Return the choice that is meant: of this name, else the only one that differs in case and in the punctuation around it alone."""
+    """Return the choice with this name, else the only one that differs just in case and surrounding punctuation."""
     if written in choices:
         return written
     alike = [choice for choice in choices if choice.casefold().strip(_AROUND) == written.casefold().strip(_AROUND)]
@@ -301,11 +478,13 @@ def _index_by_id(entries: list[Json], *, decision: Literal["pass", "score", "cho
     for entry in entries:
         if decision == "choice" and isinstance(entry, dict) and type(entry.get("choice")) is int:
             entry = {**entry, "choice": str(entry["choice"])}  # Models write the level of a scale as a number.
+        if isinstance(entry, dict) and isinstance(entry.get("quotes", ()), str | None):
+            entry: Json = {**entry, "quotes": [entry["quotes"]] if entry["quotes"] else []}
         well_shaped = (
             isinstance(entry, dict)
             and isinstance(entry.get("id"), str)
             and isinstance(entry.get("reason"), str)
-            # What is wrong with a score is a fault of that score alone.
+            # An invalid score is a fault of that answer only.
             and (decision == "score" or isinstance(entry.get(decision), bool if decision == "pass" else str))
             and _are_texts(entry.get("quotes", []))
         )
@@ -323,11 +502,7 @@ def _find_entries(text: str) -> list[Json]:
     if len(text) > MAX_REPLY:
         raise _Unusable("judge_not_json", f"returned {len(text)} characters, more than is ever looked at,")
     text = text.strip().strip("\ufeff")
-    while (thoughts := _THOUGHTS.match(text)) is not None:
-        text = text[thoughts.end() :]
-    text = text.strip()
-    if _OPEN_THOUGHTS.match(text):
-        raise _Unusable("judge_not_json", "returned thoughts without an end")
+    text = _drop_thoughts(text)
     document = _decode_lenient(text)
     if document is MISSING:
         document = _pick_answer(text)
@@ -341,17 +516,31 @@ def _find_entries(text: str) -> list[Json]:
     return entries
 
 
+def _drop_thoughts(text: str) -> str:
+    """Return a reply without the thoughts before it, which may contain braces and drafts."""
+    if not text.startswith("`") and not _OPEN_THOUGHTS.match(text) and (end := _END_OF_THOUGHTS.search(text)) is not None:
+        # The template of some models has the opening tag, so it is not in their reply. Inside an answer, the tag is quoted.
+        start = text.find("{")
+        if not 0 <= start < end.start() or (_find_object_end(text, start) or 0) <= end.start():
+            text = text[end.end() :].lstrip()
+    while _OPEN_THOUGHTS.match(text):
+        if (end := _END_OF_THOUGHTS.search(text)) is None:
+            raise _Unusable("judge_not_json", "returned thoughts without an end")
+        text = text[end.end() :].lstrip()
+    return text
+
+
 def _has_stray_decision(document: Json, entries: list[Json]) -> bool:
-    """Return whether there is a decision that belongs to no entry: what is left of one that was ended from within."""
+    """Return whether there is a decision outside all entries: the rest of an entry that quoted text ended early."""
     waiting: list[Json] = [value for key, value in document.items() if key != "results"]
-    if "pass" in document or "score" in document:
+    if not _OTHER_DECISIONS.isdisjoint(map(str.casefold, document)):
         return True
     for entry in entries:
         waiting += entry.values() if isinstance(entry, dict) else [entry]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
-            if not value.keys().isdisjoint(("results", "pass", "score")):
+            if not {"results", "pass", "score", "choice"}.isdisjoint(map(str.casefold, value)):
                 return True
             waiting += value.values()
         elif isinstance(value, list):
@@ -360,7 +549,7 @@ def _has_stray_decision(document: Json, entries: list[Json]) -> bool:
 
 
 def _pick_answer(text: str) -> Json | Missing:
-    """Return the one answer among other words."""
+    """Return the only answer in a text with other words."""
     second_best: Json | Missing = MISSING
     for start, end in _list_candidates(text):
         document = _decode_lenient(text[start:end])
@@ -370,16 +559,16 @@ def _pick_answer(text: str) -> Json | Missing:
             if _is_taken_back(text[end:], document):
                 raise _Unusable("judge_not_json", "returned an answer and took it back")
             return document
-        # An object without `results` is no answer, but lets the fault say that the list is missing and not that there is no JSON.
+        # An object without `results` is not an answer, but lets the fault report the missing list instead of missing JSON.
         if second_best is MISSING:
             second_best = document
     return second_best
 
 
 def _is_taken_back(rest: str, answer: dict[str, Json]) -> bool:
-    """Return whether the words after an answer take it back, or speak of a failure that it does not contain."""
+    """Return whether the words after an answer retract it, or mention a failure that it does not contain."""
     start = rest.find("{")
-    words = rest if start < 0 else rest[:start] + rest[rest.rfind("}") + 1 :]  # The same answer once more is no word.
+    words = rest if start < 0 else rest[:start] + rest[rest.rfind("}") + 1 :]  # A repetition of the same answer does not count as words.
     if _RETRACTION.search(words):
         return True
     entries = answer["results"] if isinstance(answer["results"], list) else []
@@ -392,19 +581,19 @@ def _list_candidates(text: str) -> Iterator[tuple[int, int]]:
         start = fence.end()
         while start < len(text) and text[start].isspace():
             start += 1
-        end = _object_end(text, start) if text.startswith("{", start) else None
+        end = _find_object_end(text, start) if text.startswith("{", start) else None
         if end is None:
             end = text.find("```", start)
         if end >= 0:
             yield start, end
     start = text.find("{")
-    end = _object_end(text, start) if start >= 0 else None
+    end = _find_object_end(text, start) if start >= 0 else None
     if end is not None:
         yield start, end
 
 
-def _object_end(text: str, start: int) -> int | None:
-    """Return where the object that begins at `start` ends; brackets inside texts do not count."""
+def _find_object_end(text: str, start: int) -> int | None:
+    """Return where the object that begins at `start` ends, ignoring brackets inside texts."""
     depth = 0
     for token in _TOKENS.finditer(text, start):
         if token[0] == "{":
@@ -417,19 +606,19 @@ def _object_end(text: str, start: int) -> int | None:
 
 
 def _has_no_other_answer(text: str, answer: Json) -> bool:
-    """Return whether a text holds no other answer than this one."""
-    # Every object is stepped over once, so the time grows with the length of the text alone.
+    """Return whether a text contains no other answer than this one."""
+    # Every object is skipped once, so the time is linear in the length of the text.
     position, mark = 0, _find_mark(text, 0)
     while mark >= 0:
         start = text.find("{", position)
-        # The key is outside of every object, so it may belong to another answer.
+        # The key is outside every object, so it may belong to another answer.
         if not 0 <= start < mark:
             return False
-        end = _object_end(text, start)
+        end = _find_object_end(text, start)
         if end is None:
             return False
         if mark < end:
-            if not _is_same(_decode_lenient(text[start:end]), answer):
+            if not equal(_decode_lenient(text[start:end]), answer):
                 return False
             mark = _find_mark(text, end)
         position = end
@@ -441,17 +630,10 @@ def _find_mark(text: str, start: int) -> int:
     return found.start() if found is not None else -1
 
 
-def _is_same(one: Json | Missing, other: Json) -> bool:
-    try:
-        return bool(one == other)
-    except RecursionError:
-        return False
-
-
 def _decode_lenient(text: str) -> Json | Missing:
     for candidate in (text, _LOOSE_COMMA.sub(r"\1", text)):
         try:
-            # Also reads NaN and numbers beyond all bounds: a wrong score is then a fault of that score alone.
+            # Also accepts NaN and out-of-range numbers, so that a wrong score is a fault of that score only.
             return json.loads(candidate, strict=False, object_pairs_hook=_make_object)
         except (RecursionError, ValueError):
             continue
@@ -459,8 +641,8 @@ def _decode_lenient(text: str) -> Json | Missing:
 
 
 def _make_object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        # A judge that quotes the agent without escapes writes the agent's keys as its own.
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        # A judge that quotes the agent without escapes turns the agent's keys into its own.
         raise _Unusable("judge_repeated_key", "returned an object with the same key twice")
-    return made
+    return result

@@ -1,8 +1,8 @@
 """Builds one request to a judge: the trusted text, the checks, and the fenced material.
 
-The system message describes how to judge, the form of the reply and where the data is. The user message holds the checks (the author's
-words), then the data, then a reminder: the last word is ours. Outside the fence nothing depends on the material but the ids, the marker
-and the number of cuts. Texts are put together by concatenation; nothing that holds data is ever a template.
+The system message describes how to judge, the reply format and where the data is. The user message holds the checks (the author's words),
+then the data, then a reminder, so that the last words are ours. Outside the fence only the ids, the marker and the number of cuts depend
+on the material. Texts are concatenated; nothing that contains data is used as a template.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ class RenderedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of the reply."""
     schema_name: str = SCHEMA_NAME
     ids: tuple[str, ...]
-    """`ids[i]` is what the judge calls `questions[i]`."""
+    """`ids[i]` is the judge's id for `questions[i]`."""
     marker: str
     line: str
     """The material as it is shown."""
     cuts: tuple[str, ...] = ()
-    """What of the material was shortened, in words."""
+    """Descriptions of the cuts in the material."""
     cuts_subject: bool = False
-    """Whether what is judged was shortened, and not only its context."""
+    """Whether the subject was shortened, not only its context."""
 
     @property
     def has_images(self) -> bool:
-        """Whether pictures go with the request."""
+        """Whether the request has images."""
         return any(message.attachments for message in self.messages)
 
 
 def render_request(
     questions: Sequence[Question], *, prompt: Prompt, max_chars: int, order_seed: int, repair: str | None = None
 ) -> RenderedRequest:
-    """Return the request that asks `questions`, which share one material and the kind of answer.
+    """Return the request for `questions`, which share one material and one kind of answer.
 
     `repair` describes the fault of an earlier reply. It may quote that reply, and so the agent, so it is shown as data.
     """
@@ -58,8 +58,8 @@ def render_request(
     shown = show_material(questions[0].material, max_chars=max_chars, fault=repair)
     checks = [_write_check(question) for question in questions]
     listing = shuffle(len(checks), order_seed)
-    # From the whole request, the material included: no text can contain ids that depend on it. Numbered in the order of the list, so that
-    # a judge that counts along is right.
+    # The ids depend on the whole request including the material, so no text in it can contain them. They are numbered in list order, so
+    # that a judge that counts is right.
     digest = fence.digest_parts((prompt.version, fence.encode_line(checks), shown.line), order_seed)[:12]
     ids = tuple(f"check-{listing.index(position) + 1}-{digest}" for position in range(len(checks)))
     listed: list[dict[str, Json]] = [{"id": ids[position], **checks[position]} for position in listing]
@@ -69,9 +69,9 @@ def render_request(
         before += f"{prompt.images}\n\n"
     reminder = prompt.reminder.replace("{{cuts}}", str(shown.places)).replace("{{ids}}", ", ".join(check["id"] for check in listed))
     after = f"\n{reminder}\n{shape}" if repair is None else f"\n{reminder}\n{prompt.again}\n{shape}"
-    # The same for every request of a kind, so that providers can cache it.
+    # Identical for every request of a kind, so that providers can cache it.
     instruction = "\n\n".join(filter(None, (prompt.instruction, shape, prompt.boundary, prompt.decisions)))
-    # Of everything but the marker itself, so that the same request always has the same one.
+    # Depends on everything but the marker itself, so that the same request always has the same marker.
     marker = fence.choose_marker(instruction, before, prompt.lead_in, shown.line, after)
     lead_in = prompt.lead_in.replace("{{marker}}", marker)
     images = tuple(Attachment(media_type=image.media_type, data=image.data) for image in questions[0].material.images)
@@ -90,9 +90,9 @@ def render_request(
 
 
 def reply_schema(*, scored: bool, ids: Sequence[str] = (), choices: Sequence[str] = ()) -> dict[str, Json]:
-    """Return the JSON Schema of a reply. The bounds of a score are not in it: several providers refuse a schema that has any.
+    """Return the JSON Schema of a reply, without bounds of scores: several providers reject a schema that has any.
 
-    With `ids` it lists the expected results: without them a small model under a schema does not stop.
+    With `ids` it lists the expected results: otherwise a small model under a schema does not stop.
     """
     decision: dict[str, Json] = {"score": {"type": "number", "description": "from 0 to 1"}} if scored else {"pass": {"type": "boolean"}}
     if choices:
@@ -117,7 +117,7 @@ def reply_schema(*, scored: bool, ids: Sequence[str] = (), choices: Sequence[str
 
 
 def without_ids(schema: dict[str, Json]) -> dict[str, Json]:
-    """Return the schema of a reply that does not list which results there are."""
+    """Return the schema of a reply without the list of expected results."""
     members: dict[str, Json] = schema["properties"]["results"]["items"]["properties"]
     return reply_schema(scored="score" in members, choices=members["choice"]["enum"] if "choice" in members else ())
 
@@ -138,7 +138,7 @@ def _is_same_material(one: Material, other: Material) -> bool:
     try:
         return one == other
     except RecursionError:
-        # Nested beyond what Python compares: equal is then what looks the same to a judge.
+        # Nested too deeply for Python to compare: compare their JSON as shown to a judge.
         return show_material(one, max_chars=1_000_000) == show_material(other, max_chars=1_000_000)
 
 
@@ -147,7 +147,8 @@ def _write_check(question: Question) -> dict[str, Json]:
         "rule": "must_not" if question.forbidden else "must",
         "criterion": _drop_surrogates(question.criterion),
     }
-    if question.label and question.label != question.criterion:
+    # The label of an unnamed claim consists of its check and criterion (`judged · The answer ...`), which would be shown twice.
+    if question.label and not question.criterion.startswith(question.label.rpartition(" · ")[2].rstrip("…")):
         check["label"] = _drop_surrogates(question.label)
     if question.grounded:
         check["grounded"] = True
@@ -161,7 +162,7 @@ def _write_check(question: Question) -> dict[str, Json]:
 
 
 def _share_members(listed: list[dict[str, Json]]) -> list[dict[str, Json]]:
-    """Return the checks with what all of them have in common written once: a metric asks the same of every statement."""
+    """Return the checks with their common members written once: a metric has the same members for every statement."""
     shared = {key: value for key, value in listed[0].items() if all(each.get(key) == value for each in listed)}
     if len(listed) == 1:
         return listed
@@ -169,11 +170,11 @@ def _share_members(listed: list[dict[str, Json]]) -> list[dict[str, Json]]:
 
 
 def _drop_surrogates(text: str) -> str:
-    """Return an author's text, which is trusted, without lone surrogates, which cannot be sent."""
+    """Return an author's trusted text without lone surrogates, which cannot be sent."""
     return text if text.isascii() else text.encode("utf-8", "ignore").decode()
 
 
 def shuffle(count: int, seed: int) -> list[int]:
-    """Return the positions in another order, the same for the same seed with every version of Python."""
-    # By a digest and not by `random`, whose shuffle may differ between versions of Python: the cache lives by the same request.
+    """Return a permutation of positions that is the same for the same seed in every Python version."""
+    # Uses a digest, because `random.shuffle` may differ between Python versions and the cache relies on identical requests.
     return sorted(range(count), key=lambda position: sha256(f"{seed}:{position + 1}".encode()).digest())

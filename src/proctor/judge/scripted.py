@@ -1,11 +1,11 @@
-"""A judge that decides by a function, and replies of a scripted model: for tests, examples and rehearsals without a model."""
+"""A judge that decides by a function, and replies of a scripted model: for tests, examples and dry runs."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, StoreError
@@ -13,7 +13,7 @@ from proctor.judge.reply import name_question
 from proctor.llm.ports import ChatRequest
 from proctor.model.evidence import Json
 from proctor.model.judgement import Opinion, Question
-from proctor.model.show import exception_text
+from proctor.model.show import exception_text, show
 
 Decision = bool | float | str | Opinion
 """Yes or no, a score from 0 to 1, one of the choices, or the whole opinion."""
@@ -28,7 +28,7 @@ def list_ids(request: ChatRequest) -> list[str]:
 
 
 def write_reply(request: ChatRequest, decision: bool | float | str, reason: str = "") -> str:
-    """Return the reply of a judge that decides every check of a request alike: yes or no, a score, or a choice."""
+    """Return the reply of a judge that gives the same decision on every check: yes or no, a score, or a choice."""
     member = "pass" if isinstance(decision, bool) else "choice" if isinstance(decision, str) else "score"
     return json.dumps({"results": [{"id": id_, "quotes": [], "reason": reason, member: decision} for id_ in list_ids(request)]})
 
@@ -36,20 +36,21 @@ def write_reply(request: ChatRequest, decision: bool | float | str, reason: str 
 class ScriptedJudge:
     """Answers each question with a function; `asked` lists the questions."""
 
-    def __init__(self, decide: Callable[[Question], Decision]) -> None:
+    def __init__(self, decide: Callable[[Question], Decision | Awaitable[Decision]]) -> None:
         self._decide = decide
         self.asked: list[Question] = []
         self.closed = False
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
-        """Return one opinion per question, in order; nothing goes over the tape."""
+        """Return one opinion per question, in order; the tape is not used."""
         self.asked.extend(questions)
-        return [self._decide_one(question) for question in questions]
+        return [await self._decide_one(question) for question in questions]
 
-    def _decide_one(self, question: Question) -> Opinion:
-        """Return the opinion on one question: an error where the function raises or returns what is no decision."""
+    async def _decide_one(self, question: Question) -> Opinion:
+        """Return the opinion on one question: an error if the function raises or returns an invalid decision."""
         try:
-            return _make_opinion(question, self._decide(question))
+            decision = self._decide(question)
+            return _make_opinion(question, await decision if isinstance(decision, Awaitable) else decision)
         except (AssertionError, InputError, StoreError):
             raise  # a test that asserts on the questions, or an unusable recording: the run cannot continue
         except Exception as error:
@@ -57,7 +58,7 @@ class ScriptedJudge:
             return Opinion(outcome="error", reason=reason, code="judge_error", details={"judge": "scripted"})
 
     async def close(self) -> None:
-        """Note in `closed` that the judge was closed."""
+        """Set `closed`."""
         self.closed = True
 
 
@@ -70,10 +71,10 @@ def _make_opinion(question: Question, decision: Decision) -> Opinion:
             raise ValueError(f"a scripted judge chooses one of {', '.join(question.choices)}; it chose {decision!r}")
         details["choice"], decision = decision, question.score_choice(decision)
         decision = decision if question.threshold is not None else bool(decision)
-    score = math.nan if isinstance(decision, str) else float(decision)
+    score = float(decision) if isinstance(decision, (bool, int, float)) else math.nan
     if not 0 <= score <= 1:
-        raise ValueError(f"a scripted judge returns true, false or a number from 0 to 1; it returned {decision!r}")
-    # A plain yes or no is the best or the worst score; a score for a question without a threshold is a yes from the middle on.
+        raise ValueError(f"expected true, false, a number from 0 to 1 or an `Opinion`, found {show(decision, 80)}")
+    # A plain yes or no is the best or the worst score; without a threshold, a score of at least one half is a yes.
     threshold = 0.5 if question.threshold is None else question.threshold
     passed = decision if isinstance(decision, bool) else score >= threshold
     reason = f"Agent check {'passed' if passed else 'failed'}: {name_question(question)}"

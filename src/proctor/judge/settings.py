@@ -12,7 +12,7 @@ from proctor.model.json_values import is_finite
 from proctor.model.show import show
 
 MOST: Final = {"samples": 101, "concurrency": 1_000, "retries": 100}
-"""What no judge needs more of: every sample of every model is a request that is made ready at once."""
+"""The maximum number of samples and models: every sample of every model is a request that is prepared at once."""
 
 
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,13 +1,13 @@
-"""Stores what calibrations measured, so that every verdict of a judge carries how far that judge agrees with people.
+"""Stores calibrations, so that every verdict of a judge shows how well that judge agrees with people.
 
-One small file in the folder of the results has a calibration of each judge: of its models, its prompt and the form of its answers (yes or
-no, or a score). A calibration on a few labels does not replace one on more. A file that cannot be read counts as missing.
+One small file in the results folder has one calibration per judge, identified by its models, its prompt and the form of its answers (yes
+or no, or a score). A calibration on a few labels does not replace one on more. A file that cannot be read counts as missing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -19,17 +19,18 @@ from proctor.model.typed import make_json_decoder
 
 FILE = "calibrations.json"
 ENOUGH = 30
-"""Labels with which a calibration replaces any older one: what is newest is true of the model as it is now."""
+"""The number of labels with which a calibration replaces any older one, because it describes the current model."""
 MOST = 100
-"""Calibrations in the file; the oldest are dropped."""
+"""The maximum number of calibrations in the file; the oldest are dropped."""
 _HINT = "`proctor judge calibrate LABELS` measures how far it agrees with people"
 
 
 Form = Literal["yes_no", "score"]
+_FORMS: dict[Form, str] = {"yes_no": "yes or no", "score": "scores"}
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):
-    """What one calibration measured."""
+    """The measurements of one calibration."""
 
     models: tuple[str, ...]
     """As `provider/name`."""
@@ -40,9 +41,9 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     """The lower bound of kappa."""
     high: float | None
     labels: int
-    """Labels that the judge decided."""
+    """The number of labels that the judge decided."""
     threshold: float | None = None
-    """The least passing score; none: the judge answered yes or no."""
+    """The lowest passing score; None if the judge answered yes or no."""
     samples: int = 1
     date: str
     """The day, as `2026-01-31`."""
@@ -53,7 +54,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
         return "yes_no" if self.threshold is None else "score"
 
     def describe(self) -> dict[str, Json]:
-        """Return the stamp as the details of a verdict hold it."""
+        """Return the stamp as stored in the details of a verdict."""
         return msgspec.to_builtins(self)
 
 
@@ -85,22 +86,25 @@ def write_stamp(home: Path, stamp: Stamp) -> bool:
     try:
         home.mkdir(parents=True, exist_ok=True)
         partial.write_bytes(content + b"\n")
-        # In one step: a run that starts now reads the old file or the new one.
+        # Atomic: a run that starts now reads the old file or the new one.
         os.replace(partial, home / FILE)
     except OSError as error:
         raise StoreError(f"the calibration {str(home / FILE)!r} cannot be stored: {error.strerror}") from error
     return True
 
 
-def find_stamps(home: Path, models: Sequence[str], prompt: str) -> tuple[dict[Form, Stamp], str | None]:
-    """Return the calibrations of a judge, or a warning why there is none."""
+def find_stamps(home: Path, models: Sequence[str], prompt: str, forms: Collection[Form] = ()) -> tuple[dict[Form, Stamp], str | None]:
+    """Return the calibrations of a judge, and a warning if there is none or one of these forms has none."""
     known, names = read_stamps(home), ", ".join(models)
-    of_models = [stamp for stamp in known if stamp.models == tuple(models)]
-    exact = [stamp for stamp in of_models if stamp.prompt == prompt]
+    same_models = [stamp for stamp in known if stamp.models == tuple(models)]
+    exact = [stamp for stamp in same_models if stamp.prompt == prompt]
     if exact:
-        return {stamp.form: stamp for stamp in exact}, None
-    if of_models:
-        last = of_models[-1]
+        found: dict[Form, Stamp] = {stamp.form: stamp for stamp in exact}
+        missing = " and ".join(_FORMS[form] for form in sorted(set(forms) - found.keys(), reverse=True))
+        other_prompt = f"the judge {names} is calibrated on {_FORMS[exact[-1].form]} alone, and claims ask for {missing}; {_HINT}"
+        return found, other_prompt if missing else None
+    if same_models:
+        last = same_models[-1]
         return {}, f"the prompt of the judge {names} changed since its calibration on {last.date} ({last.prompt}, now {prompt}); {_HINT}"
     if known:
         last = known[-1]

@@ -15,13 +15,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proctor.judge.reply import Fault, Item
+from proctor.judge.reply import MAX_QUOTE, Fault, Item
 from proctor.judge.settings import JudgeSettings
 from proctor.model.evidence import Json, Usage
 from proctor.model.judgement import Opinion, Question
+from proctor.model.show import shorten
 
 Prices = tuple[float, float]
-"""What a million tokens cost: of the request, and of the reply."""
+"""The price of a million tokens: of the request, and of the reply."""
 
 
 class Ballot(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,34 +31,38 @@ class Ballot(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     verdict: Item | Fault
     replies: tuple[str, ...] = ()
-    """The texts it comes from: one, or two after a repair."""
+    """The replies it comes from: one, or two after a repair."""
     usage: Usage | None = None
     cost: float | None = None
     requests: tuple[dict[str, Json], ...] = ()
-    """The requests that were sent for it, each with its number: ballots on other questions may name the same ones."""
+    """The requests that were sent for it, with their numbers: ballots on other questions may have the same ones."""
     cached: bool = False
     repaired: bool = False
     notes: tuple[str, ...] = ()
 
 
 def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: JudgeSettings) -> Opinion:
-    """Return the opinion that the ballots make; `details` say how."""
+    """Return the combined opinion; its `details` explain how it was reached."""
     votes = [ballot.verdict for ballot in ballots if isinstance(ballot.verdict, Item)]
     details = _make_details(ballots)
     faults = [ballot.verdict for ballot in ballots if isinstance(ballot.verdict, Fault)]
     total = len(ballots)
     if faults and len(votes) <= settings.quorum * total:
-        return _report_no_quorum(votes, faults, settings, details)
+        return _report_no_quorum(votes, faults, f"more than {settings.quorum * 100:g} % are needed", details)
     yes = sum(vote.passed for vote in votes)
     values = [float(vote.passed) if vote.score is None else vote.score for vote in votes]
     mean = _compute_mean(values)
+    if settings.combine == "mean" and question.threshold is not None and faults:
+        lowest, highest = sum(values) / total, (sum(values) + len(faults)) / total
+        if not _reaches(lowest, question.threshold) and _reaches(highest, question.threshold):
+            return _report_no_quorum(votes, faults, "the others could change the result", details)
     if question.choices and question.threshold is None:
         return _count_choices(question, votes, faults, total, settings, details)
-    # By vote the median is the score: it is on the same side of the threshold as the majority.
+    # The median is the score of a vote: it is on the same side of the threshold as the majority.
     score = mean if settings.combine == "mean" or question.threshold is None else statistics.median(values)
     details["agreement"] = max(yes, len(votes) - yes) / total
     if question.choices:
-        # Between two choices the lower one is reached.
+        # Between two choices, take the lower one.
         details["choice"] = list(question.choices)[int(score * (len(question.choices) - 1) + 1e-9)]
     if len(values) > 1:
         details["spread"] = {"range": max(values) - min(values), "stdev": _compute_deviation(values, mean)}
@@ -67,17 +72,17 @@ def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: Jud
     if settings.combine == "majority" or question.threshold is None:
         passed = 2 * yes > total
     else:
-        passed = score >= question.threshold
+        passed = _reaches(score, question.threshold)
     return Opinion(outcome="pass" if passed else "fail", score=score, reason=_choose_reason(votes, passed, total), details=details)
 
 
 def _report_uncertain(why: str, score: float, faults: Sequence[Fault], settings: JudgeSettings, details: dict[str, Json]) -> Opinion:
-    """Return the opinion of an uncertain judge; `uncertain: fail` fails only what all ballots were given on."""
+    """Return the opinion of an uncertain judge; `uncertain: fail` fails it only if every ballot has an answer."""
     stopped = next((fault for fault in faults if fault.code == "judge_budget"), None)
     if stopped is not None:
         return Opinion(outcome="error", reason=f"{why}: {stopped.text}", code="judge_budget", details=details)
     failed = settings.uncertain == "fail" and not faults
-    # An error has no score that could be averaged; the details have the score of every vote.
+    # An error has no score to average; the details have the score of every vote.
     return Opinion(
         outcome="fail" if failed else "error", score=score if failed else 0.0, reason=why, code="judge_uncertain", details=details
     )
@@ -86,7 +91,7 @@ def _report_uncertain(why: str, score: float, faults: Sequence[Fault], settings:
 def _count_choices(
     question: Question, votes: Sequence[Item], faults: Sequence[Fault], total: int, settings: JudgeSettings, details: dict[str, Json]
 ) -> Opinion:
-    """Return the choice of most of the ballots: more than half of them, and more than `agreement`."""
+    """Return the choice of the majority: more than half of the ballots, and more than `agreement`."""
     chosen, most = Counter(vote.choice for vote in votes if vote.choice is not None).most_common(1)[0]
     details["agreement"] = most / total
     least = max(0.5, settings.agreement)
@@ -103,37 +108,37 @@ def _count_choices(
     )
 
 
-def _report_no_quorum(votes: Sequence[Item], faults: Sequence[Fault], settings: JudgeSettings, details: dict[str, Json]) -> Opinion:
-    """Return the error that too few of the ballots have an answer: the fault itself where it is one and the same."""
+def _report_no_quorum(votes: Sequence[Item], faults: Sequence[Fault], needed: str, details: dict[str, Json]) -> Opinion:
+    """Return the error that too few ballots have an answer, or the fault itself if all of them have the same one."""
     if not votes:
         return Opinion(outcome="error", reason=faults[0].text, code=faults[0].code, details=details)
     total = len(votes) + len(faults)
-    reason = f"{len(votes)} of {total} judgements were given, and more than {settings.quorum * 100:g} % are needed: {faults[0].text}"
+    reason = f"{len(votes)} of {total} judgements were given, and {needed}: {faults[0].text}"
     codes = {fault.code for fault in faults}
     return Opinion(outcome="error", reason=reason, code=codes.pop() if len(codes) == 1 else "judge_no_quorum", details=details)
 
 
 def _explain_uncertainty(question: Question, yes: int, votes: int, score: float, total: int, settings: JudgeSettings) -> str | None:
-    """Return why the votes decide nothing, or None."""
+    """Return why the votes are inconclusive, or None."""
     threshold = question.threshold
     if threshold is not None and _is_near(score, threshold, settings.margin):
         return f"the judge is uncertain: the score {score:.4g} is within {settings.margin:g} of the threshold {threshold:g}"
-    # By the mean the score alone decides: how many say yes, and how far they agree, does not matter.
-    if threshold is not None and settings.combine == "mean":
+    # For a mean the score decides, unless the suite requires agreement.
+    if threshold is not None and settings.combine == "mean" and settings.agreement <= 0.5:
         return None
     if threshold is None and settings.combine == "mean" and _is_near(score, 0.5, settings.margin):
         return f"the judge is uncertain: {yes} of {votes} say yes, which is within {settings.margin:g} of the middle"
     most = max(yes, votes - yes) / total
-    # At no setting can half of the votes decide against the other half.
-    least = 0.5 if settings.combine == "mean" else max(0.5, settings.agreement)
+    # No setting lets half of the votes outvote the other half.
+    least = max(0.5, settings.agreement)
     if most > least:
         return None
-    silent = f", {total - votes} gave no answer" if total > votes else ""
-    return f"the judge is uncertain: {yes} of {total} say yes{silent}, and more than {least * 100:g} % must agree"
+    unanswered = f", {total - votes} gave no answer" if total > votes else ""
+    return f"the judge is uncertain: {yes} of {total} say yes{unanswered}, and more than {least * 100:g} % must agree"
 
 
 def _choose_reason(votes: Sequence[Item], passed: bool, total: int) -> str:
-    agreeing = [vote for vote in votes if vote.passed == passed]
+    agreeing = [vote for vote in votes if vote.passed == passed] or votes
     if total == 1:
         return agreeing[0].reason
     return f"{len(agreeing)} of {total}: {agreeing[0].reason}"
@@ -174,20 +179,25 @@ def _describe_ballot(ballot: Ballot) -> dict[str, Json]:
         if verdict.choice is not None:
             sample["choice"] = verdict.choice
         if verdict.quotes:
-            sample["quotes"] = list(verdict.quotes)
+            sample["quotes"] = [shorten(quote, MAX_QUOTE) for quote in verdict.quotes]
     if ballot.usage is not None:
         sample["usage"] = write_usage(ballot.usage)
     return sample
 
 
 def _is_near(score: float, threshold: float, margin: float) -> bool:
-    # As people reckon: 0.75 is 0.05 away from 0.8.
+    # In decimal arithmetic, where 0.75 is 0.05 away from 0.8.
     return margin > 0 and abs(score - threshold) <= margin + 1e-9
 
 
 def _compute_mean(values: Sequence[float]) -> float:
-    # Rounded for the same reason: three times 0.8 is 0.8 in the mean, not a little less.
+    # Rounded for the same reason: the mean of three times 0.8 is 0.8, not slightly less.
     return values[0] if len(values) == 1 else round(math.fsum(values) / len(values), 12)
+
+
+def _reaches(mean: float, threshold: float) -> bool:
+    # The threshold of a rating is a fraction such as 1/3, which a mean misses by its rounding.
+    return mean >= threshold - 1e-9
 
 
 def _compute_deviation(values: Sequence[float], mean: float) -> float:
@@ -195,7 +205,7 @@ def _compute_deviation(values: Sequence[float], mean: float) -> float:
 
 
 def sum_usage(usages: Sequence[Usage]) -> Usage:
-    """Return the sum of what is known."""
+    """Return the sum of the known counts."""
     if len(usages) == 1:
         return usages[0]
 
@@ -213,14 +223,14 @@ def sum_usage(usages: Sequence[Usage]) -> Usage:
 
 
 def write_usage(usage: Usage) -> dict[str, Json]:
-    """Return tokens as details carry them."""
+    """Return token counts for the details."""
     counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "total_tokens": usage.total()}
     counts |= {"cached_input_tokens": usage.cached_input_tokens, "cache_write_tokens": usage.cache_write_tokens}
     return {name: count for name, count in counts.items() if count is not None}
 
 
 def compute_cost(usage: Usage | None, prices: Prices | None) -> float | None:
-    """Return what the tokens cost, or None where tokens or prices are unknown."""
+    """Return the cost of the tokens, or None if tokens or prices are unknown."""
     if usage is None or prices is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     return ((usage.input_tokens or 0) * prices[0] + (usage.output_tokens or 0) * prices[1]) / 1_000_000

@@ -34,7 +34,7 @@ from proctor.model.show import show
 DEFAULT_BASE = "https://api.anthropic.com"
 DEFAULT_VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 1024
-"""Sent by default: the API rejects a request without it."""
+"""The default: the API rejects a request without it."""
 
 _FINISH: dict[str, Finish] = {
     "end_turn": "stop",
@@ -51,7 +51,7 @@ _KNOWN_BLOCKS = ("text", "tool_use", "thinking", "redacted_thinking")
 
 def _make_url(settings: ModelSettings) -> str:
     base = settings.base_url or DEFAULT_BASE
-    # Both spellings are in use: with the version in the base address, and without.
+    # Both forms are in use: the base address with and without the version.
     return join_url(base, "messages" if base.partition("?")[0].rstrip("/").endswith("/v1") else "v1/messages")
 
 
@@ -75,7 +75,7 @@ def _write_body(request: ChatRequest, settings: ModelSettings, conceded: Concede
     elif request.answer_schema is not None:
         description = "Give your answer by calling this tool."
         tools.append({"name": request.answer_name, "description": description, "input_schema": request.answer_schema})
-        # With tools of its own the agent may need those first; it must call one of them, or answer by ours.
+        # If there are other tools, the model may need those first; it must call one of them, or answer with ours.
         out["tool_choice"] = {"type": "any"} if request.tools else {"type": "tool", "name": request.answer_name}
     if tools:
         out["tools"] = tools
@@ -90,23 +90,23 @@ def _write_messages(messages: tuple[ChatMessage, ...]) -> list[dict[str, Json]]:
         if message.role == "system":
             continue
         side = "assistant" if message.role == "assistant" else "user"
-        # Messages of one side are joined: the API wants the results of all calls of a reply in the one message after it.
+        # Messages of one side are joined: the API requires the results of all calls of a reply in the next message.
         if not joined_up or joined_up[-1][0] != side:
             joined_up.append((side, []))
         joined_up[-1][1].extend(_write_blocks(message))
-    # Results of tools must stand first in their message.
+    # Tool results must come first in their message.
     return [{"role": side, "content": sorted(blocks, key=lambda block: block["type"] != "tool_result")} for side, blocks in joined_up]
 
 
 def _write_blocks(message: ChatMessage) -> list[dict[str, Any]]:
     if message.role == "tool":
         result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.call_id or ""}
-        # An empty text is refused in a block, a result without content is not.
+        # An empty text block is rejected, a result without content is not.
         return [{**result, "content": message.text} if message.text else result]
     blocks: list[dict[str, Any]] = [{"type": "text", "text": message.text}] if message.text else []
     blocks.extend(_write_attachment(attachment) for attachment in message.attachments)
     for call in message.tool_calls:
-        # Text that is no object has to be wrapped: the API takes nothing but objects here.
+        # Text that is not an object is wrapped, because the API accepts only objects here.
         arguments = call.arguments if isinstance(call.arguments, dict) else {"text": call.arguments}
         blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})
     return blocks

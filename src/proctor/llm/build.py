@@ -19,7 +19,7 @@ __all__ = ["ALIASES", "PROVIDERS", "ModelSettings", "build_model"]
 
 
 def _load_openai() -> Dialect:
-    from proctor.llm.openai import DIALECT  # each provider is loaded when it is the one
+    from proctor.llm.openai import DIALECT  # each provider is loaded only if it is used
 
     return DIALECT
 
@@ -50,14 +50,14 @@ _DIALECTS: dict[str, Callable[[], Dialect]] = {
 }
 
 PROVIDERS = (*_DIALECTS, "scripted")
-"""The words `provider` may be, of our own; `proctor.llm.providers.KNOWN` are the others."""
+"""Our own values of `provider`; `proctor.llm.providers.KNOWN` has the others."""
 
 ALIASES = {"responses": "openai_responses", "azure_openai": "azure", "azure-openai": "azure", "openai-responses": "openai_responses"}
 """Other spellings of them; MCPLab writes `azure_openai`."""
 
 
 def build_model(settings: ModelSettings, *, transport: MakeTransport | None = None) -> ChatModel:
-    """Build the model that settings describe. Raises `SpecError` for settings that cannot work; nothing is sent yet.
+    """Build the model that settings describe. Raises `SpecError` for invalid settings; nothing is sent yet.
 
     With a `transport` connections are made by it alone: a proxy, and providers whose own SDK connects, are refused.
     """
@@ -78,9 +78,9 @@ def build_model(settings: ModelSettings, *, transport: MakeTransport | None = No
             )
         return build_provider_model(settings)
     if provider == "scripted":
-        from proctor.llm.scripted import ScriptedModel, read_script  # only tests and offline runs have one
+        from proctor.llm.scripted import ScriptedModel, read_script  # only tests and offline runs use it
 
-        # By turn: cases that run side by side share the model, and each goes through the script from its beginning.
+        # By turn: parallel cases share the model, and each starts at the beginning of the script.
         return ScriptedModel(read_script(settings.replies), name=settings.model or "scripted", by_turn=True)
     _check_complete(provider, settings)
     return HttpModel(_DIALECTS[provider](), settings, transport=transport)
@@ -91,7 +91,7 @@ def _check_complete(provider: str, settings: ModelSettings) -> None:
         raise SpecError(f"a model of {provider} needs its name", field="model")
     if provider == "azure" and settings.base_url is None:
         raise SpecError("a model on Azure needs the address of its resource, such as https://NAME.openai.azure.com", field="base_url")
-    # A server of one's own may do without a key; the providers' own addresses never do.
+    # A self-hosted server may need no key; the providers' own addresses always do.
     open_server = settings.base_url is not None and (provider != "azure" or is_loopback(settings.base_url))
     signed = any(name.lower() in ("authorization", "x-api-key", "api-key") for name in settings.headers)
     if not settings.api_key and not signed and not open_server:

@@ -1,4 +1,4 @@
-"""One client for all providers that are reached over HTTP; what differs between them is a `Dialect`.
+"""One client for all HTTP providers; the differences between them are in a `Dialect`.
 
 A model may refuse a part of a request that is not essential to it (`temperature` of a reasoning model, the old name of
 `max_tokens`, a `seed`, a JSON Schema for the answer). Then the request is sent once more without that part, later requests leave
@@ -15,22 +15,23 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from proctor.codecs.retry_after import read_retry_after_s
+from proctor.codecs.http import read_retry_after_s
 from proctor.errors import EvidenceError
-from proctor.evidence.values.json_bytes import decode, exceeds_depth
+from proctor.evidence.values.json_bytes import decode
 from proctor.llm.connections import Answer, Connections, MakeTransport, NoAnswer
 from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
 from proctor.llm.settings import ModelSettings, strip_url
 from proctor.model.evidence import Json
+from proctor.model.json_values import encode_strangers, exceeds_depth
 from proctor.model.show import shorten, show
 
-# --- the one way in which requests reach a model provider over HTTP
+# --- sends requests to a model provider over HTTP
 
 MAX_ANSWER = 50 * 1024 * 1024
-"""Bytes of an answer that are read at most."""
+"""Maximum bytes of an answer."""
 
 _EXCERPT = 200
-"""Characters of an unusable answer that a message shows."""
+"""Characters of an unusable answer shown in a message."""
 
 
 class Refused(ModelFault):
@@ -55,7 +56,7 @@ class ModelWire:
     ) -> None:
         self._timeout_s = timeout_s
         # Longest first: a secret may be part of another.
-        # Hiding a text of three characters or fewer would tear holes in ordinary words.
+        # Replacing a text of three characters or fewer would damage ordinary words.
         self._secrets = sorted({secret for secret in secrets if len(secret) >= 4}, key=len, reverse=True)
         self._connections = Connections(
             {"accept": "application/json", "content-type": "application/json", **headers},
@@ -65,7 +66,7 @@ class ModelWire:
         )
 
     async def post(self, url: str, body: Json) -> dict[str, Json]:
-        """Post `body` and return the JSON object that answers it. Raises `ModelFault`."""
+        """Post `body` and return the JSON object of the answer. Raises `ModelFault`."""
         content = encode_body(body)
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -79,7 +80,7 @@ class ModelWire:
         return self._read_document(url, answer)
 
     def limit_answers(self, max_bytes: int) -> None:
-        """Read no more than `max_bytes` of an answer."""
+        """Read at most `max_bytes` of an answer."""
         self._connections.max_bytes = max_bytes
 
     async def close(self) -> None:
@@ -88,7 +89,7 @@ class ModelWire:
             await self._connections.close()
 
     def hide_secrets(self, text: str) -> str:
-        """Return a text without the secrets that were sent."""
+        """Return a text with the sent secrets removed."""
         for secret in self._secrets:
             text = text.replace(secret, "[redacted]")
         return text
@@ -116,16 +117,16 @@ class ModelWire:
         raise ModelFault("bad_answer", message, status=answer.status)
 
     def _explain_status(self, url: str, answer: Answer) -> ModelFault:
-        status, where = answer.status, strip_url(url)
+        status, address = answer.status, strip_url(url)
         if 300 <= status < 400:
             return ModelFault(
                 "bad_answer",
-                f"{where} redirects to {_find_redirect_host(answer)}; redirects are not followed, the key would go along",
+                f"{address} redirects to {_find_redirect_host(answer)}; redirects are not followed, the key would go along",
                 status=status,
             )
         error = _find_error(answer.content)
         message = self.hide_secrets(_find_message(error)) or self._quote_beginning(answer.content)
-        message = f"{where} answered {status}: {shorten(message, 400)}"
+        message = f"{address} answered {status}: {shorten(message, 400)}"
         if status == 429:
             if isinstance(error, dict) and "insufficient_quota" in (error.get("code"), error.get("type")):
                 return ModelFault("bad_request", message, status=status)
@@ -139,7 +140,7 @@ class ModelWire:
         return Refused(message, status=status, error=error)
 
     def _quote_beginning(self, content: bytes) -> str:
-        # Cleaned before it is cut, so that no half of a secret is left; more than enough for any key.
+        # Secrets are removed before cutting, so that no partial secret remains; the length is enough for any key.
         text = self.hide_secrets(content[: _EXCERPT * 50].decode("utf-8", "replace"))
         return show(text[:_EXCERPT]) if text.strip() else "(nothing)"
 
@@ -147,13 +148,9 @@ class ModelWire:
 def encode_body(body: Json) -> bytes:
     """Return a request as JSON text."""
     try:
-        return msgspec.json.encode(body)
+        return encode_strangers(body)
     except RecursionError:
         raise ModelFault("bad_request", "the request is nested too deep to be sent") from None
-    except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError):
-        import json  # slower, but it writes half surrogate pairs and integers of any size
-
-        return json.dumps(body).encode()
 
 
 def _find_redirect_host(redirect: Answer) -> str:
@@ -191,7 +188,7 @@ def _find_message(error: Json) -> str:
 
 
 ConcededParts = Collection[str]
-"""The parts of a request that the model refused: `temperature`, `seed`, `max_tokens`, `answer_schema`."""
+"""The parts of a request that the model rejected: `temperature`, `seed`, `max_tokens`, `answer_schema`."""
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,11 +199,11 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     headers: Callable[[ModelSettings], dict[str, str]]
     body: Callable[[ChatRequest, ModelSettings, ConcededParts], dict[str, Json]]
     reply: Callable[[dict[str, Json], ChatRequest, ConcededParts], ChatReply]
-    """Raises `ModelFault` where the answer is of no use."""
+    """Raises `ModelFault` if the answer is unusable."""
     lacks: tuple[str, ...] = ()
-    """Parts of a request that this API does not know at all."""
+    """Parts of a request that this API does not support."""
     instead: dict[str, str] = {}
-    """What is done instead of a refused part, where it is not simply left out."""
+    """Replacements for rejected parts that are not simply left out."""
 
 
 _UNWANTED = re.compile(
@@ -228,12 +225,12 @@ class HttpModel:
         self._dialect = dialect
         self._settings = settings
         self._url = dialect.url(settings)
-        # Names of headers are compared without case; the user's own win.
-        own = {name.lower(): value for name, value in settings.headers.items()}
-        headers = {name: value for name, value in dialect.headers(settings).items() if name not in own}
+        # Header names are case-insensitive; the user's own win.
+        user_headers = {name.lower(): value for name, value in settings.headers.items()}
+        headers = {name: value for name, value in dialect.headers(settings).items() if name not in user_headers}
         self._wire = ModelWire(
             timeout_s=settings.timeout_s,
-            headers={**headers, **own},
+            headers={**headers, **user_headers},
             secrets=settings.list_secrets(),
             proxy=settings.proxy,
             transport=transport,
@@ -242,7 +239,7 @@ class HttpModel:
 
     @property
     def provider(self) -> str:
-        """The word that settings name it by."""
+        """The name of the provider in settings."""
         return self._dialect.provider
 
     @property
@@ -252,11 +249,11 @@ class HttpModel:
 
     @property
     def address(self) -> str:
-        """The address of the model, without secrets: it distinguishes models of the same name."""
+        """The address of the model, without secrets, to distinguish models of the same name."""
         return strip_url(self._url)
 
     def limit_answers(self, max_bytes: int) -> None:
-        """Read no more than `max_bytes` of an answer."""
+        """Read at most `max_bytes` of an answer."""
         self._wire.limit_answers(max_bytes)
 
     def fill_defaults(self, request: ChatRequest) -> ChatRequest:
@@ -264,26 +261,26 @@ class HttpModel:
         return self._settings.fill_defaults(request)
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """Ask once, leaving out what the model refuses. Raises `ModelFault`."""
+        """Send one request, leaving out parts that the model rejects. Raises `ModelFault`."""
         request = self.fill_defaults(request)
-        wanted = {word for word in _NAMES if getattr(request, word) is not None} - set(self._dialect.lacks)
-        conceded = {word: why for word, why in self._conceded.items() if word in wanted}
-        # Each round leaves out one more part that was refused, so there are no more rounds than parts.
+        parts = {word for word in _NAMES if getattr(request, word) is not None} - set(self._dialect.lacks)
+        conceded = {word: why for word, why in self._conceded.items() if word in parts}
+        # Each round leaves out one more rejected part, so there are at most as many rounds as parts.
         while True:
             body = self._dialect.body(request, self._settings, conceded)
-            # Restarted in each round: the time of rejected requests is not that of the answer.
+            # Restarted in each round, to exclude the time of rejected requests.
             started = time.perf_counter()
             try:
                 answer = await self._wire.post(self._url, body)
                 break
             except Refused as refusal:
-                word = find_refused_part(refusal, wanted - set(conceded))
+                word = find_refused_part(refusal, parts - set(conceded))
                 if word is None:
                     raise
                 conceded[word] = self._describe_concession(word, refusal)
         duration_ms = (time.perf_counter() - started) * 1000
         reply = self._dialect.reply(answer, request, conceded)
-        # Only now: that the model answered without these parts proves that they were what it refused.
+        # Only now: the successful answer proves that these parts were the cause.
         self._conceded.update(conceded)
         lacking = [f"{word} is unknown to this API and was left out" for word in self._dialect.lacks if getattr(request, word) is not None]
         return msgspec.structs.replace(
@@ -304,13 +301,13 @@ class HttpModel:
 
 
 def find_refused_part(refusal: Refused, parts: Collection[str]) -> str | None:
-    """Return which inessential part of a request the provider rejects, if that is the error."""
+    """Return the optional part of a request that the provider rejects, if that is the error."""
     message = f"{refusal.message} {show(refusal.error, 1000)}".lower()
     if not _UNWANTED.search(message):
         return None
     error: Json = refusal.error
     field = error.get("param") if isinstance(error, dict) else None
-    # The field that the provider names goes first: the words about one part may mention another.
+    # The field that the provider names comes first: the text about one part may mention another.
     for exact in (True, False):
         for part, names in _NAMES.items():
             if part not in parts:

@@ -1,4 +1,4 @@
-"""Sends requests to a model provider through httpx2 and reads the answers whole.
+"""Sends requests to a model provider through httpx2 and reads complete answers.
 
 Transports of httpx2 are used without its client: what a client adds (redirects, cookies, proxies and passwords out of the environment) is
 what a request with a key in it must not have. Each transport carries one request at a time, so each has one connection: a pool of fifty
@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from proctor.codecs.content_encoding import ACCEPT_ENCODING, BadPacking, TooLarge, unpack_answer
+from proctor.codecs.http import ACCEPT_ENCODING, BadPacking, TooLarge, unpack_answer
 from proctor.errors import MissingExtra
 from proctor.llm.ports import FaultCode
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     import httpx2
 
 MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
-"""Makes restricted connections; gets whether certificates are verified."""
+"""Makes restricted connections; the argument is whether certificates are verified."""
 
 CONNECT_S = 30.0
-"""Seconds that connecting may take."""
+"""Maximum seconds to connect."""
 _TIMEOUTS = {"connect": CONNECT_S, "read": None, "write": None, "pool": None}
-"""The whole exchange has a time limit of its own, which the caller holds."""
+"""The caller limits the time of the whole exchange."""
 KEEPALIVE_S = 5.0
-"""Seconds for which an idle connection may be used again; servers close them after this or more."""
+"""Seconds for which an idle connection may be reused; servers close them after this time or later."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer as it came, before it is judged. Header names are lower case."""
+    """An unprocessed answer. Header names are lower case."""
 
     status: int
     headers: dict[str, str]
@@ -44,7 +44,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class NoAnswer(Exception):
-    """Why there is no answer: a code, and what happened, possibly with secrets in it."""
+    """Why there is no answer: a code and a description, which may contain secrets."""
 
     def __init__(self, code: FaultCode, what: str) -> None:
         super().__init__(what)
@@ -53,7 +53,7 @@ class NoAnswer(Exception):
 
 
 class Connections:
-    """Connections to one provider, opened as they are needed and used again."""
+    """Reusable connections to one provider, opened on demand."""
 
     def __init__(
         self, headers: Mapping[str, str], *, max_bytes: int, proxy: str | None = None, make_transport: MakeTransport | None = None
@@ -71,9 +71,9 @@ class Connections:
     async def post(self, url: str, content: bytes) -> Answer:
         """Post `content` and return the answer. Raises `NoAnswer`."""
         try:
-            import httpx2  # a fifth of a second, and replays do without it
+            import httpx2  # takes a fifth of a second, and replays do not need it
         except ImportError:
-            raise MissingExtra("Models over HTTP", "live") from None
+            raise MissingExtra("A model over HTTP", "live") from None
         try:
             request = self._build_request(url, content)
             transport = self._take_transport(secure=request.url.scheme != "http")
@@ -104,11 +104,11 @@ class Connections:
 
     async def close(self) -> None:
         """Close every connection."""
-        # Emptied before anything is awaited: a request that ends meanwhile must not put a closed transport back among the idle.
+        # Emptied before any await: a request that ends during closing must not return a closed transport to the idle ones.
         transports, self._transports, self._idle = self._transports, set(), []
         # Connections of another loop cannot be closed from this one.
         if self._loop is asyncio.get_running_loop():
-            # All of them: an error of one must not leave the others open.
+            # All of them: one error must not leave the others open.
             ends = await asyncio.gather(*(transport.aclose() for transport in transports), return_exceptions=True)
             for end in ends:
                 if isinstance(end, BaseException):
@@ -124,13 +124,13 @@ class Connections:
         return httpx2.Request("POST", address, headers=headers, content=content, extensions={"timeout": _TIMEOUTS})
 
     def _read_address(self, url: str) -> tuple[httpx2.URL, httpx2.Headers]:
-        """Return an address, and the headers of every request to it."""
+        """Return an address, and the headers for every request to it."""
         import httpx2  # loaded by the caller
 
         address = httpx2.URL(url)
         address.raw_host.decode().encode("idna")  # an empty or too long label is a permanent error
         headers = {"host": address.netloc.decode("ascii"), **self._headers}
-        # The client of httpx2 makes a header of user and password in an address; its transports do not.
+        # The httpx2 client sends the user and password of an address in a header; its transports do not.
         if address.userinfo and "authorization" not in headers:
             headers["authorization"] = f"Basic {base64.b64encode(unquote_to_bytes(address.userinfo)).decode()}"
         return address, httpx2.Headers(headers, encoding="utf-8")
@@ -138,7 +138,7 @@ class Connections:
     def _take_transport(self, *, secure: bool) -> httpx2.AsyncBaseTransport:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            # Connections of a loop that has ended cannot be closed by anybody; they go with their transports.
+            # Connections of an ended loop cannot be closed; they are freed with their transports.
             self._loop, self._transports, self._idle = loop, set(), []
         if self._idle:
             return self._idle.pop()
@@ -149,7 +149,7 @@ class Connections:
     def _new_transport(self, *, secure: bool) -> httpx2.AsyncBaseTransport:
         import httpx2  # loaded by the caller
 
-        # The first request decides for all: one provider has one address, and by that one scheme.
+        # The first request decides for all: one provider has one address and one scheme.
         if self._certificates is None:
             # Plain HTTP needs no certificates, and loading them takes as long as dozens of requests.
             plain = not secure and self._proxy is None

@@ -28,10 +28,10 @@ _INVISIBLE = re.compile(
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-"""The part of it that text without accents can hold; a smaller set is searched for in half the time."""
+"""The subset that ASCII text can contain; a smaller set is searched in half the time."""
 _LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 _WIDE = re.compile("[＜＞﹤﹥［｀]")
-"""Wide forms of delimiters, which become the real ones when a text is normalised."""
+"""Wide forms of delimiters, which normalisation turns into the real ones."""
 
 _TAGS = (
     r"s|bos|eos|pad|unk|system|assistant|user|human|developer|data|documents?|instructions?|prompt|context|untrusted\w*|material|subject|"
@@ -53,40 +53,40 @@ _DELIMITER = re.compile(
     re.IGNORECASE,
 )
 _SIGNS = ("<", "[", "```", "~~~", ">>", "|>", "｜>", "---", "===", "***", "___", "##")
-"""A text without any of these holds no delimiter, which is quicker to see than by the expression above."""
+"""A text without any of these has no delimiter, which is faster to check than the expression above."""
 _LOOK_ALIKES = str.maketrans("`~<>[|｜-=*_#＜＞﹤﹥［｀", "‵∼‹›⟦¦¦–꞊∗‿♯‹›‹›⟦‵")
-"""None of them becomes its original when a text is normalised, as some tokenizers do."""
+"""None of them becomes its original under normalisation, which some tokenizers apply."""
 
 _encoder = msgspec.json.Encoder()
 
 
 def neutralise_text(text: str) -> str:
-    """Return `text` without invisible characters, and with look-alikes for what could be taken for its end."""
+    """Return `text` without invisible characters, and with look-alikes for characters that could end the block."""
     if text.isascii():
         text = _CONTROL.sub("", text)
     else:
         text = _WIDE.sub(_replace_delimiter, _INVISIBLE.sub("", _LINE_BREAK.sub("\n", text)))
     if _has_sign(text):
-        # After the removal: a delimiter must not be hidden by a character that is about to be removed.
+        # After the removal: a removed character must not hide a delimiter.
         text = _DELIMITER.sub(_replace_delimiter, text)
     return text
 
 
 def is_harmless(line: str) -> bool:
-    """Return whether a line of JSON surely has nothing to neutralise; false if unclear."""
-    # JSON spells most control characters as `\u0000`, so that they are not to be seen in the line itself.
+    """Return whether a line of JSON certainly needs no neutralising; false if uncertain."""
+    # JSON writes most control characters as `\u0000`, so they do not occur in the line itself.
     if "\\u" in line or "\\b" in line or "\\f" in line or "\x7f" in line or _has_sign(line):
         return False
     return line.isascii() or not (_INVISIBLE.search(line) or _LINE_BREAK.search(line) or _WIDE.search(line))
 
 
 def encode_line(value: Json) -> str:
-    """Return `value` as one line of compact JSON. Raises what the encoder raises for what JSON cannot carry."""
+    """Return `value` as one line of compact JSON. Raises the encoder's error for unsupported values."""
     return _encoder.encode(value).decode()
 
 
 def choose_marker(*parts: str) -> str:
-    """Return a word that occurs in none of `parts`, and that is the same whenever they are."""
+    """Return a deterministic word that occurs in none of `parts`."""
     for salt in count():
         marker = digest_parts(parts, salt)
         if is_free(marker, parts):
@@ -99,15 +99,15 @@ def digest_parts(parts: tuple[str, ...], salt: int) -> str:
     state = sha256(str(salt).encode())
     for part in parts:
         encoded = part.encode()
-        # With the length before each part: a character that moves from one part into the next changes the digest.
+        # With the length before each part: moving a character from one part to the next changes the digest.
         state.update(b"%d:" % len(encoded))
         state.update(encoded)
     return state.hexdigest()[:32]
 
 
 def is_free(marker: str, parts: tuple[str, ...]) -> bool:
-    """Return whether `marker` occurs in none of `parts`, in either case."""
-    # Also in capitals, since a model may not distinguish them.
+    """Return whether `marker` occurs in none of `parts`, ignoring case."""
+    # Also in upper case, because a model may not distinguish them.
     return not any(marker in part or marker in part.lower() for part in parts)
 
 
@@ -117,12 +117,12 @@ def fence_line(line: str, marker: str) -> str:
 
 
 def make_opening_line(marker: str) -> str:
-    """Return the line after which there is only data."""
+    """Return the line that begins the data."""
     return f"<<<DATA {marker}>>>"
 
 
 def make_closing_line(marker: str) -> str:
-    """Return the line after which there is no more data."""
+    """Return the line that ends the data."""
     return f"<<<END OF DATA {marker}>>>"
 
 

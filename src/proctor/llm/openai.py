@@ -1,4 +1,4 @@
-"""Speaks OpenAI chat completions, and with every server that does (vLLM, llama.cpp, Ollama, OpenRouter, gateways).
+"""Supports OpenAI chat completions, and every server with that API (vLLM, llama.cpp, Ollama, OpenRouter, gateways).
 
 `max_tokens` is the name all of them know; newer OpenAI models want `max_completion_tokens` and say so, then that is sent. A key is
 sent when there is one. The name of the model is sent as configured.
@@ -53,12 +53,12 @@ def _make_url(settings: ModelSettings) -> str:
 
 
 def make_bearer_headers(settings: ModelSettings) -> dict[str, str]:
-    """Return the headers of a request: the key, where there is one."""
+    """Return the headers of a request, with the key if there is one."""
     return {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
 
 
 def write_body(request: ChatRequest, settings: ModelSettings, conceded: ConcededParts) -> dict[str, Json]:
-    """Return a request in the form of chat completions."""
+    """Return a request as chat completions."""
     out: dict[str, Json] = {"model": settings.model, "messages": [_write_message(message) for message in request.messages]}
     if request.tools:
         out["tools"] = [
@@ -80,8 +80,8 @@ def write_body(request: ChatRequest, settings: ModelSettings, conceded: Conceded
         out["seed"] = request.seed
     if request.answer_schema is not None and "answer_schema" not in conceded:
         strict = is_closed_schema(request.answer_schema)
-        held: dict[str, Json] = {"name": request.answer_name, "schema": request.answer_schema, "strict": strict}
-        out["response_format"] = {"type": "json_schema", "json_schema": held}
+        schema_format: dict[str, Json] = {"name": request.answer_name, "schema": request.answer_schema, "strict": strict}
+        out["response_format"] = {"type": "json_schema", "json_schema": schema_format}
     return out
 
 
@@ -161,7 +161,7 @@ def _read_calls(message: dict[str, Json]) -> tuple[ModelCall, ...]:
         function: Json = call.get("function")
         if isinstance(function, dict):
             found.append(read_call(call.get("id"), function.get("name"), function.get("arguments"), position))
-    # The form of chat completions before there were tools, which has one call and no id.
+    # The older form of chat completions without tools, which has one call and no id.
     old: Json = message.get("function_call")
     if not found and isinstance(old, dict):
         found.append(read_call(None, old.get("name"), old.get("arguments"), 0))
@@ -176,7 +176,7 @@ def _read_transcript(message: dict[str, Json]) -> str:
 
 
 def _list_unread(message: dict[str, Json], text: str, *, filtered: bool) -> tuple[str, ...]:
-    """Return what of a message is not understood: calls of another kind than functions, and an answer that is no text."""
+    """Return the unrecognised parts of a message: calls other than functions, and an answer that is not text."""
     calls: Json = message.get("tool_calls")
     unknown_calls = (
         [call for call in calls if not (isinstance(call, dict) and isinstance(call.get("function"), dict))]

@@ -16,7 +16,7 @@ FaultCode = Literal["rate_limited", "overloaded", "timeout", "transport", "bad_r
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A picture or document that goes with a message: base64 data, or the address of one."""
+    """A picture or document of a message: base64 data, or an address."""
 
     media_type: str
     data: str | None = None
@@ -25,7 +25,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool the model wants called.
+    """A tool call that the model requests.
 
     `arguments` is the object it gave; what it gave instead, where that is no JSON object, stays the text it was.
     """
@@ -41,9 +41,9 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     role: Role
     text: str = ""
     tool_calls: tuple[ModelCall, ...] = ()
-    """Of an assistant: the tools it wanted called."""
+    """For an assistant: the requested tool calls."""
     call_id: str | None = None
-    """Of a tool: the call this is the result of."""
+    """For a tool: the id of the call with this result."""
     name: str | None = None
     attachments: tuple[Attachment, ...] = ()
 
@@ -66,7 +66,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     max_tokens: int | None = None
     seed: int | None = None
     answer_schema: dict[str, Json] | None = None
-    """Ask for an answer in this shape, where the model can be held to one."""
+    """The schema of the answer, if the model supports one."""
     answer_name: str = "answer"
 
 
@@ -101,11 +101,11 @@ class ModelFault(TargetError):
 
 
 class ChatModel(Protocol):
-    """A model that can be talked to."""
+    """A chat model."""
 
     @property
     def provider(self) -> str:
-        """The provider's word: `openai`, `anthropic`, `azure`, `scripted`, ..."""
+        """The name of the provider: `openai`, `anthropic`, `azure`, `scripted`, ..."""
         ...
 
     @property
@@ -114,7 +114,7 @@ class ChatModel(Protocol):
         ...
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """Ask once. Raises `ModelFault`."""
+        """Send one request. Raises `ModelFault`."""
         ...
 
     async def close(self) -> None:

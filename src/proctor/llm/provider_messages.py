@@ -62,14 +62,14 @@ class HeardResponses:
         self._responses: OrderedDict[tuple[str, ...], ModelResponse] = OrderedDict()
 
     def keep(self, reply: ChatReply, response: ModelResponse) -> None:
-        """Remember a response."""
+        """Store a response."""
         if reply.tool_calls:
             self._responses[tuple(call.id for call in reply.tool_calls)] = response
             if len(self._responses) > _MOST_REMEMBERED:
                 self._responses.popitem(last=False)
 
     def find(self, message: ChatMessage) -> ModelResponse | None:
-        """Return the response that a message of the assistant was read from, if it is that very one."""
+        """Return the response that an assistant message was read from, if the content is equal."""
         found = self._responses.get(tuple(call.id for call in message.tool_calls)) if message.tool_calls else None
         if found is None:
             return None
@@ -79,7 +79,7 @@ class HeardResponses:
 
 
 def write_messages(request: ChatRequest, heard: HeardResponses) -> list[ModelMessage]:
-    """Return the conversation. Raises `ModelFault` for an attachment that cannot be given."""
+    """Return the conversation. Raises `ModelFault` for an unsupported attachment."""
     names = {call.id: call.name for message in request.messages for call in message.tool_calls}
     out: list[ModelMessage] = []
     waiting: list[ModelRequestPart] = []
@@ -109,7 +109,7 @@ def write_parameters(request: ChatRequest, *, native: bool) -> ModelRequestParam
         shape = OutputObjectDefinition(json_schema=schema, name=request.answer_name)
         return ModelRequestParameters(function_tools=tools, output_mode="native", output_object=shape)
     answer = OfferedTool(name=request.answer_name, description="Give the answer.", parameters_json_schema=schema, kind="output")
-    # The model must use it, unless there are tools it may want first.
+    # The model must use it, unless it may need other tools first.
     return ModelRequestParameters(function_tools=tools, output_mode="tool", output_tools=[answer], allow_text_output=bool(tools))
 
 
@@ -123,7 +123,7 @@ def read_reply(response: ModelResponse, request: ChatRequest, *, native: bool) -
         if given is not None:
             text = write_as_text(given.arguments)
         notes = ("answer_schema was sent as a tool: the model does not support JSON Schema",)
-    # The answer given by a tool is the end of it, whatever the provider calls that.
+    # An answer given through a tool ends the turn, whatever finish reason the provider reports.
     reason = "stop" if response.finish_reason == "tool_call" and not calls else response.finish_reason
     return ChatReply(
         text=text,
@@ -144,7 +144,7 @@ def write_json(messages: Sequence[ModelMessage]) -> list[Json]:
 def _write_assistant(message: ChatMessage) -> list[ModelResponsePart]:
     parts: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text else []
     for call in message.tool_calls:
-        # Providers that take an object are given one; text that was none is wrapped.
+        # Providers that accept an object get one; other text is wrapped.
         arguments = call.arguments if isinstance(call.arguments, dict) else {"text": call.arguments}
         parts.append(ToolCallPart(tool_name=call.name, args=arguments, tool_call_id=call.id))
     return parts
@@ -173,7 +173,7 @@ def _write_attachment(attachment: Attachment) -> UserContent:
         except (binascii.Error, ValueError):
             raise ModelFault("bad_request", "an attachment is not base64") from None
         return BinaryContent(data=data, media_type=attachment.media_type)
-    # Fetched by the provider, or by pydantic-ai, which refuses addresses of this network.
+    # Fetched by the provider, or by pydantic-ai, which rejects local addresses.
     url = attachment.url or ""
     match sort:
         case "image":
@@ -186,8 +186,8 @@ def _write_attachment(attachment: Attachment) -> UserContent:
 
 def _read_output(response: ModelResponse) -> tuple[str, tuple[ModelCall, ...]]:
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-    made = [part for part in response.parts if isinstance(part, ToolCallPart)]
-    return text, tuple(read_call(part.tool_call_id, part.tool_name, part.args, at) for at, part in enumerate(made))
+    call_parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    return text, tuple(read_call(part.tool_call_id, part.tool_name, part.args, at) for at, part in enumerate(call_parts))
 
 
 def _list_unread(response: ModelResponse) -> tuple[str, ...]:

@@ -38,13 +38,13 @@ KNOWN: Final = (
     "google-cloud", "groq", "heroku", "huggingface", "litellm", "meta", "mistral", "moonshotai", "nebius", "ollama", "openrouter",
     "ovhcloud", "sambanova", "snowflake", "together", "vercel", "vllm", "xai", "zai",
 )  # fmt: skip
-"""The providers of pydantic-ai that chat and are not among ours."""
+"""The chat providers of pydantic-ai that have no client here."""
 
 _NOT_PASSED_ON: Final = ("deployment", "api_version", "proxy")
 
 
 def normalise_provider(word: str) -> str:
-    """Return a provider's word as pydantic-ai spells it."""
+    """Return a provider's name as pydantic-ai spells it."""
     return word.strip().lower().replace("_", "-")
 
 
@@ -72,10 +72,10 @@ def build_provider_model(settings: ModelSettings) -> ProviderModel:
 
 
 class ProviderModel:
-    """A chat model that pydantic-ai talks to."""
+    """A chat model accessed through pydantic-ai."""
 
     def __init__(self, provider: str, model: Model[Any], settings: ModelSettings) -> None:
-        """Raises `SpecError` for headers that the provider would not be sent."""
+        """Raises `SpecError` for headers that would not be sent to the provider."""
         from proctor.llm.provider_messages import HeardResponses  # loads pydantic-ai
 
         if settings.headers and "extra_headers" in model.unsupported_settings:
@@ -108,8 +108,8 @@ class ProviderModel:
         return self._settings.fill_defaults(request)
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """Ask once. Raises `ModelFault`."""
-        from pydantic_ai.direct import model_request  # slow to load, and it is only ever this model that needs it
+        """Send one request. Raises `ModelFault`."""
+        from pydantic_ai.direct import model_request  # slow to load, and only this model needs it
 
         from proctor.llm.provider_messages import read_reply, write_json, write_messages, write_parameters
 
@@ -150,20 +150,20 @@ class ProviderModel:
                 await self._model.__aexit__(None, None, None)
 
     async def _enter(self) -> None:
-        # Requests that begin side by side would each enter the model, and `close` leaves it once.
+        # Concurrent first requests would each enter the model, and `close` exits it once.
         async with self._entering:
             if not self._entered:
                 await self._model.__aenter__()
                 self._entered = True
 
     def _write_settings(self, request: ChatRequest) -> tuple[PydanticSettings, tuple[str, ...]]:
-        """Return the settings of one request, and what had to be left out of them."""
+        """Return the settings of one request, and the omitted ones."""
         options: dict[str, Any] = {key: getattr(request, key) for key in REQUEST_SETTINGS if getattr(request, key) is not None}
         unknown = self._model.unsupported_settings
         notes = tuple(f"{key} is unknown to this API and was left out" for key in options if key in unknown)
         if self._settings.headers:
             options["extra_headers"] = dict(self._settings.headers)
-        # An SDK with its own retries would multiply the runner's, and wait unseen.
+        # An SDK with its own retries would multiply the runner's, and wait unnoticed.
         options |= {"timeout": self._settings.timeout_s, "max_retries": 0}
         sent: Any = {key: value for key, value in options.items() if key not in unknown}
         return sent, notes
@@ -175,7 +175,7 @@ class ProviderModel:
         if isinstance(error, TimeoutError):
             message = f"no answer within {self._settings.timeout_s:g} s"
         elif code == "bad_answer":
-            # Whatever an SDK stumbled over; its own words rarely say that it was the answer.
+            # Any error inside an SDK; its text rarely mentions that the answer was the cause.
             message = f"the model's answer cannot be used: {type(error).__name__}: {error}"
         else:
             message = str(getattr(error, "message", "") or error) or type(error).__name__
@@ -185,8 +185,8 @@ class ProviderModel:
 
 
 def classify_error(error: Exception) -> tuple[FaultCode, int | None, float | None]:
-    """Return the code for what went wrong, the status the provider answered with, and how long it asks to wait."""
-    import httpx2  # both are there where an error of theirs is
+    """Return the code for an error, the provider's status, and the requested wait."""
+    import httpx2  # both are loaded if one of their errors was raised
     from pydantic_ai import exceptions as known
 
     status: int | None = error.status_code if isinstance(error, known.ModelHTTPError) else None
@@ -237,14 +237,14 @@ def _make_model(provider: str, settings: ModelSettings) -> Model[Any]:
 
 
 def _make_provider(name: str, settings: ModelSettings) -> Provider[Any]:
-    import inspect  # slow to load, like what follows; the caller has checked that it is installed
+    import inspect  # slow to load; the caller has checked that it is installed
 
     from pydantic_ai.providers import infer_provider_class
 
-    made = infer_provider_class(name)
+    provider_class = infer_provider_class(name)
     given = {key: getattr(settings, key) for key in ("api_key", "base_url") if getattr(settings, key) is not None}
-    taken = inspect.signature(made).parameters
+    parameters = inspect.signature(provider_class).parameters
     for key in given:
-        if key not in taken:
+        if key not in parameters:
             raise SpecError(f"{key} is unknown to models of {name}", field=key)
-    return made(**given)
+    return provider_class(**given)

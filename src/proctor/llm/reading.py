@@ -1,4 +1,4 @@
-"""Reads what the answers of several providers have in common."""
+"""Shared readers for the answers of several providers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.llm.ports import Attachment, Finish, ModelCall, ModelFault
 from proctor.model.evidence import Json, Usage
+from proctor.model.json_values import decode_embedded
 from proctor.model.show import kind_of, show
 
-# --- distinguishes pictures and documents of a message
+# --- classifies pictures and documents of a message
 
 _TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml")
 
@@ -22,7 +22,7 @@ Sort = Literal["image", "document", "audio", "text"]
 
 
 def classify_attachment(attachment: Attachment) -> Sort:
-    """Return which of the kinds that providers know this is. Raises `ModelFault` for one that none of them takes."""
+    """Return the kind of an attachment. Raises `ModelFault` for one that no provider supports."""
     if attachment.data is None and attachment.url is None:
         raise ModelFault("bad_request", f"the attachment {_show_name(attachment)} has neither data nor an address")
     kind = attachment.media_type.partition(";")[0].strip().lower()
@@ -38,7 +38,7 @@ def classify_attachment(attachment: Attachment) -> Sort:
 
 
 def refuse_attachment(attachment: Attachment) -> ModelFault:
-    """Return the fault for an attachment that this provider cannot be given."""
+    """Return the fault for an attachment that this provider does not support."""
     return ModelFault(
         "bad_request", f"the attachment {_show_name(attachment)} of type {show(attachment.media_type)} cannot be given to this model"
     )
@@ -54,7 +54,7 @@ def read_text_attachment(attachment: Attachment) -> str:
 
 
 def make_data_url(attachment: Attachment) -> str:
-    """Return the attachment as one address: its own, or one that carries the data."""
+    """Return the attachment as one address: its own, or a data URL."""
     return attachment.url or f"data:{attachment.media_type};base64,{attachment.data}"
 
 
@@ -68,7 +68,7 @@ def refuse_answer(answer: Json, why: str) -> ModelFault:
 
 
 def read_arguments(value: Json) -> Json:
-    """Return the arguments of a tool call: the object that was given, or the text that was given instead of one."""
+    """Return the arguments of a tool call as an object, or the original text if it is not an object."""
     if value is None or isinstance(value, dict):
         return value or {}
     if not isinstance(value, str):
@@ -80,7 +80,7 @@ def read_arguments(value: Json) -> Json:
 
 
 def read_call(ident: Json, name: Json, arguments: Json, position: int) -> ModelCall:
-    """Return one tool call; one without an id gets an id by its position."""
+    """Return one tool call; without an id it gets one by its position."""
     return ModelCall(
         id=ident if isinstance(ident, str) and ident else f"call_{position}",
         name=name if isinstance(name, str) else "",
@@ -98,7 +98,7 @@ def read_text(content: Json, kinds: tuple[str, ...] = ("text", "output_text")) -
 
 
 def list_unread_kinds(values: Json, known: Collection[str], what: str) -> tuple[str, ...]:
-    """Describe the members of a list that are of no known kind: they may be requests of the model."""
+    """Describe the list members of unknown kinds: they may be requests of the model."""
     if not isinstance(values, list):
         return ()
     found = [each.get("type") if isinstance(each, dict) else kind_of(each) for each in values]
@@ -106,7 +106,7 @@ def list_unread_kinds(values: Json, known: Collection[str], what: str) -> tuple[
 
 
 def list_objects(value: Json) -> list[dict[str, Any]]:
-    """Return the objects of a list; empty where there is no list."""
+    """Return the objects of a list, or an empty list for any other value."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
@@ -116,7 +116,7 @@ def read_model_name(value: Json) -> str:
 
 
 def complete_usage(usage: Usage | None) -> Usage | None:
-    """Return usage with its total, which not every provider sums up."""
+    """Return usage with its total, which some providers omit."""
     if usage is None or usage.total_tokens is not None or usage.input_tokens is None or usage.output_tokens is None:
         return usage
     return msgspec.structs.replace(usage, total_tokens=usage.input_tokens + usage.output_tokens)
@@ -134,7 +134,7 @@ def is_closed_schema(schema: Json) -> bool:
     Only such a schema may be sent as `strict` to OpenAI. A schema that refers to others is left to the provider to refuse or not.
     """
     waiting: list[Json] = [schema]
-    # Bounded, as a schema may be of any size: beyond this it counts as open, and is not sent as `strict`.
+    # Bounded, because a schema may be of any size: a larger one counts as open, and is not sent as `strict`.
     for _ in range(10_000):
         if not waiting:
             return True

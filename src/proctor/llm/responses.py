@@ -1,4 +1,4 @@
-"""Speaks the OpenAI Responses API.
+"""Supports the OpenAI Responses API.
 
 A conversation is a list of items here: messages, `function_call`, `function_call_output`. Nothing is stored with the provider
 (`store: false`): the whole conversation is sent each time, as with chat completions. There is no `seed`.
@@ -48,7 +48,7 @@ def _write_body(request: ChatRequest, settings: ModelSettings, conceded: Concede
                 "name": tool.name,
                 "description": tool.description,
                 "parameters": tool.schema or {"type": "object", "properties": {}},
-                # Left out it would mean true here, and most schemas of MCP tools are refused then.
+                # The default is true, which rejects most schemas of MCP tools.
                 "strict": False,
             }
             for tool in request.tools
@@ -59,8 +59,8 @@ def _write_body(request: ChatRequest, settings: ModelSettings, conceded: Concede
         out["max_output_tokens"] = request.max_tokens
     if request.answer_schema is not None and "answer_schema" not in conceded:
         strict = is_closed_schema(request.answer_schema)
-        held: dict[str, Json] = {"type": "json_schema", "name": request.answer_name, "schema": request.answer_schema, "strict": strict}
-        out["text"] = {"format": held}
+        form: dict[str, Json] = {"type": "json_schema", "name": request.answer_name, "schema": request.answer_schema, "strict": strict}
+        out["text"] = {"format": form}
     return out
 
 
@@ -109,7 +109,7 @@ def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Concede
             texts.extend(refusal for refusal in refusals if isinstance(refusal, str))
             refused = refused or bool(refusals)
         elif item.get("type") == "function_call":
-            # `id` is that of the item; the result of a call is matched by `call_id`.
+            # `id` identifies the item; the result of a call is matched by `call_id`.
             calls.append(read_call(item.get("call_id") or item.get("id"), item.get("name"), item.get("arguments"), len(calls)))
     finish = _read_finish(answer, bool(calls))
     return ChatReply(

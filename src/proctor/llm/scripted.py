@@ -21,7 +21,7 @@ from proctor.model.show import kind_of, nearest, show
 from proctor.model.typed import convert_to
 
 Line = ChatReply | ModelFault | str
-"""One line of a script: a reply, its text alone, or what goes wrong."""
+"""One line of a script: a reply, its text, or a fault."""
 Script = Sequence[Line] | Callable[[ChatRequest], Line | Awaitable[Line]]
 
 
@@ -42,16 +42,16 @@ class ScriptedModel:
 
     @property
     def name(self) -> str:
-        """The name that it was given."""
+        """The given name."""
         return self._name
 
     @property
     def remaining(self) -> int:
-        """How many lines of a list are unused; 0 for a function."""
+        """The number of unused lines of a list; 0 for a function."""
         return 0 if callable(self._script) else max(0, len(self._script) - len(self.requests))
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """Return the next line. Raises `ModelFault` where the line is a fault, or where there is none."""
+        """Return the next line. Raises `ModelFault` if the line is a fault, or if no line is left."""
         position = len(self.requests)
         self.requests.append(request)
         if callable(self._script):
@@ -64,7 +64,7 @@ class ScriptedModel:
                 raise ModelFault("bad_answer", f"the script of {self._name} has only {len(self._script)} replies")
             line = self._script[position]
         if isinstance(line, ModelFault):
-            # A new one each time: a raised exception collects the tracebacks of all who raised it.
+            # A new one each time: a raised exception accumulates tracebacks.
             raise ModelFault(cast(FaultCode, line.code), line.message, retry_after_s=line.retry_after_s, status=line.status)
         reply = ChatReply(text=line) if isinstance(line, str) else line
         if "agent-check-" in reply.text:
@@ -74,7 +74,7 @@ class ScriptedModel:
         return reply if reply.model else msgspec.structs.replace(reply, model=self._name)
 
     async def close(self) -> None:
-        """Note in `closed` that the model was closed."""
+        """Record in `closed` that the model was closed."""
         self.closed = True
 
 
@@ -89,7 +89,7 @@ def _fill_ids(text: str, request: ChatRequest) -> str:
 
 
 def read_script(lines: Sequence[Json]) -> tuple[Line, ...]:
-    """Read a script as settings write it: texts, `{text, tool_calls, usage}`, or `{fault, message}`."""
+    """Read a script in the form of settings: texts, `{text, tool_calls, usage}`, or `{fault, message}`."""
     return tuple(_read_line(line, f"replies[{position}]") for position, line in enumerate(lines))
 
 

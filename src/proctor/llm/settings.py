@@ -19,7 +19,7 @@ from proctor.model.json_values import is_finite
 from proctor.model.show import show
 
 REQUEST_SETTINGS: Final = ("temperature", "max_tokens", "seed")
-"""What a request may say itself, else its model."""
+"""Settings that a request may override."""
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _LOOPBACK = re.compile(r"localhost|.+\.localhost|127(?:\.\d{1,3}){3}|::1")
 
@@ -30,45 +30,45 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     provider: str
     model: str = ""
     base_url: str | None = None
-    """Where the provider's API starts (`https://api.openai.com/v1`); the provider's own address when left out."""
+    """The base address of the provider's API (`https://api.openai.com/v1`); by default the provider's own."""
     api_key: str | None = None
     temperature: float | None = None
-    """For requests that do not say."""
+    """The default for requests."""
     max_tokens: int | None = None
-    """For requests that do not say."""
+    """The default for requests."""
     seed: int | None = None
-    """For requests that do not say."""
+    """The default for requests."""
     deployment: str | None = None
-    """Azure: the deployment that answers; the model's name when left out."""
+    """Azure: the deployment to use; by default the model's name."""
     api_version: str | None = None
     """Azure: the version of its API. Anthropic: the `anthropic-version` header."""
     timeout_s: float = 120.0
-    """How long one request may take, from connecting to the last byte."""
+    """Maximum seconds for one request, from connecting to the last byte."""
     headers: dict[str, str] = {}
-    """Sent with every request, over those of the provider."""
+    """Sent with every request; they override those of the provider."""
     proxy: str | None = None
-    """The address of an HTTP proxy; none is looked up in the environment."""
+    """The address of an HTTP proxy; the environment is not searched for one."""
     input_price: float | None = None
     """The price of a million input tokens, in any currency; costs are reported if both prices are known."""
     output_price: float | None = None
-    """What a million tokens answered cost."""
+    """The price of a million output tokens."""
     replies: tuple[Json, ...] = ()
-    """Of a `scripted` model: what it answers, turn by turn."""
+    """For a `scripted` model: its answers, turn by turn."""
 
     def __repr__(self) -> str:
-        """The settings without what is secret in them."""
+        """Return the settings without secrets."""
         return f"ModelSettings({', '.join(f'{key}={value!r}' for key, value in show_settings(self).items())})"
 
     def fill_defaults(self, request: ChatRequest) -> ChatRequest:
-        """Return a request with what these settings say of it, where it does not say so itself."""
+        """Return a request with unset fields filled in from these settings."""
         missing = {key: getattr(self, key) for key in REQUEST_SETTINGS if getattr(request, key) is None}
         filled = {key: value for key, value in missing.items() if value is not None}
         return msgspec.structs.replace(request, **filled) if filled else request
 
     def list_secrets(self) -> tuple[str, ...]:
-        """Return the values that must never be seen outside."""
+        """Return the values that must never be exposed."""
         found = [self.api_key or "", *self.headers.values()]
-        # `Bearer KEY`: the key is secret by itself too.
+        # `Bearer KEY`: the key alone is also secret.
         found.extend(value.partition(" ")[2] for value in self.headers.values())
         for address in (self.base_url, self.proxy):
             found.append(_find_password(address))
@@ -77,19 +77,19 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 def show_settings(settings: ModelSettings) -> dict[str, Json]:
     """Return the settings without secrets."""
-    shown: dict[str, Json] = msgspec.to_builtins(settings)
-    shown.pop("api_key", None)
-    shown.pop("replies", None)
+    visible: dict[str, Json] = msgspec.to_builtins(settings)
+    visible.pop("api_key", None)
+    visible.pop("replies", None)
     if settings.headers:
-        shown["headers"] = sorted(settings.headers)
+        visible["headers"] = sorted(settings.headers)
     for key in ("base_url", "proxy"):
-        if shown.get(key):
-            shown[key] = strip_url(shown[key])
-    return shown
+        if visible.get(key):
+            visible[key] = strip_url(visible[key])
+    return visible
 
 
 def check_settings(settings: ModelSettings) -> None:
-    """Raise `SpecError` before anything is sent for settings that could not be sent; it never shows the secret."""
+    """Raise `SpecError` for settings that cannot be sent, without showing the secret."""
     _check_address(settings.base_url, "base_url")
     _check_address(settings.proxy, "proxy")
     if not (is_finite(settings.timeout_s) and settings.timeout_s > 0):
@@ -105,12 +105,12 @@ def check_settings(settings: ModelSettings) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address leads to this machine."""
+    """Return whether an address is on this machine."""
     return bool(_LOOPBACK.fullmatch(urlsplit(address).hostname or ""))
 
 
 def strip_url(address: str) -> str:
-    """Return an address without user, password, query and fragment, fit to be shown."""
+    """Return an address without user, password, query and fragment, safe to display."""
     try:
         parts = urlsplit(address)
         host = parts.hostname or ""
@@ -127,7 +127,7 @@ def join_url(base: str, path: str) -> str:
 
 
 def quote_path_part(name: str) -> str:
-    """Return a name as one step of a path."""
+    """Return a name as one path segment."""
     return quote(name, safe="")
 
 

@@ -1,4 +1,4 @@
-"""A model whose every exchange goes over a tape, so that it can be recorded and replayed.
+"""A model whose requests and replies go through a tape, so that they can be recorded and replayed.
 
 What the tape sees is our own request and reply, not the provider's: a recording stays readable, and holds for any address. The
 raw request and response of the provider are inside the reply. A fault of the model is part of the conversation, and replayed like it.
@@ -20,7 +20,7 @@ class Tape(Protocol):
     """Records every request and reply, or replays them; `proctor.cassettes.ports.Tape` fits."""
 
     async def exchange(self, kind: Literal["chat"], request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
-        """Return what came back for `request`."""
+        """Return the response to `request`."""
         ...
 
 
@@ -53,7 +53,7 @@ class TapedModel:
         self._tape = tape
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """Ask once, or replay what was answered. Raises `ModelFault`."""
+        """Send one request, or replay the recorded reply. Raises `ModelFault`."""
         if isinstance(self._model, _FillsDefaults):
             # Defaults are part of the request: another temperature is another request.
             request = self._model.fill_defaults(request)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from proctor.errors import CheckFault
-from proctor.expressions.scope import Scope
-from proctor.matchers.equal import deep_equal, equal_by, find_difference, join_path, unexpected_mismatch
+from proctor.expressions.text_form import Scope
+from proctor.matchers.equal import find_difference, join_path, unexpected_mismatch
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
-from proctor.model.json_values import MISSING, Missing, is_number
+from proctor.model.json_values import MISSING, Missing, equal, is_number, is_same_scalar
 from proctor.model.show import kind_of, show
 from proctor.model.verdict import TextRange
 
@@ -67,16 +67,16 @@ class _FieldTest(Protocol):
 
 
 class _Equal:
-    """Equality under a given notion of it."""
+    """Equality; `same` compares values that are neither list nor object."""
 
     __slots__ = ("_same", "_value")
 
-    def __init__(self, value: Json, same: Callable[[Json, Json], bool]) -> None:
+    def __init__(self, value: Json, same: Callable[[Json, Json], bool] = is_same_scalar) -> None:
         self._value = value
         self._same = same
 
     def fits(self, actual: Json | Missing, scope: Scope) -> bool:
-        return actual is not MISSING and self._same(self._value, actual)
+        return actual is not MISSING and equal(self._value, actual, same=self._same)
 
     def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str:
         found = absent_mismatch(path, show(self._value)) if actual is MISSING else find_difference(self._value, actual, path)
@@ -109,7 +109,7 @@ class _Placeholder:
 
 
 class _Matcher:
-    """A literal that may hold matchers."""
+    """A literal that may contain matchers."""
 
     __slots__ = ("_expected",)
 
@@ -138,7 +138,7 @@ class ArgumentRule:
         self.dynamic = dynamic
         """Whether the clock or the context of the evidence matters."""
         self.plain = plain
-        """The listed arguments, where `==` alone decides whether an object of arguments fits; nothing where more is needed."""
+        """The listed arguments if `==` is enough to compare them; otherwise empty."""
 
     def fits(self, arguments: Json, scope: Scope) -> bool:
         """Return whether these arguments satisfy the rule."""
@@ -152,7 +152,7 @@ class ArgumentRule:
         return not self._closed or not self._list_unexpected(arguments)
 
     def list_differences(self, arguments: Json, scope: Scope, path: str) -> list[Difference]:
-        """Return every argument that does not fit; `path` is where the arguments stand in the evidence."""
+        """Return every argument that does not fit; `path` is the path of the arguments in the evidence."""
         if arguments is None:
             arguments = {}
         if not isinstance(arguments, dict):
@@ -165,7 +165,7 @@ class ArgumentRule:
         for name, test in self._fields:
             actual = arguments.get(name, MISSING)
             at = join_path(path, name)
-            # One misfit decided the verdict; that another argument cannot be compared must not undo it.
+            # One mismatch decides the verdict; a later argument that cannot be compared must not undo it.
             try:
                 if not test.fits(actual, scope):
                     found.append(Difference(at, test.explain(actual, scope, at)))
@@ -179,7 +179,7 @@ class ArgumentRule:
         return found
 
     def iterate_ranges(self, arguments: Json, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield the characters of arguments, which fit, that made them fit."""
+        """Yield the ranges of characters that made the arguments fit."""
         for name, test in self._fields:
             if isinstance(arguments, dict) and name in arguments:
                 yield from test.iterate_ranges(arguments[name], scope, join_path(path, name))
@@ -197,7 +197,7 @@ def build_argument_rule(
     strict: bool = False,
     field: str = "arguments",
 ) -> ArgumentRule | None:
-    """Return the prepared rule, or None where any arguments will do. A matcher that cannot be used raises `SpecError`."""
+    """Return the prepared rule, or None if any arguments are accepted. An invalid matcher raises `SpecError`."""
     if match == "ignore":
         expected = None
     exact = match == "exact" and expected is not None
@@ -206,7 +206,7 @@ def build_argument_rule(
     if not listed and not closed:
         return None
     fields: list[tuple[str, _FieldTest]] = []
-    # A closed rule is also about arguments that are not listed, and `==` on the listed ones does not see those.
+    # A closed rule also rejects unlisted arguments, which `==` on the listed ones would miss.
     plain = not closed
     dynamic = False
     for name, value in listed.items():
@@ -220,42 +220,34 @@ def build_argument_rule(
 def _build_field_test(value: Json, values: ArgumentValues, *, exact: bool, field: str) -> tuple[_FieldTest, bool]:
     """Return the test, and whether it is dynamic."""
     if values == "matchers" and (isinstance(value, (dict, list, tuple)) or value == WILDCARD):
-        from proctor.matchers.compile import compile_expected  # brings in every matcher; most arguments are plain values
+        from proctor.matchers.compile import compile_expected  # imports every matcher; most arguments are plain values
 
         expected = compile_expected(value, field=field)
         return _Matcher(expected), expected.dynamic
-    if values == "matchers":
-        return _Equal(value, deep_equal), False
-    if values == "literal":
-        return _Equal(value, deep_equal), False
+    if values in ("matchers", "literal"):
+        return _Equal(value), False
     word = value.strip(_JS_SPACE).lower() if isinstance(value, str) and not exact else ""
     if word in _PLACEHOLDERS:
         return _Placeholder(word), False
-    return _Equal(value, is_same_json), False
+    return _Equal(value, is_same_javascript_scalar), False
 
 
 def _compares_plainly(value: Json) -> bool:
-    """Return whether Python's `==` is the comparison meant, however the value is read.
+    """Return whether Python's `==` is the right comparison in every reading of the value.
 
-    Not so for `*`, for 0 and 1, which equal a boolean, and for null and what is written as null (NaN, infinities).
+    It is not for `*`, for 0 and 1, which equal a boolean, nor for null and values that JSON writes as null (NaN, infinities).
     """
     if isinstance(value, str):
         return value != WILDCARD
-    # 0 and 1 equal false and true in Python, and infinities must equal null: neither can be left to `==`.
+    # 0 and 1 equal false and true in Python, and infinities must equal null, so `==` is wrong for both.
     return isinstance(value, (int, float)) and value not in (0, 1) and (isinstance(value, int) or math.isfinite(value))
 
 
-def is_same_json(a: Json, b: Json) -> bool:
-    """Return whether two values have the same JSON text once object keys are sorted.
+def is_same_javascript_scalar(a: Json, b: Json) -> bool:
+    """Return whether `JSON.stringify` writes two values alike, which is how MCPJam compares arguments.
 
-    NaN and infinities are written as null, so they equal null and one another; `-0` equals `0` and `1.0` equals `1`.
-    Unlike the text of the original, integers above 2^53 stay exact.
+    NaN and infinities are written as null, so they equal null and each other. Unlike in JavaScript, integers above 2^53 stay exact.
     """
-    return equal_by(a, b, _is_same_scalar)
-
-
-def _is_same_scalar(a: Json, b: Json) -> bool:
-    # As `JSON.stringify` writes them, by which MCPJam compares arguments.
     if isinstance(a, float) and not math.isfinite(a):
         a = None
     if isinstance(b, float) and not math.isfinite(b):

@@ -1,4 +1,4 @@
-"""Pairing expected tool calls with the actual ones.
+"""Pairs expected tool calls with the actual ones.
 
 Two calls can pair when they have the same name and the arguments fit. Which pairs are looked for depends on the order:
 
@@ -24,11 +24,11 @@ from typing import Literal, get_args
 import msgspec
 
 from proctor.errors import CheckFault
-from proctor.expressions.scope import NO_SCOPE
-from proctor.matchers.assignment import find_maximum_pairing
+from proctor.expressions.text_form import NO_SCOPE
 from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Difference, build_argument_rule
-from proctor.matchers.weight import estimate_work
+from proctor.matchers.lists import estimate_work, find_maximum_pairing
 from proctor.model.evidence import Json, ToolCall
+from proctor.model.json_values import is_integer
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange
 from proctor.work import spend
@@ -36,15 +36,15 @@ from proctor.work import spend
 CallOrder = Literal["ignore", "strict", "superset"]
 
 MOST_COMPARISONS = 2_000_000
-"""Comparisons of one expected with one actual call before giving up."""
+"""The maximum number of comparisons of one expected with one actual call."""
 
 
 _HEAVIEST = 10_000
-"""Weight at which the arguments of a call count as heavy; more is not counted."""
+"""The weight from which the arguments of a call count as heavy; counting stops there."""
 
 
 class OutOfOrder(msgspec.Struct, frozen=True):
-    """An expected call that was made, but not where the order asks for it."""
+    """An expected call that was made in the wrong order."""
 
     tool_name: str
     expected_index: int
@@ -62,7 +62,7 @@ class ArgumentMismatch(msgspec.Struct, frozen=True):
 
 
 class ToolCallMatch(msgspec.Struct, frozen=True):
-    """How expected and actual calls pair up. Calls in `out_of_order` stand in `missing` and `extra` too."""
+    """How expected and actual calls pair up. Calls in `out_of_order` are in `missing` and `extra` too."""
 
     missing: tuple[ToolCall, ...]
     extra: tuple[ToolCall, ...]
@@ -79,12 +79,12 @@ class MatchOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_extra: int | None = None
     negative: bool = False
     positive_only: bool = False
-    """Some call must have been made, even where none is expected by name."""
+    """At least one call must have been made, even if none is expected by name."""
 
 
 def check_options(options: MatchOptions) -> tuple[str, str] | None:
-    """Return what cannot be used, as option and message, or None when all is well."""
-    # The values come from callers and files: what the types promise is checked here.
+    """Return an invalid option and a message, or None if all options are valid."""
+    # The values come from callers and files, so their types are checked here.
     closed: list[tuple[str, Json, tuple[str, ...]]] = [
         ("order", options.order, get_args(CallOrder)),
         ("arguments", options.arguments, get_args(ArgumentMatch)),
@@ -95,7 +95,7 @@ def check_options(options: MatchOptions) -> tuple[str, str] | None:
             suffix = f"; nearest: {close[0]!r}" if close else ""
             return name, f"{name}: expected one of {', '.join(allowed)}, found {show(value)}{suffix}"
     limit: Json = options.max_extra
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+    if limit is not None and (not is_integer(limit) or limit < 0):
         return "max_extra", f"max_extra: expected a whole number of at least 0, found {show(limit)}"
     if options.negative and options.positive_only:
         return "positive_only", "a negative expectation cannot be positive-only"
@@ -103,7 +103,7 @@ def check_options(options: MatchOptions) -> tuple[str, str] | None:
 
 
 class Pairing:
-    """Expected calls, prepared to be compared with the calls of one evidence after another."""
+    """Expected calls, prepared for comparison with the calls of many evidences."""
 
     __slots__ = ("_expected", "_options", "_rules")
 
@@ -115,7 +115,7 @@ class Pairing:
         )
 
     def match(self, actual: Sequence[ToolCall]) -> ToolCallMatch:
-        """Pair the expected calls with these."""
+        """Pair the expected calls with the actual calls."""
         options = self._options
         if options.negative:
             return ToolCallMatch((), tuple(actual), (), (), passed=not actual)
@@ -124,7 +124,7 @@ class Pairing:
         return _Attempt(self._expected, self._rules, tuple(actual), options).make_result()
 
     def iterate_ranges(self, actual: Sequence[ToolCall], find_path: Callable[[int], str]) -> Iterator[TextRange]:
-        """Yield the characters of arguments that made calls pair up, if all did; `find_path` locates the arguments."""
+        """Yield the ranges of characters in arguments that made calls pair up, if all did; `find_path` locates the arguments."""
         if self._options.negative:
             return
         attempt = _Attempt(self._expected, self._rules, tuple(actual), self._options)
@@ -136,13 +136,13 @@ class Pairing:
                 yield from rule.iterate_ranges(actual[at].arguments, NO_SCOPE, find_path(at))
 
     def list_differences(self, mismatch: ArgumentMismatch, path: str) -> list[Difference]:
-        """Return a mismatch field by field; `path` is where the actual arguments stand in the evidence."""
+        """Return the differences of a mismatch by field; `path` is the path of the actual arguments in the evidence."""
         rule = self._rules[mismatch.expected_index]
         return [] if rule is None else rule.list_differences(mismatch.actual_args, NO_SCOPE, path)
 
 
 class _Attempt:
-    """One comparison: which expected call took which actual one."""
+    """One comparison: the actual call taken by each expected call."""
 
     def __init__(
         self, expected: tuple[ToolCall, ...], rules: tuple[ArgumentRule | None, ...], actual: tuple[ToolCall, ...], options: MatchOptions
@@ -159,7 +159,7 @@ class _Attempt:
         # Only calls of the same name can pair, so with many names the work is far below the product of both lists.
         self.by_name: dict[str, list[int]] = {}
         for index, call in enumerate(actual):
-            # A set: an alias that repeats the name must not list the call twice.
+            # A set, because an alias that equals the name must not list the call twice.
             for name in {call.name, *call.aliases}:
                 self.by_name.setdefault(name, []).append(index)
 
@@ -170,7 +170,7 @@ class _Attempt:
             self._pair_forward()
         else:
             self.pairs = self._find_most_pairs(range(len(self.expected)), frozenset())
-        # Before missing and extra calls are counted: a mismatch uses up one of either.
+        # Before missing and extra calls are counted: a mismatch uses up one of each.
         mismatches = self._find_mismatches()
         used = set(self.pairs.values()) | {entry.actual_index for entry in mismatches}
         explained = {entry.expected_index for entry in mismatches}
@@ -187,20 +187,20 @@ class _Attempt:
 
     def _does_fit(self, expected_index: int, actual_index: int) -> bool:
         self.comparisons += 1
-        # By count and not by a clock: the same suite and evidence must give the same verdict on every machine.
+        # Limited by a count instead of a clock, so that the verdict is the same on every machine.
         if self.comparisons > MOST_COMPARISONS:
             raise CheckFault(
                 "too_much_work",
                 f"pairing {len(self.expected)} expected with {len(self.actual)} calls takes more than {MOST_COMPARISONS} comparisons",
             )
-        # A comparison costs as much as its arguments are large; a few huge calls are as much work as many small ones.
+        # The cost of a comparison grows with the size of its arguments: a few huge calls cost as much as many small ones.
         spend(1 + self._measure_weight(actual_index))
         rule = self.rules[expected_index]
         call = self.actual[actual_index]
         return call.goes_by(self.expected[expected_index].name) and (rule is None or rule.fits(call.arguments, NO_SCOPE))
 
     def _measure_weight(self, actual_index: int) -> int:
-        """Return what comparing the arguments of a call takes."""
+        """Return the estimated cost of comparing the arguments of a call."""
         known = self.weights.get(actual_index)
         if known is None:
             known = self.weights[actual_index] = estimate_work(self.actual[actual_index].arguments, _HEAVIEST)
@@ -212,8 +212,8 @@ class _Attempt:
                 self.pairs[index] = index
 
     def _pair_forward(self) -> None:
-        # The cursor never goes back, so each actual call is compared once; after a search without success it is at the end,
-        # and whatever is expected later finds nothing, as the order demands.
+        # The cursor never goes back, so each actual call is compared once; after a failed search it is at the end, so all later expected
+        # calls are not found either, as the order requires.
         cursor = 0
         for index in range(len(self.expected)):
             self.begins[index] = cursor
@@ -224,13 +224,13 @@ class _Attempt:
                     break
 
     def _find_most_pairs(self, wanted: Sequence[int], used: frozenset[int]) -> dict[int, int]:
-        """Pair as many as possible of the expected calls `wanted` with the actual calls not `used`.
+        """Pair as many as possible of the expected calls `wanted` with the actual calls not in `used`.
 
-        First come, first served is tried first: it compares far fewer calls, and it mostly is enough.
+        A greedy pairing is tried first: it compares far fewer calls and is usually enough.
         """
         pairs: dict[int, int] = {}
         names = {self.expected[index].name for index in wanted}
-        # Without those that are used or taken: to walk past them again for each expected call would cost the product of both.
+        # Used and taken calls are removed: passing them again for each expected call would cost the product of both lists.
         unused = {name: [at for at in self.by_name.get(name, ()) if at not in used] for name in names}
         free = {name: dict.fromkeys(places) for name, places in unused.items()}
         for index in wanted:
@@ -242,13 +242,13 @@ class _Attempt:
                     free[name].pop(at, None)
         if len(pairs) == len(wanted):
             return pairs
-        # One call found no partner: an earlier one may have taken its only partner, so now all choices are compared.
+        # A call found no partner, perhaps because an earlier one took its only partner, so now all choices are compared.
         edges = [self._find_candidates(index, len(wanted), unused) for index in wanted]
         found = find_maximum_pairing(edges, len(self.actual))
         return {index: at for index, at in zip(wanted, found, strict=True) if at >= 0}
 
     def _find_candidates(self, index: int, enough: int, unused: Mapping[str, Sequence[int]]) -> list[int]:
-        """Return the actual calls that fit. As many as there are expected calls are enough: the others cannot take them all."""
+        """Return the actual calls that fit. As many as there are expected calls are enough: the other calls cannot take them all."""
         found: list[int] = []
         for at in unused[self.expected[index].name]:
             if self._does_fit(index, at):
@@ -260,7 +260,7 @@ class _Attempt:
     def _find_mismatches(self) -> list[ArgumentMismatch]:
         found: list[ArgumentMismatch] = []
         used = set(self.pairs.values())
-        # Both the beginnings and the used calls only ever grow, so each name is walked once.
+        # Start positions and used calls only grow, so the list of each name is walked once.
         walks: dict[str, Iterator[int]] = {}
         for index, call in enumerate(self.expected):
             if index in self.pairs:
@@ -282,7 +282,7 @@ class _Attempt:
         found = self._find_most_pairs(missing, frozenset(used))
         if self.options.order == "superset":
             placed = {**self.pairs, **{entry.expected_index: entry.actual_index for entry in mismatches}, **found}
-            # A call that was not found, since the walk was over, is only missing; out of order it is on the wrong side of another.
+            # A call that was not found because the walk had ended is only missing; it is out of order only on the wrong side of another.
             crossing = _find_crossing(placed)
             found = {index: at for index, at in found.items() if index in crossing}
         return tuple(OutOfOrder(self.expected[index].name, index, found[index]) for index in missing if index in found)

@@ -1,9 +1,9 @@
-"""Expected values as users write them, compiled once and compared often.
+"""Compiles expected values once, for many comparisons.
 
-A literal equals itself, with three additions at any depth: `"*"` means any value that is there, lists compare in any order,
-and an object can be a matcher. An object is a matcher when its key `matcher` is text, or when all its keys begin with `$`. An
-unknown matcher or key is refused with the nearest name; an object that only looks like a matcher is written as `{$object: {...}}`.
-Several `$` matchers in one object must all fit: `{$gte: 1, $lt: 5}`.
+A literal equals itself, with three additions at any depth: `"*"` means any present value, lists compare in any order, and an object can be
+a matcher. An object is a matcher if its key `matcher` is text, or if all its keys begin with `$`. An unknown matcher or key is rejected
+with the nearest name; an object that only looks like a matcher is written as `{$object: {...}}`. Several `$` matchers in one object must
+all fit: `{$gte: 1, $lt: 5}`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from proctor.matchers.form import Form, Matcher, compile_scalar
 from proctor.matchers.lists import DEEPEST, MatcherList, PlainList
 from proctor.matchers.mismatch import Mismatch
 from proctor.matchers.ordering import ORDER_MATCHERS
-from proctor.matchers.structures import STRUCTURE_MATCHERS, AllOf
-from proctor.matchers.texts import TEXT_MATCHERS
+from proctor.matchers.structures import STRUCTURE_MATCHERS, TEXT_MATCHERS, AllOf
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest
 
@@ -23,7 +22,7 @@ __all__ = ["MATCHERS", "Expected", "Mismatch", "compile_expected", "holds_matche
 
 WILDCARD = "*"
 _LOOKED_THROUGH = 200
-"""Levels of an expected value that are looked through for matchers."""
+"""The maximum number of levels of an expected value that are searched for matchers."""
 MATCHERS: dict[str, Matcher] = {entry.name: entry for entry in (*STRUCTURE_MATCHERS, *TEXT_MATCHERS, *ORDER_MATCHERS)}
 """Every matcher, by name; the reference pages are made from this table."""
 _SHORT_EXTRAS = (
@@ -34,12 +33,12 @@ _SHORT_EXTRAS = (
 
 
 def compile_expected(value: Json, *, field: str = "value") -> Expected:
-    """Return an expected value ready to compare; what cannot be used in it is a `SpecError` with a dotted field."""
+    """Return an expected value ready to compare; an invalid part raises `SpecError` with a dotted field."""
     return _compile(value, field, 0)
 
 
 def holds_matcher(value: Json) -> bool:
-    """Return whether a value is or holds an object that reads as a matcher."""
+    """Return whether a value is or contains an object that reads as a matcher."""
     level: list[Json] = [value]
     for _ in range(_LOOKED_THROUGH):
         following: list[Json] = []
@@ -72,7 +71,7 @@ def _compile(value: Json, field: str, depth: int) -> Expected:
 def _compile_object(value: dict[str, Json], field: str, depth: int) -> Expected:
     if isinstance(value.get("matcher"), str):
         return _compile_worded(value, field, depth)
-    # All keys, not some: `{"$ref": ..., "type": ...}` is an ordinary object of a JSON Schema.
+    # All keys, not just some: `{"$ref": ..., "type": ...}` is an ordinary object of a JSON Schema.
     if value and all(key.startswith("$") for key in value):
         return _compile_short(value, field, depth)
     return Object(value, {key: _compile(item, f"{field}.{key}", depth + 1) for key, item in value.items()})
@@ -109,7 +108,7 @@ def _compile_short(value: dict[str, Json], field: str, depth: int) -> Expected:
     for key in value:
         if key == "$optional" or key == "$expr" or key[1:] in MATCHERS:
             continue
-        # These three are what the matcher's own key or `$expr` carries, so written out they would give it a second time.
+        # These three are already carried by the matcher's own key or `$expr`; written out they would be given twice.
         takers = [name for name in named if key[1:] in MATCHERS[name].keys and key[1:] not in ("value", "variants", "expression")]
         if not takers:
             known = (*(f"${name}" for name in MATCHERS), *_SHORT_EXTRAS)
@@ -139,7 +138,7 @@ def _compile_short_one(name: str, value: dict[str, Json], extras: list[str], fie
     elif name == "any":
         if argument is not True:
             raise SpecError(f"$any takes only true, found {kind_of(argument)}", field=place)
-    # Only for matchers that take an expression; for others `{$expr: ...}` is a matcher nested in them.
+    # Only for matchers that accept an expression; for others `{$expr: ...}` is a nested matcher.
     elif "expression" in entry.keys and isinstance(argument, dict) and set(argument) == {"$expr"}:
         keys["expression"], places["expression"] = argument["$expr"], f"{place}.$expr"
     else:

@@ -1,7 +1,7 @@
-"""Expected values, ready to be compared: plain values, the wildcard, objects, and the `optional` wrapper.
+"""Expected values, ready for comparison: plain values, the wildcard, objects, and the `optional` wrapper.
 
-Everything that compares is an `Expected`. `mismatch` gives nothing when the actual value fits, else the first thing that does not.
-An absent value (`MISSING`) fits nothing but what is optional.
+Everything that compares is an `Expected`. `find_mismatch` returns None if the actual value fits, else the first mismatch. An absent value
+(`MISSING`) fits only optional values.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from datetime import date
 
 import msgspec
 
-from proctor.expressions.scope import Scope
-from proctor.expressions.text_form import write_text_form
+from proctor.expressions.text_form import Scope, write_text_form
 from proctor.matchers.equal import join_path, unexpected_mismatch
 from proctor.matchers.mismatch import Mismatch, absent_mismatch, different_mismatch
 from proctor.model.evidence import Json
@@ -22,7 +21,7 @@ from proctor.model.verdict import TextRange
 
 
 class Use(msgspec.Struct, frozen=True):
-    """A variable that an expected value looks up: in which field, by which name, and where in the text."""
+    """A variable used by an expected value: its field, its name, and its position in the text."""
 
     field: str
     name: str
@@ -30,7 +29,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Expected:
-    """What a value must be like."""
+    """An expected value."""
 
     __slots__ = ("dynamic", "optional", "plain", "raw", "size", "uses")
 
@@ -40,30 +39,30 @@ class Expected:
         self.raw = raw
         """The expected value as it was written."""
         self.dynamic = dynamic
-        """Whether comparing looks at variables, clock or zone."""
+        """Whether comparing needs variables, the clock or the zone."""
         self.uses = uses
         self.size = size
-        """How many values it holds, itself included."""
+        """The number of values in it, itself included."""
         self.plain = plain
-        """Whether it is a literal through and through: no wildcard, no matcher."""
+        """Whether it is a pure literal: no wildcard, no matcher."""
         self.optional = optional
         """Whether an absent value fits."""
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when `actual` fits, else the first thing that does not."""
+        """Return None if `actual` fits, else the first mismatch."""
         raise TypeError(f"{type(self).__name__} does not compare")
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield the characters of `actual`, which fits, that made it fit; nothing where it is not a matter of text."""
+        """Yield the ranges of characters that made `actual` fit; none if it is not text."""
         return iter(())
 
     def describe(self) -> str:
-        """Return the expected value in a sentence."""
+        """Return a description of the expected value."""
         return show(self.raw)
 
 
 class Compound(Expected):
-    """What is made of several expected values: it looks up what they look up, and costs what they cost."""
+    """A combination of expected values, with their variables and their total size."""
 
     __slots__ = ("_parts",)
 
@@ -78,7 +77,7 @@ class Compound(Expected):
 
 
 class Scalar(Expected):
-    """Text, null: equal to itself and nothing else."""
+    """Text or null: equal only to itself."""
 
     __slots__ = ()
 
@@ -93,7 +92,7 @@ class Scalar(Expected):
 
 
 class Number(Expected):
-    """A number: `1` equals `1.0`, never `true`."""
+    """A number: `1` equals `1.0`, but not `true`."""
 
     __slots__ = ()
 
@@ -103,7 +102,7 @@ class Number(Expected):
 
 
 class Boolean(Expected):
-    """True or false, never a number."""
+    """True or false, but not a number."""
 
     __slots__ = ()
 
@@ -114,12 +113,12 @@ class Boolean(Expected):
 
 
 class Present(Expected):
-    """Any value that is there, null included."""
+    """Any present value, null included."""
 
     __slots__ = ()
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when there is a value."""
+        """Return None if there is a value."""
         return absent_mismatch(path, "any value") if actual is MISSING else None
 
 
@@ -136,11 +135,11 @@ class Object(Expected):
             size=1 + sum(member.size for member in members.values()),
             plain=all(member.plain for member in members.values()),
         )
-        # The step of each path is written once, here: comparing happens for every value and shows hardly any path.
+        # Each path step is formatted once, here, because comparing is frequent and paths are rarely shown.
         self._members = tuple((key, join_path("", key), member) for key, member in members.items())
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return the first member that is missing, different or not expected."""
+        """Return the first member that is missing, different or unexpected."""
         if not isinstance(actual, dict):
             return different_mismatch(path, self.raw, actual)
         seen = 0
@@ -149,11 +148,11 @@ class Object(Expected):
                 seen += 1
                 found = member.find_mismatch(actual[key], scope, path + step)
             else:
-                # Compared all the same: an optional member accepts an absent value.
+                # Compared anyway: an optional member accepts an absent value.
                 found = member.find_mismatch(MISSING, scope, path + step)
             if found is not None:
                 return found
-        # By count first, so that the set of known keys is made only where there is a key too many.
+        # Counted first, so that the set of known keys is built only if there is an extra key.
         if seen < len(actual):
             known = {key for key, _, _ in self._members}
             extra = next(key for key in actual if key not in known)
@@ -161,14 +160,14 @@ class Object(Expected):
         return None
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield what each member finds."""
+        """Yield the ranges of every member."""
         for key, step, member in self._members:
             if isinstance(actual, dict) and key in actual:
                 yield from member.iterate_ranges(actual[key], scope, path + step)
 
 
 class Optional(Expected):
-    """What is expected, or null, or nothing at all."""
+    """The expected value, or null, or an absent value."""
 
     __slots__ = ("_inner",)
 
@@ -181,10 +180,10 @@ class Optional(Expected):
         return None if actual is MISSING or actual is None else self._inner.find_mismatch(actual, scope, path)
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield what the inner value finds."""
+        """Yield the ranges of the inner value."""
         return iter(()) if actual is None else self._inner.iterate_ranges(actual, scope, path)
 
 
 def from_expression(value: Json, source: str) -> str:
-    """Return a computed value in a sentence, with the expression it came from."""
+    """Return a description of a computed value, with its expression."""
     return f"{show(write_text_form(value) if isinstance(value, date) else value)} (from {source})"

@@ -1,7 +1,7 @@
-"""A matcher as the user wrote it, in either spelling, and what every matcher declares about itself.
+"""A matcher as the user wrote it, in either spelling, and the declaration of every matcher.
 
-Word spelling: `{"matcher": "date", "expression": "TODAY()", "tolerance_minutes": 5, "optional": true}`. Short spelling:
-`{$date: {$expr: "TODAY()"}, $tolerance_minutes: 5, $optional: true}`. Both become a `Form`, so that matchers know only one.
+Word spelling: `{"matcher": "date", "expression": "TODAY()", "tolerance_minutes": 5, "optional": true}`. Short spelling: `{$date: {$expr:
+"TODAY()"}, $tolerance_minutes: 5, $optional: true}`. Both become a `Form`, so that matchers handle only one.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.expressions.expression import Expression, compile_expression
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.matchers.expected import Boolean, Expected, Number, Object, Scalar, Use, from_expression
 from proctor.matchers.lists import DEEPEST, PlainList
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_finite, is_number
 from proctor.model.show import kind_of, show
 
-# --- plain values as expected ones: no wildcard, no matcher, lists in any order. What expressions give is compared this way
+# --- plain values as expected ones: no wildcard, no matcher, lists in any order. Results of expressions are compared this way
 
 
 def compile_plain(value: Json, field: str = "value", depth: int = 0) -> Expected:
-    """Return a value that is equal only to itself, lists in any order."""
+    """Return a value that equals only itself, with lists in any order."""
     if depth > DEEPEST:
         raise SpecError(f"nested more than {DEEPEST} deep", field=field)
     if isinstance(value, dict):
@@ -45,7 +45,7 @@ def compile_scalar(value: Json) -> Expected:
 
 
 class Operand(msgspec.Struct, frozen=True):
-    """What a matcher compares with: a constant, or an expression computed for each piece of evidence."""
+    """The operand of a matcher: a constant, or an expression computed for each piece of evidence."""
 
     constant: Json
     expression: Expression | None
@@ -56,7 +56,7 @@ class Operand(msgspec.Struct, frozen=True):
         return self.constant if self.expression is None else self.expression.evaluate(scope)
 
     def describe(self, value: Json) -> str:
-        """Return that value in a sentence."""
+        """Return a description of that value."""
         return show(value) if self.expression is None else from_expression(value, self.expression.text)
 
 
@@ -70,7 +70,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     raw: Json
 
     def place(self, key: str) -> str:
-        """Return the field of a key, or of the whole matcher when it was not written."""
+        """Return the field of a key, or of the whole matcher if the key is absent."""
         return self.places.get(key, self.field)
 
     def read_operand(self) -> Operand:
@@ -93,7 +93,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         return Operand(None, expression, tuple(Use(place, v.name, v.offset) for v in expression.list_variables()))
 
     def require(self, key: str) -> Json:
-        """Return the value of a key that must be there."""
+        """Return the value of a required key."""
         if key not in self.keys:
             raise SpecError(f"matcher {self.name!r} needs {key!r}", field=self.field)
         return self.keys[key]
@@ -129,7 +129,7 @@ class Matcher(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     summary: str
     keys: dict[str, str]
-    """The keys it takes apart from `matcher` and `optional`, each with its meaning."""
+    """Its keys apart from `matcher` and `optional`, each with its meaning."""
     example: dict[str, Json]
     """In word spelling."""
     short: dict[str, Json]
@@ -140,7 +140,7 @@ class Matcher(msgspec.Struct, frozen=True, kw_only=True):
 def matcher(
     name: str, summary: str, keys: dict[str, str], *, example: dict[str, Json], short: dict[str, Json]
 ) -> Callable[[Callable[[Form, Nested], Expected]], Matcher]:
-    """Turn a function that builds an `Expected` into a `Matcher`."""
+    """Return a decorator that turns a function that builds an `Expected` into a `Matcher`."""
 
     def register(build: Callable[[Form, Nested], Expected]) -> Matcher:
         return Matcher(name=name, summary=summary, keys=keys, example={"matcher": name, **example}, short=short, build=build)

@@ -1,31 +1,32 @@
-"""Lists compare as multisets: the order is free, duplicates count, at every depth.
+"""Compares lists as multisets: the order is free, duplicates count, at every depth.
 
-A list of plain values is compared by counting; one that holds wildcards or matchers by a maximum pairing, because a wildcard must
-not take the element that another expectation needs. Both the depth and the amount of work are bounded.
+A list of plain values is compared by counting; a list with wildcards or matchers by a maximum pairing, because a wildcard must not take
+the element that another expectation needs. The pairing is a maximum matching of a bipartite graph (Hopcroft and Karp): taking the first
+partner that fits would miss pairings, as with expected `["*", "a"]` and actual `["a", "b"]`. Both the depth and the amount of work are
+limited, by an estimate.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
-from proctor.expressions.scope import Scope
-from proctor.matchers.assignment import find_maximum_pairing
-from proctor.matchers.equal import deep_equal
+from proctor.errors import CheckFault
+from proctor.expressions.text_form import Scope
 from proctor.matchers.expected import Compound, Expected
 from proctor.matchers.mismatch import Mismatch, different_mismatch
-from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
-from proctor.model.json_values import Missing
+from proctor.model.json_values import Missing, equal
 from proctor.model.show import count_rest, show
 from proctor.model.verdict import TextRange
+from proctor.work import spend
 
 DEEPEST = 100
-"""How deep an expected structure may be nested; what is deeper cannot be equal to one."""
+"""The maximum nesting of an expected structure; a deeper value equals none."""
 
 
 _SPREAD = (1 << 61) - 1
-"""What hashes of whole numbers are reduced by."""
+"""The modulus of Python's integer hashes."""
 
 
 class PlainList(Expected):
@@ -40,27 +41,27 @@ class PlainList(Expected):
         self._counts = Counter(self._keys)
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when both have the same elements, as often."""
+        """Return None if both have the same elements equally often."""
         if not isinstance(actual, (list, tuple)):
             return different_mismatch(path, self.raw, actual)
-        # Lists usually come in the order they are expected in, and then no key is made.
-        if deep_equal(self.raw, actual):
+        # Lists usually come in the expected order, and then no key is built.
+        if equal(self.raw, actual):
             return None
         keys = [make_canonical_key(value) for value in actual]
         surplus = Counter(keys)
         surplus.subtract(self._counts)
         extra: list[int] = []
-        # Equal elements are interchangeable, so the first of them count as the surplus.
+        # Equal elements are interchangeable, so the first of them are reported as surplus.
         for index, key in enumerate(keys):
             if surplus[key] > 0:
                 surplus[key] -= 1
                 extra.append(index)
-        lacking: list[int] = []
+        missing: list[int] = []
         for index, key in enumerate(self._keys):
             if surplus[key] < 0:
                 surplus[key] += 1
-                lacking.append(index)
-        return explain(self, self._elements, actual, lacking, extra, scope, path) if extra or lacking else None
+                missing.append(index)
+        return explain(self, self._elements, actual, missing, extra, scope, path) if extra or missing else None
 
 
 class MatcherList(Compound):
@@ -69,15 +70,15 @@ class MatcherList(Compound):
     __slots__ = ()
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when the elements can be paired up."""
+        """Return None if the elements can be paired up."""
         if not isinstance(actual, (list, tuple)):
             return different_mismatch(path, self.raw, actual)
         # Before the table below, whose size is the product of two untrusted sizes.
         bound_product(self.size, actual, f"{path} has too many elements to be compared with {self.size} matchers in any order")
         elements = self._parts
         fits = [[j for j, element in enumerate(elements) if element.find_mismatch(value, scope, path) is None] for value in actual]
-        # Every actual element needs a partner, and so does every expected one that is not optional. A pairing that covers the
-        # one side and another that covers the other can always be joined into one (Mendelsohn and Dulmage).
+        # Every actual element needs a partner, and so does every required expected element. A pairing that covers one side and another that
+        # covers the other can always be combined (Mendelsohn and Dulmage).
         extra = [index for index, partner in enumerate(find_maximum_pairing(fits, len(elements))) if partner < 0]
         required = [j for j, element in enumerate(elements) if not element.optional]
         wanted: list[list[int]] = [[] for _ in elements]
@@ -85,11 +86,11 @@ class MatcherList(Compound):
             for j in partners:
                 wanted[j].append(index)
         pairing = find_maximum_pairing([wanted[j] for j in required], len(actual))
-        lacking = [j for j, partner in zip(required, pairing, strict=True) if partner < 0]
-        return explain(self, elements, actual, lacking, extra, scope, path) if extra or lacking else None
+        missing = [j for j, partner in zip(required, pairing, strict=True) if partner < 0]
+        return explain(self, elements, actual, missing, extra, scope, path) if extra or missing else None
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield what the first fitting element finds in each value."""
+        """Yield the ranges of the first fitting element for each value."""
         for index, value in enumerate(actual if isinstance(actual, (list, tuple)) else ()):
             fitting = next((element for element in self._parts if element.find_mismatch(value, scope, path) is None), None)
             if fitting is not None:
@@ -105,9 +106,9 @@ def explain(
     scope: Scope,
     path: str,
 ) -> Mismatch:
-    """Return what to say about two lists that do not pair up."""
+    """Return the mismatch of two lists that do not pair up."""
     if len(lacking) == len(extra) == 1:
-        # One element changed: say what is wrong with it rather than quoting two lists.
+        # One element changed: report its mismatch rather than quoting two lists.
         inner = elements[lacking[0]].find_mismatch(actual[extra[0]], scope, f"{path}[{extra[0]}]")
         if inner is not None:
             return inner
@@ -120,24 +121,117 @@ def explain(
 
 
 def make_canonical_key(value: Json, depth: int = 0) -> Hashable:
-    """Return a key that is equal for two values exactly when they are equal with lists in any order."""
+    """Return a key that is the same for two values exactly if they are equal with lists in any order."""
     if isinstance(value, dict):
         if depth > DEEPEST:
-            return object()  # Equal to nothing: no expected structure is that deep.
+            return object()  # Equal to no other key: no expected structure is that deep.
         return ("object", frozenset((key, make_canonical_key(item, depth + 1)) for key, item in value.items()))
     if isinstance(value, (list, tuple)):
         if depth > DEEPEST:
             return object()
-        # A set of elements and their numbers, not a sorted list: keys of different kinds have no order.
+        # A set of elements and their counts, because keys of different kinds have no order.
         return ("list", frozenset(Counter(make_canonical_key(item, depth + 1) for item in value).items()))
-    # In Python `True` equals 1 and has its hash, so a bare boolean would count as a number.
+    # In Python `True` equals 1 and has the same hash, so a bare boolean would count as a number.
     if isinstance(value, bool):
         return ("boolean", value)
     if isinstance(value, (int, float)) and abs(value) >= _SPREAD:
-        # Python gives multiples of this number the same place in a table, so a list of them would be walked again for each.
-        # In hexadecimal: Python refuses to write thousands of decimal digits, which a suite can ask for.
+        # Python gives multiples of this number the same hash, so a list of them would take quadratic time. In hexadecimal, because Python
+        # refuses to write thousands of decimal digits.
         return ("large", hex(int(value)) if value - value == 0 else str(value))
-    # NaN equals nothing, but a table would find the very same object by identity.
+    # NaN equals nothing, but a table would find the same object by identity.
     if isinstance(value, float) and value != value:
         return object()
     return value
+
+
+_FREE = -1
+
+
+def find_maximum_pairing(edges: Sequence[Sequence[int]], width: int) -> list[int]:
+    """Return for every left element its right partner, or -1, with as many pairs as possible.
+
+    `edges[left]` lists the right elements that fit it; there are `width` right elements.
+    """
+    partner_of_left = [_FREE] * len(edges)
+    partner_of_right = [_FREE] * width
+    while True:
+        layer = _build_layers(edges, partner_of_left, partner_of_right)
+        if layer is None:
+            return partner_of_left
+        for left in range(len(edges)):
+            if partner_of_left[left] == _FREE:
+                _augment_path(left, edges, layer, partner_of_left, partner_of_right)
+
+
+def _build_layers(edges: Sequence[Sequence[int]], of_left: list[int], of_right: list[int]) -> list[int] | None:
+    """Return the distance of every left element from a free one along alternating paths, or None if the pairing is maximal."""
+    # All shortest augmenting paths are used in one round, so the number of rounds is about the square root of the number of elements.
+    layer = [0 if partner == _FREE else _FREE for partner in of_left]
+    queue = [left for left, distance in enumerate(layer) if distance == 0]
+    improvable = False
+    # The list grows while it is iterated: a queue without removals.
+    for left in queue:
+        for right in edges[left]:
+            other = of_right[right]
+            if other == _FREE:
+                improvable = True
+            elif layer[other] == _FREE:
+                layer[other] = layer[left] + 1
+                queue.append(other)
+    return layer if improvable else None
+
+
+def _augment_path(start: int, edges: Sequence[Sequence[int]], layer: list[int], of_left: list[int], of_right: list[int]) -> None:
+    """Augment along one alternating path from `start`, if the layers have one. Iterative, with its own stack."""
+    path: list[tuple[int, int]] = []
+    # The iterators remember where the search of each element stopped, so a return to an element continues with its next edge.
+    stack = [(start, iter(edges[start]))]
+    while stack:
+        left, choices = stack[-1]
+        for right in choices:
+            other = of_right[right]
+            if other == _FREE:
+                path.append((left, right))
+                # Swapping every pair on the path frees no element and pairs one more.
+                for one, two in path:
+                    of_left[one], of_right[two] = two, one
+                return
+            if layer[other] == layer[left] + 1:
+                path.append((left, right))
+                stack.append((other, iter(edges[other])))
+                break
+        else:
+            layer[left] = -2  # A dead end for this round.
+            stack.pop()
+            if path:
+                path.pop()
+
+
+MOST_WORK = 1_000_000
+"""The maximum number of steps for comparing one value with all candidates."""
+
+
+def bound_product(size: int, actual: Json, why: str) -> None:
+    """Count the steps of comparing a value with `size` others. Raises `CheckFault` if there are too many."""
+    # Counting stops once the product exceeds the limit, so that a huge value is not walked to its end.
+    steps = size * estimate_work(actual, MOST_WORK // size)
+    if steps > MOST_WORK:
+        raise CheckFault("too_much_work", f"{why}: that takes at least {steps} steps; the maximum is {MOST_WORK}")
+    spend(steps)
+
+
+def estimate_work(value: Json, limit: int) -> int:
+    """Estimate the work of comparing a value once; stop counting above `limit`."""
+    total = 0
+    waiting: list[Json] = [value]
+    while waiting and total <= limit:
+        current = waiting.pop()
+        total += 1
+        if isinstance(current, str):
+            # Texts are compared dozens of characters at a time, and keys are looked up instead of compared.
+            total += len(current) // 64
+        elif isinstance(current, dict):
+            waiting.extend(current.values())
+        elif isinstance(current, (list, tuple)):
+            waiting.extend(current)
+    return total

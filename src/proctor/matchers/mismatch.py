@@ -1,4 +1,4 @@
-"""What did not fit, where, and what was expected instead."""
+"""A difference between an expected and an actual value."""
 
 import msgspec
 
@@ -11,11 +11,11 @@ class Mismatch(msgspec.Struct, frozen=True):
     """One difference between an expected and an actual value."""
 
     path: str
-    """Where, as a path into the evidence: `$.tool_calls[2].arguments.id`."""
+    """The path in the evidence: `$.tool_calls[2].arguments.id`."""
     why: str
-    """The finding as the rest of a sentence that begins with the path: `is different`."""
+    """The rest of a sentence that begins with the path: `is different`."""
     expected: str
-    """What was expected, as text for people."""
+    """The expected value, as text for people."""
     actual: Json | Missing
 
     def describe(self) -> str:
@@ -23,17 +23,17 @@ class Mismatch(msgspec.Struct, frozen=True):
         return f"{self.path} {self.why}: expected {self.expected}, found {show_value(self.actual)}"
 
     def to_record(self) -> dict[str, Json]:
-        """Return the same for machines, values as shortened JSON text; an absent value reads `nothing`, without quotes."""
+        """Return the mismatch for machines, with values as shortened JSON text; an absent value is `nothing`, without quotes."""
         return {"path": self.path, "why": self.why, "expected": self.expected, "actual": show_value(self.actual)}
 
 
 def show_value(value: Json | Missing) -> str:
-    """Return a value for people; an absent one is `nothing`."""
+    """Return a value as text for people; an absent one is `nothing`."""
     return "nothing" if value is MISSING else show(value)
 
 
 def absent_mismatch(path: str, expected: str) -> Mismatch:
-    """Return the mismatch of a value that is not there."""
+    """Return the mismatch for an absent value."""
     return Mismatch(path, "is missing", expected, MISSING)
 
 
@@ -55,10 +55,10 @@ def _describe_how(expected: Json, actual: Json) -> str:
 
 
 def equal_after_conversion(one: Json, other: Json) -> bool:
-    """Return whether a text and a number or boolean would be equal, were the text read as one."""
+    """Return whether a text would equal a number or boolean after conversion."""
     if isinstance(other, str):
         one, other = other, one
-    # Only Python reads `1_000` as a number; and converting very long digits takes quadratic time.
+    # Python alone reads `1_000` as a number, and converting many digits takes quadratic time.
     if not isinstance(one, str) or len(one) > 400 or "_" in one:
         return False
     if isinstance(other, bool):

@@ -1,7 +1,7 @@
 """Matchers with an order: `date`, and the bounds `gt`, `gte`, `lt`, `lte` over numbers and dates.
 
-Text is read as ISO 8601; a value with an offset is first brought into the zone of the case, one without is read in it. When either
-side has no time of day, calendar days are compared.
+Text is read as ISO 8601; a value with an offset is converted to the zone of the case, one without is read in it. If either side has no
+time of day, calendar days are compared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import date
 
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import Moment, count_minutes_apart, find_zone, move_to_zone, order, read_moment
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.matchers.expected import Expected
 from proctor.matchers.form import Form, Matcher, Nested, Operand, matcher
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
@@ -27,7 +27,7 @@ def moment_of(value: Json, scope: Scope) -> Moment | None:
         return None
     try:
         return move_to_zone(read, find_zone(scope.zone))
-    except OverflowError:  # The first or last day of the calendar, moved over its edge by the zone.
+    except OverflowError:  # The zone moved the first or last day of the calendar out of range.
         return None
 
 
@@ -40,7 +40,7 @@ def _read_computed_moment(operand: Operand, value: Json, scope: Scope) -> Moment
 
 
 class DateNear(Expected):
-    """A date, give or take some minutes."""
+    """A date within some minutes of another."""
 
     __slots__ = ("_operand", "_tolerance")
 
@@ -57,7 +57,7 @@ class DateNear(Expected):
         self._tolerance = form.number("tolerance_minutes", 0)
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when the two lie no farther apart than the tolerance."""
+        """Return None if the difference is within the tolerance."""
         value = self._operand.value(scope)
         wanted = _read_computed_moment(self._operand, value, scope)
         within = f" within {self._tolerance:g} minutes" if self._tolerance else ""
@@ -97,7 +97,7 @@ def near_date(form: Form, nested: Nested) -> Expected:
 
 
 class Bound(Expected):
-    """A number, or a date, on one side of another."""
+    """A number or date, compared with a bound."""
 
     __slots__ = ("_operand", "_phrase", "_test")
 
@@ -113,7 +113,7 @@ class Bound(Expected):
         self._test = test
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when the value lies on the right side."""
+        """Return None if the value is on the right side of the bound."""
         value = self._operand.value(scope)
         shown = f"{self._phrase} {self._operand.describe(value)}"
         if actual is MISSING:
@@ -121,7 +121,7 @@ class Bound(Expected):
         if is_number(value):
             if not is_number(actual):
                 return Mismatch(path, f"is {kind_of(actual)} instead of number", shown, actual)
-            # NaN lies on neither side: it must not pass `gte` for not being less.
+            # NaN is on neither side: it must not pass `gte` just because it is not less.
             side = (actual > value) - (actual < value) if actual == actual and value == value else None
         else:
             wanted = _read_computed_moment(self._operand, value, scope)

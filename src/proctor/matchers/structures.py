@@ -7,20 +7,18 @@ from datetime import date, datetime
 
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import find_zone, to_instant
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope, write_text_form
 from proctor.matchers.equal import find_difference
 from proctor.matchers.expected import Boolean, Compound, Expected, Number, Object, Present, Scalar, from_expression
 from proctor.matchers.form import Form, Matcher, Nested, Operand, compile_plain, matcher
-from proctor.matchers.lists import make_canonical_key
+from proctor.matchers.lists import bound_product, make_canonical_key
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.matchers.ordering import moment_of
-from proctor.matchers.texts import pattern_at
-from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing, is_number
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.verdict import TextRange
-from proctor.patterns.engine import Pattern
+from proctor.patterns.engine import Pattern, compile_pattern
 
 # --- the names of kinds of values, ours and those of JSON Schema
 
@@ -56,7 +54,7 @@ KINDS: dict[str, Callable[[Json], bool]] = {
 
 
 def read_kinds(value: Json, field: str) -> tuple[str, ...]:
-    """Return one name or a list of names, all known."""
+    """Return one name or a list of names, all of them known."""
     names = value if isinstance(value, list) else [value]
     for name in names:
         if not isinstance(name, str) or name not in KINDS:
@@ -72,11 +70,11 @@ def read_kinds(value: Json, field: str) -> tuple[str, ...]:
 
 _SCHEMA_KEYS = ("type", "pattern", "enum", "const", "minimum", "maximum")
 _FEW = 4
-"""Up to how many variants are compared without counting."""
+"""The maximum number of variants that are compared without counting work."""
 
 
 class Computed(Expected):
-    """Equal to what an expression gives. A date is compared as an instant; a day is its midnight."""
+    """Equal to the result of an expression. A date is compared as an instant; a day is its midnight."""
 
     __slots__ = ("_operand",)
 
@@ -95,7 +93,7 @@ class Computed(Expected):
         try:
             expected = compile_plain(value)
         except SpecError as error:
-            # How deep a computed value is comes out only with the evidence, so the suite is not to blame.
+            # The depth of a computed value is known only with the evidence, so this is not an error of the suite.
             raise CheckFault("value_too_deep", f"{shown}: {error.message}") from None
         found = expected.find_mismatch(actual, scope, path)
         if found is None or self._operand.expression is None:
@@ -112,7 +110,7 @@ def _compare_instants(wanted: date | datetime, actual: Json, scope: Scope, path:
     try:
         same = to_instant(found, zone) == to_instant(wanted, zone)
     except OverflowError:
-        # A time at the edge of the calendar, moved over it by the zone: no other time can be equal to it.
+        # The zone moved a time out of the calendar's range: no other time can equal it.
         same = False
     return None if same else Mismatch(path, "is another date", shown, actual)
 
@@ -180,7 +178,7 @@ def anything(form: Form, nested: Nested) -> Expected:
 
 
 class Not(Expected):
-    """Anything that is there and does not fit."""
+    """A present value that does not fit the inner one."""
 
     __slots__ = ("_inner",)
 
@@ -189,9 +187,9 @@ class Not(Expected):
         self._inner = inner
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when the inner value does not fit."""
+        """Return None if the inner value does not fit."""
         shown = f"anything but {self._inner.describe()}"
-        # Nothing does not fit either, so without this `not` would hold where the field is absent.
+        # Otherwise `not` would pass for an absent field.
         if actual is MISSING:
             return absent_mismatch(path, shown)
         if self._inner.find_mismatch(actual, scope, path) is not None:
@@ -212,7 +210,7 @@ def negated(form: Form, nested: Nested) -> Expected:
 
 
 class OfKind(Expected):
-    """A value of one of some kinds."""
+    """A value of one of several kinds."""
 
     __slots__ = ("_names",)
 
@@ -221,7 +219,7 @@ class OfKind(Expected):
         self._names = names
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when the value is of such a kind."""
+        """Return None if the value is of such a kind."""
         shown = " or ".join(self._names)
         if actual is MISSING:
             return absent_mismatch(path, shown)
@@ -280,14 +278,14 @@ class SchemaVariant(Expected):
         return raw.get(key)
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when every key of the variant accepts the value."""
+        """Return None if every key of the variant accepts the value."""
         if actual is MISSING:
             return absent_mismatch(path, self.describe())
         fits = not self._names or any(KINDS[name](actual) for name in self._names)
         if fits and self._pattern is not None:
             fits = isinstance(actual, str) and self._pattern.search(actual) is not None
         if fits and self._allowed:
-            # Before the choices are compared: both the value and the list may be long, and the cost is their product.
+            # Before the choices are compared: the value and the list may both be long, and the cost is their product.
             bound_product(self.size, actual, f"{path} is too large to be compared with a variant of {self.size} parts")
             fits = all(any(choice.find_mismatch(actual, scope, path) is None for choice in group) for group in self._allowed)
         if fits and (self._minimum is not None or self._maximum is not None):
@@ -306,17 +304,17 @@ class OneOf(Compound):
 
     def __init__(self, raw: Json, parts: tuple[Expected, ...]) -> None:
         super().__init__(raw, parts)
-        # A long list of words is looked up rather than walked through for each value.
+        # A long list of words is looked up instead of searched for each value.
         plain = [part for part in parts if isinstance(part, (Scalar, Number, Boolean))]
         self._plain_keys = frozenset(make_canonical_key(part.raw) for part in plain)
         self._others = tuple(part for part in parts if not isinstance(part, (Scalar, Number, Boolean)))
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Return None when a variant accepts the value."""
-        # A list or object equals no plain value, and to make its key would walk all of it.
+        """Return None if a variant accepts the value."""
+        # A list or object equals no plain value, and building its key would walk all of it.
         if actual is not MISSING and not isinstance(actual, (dict, list, tuple)) and make_canonical_key(actual) in self._plain_keys:
             return None
-        # A few variants cost as much as any comparison does; only many of them multiply.
+        # A few variants cost as much as any comparison; only many of them multiply.
         if len(self._others) > _FEW:
             bound_product(self.size, actual, f"{path} is too large to be compared with {len(self._others)} variants")
         for variant in self._others:
@@ -332,7 +330,7 @@ class OneOf(Compound):
         )
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield what the first fitting variant finds."""
+        """Yield the ranges of the first fitting variant."""
         fitting = next((part for part in self._parts if part.find_mismatch(actual, scope, path) is None), None)
         return iter(()) if fitting is None else fitting.iterate_ranges(actual, scope, path)
 
@@ -354,7 +352,7 @@ def one_of(form: Form, nested: Nested) -> Expected:
 
 
 def _compile_variant(value: Json, field: str, nested: Nested) -> Expected:
-    # An empty object is an object without members, not a schema that everything fits.
+    # An empty object is an object without members, not a schema that accepts everything.
     if not isinstance(value, dict) or not value or isinstance(value.get("matcher"), str):
         return nested(value, field)
     unknown = [key for key in value if key not in _SCHEMA_KEYS]
@@ -363,7 +361,7 @@ def _compile_variant(value: Json, field: str, nested: Nested) -> Expected:
     named = value.get("type")
     close = nearest(unknown[0], _SCHEMA_KEYS)
     if isinstance(named, str) and named in KINDS and close:
-        # `{"type": "string", "patern": ...}` is a slip, not a literal object.
+        # `{"type": "string", "patern": ...}` is a typo, not a literal object.
         raise SpecError(f"unknown key {unknown[0]!r} in a variant", field=field, nearest=close)
     return nested(value, field)
 
@@ -384,9 +382,114 @@ class AllOf(Compound):
         return None
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield what each matcher finds."""
+        """Yield the ranges of each matcher."""
         for part in self._parts:
             yield from part.iterate_ranges(actual, scope, path)
 
 
 STRUCTURE_MATCHERS: tuple[Matcher, ...] = (exact, literal, plain_object, anything, negated, of_type, one_of)
+
+
+# Matchers that look at text: `contains`, `starts_with`, `ends_with`, `regex`.
+# The first three cast both sides to text (see `expressions.text_form`). `regex` searches numbers and booleans as their JSON text; null,
+# lists and objects never match.
+
+
+class TextTest(Expected):
+    """A test between both sides as text."""
+
+    __slots__ = ("_operand", "_phrase", "_test")
+
+    def __init__(self, form: Form, phrase: str, test: Callable[[str, str], bool]) -> None:
+        self._operand = form.read_operand()
+        super().__init__(form.raw, dynamic=self._operand.expression is not None, uses=self._operand.uses)
+        self._phrase = phrase
+        self._test = test
+
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None if the test passes."""
+        value = self._operand.value(scope)
+        if actual is MISSING:
+            return absent_mismatch(path, f"text that {self._phrase}s {self._operand.describe(value)}")
+        if self._test(write_text_form(actual), write_text_form(value)):
+            return None
+        return Mismatch(path, f"does not {self._phrase} the text", self._operand.describe(value), actual)
+
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield the position of the text: the first one, or the last one if the value must end with it."""
+        wanted = write_text_form(self._operand.value(scope))
+        if isinstance(actual, str) and wanted and self._test(actual, wanted):
+            at = actual.rfind(wanted) if self._phrase.startswith("end") else actual.find(wanted)
+            yield TextRange(path, at, at + len(wanted))
+
+
+_TEXT_KEYS = {"value": "the text to look for", "expression": "an expression that gives it"}
+
+
+@matcher("contains", "The value, as text, contains a text.", _TEXT_KEYS, example={"value": "onboarding"}, short={"$contains": "onboarding"})
+def contains(form: Form, nested: Nested) -> Expected:
+    """Build `contains`."""
+    return TextTest(form, "contain", lambda actual, wanted: wanted in actual)
+
+
+@matcher("starts_with", "The value, as text, begins with a text.", _TEXT_KEYS, example={"value": "ORD-"}, short={"$starts_with": "ORD-"})
+def starts_with(form: Form, nested: Nested) -> Expected:
+    """Build `starts_with`."""
+    return TextTest(form, "begin with", str.startswith)
+
+
+@matcher("ends_with", "The value, as text, ends with a text.", _TEXT_KEYS, example={"value": ".pdf"}, short={"$ends_with": ".pdf"})
+def ends_with(form: Form, nested: Nested) -> Expected:
+    """Build `ends_with`."""
+    return TextTest(form, "end with", str.endswith)
+
+
+class Regex(Expected):
+    """A pattern, searched anywhere in the value."""
+
+    __slots__ = ("_pattern",)
+
+    def __init__(self, raw: Json, pattern: Pattern) -> None:
+        super().__init__(raw)
+        self._pattern = pattern
+
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None if the pattern is found."""
+        wanted = f"a match of {show(self._pattern.source)}"
+        if actual is MISSING:
+            return absent_mismatch(path, wanted)
+        if actual is None or isinstance(actual, (dict, list, tuple)):
+            return Mismatch(path, f"is {kind_of(actual)}, which no pattern matches", wanted, actual)
+        if self._pattern.search(write_text_form(actual)) is not None:
+            return None
+        return Mismatch(path, "does not match the pattern", wanted, actual)
+
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield the leftmost match."""
+        found = self._pattern.search(actual) if isinstance(actual, str) else None
+        if found is not None:
+            yield TextRange(path, found.start, found.end)
+
+
+@matcher(
+    "regex",
+    "The value matches an ECMAScript regular expression, searched anywhere; case-sensitive unless flagged.",
+    {"value": "the pattern", "flags": "ECMAScript flags: any of `i`, `m`, `s`, `u`"},
+    example={"value": "^ORD-\\d{4}$"},
+    short={"$regex": "^ORD-\\d{4}$"},
+)
+def regex(form: Form, nested: Nested) -> Expected:
+    """Build `regex`."""
+    return Regex(form.raw, pattern_at(form.read_text("value"), form.read_text("flags", ""), form.place("value")))
+
+
+def pattern_at(source: str, flags: str, field: str) -> Pattern:
+    """Return a compiled pattern; an error in it is reported at `field`."""
+    try:
+        return compile_pattern(source, flags)
+    except SpecError as error:
+        # The engine reports positions inside the pattern and does not know the suite around it.
+        raise error.move_to(field) from None
+
+
+TEXT_MATCHERS: tuple[Matcher, ...] = (contains, starts_with, ends_with, regex)

@@ -1,23 +1,27 @@
 """Reads the arguments of a tool by its schema and reports all mistakes at once.
 
-Models make certain mistakes all the time, and these are forgiven: names in snake_case, null for what is left out, JSON written as text
-where an object or a list belongs, a whole number written with a decimal point.
+Frequent mistakes of models are accepted: names in snake_case, null for a missing value, JSON as text instead of an object or a list, a
+whole number with a decimal point.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import cast
+from typing import Protocol, cast
+
+import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.show import kind_of, nearest, show
+from proctor.service.access.callers import Caller
 from proctor.service.refusals import Refusal
+from proctor.service.runs.run import RunSearch
 from proctor.store.sql.compressed_json import from_json
 
 AS_WRITTEN = frozenset(
-    {"assertion", "assert", "config", "task_item", "scenario", "evidence", "axes", "metadata", "settings", "state", "credentials"}
+    {"assertion", "assert", "config", "task_item", "scenario", "evidence", "axes", "metadata", "settings", "state", "credentials", "run"}
 )
 """Fields with user content."""
 
@@ -26,12 +30,12 @@ _DEEPEST = 12
 
 
 def to_snake(name: str) -> str:
-    """`taskId` as `task_id`."""
+    """Return `taskId` as `task_id`."""
     return _HUMP.sub(lambda found: f"_{found[1].lower()}", name)
 
 
 def to_camel(name: str) -> str:
-    """`task_id` as `taskId`; a name that begins with `_` stays."""
+    """Return `task_id` as `taskId`; a name that begins with `_` is unchanged."""
     if name.startswith("_"):
         return name
     first, *rest = name.split("_")
@@ -62,7 +66,7 @@ def _is_foreign(name: str, entry: Json, is_page: bool) -> bool:
 
 
 def camel_path(path: str) -> str:
-    """Return the place of a mistake: `input_entity_id` as `inputEntityId`; deeper names belong to the author."""
+    """Return the path of a mistake in camelCase: `input_entity_id` as `inputEntityId`; deeper names are user content and unchanged."""
     head, mark, rest = re.match(r"([^.\[]*)([.\[]?)(.*)", path, re.DOTALL).groups()  # type: ignore[union-attr]  # matches anything
     return f"{to_camel(head)}{mark}{rest}"
 
@@ -95,16 +99,16 @@ def read_arguments(
     wrong: dict[str, list[str]] = {}
     found: dict[str, Json] = {}
     names = {to_snake(name): name for name in allowed}
-    for written, value in given.items():
-        name = names.get(to_snake(written))
-        # The nearest name is searched per unknown name, of which there may be many.
+    for key, value in given.items():
+        name = names.get(to_snake(key))
+        # The search for the nearest name is slow, and there may be many unknown names.
         if name is None and len(wrong) >= _MOST_NAMED:
             continue
         if name is None:
-            wrong[written] = [_unknown(written, allowed, properties, what)]
+            wrong[key] = [_describe_unknown(key, allowed, properties, what)]
         elif to_snake(name) in found:
-            wrong[name] = [f"given twice, also as {written!r}"]
-        elif value is None and not (clears and _takes_null(properties[name])):
+            wrong[name] = [f"given twice, also as {key!r}"]
+        elif value is None and not (clears and _allows_null(properties[name])):
             if name in required or clears:
                 wrong[name] = ["expected a value, got null"]
         else:
@@ -122,7 +126,7 @@ def read_arguments(
     return found
 
 
-def _unknown(written: str, allowed: Collection[str], properties: Mapping[str, Schema], what: str) -> str:
+def _describe_unknown(written: str, allowed: Collection[str], properties: Mapping[str, Schema], what: str) -> str:
     if to_camel(to_snake(written)) in properties:
         return f"{what} does not take it; it takes {', '.join(allowed) or 'nothing'}"
     close = nearest(written, allowed)
@@ -130,24 +134,24 @@ def _unknown(written: str, allowed: Collection[str], properties: Mapping[str, Sc
     return f"unknown parameter of {what}; {expected}"
 
 
-def _takes_null(schema: Schema) -> bool:
-    return "type" not in schema or "null" in _kinds(schema)
+def _allows_null(schema: Schema) -> bool:
+    return "type" not in schema or "null" in _list_kinds(schema)
 
 
-def _kinds(schema: Schema) -> list[str]:
+def _list_kinds(schema: Schema) -> list[str]:
     kinds: Json = schema.get("type", list(_WORDS))
     return [kinds] if isinstance(kinds, str) else kinds
 
 
 def _read(value: Json, schema: Schema) -> Json:
-    kinds = _kinds(schema)
-    # Models often send an object as JSON text; accepted where no text is expected.
+    kinds = _list_kinds(schema)
+    # Models often send an object as JSON text; accepted if no text is expected.
     if isinstance(value, str) and "string" not in kinds and value.lstrip()[:1] in ("{", "[") and len(value) <= _LONGEST_JSON:
         try:
             value = from_json(value)
         except Exception:
             raise ValueError("it begins like JSON, but is none") from None
-    if not any(_is(value, kind) for kind in kinds):
+    if not any(_has_kind(value, kind) for kind in kinds):
         raise ValueError(f"expected {' or '.join(_WORDS[kind] for kind in kinds)}, got {kind_of(value)}")
     if isinstance(value, float) and "number" not in kinds:
         value = int(value)
@@ -168,7 +172,7 @@ def _check_range(value: float, schema: Schema) -> None:
         raise ValueError(f"expected {' and '.join(bound for bound in bounds if bound)}, got {show(value, 40)}")
 
 
-def _is(value: Json, kind: str) -> bool:
+def _has_kind(value: Json, kind: str) -> bool:
     match kind:
         case "string":
             return isinstance(value, str)
@@ -177,8 +181,8 @@ def _is(value: Json, kind: str) -> bool:
         case "number":
             return is_number(value)
         case "integer":
-            whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-            return whole and not isinstance(value, bool)
+            is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            return is_whole and not isinstance(value, bool)
         case "object":
             return isinstance(value, dict)
         case "array":
@@ -188,5 +192,54 @@ def _is(value: Json, kind: str) -> bool:
 
 
 def texts(value: Json) -> list[str]:
-    """The entries of a list that are texts."""
+    """Return the entries of a list that are texts."""
     return [entry for entry in cast(list[Json], value or []) if isinstance(entry, str)]
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A suite to run."""
+
+    document: Json = None
+    """The suite: text of any dialect, or JSON."""
+    path: str | None = None
+    """Or its path on the caller's machine."""
+    case_ids: tuple[str, ...] = ()
+    """Or cases of the service."""
+    project_id: str | None = None
+    dialect: str | None = None
+    target: Json = None
+    repeat: int = 1
+    concurrency: int = 4
+    timeout_s: float = 120.0
+    select: str | None = None
+    note: str = ""
+    name: str = ""
+    tags: tuple[str, ...] = ()
+
+
+class Runs(Protocol):
+    """A source of runs. Records are snake_case; the server converts the names."""
+
+    async def start(self, caller: Caller, request: RunRequest, wait_s: float) -> dict[str, Json]:
+        """Start a run, wait a while for its end, and return its state."""
+        ...
+
+    async def examine(self, caller: Caller, given: dict[str, Json], wait_s: float) -> dict[str, Json]:
+        """Examine an MCP server; `given` has the fields of `NewExamination`. Return the run, with `findings` when it has ended."""
+        ...
+
+    async def list(self, caller: Caller, wanted: RunSearch, *, limit: int | None, cursor: str | None) -> Mapping[str, Json]:
+        """A page of runs, newest first."""
+        ...
+
+    async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
+        """One run: `id`, `status`, and `result` (`proctor.result/1`) so far."""
+        ...
+
+    async def compare(self, caller: Caller, base: str | None, candidate: str | None) -> dict[str, Json]:
+        """Two runs compared, with defaults resolved."""
+        ...
+
+    async def page(self, caller: Caller, id: str) -> str:
+        """One run as a page of Markdown."""
+        ...

@@ -8,28 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
+from proctor.actions.doctor.snapshots import EXAMINATION, read_examination, read_snapshot
 from proctor.actions.history.chosen_runs import choose_pair
 from proctor.actions.history.compare import compare
-from proctor.actions.running.run import LiveRun, RunOptions, drive
+from proctor.actions.running.run import RunOptions, drive
 from proctor.actions.workspace.run_history import find_home, open_run
 from proctor.actions.workspace.suites import load_suite
 from proctor.decide.selection import select
 from proctor.errors import ProctorError, StoreError
-from proctor.mcp_server.ports import RunFilter, RunRequest
+from proctor.mcp_server.arguments import RunRequest
 from proctor.mcp_server.suites import find_local_path
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.report.blocks.exchange import add_exchanges
+from proctor.report.builders.run import render_markdown
 from proctor.report.data.json_text import render_json
-from proctor.report.text.markdown import render_markdown
 from proctor.runner.limits import RunSettings
 from proctor.service.access.callers import Caller
 from proctor.service.refusals import Refusal
+from proctor.service.runs.examinations import show_findings
+from proctor.service.runs.run import RunSearch
 from proctor.service.suites.documents import read_sent_suite
 from proctor.store.files.run_files import RunFiles, RunFolder
 from proctor.store.sql.pages import clamp_limit
@@ -47,7 +51,7 @@ class LocalRuns:
         """Whether suites are trusted; None: the environment decides."""
         self.folder = folder
         """The base of relative paths."""
-        self._live: dict[str, asyncio.Task[LiveRun]] = {}
+        self._live: dict[str, asyncio.Task[object]] = {}
         self._starting = 0
         """Runs without an id yet."""
 
@@ -55,34 +59,75 @@ class LocalRuns:
         """Start a run, and wait a while for its end."""
         if request.case_ids or request.project_id is not None:
             raise Refusal("VALIDATION_ERROR", "cases of a service are run by the service", hint="name a suite by `path` or `document`")
+        settings = RunSettings(repeat=request.repeat, concurrency=request.concurrency, timeout_s=request.timeout_s)
+
+        async def start(opened: Callable[[str], None]) -> object:
+            suite = await self._load_suite(request)
+            options = RunOptions(
+                settings=settings, note=request.note, name=request.name, tags=request.tags, opened=opened, trust=self.trust
+            )
+            return await drive(suite, options, target=request.target, home=self._home)
+
+        return await self._start(start, caller, wait_s)
+
+    async def _start(
+        self, start: Callable[[Callable[[str], None]], Coroutine[Any, Any, object]], caller: Caller, wait_s: float
+    ) -> dict[str, Json]:
         self._forget_ended()
         if len(self._live) + self._starting >= MOST_LIVE:
             raise Refusal("CONFLICT", f"{MOST_LIVE} runs are in progress", hint="wait for one with get_run")
-        # Counted immediately, before the suite is read.
+        # Counted before the suite is read.
         self._starting += 1
         try:
-            run_id = await self._started(await self._suite(request), request)
+            run_id = await self._wait_for_id(start)
         finally:
             self._starting -= 1
         return await self.get(caller, run_id, wait_s=wait_s)
 
-    async def list(self, caller: Caller, wanted: RunFilter, *, limit: int | None, cursor: str | None) -> dict[str, Json]:
+    async def examine(self, caller: Caller, given: dict[str, Json], wait_s: float) -> dict[str, Json]:
+        """Examine an MCP server, and wait a while for the end."""
+        from proctor.actions.doctor.examination import read_options, read_server, read_settings  # loads the doctor
+        from proctor.actions.doctor.server_names import find_server, is_name
+        from proctor.actions.running.examine_server import drive_examination
+        from proctor.actions.running.run_builder import EXAMINED
+
+        named: Json = given.pop("server")
+        run_options = {name: given.pop(name) for name in ("name", "tags", "note") if name in given}
+        settings = find_server(named, self._home) if isinstance(named, str) else read_server(named)
+        if settings.transport == "stdio" and not self.trust and not (isinstance(named, str) and is_name(named)):
+            raise Refusal(
+                "FORBIDDEN",
+                f"the command {settings.describe_place()!r} is started only for a server that proctor.yaml declares",
+                hint="declare the server in proctor.yaml, or start the server with `proctor mcp --trust`",
+            )
+        options = read_options(read_settings({"type": EXAMINED, "server": {}, **given}))
+        tags = tuple(cast("list[str]", run_options.pop("tags", ())))
+
+        def start(opened: Callable[[str], None]) -> Coroutine[Any, Any, object]:
+            run_settings = RunOptions(opened=opened, trust=self.trust, tags=tags, **run_options)
+            return drive_examination(settings, options, run_settings, home=str(self._home))
+
+        found = await self._start(start, caller, wait_s)
+        stored = read_examination(read_snapshot(self._open(str(found["id"])).folder, EXAMINATION))
+        return {**found, "findings": None if stored is None else show_findings(stored)}
+
+    async def list(self, caller: Caller, wanted: RunSearch, *, limit: int | None, cursor: str | None) -> dict[str, Json]:
         """Return a page of runs, newest first."""
-        return await asyncio.to_thread(self._listed, wanted, clamp_limit(limit), cursor)
+        return await asyncio.to_thread(self._list_page, wanted, clamp_limit(limit), cursor)
 
     async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
         """Return one run with its current state."""
         folder = await asyncio.to_thread(self._open, id)
-        # From here on by its id: `latest` may change.
+        # By its id from now on, because `latest` may change.
         task = self._live.get(folder.header.run_id)
         if task is not None and wait_s > 0:
             await asyncio.wait([task], timeout=wait_s)
-        found = await asyncio.to_thread(self._shown, folder)
+        found = await asyncio.to_thread(self._describe_run, folder)
         result = await asyncio.to_thread(lambda: add_exchanges(*open_run(self._home, folder.header.run_id)))
         return {**found, "result": msgspec.json.decode(render_json(result))}
 
     async def compare(self, caller: Caller, base: str | None, candidate: str | None) -> dict[str, Json]:
-        """Return two runs compared, and which they are."""
+        """Return the comparison of two runs, and their ids."""
 
         def work() -> dict[str, Json]:
             first, second = choose_pair(self._home, base, candidate)
@@ -106,18 +151,18 @@ class LocalRuns:
         for task in self._live.values():
             task.cancel()
         for task in self._live.values():
-            # The folder of a run has its ending; all must be closed.
+            # The folder of a run stores its ending; all must be closed.
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
         self._live.clear()
 
-    async def _suite(self, request: RunRequest) -> Suite:
+    async def _load_suite(self, request: RunRequest) -> Suite:
         if (request.document is None) == (request.path is None):
             raise Refusal("VALIDATION_ERROR", "name one suite, by `path` or `document`", fields={"path": ["one of both"]})
         if request.path is not None:
-            named = request.path
+            path = request.path
             suite = await asyncio.to_thread(
-                lambda: load_suite(find_local_path(self.folder, named, trust=self.trust), dialect=request.dialect, checks=())
+                lambda: load_suite(find_local_path(self.folder, path, trust=self.trust), dialect=request.dialect, checks=())
             )
         else:
             suite, _ = await read_sent_suite(cast("str | dict[str, Json]", request.document), dialect=request.dialect)
@@ -126,28 +171,24 @@ class LocalRuns:
             raise Refusal("VALIDATION_ERROR", "nothing is selected", fields={"select": ["no case fits"]})
         return suite
 
-    async def _started(self, suite: Suite, request: RunRequest) -> str:
+    async def _wait_for_id(self, start: Callable[[Callable[[str], None]], Coroutine[Any, Any, object]]) -> str:
         """Start a run; return its id, or raise its error."""
-        named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        settings = RunSettings(repeat=request.repeat, concurrency=request.concurrency, timeout_s=request.timeout_s)
-        options = RunOptions(
-            settings=settings, note=request.note, name=request.name, tags=request.tags, opened=named.set_result, trust=self.trust
-        )
-        task = asyncio.create_task(drive(suite, options, target=request.target, home=self._home))
-        # Either the run has its id, or it ended before with an error.
+        run_id: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(start(run_id.set_result))
+        # Either the run has an id, or it ended earlier with an error.
         try:
-            await asyncio.wait([task, named], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([task, run_id], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             # The caller is gone and will never know the id, so cancel it.
             task.cancel()
             raise
-        if not named.done():
+        if not run_id.done():
             # It has no id: target, judge or suite is unusable.
-            named.cancel()
+            run_id.cancel()
             await task
             raise Refusal("INTERNAL_ERROR", "the run ended before it began")
-        self._live[named.result()] = task
-        return named.result()
+        self._live[run_id.result()] = task
+        return run_id.result()
 
     def _forget_ended(self) -> None:
         for id, task in list(self._live.items()):
@@ -162,32 +203,32 @@ class LocalRuns:
         except StoreError as error:
             raise _refuse_unknown(error) from None
 
-    def _listed(self, wanted: RunFilter, limit: int, cursor: str | None) -> dict[str, Json]:
+    def _list_page(self, wanted: RunSearch, limit: int, cursor: str | None) -> dict[str, Json]:
         files = RunFiles(self._home)
         ids = files.list_ids()
         if wanted.name is not None or wanted.tag is not None:
-            ids = [id for id in ids if _fits(files, id, wanted)]
+            ids = [id for id in ids if _matches(files, id, wanted)]
         if cursor is not None:
             # Ids start with their time, so they are stable cursors.
             ids = [id for id in ids if id < cursor]
-        data = [self._shown_or_broken(files, id) for id in ids[:limit]]
+        data = [self._describe_readable(files, id) for id in ids[:limit]]
         return {"data": data, "_meta": {"next": ids[limit - 1] if len(ids) > limit else None, "prev": None, "limit": limit}}
 
-    def _shown_or_broken(self, files: RunFiles, id: str) -> dict[str, Json]:
+    def _describe_readable(self, files: RunFiles, id: str) -> dict[str, Json]:
         try:
             # An unreadable folder must not hide the other runs.
-            return self._shown(files.open(id))
+            return self._describe_run(files.open(id))
         except StoreError as error:
             return {"id": id, "status": "broken", "error": str(error)}
 
-    def _shown(self, run: RunFolder) -> dict[str, Json]:
+    def _describe_run(self, run: RunFolder) -> dict[str, Json]:
         header = run.header
         counts: dict[str, int] = {}
         for entry in run.entries():
             counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
-        shown: dict[str, Json] = {
+        described: dict[str, Json] = {
             "id": header.run_id,
-            "status": self._status(run),
+            "status": self._find_status(run),
             "suite": header.suite_name,
             "dialect": header.dialect,
             "target": header.target,
@@ -198,19 +239,19 @@ class LocalRuns:
             "started_at": header.started_at,
             "counts": counts,
         }
-        error = self._error(header.run_id)
-        return shown if error is None else {**shown, "error": error}
+        error = self._find_error(header.run_id)
+        return described if error is None else {**described, "error": error}
 
-    def _status(self, run: RunFolder) -> str:
+    def _find_status(self, run: RunFolder) -> str:
         task = self._live.get(run.header.run_id)
         if task is not None and not task.done():
             return "running"
-        if self._error(run.header.run_id):
+        if self._find_error(run.header.run_id):
             return "failed"
         ending = run.find_ending()
         return "interrupted" if ending == "not_ended" else ending
 
-    def _error(self, id: str) -> str | None:
+    def _find_error(self, id: str) -> str | None:
         task = self._live.get(id)
         if task is None or not task.done() or task.cancelled():
             return None
@@ -224,7 +265,7 @@ def _refuse_unknown(error: StoreError) -> Refusal:
     return Refusal("NOT_FOUND", str(error), hint="list_runs shows what there is")
 
 
-def _fits(files: RunFiles, id: str, wanted: RunFilter) -> bool:
+def _matches(files: RunFiles, id: str, wanted: RunSearch) -> bool:
     """Return whether a run has the requested name and tag."""
     try:
         header = files.open(id).header

@@ -1,6 +1,6 @@
 """The tools of the verification API: one per noun, with the actions, parameters and results that its clients know, in camelCase.
 
-They are made of the declarations of the nouns, and are for authors: everything here needs an organization key. Agents under test use REST,
+They are generated from the declarations of the nouns, for authors: everything here needs an organization key. Agents under test use REST
 with the token of their run.
 """
 
@@ -33,7 +33,7 @@ def make_tool(noun: Resource) -> Tool:
     )
 
 
-# --- what is done -----------------------------------------------------------------------------------------------------
+# --- actions ----------------------------------------------------------------------------------------------------------
 
 
 def _make_action(operation: Operation) -> Action:
@@ -53,23 +53,23 @@ def _make_action(operation: Operation) -> Action:
     if operation.within is not None:
         # Verial lists the criteria of one task only.
         takes.append(to_camel(operation.within) + ("!" if operation.within == "task_id" else ""))
-    written = _list_written(operation)
-    for name, field in written:
-        # A change names only what it changes; of a field with two names the first one is required.
+    fields = _list_written(operation)
+    for name, field in fields:
+        # A change has only the changed fields; the first name of a field with two names is required.
         required = field.required and name != field.also and operation.method != "PATCH"
         takes.append(f"{to_camel(name)}!" if required else to_camel(name))
     return Action(
         call=call,
         does=operation.about.rstrip("."),
         takes=(*takes, "limit", "cursor") if operation.pages else tuple(takes),
-        also={to_camel(field.also): to_camel(name) for name, field in written if field.also is not None and name != field.also},
+        also={to_camel(field.also): to_camel(name) for name, field in fields if field.also is not None and name != field.also},
         clears=operation.method == "PATCH",
         reads=operation.method == "GET",
     )
 
 
 def _name_ids(operation: Operation) -> list[str]:
-    """Return the names of the ids in a path: that of the noun itself is `id`."""
+    """Return the names of the ids in a path; the id of the noun itself is `id`."""
     return ["id" if position == 0 else name for position, name in enumerate(operation.ids)]
 
 
@@ -95,30 +95,30 @@ def _describe_parameters(noun: Resource, operations: list[Operation]) -> dict[st
     changed = {name for operation in operations if operation.method == "PATCH" for name, _ in _list_written(operation)}
     for operation in operations:
         for name, field in _list_written(operation):
-            about = f"another name of `{to_camel(_first_name(operation, name))}`" if name == field.also else ""
-            _add_parameter(found, to_camel(name), _describe_field(field, null=field.null and name in changed, about=about))
+            description = f"another name of `{to_camel(_choose_first_name(operation, name))}`" if name == field.also else ""
+            _add_parameter(found, to_camel(name), _describe_field(field, null=field.null and name in changed, about=description))
     for name in dict.fromkeys(name for operation in operations for name in operation.ids[1:]):
         if to_camel(name) not in found:
             users = [one for operation in operations if name in operation.ids for one in operation.actions]
-            what = name.removesuffix("_id").replace("_", " ")
-            found[to_camel(name)] = {"type": "string", "description": f"which {what}; for {_join(users)}"}
+            noun_name = name.removesuffix("_id").replace("_", " ")
+            found[to_camel(name)] = {"type": "string", "description": f"which {noun_name}; for {_join(users)}"}
     return {**found, **PAGING}
 
 
 def _add_parameter(found: dict[str, Schema], name: str, schema: Schema) -> None:
-    """Add a parameter; one that two nouns of a tool share keeps the kinds of the first, and is described for both."""
+    """Add a parameter; if two nouns of a tool share it, it has the kinds of the first and the descriptions of both."""
     before = found.setdefault(name, schema)
     if before["description"] != schema["description"] and schema["description"] not in before["description"]:
         found[name] = {**before, "description": f"{before['description']}; or {schema['description']}"}
 
 
-def _first_name(operation: Operation, also: str) -> str:
+def _choose_first_name(operation: Operation, also: str) -> str:
     assert operation.takes is not None
     return next(name for name, field in operation.takes.fields.items() if field.also == also)
 
 
 def _describe_field(field: Field, *, null: bool, about: str = "") -> Schema:
-    # Without limits: the interfaces of models refuse some of them, and the service names what it refuses.
+    # Without limits: model APIs reject some of them, and the service reports invalid values itself.
     schema = _allow_null({**without_limits(field.kind.schema), **(field.tool or {})}, null=null)
     if "array" in schema["type"]:
         schema.setdefault("items", {})
@@ -147,7 +147,7 @@ def _describe_results(operations: list[Operation]) -> Schema:
 
 
 def _describe_record(shapes: list[Shape]) -> Schema:
-    """Return the schema of a record that some answers show in full and others in part."""
+    """Return the schema of a record that some responses contain in full and others in part."""
     fields = {name: field for shape in shapes for name, field in shape.fields.items() if field.in_tool}
     required = [to_camel(name) for name, field in fields.items() if field.always and all(name in shape.fields for shape in shapes)]
     properties: dict[str, Json] = {to_camel(name): _describe_shown(field) for name, field in fields.items()}

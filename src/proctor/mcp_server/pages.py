@@ -1,6 +1,6 @@
-"""Resources: what a model may read before it writes, and results as pages.
+"""Resources: reference pages for a model that writes suites, and results as pages.
 
-proctor://docs/{path}               the documentation, where it came with the installation
+proctor://docs/{path}               the documentation, if it is installed
 proctor://describe/{kind}           every check, matcher, ... with fields and examples, from the code itself
 proctor://schema/native.json        the JSON Schema of the native format
 proctor://runs/{id}                 a run as a page
@@ -10,6 +10,7 @@ proctor://task-runs/{id}            a verified task run as a page
 from __future__ import annotations
 
 import asyncio
+import bz2
 import functools
 import re
 from pathlib import Path
@@ -23,6 +24,7 @@ from proctor.formats.native.schema import build_native_schema
 from proctor.mcp_server.tool import Desk
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
+from proctor.model.typed import decode_json
 from proctor.report.words.neutral import to_one_line
 from proctor.service.refusals import Refusal
 from proctor.service.verification.runs.task_runs import get_task_run
@@ -34,7 +36,7 @@ _URI = re.compile(r"proctor://([a-z-]+)/(.{1,400})")
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that can be read."""
+    """One resource."""
 
     uri: str
     title: str
@@ -50,8 +52,8 @@ TEMPLATES = (
 
 
 def fixed_pages() -> list[Page]:
-    """Every page that has an address of its own."""
-    docs = [Page(uri=f"{SCHEME}docs/{path}", title=_title(path, text)) for path, text in _docs().items()]
+    """Return every page with a fixed address."""
+    docs = [Page(uri=f"{SCHEME}docs/{path}", title=_find_title(path, text)) for path, text in _load_docs().items()]
     kinds = [
         Page(uri=f"{SCHEME}describe/{kind}", title=f"All {kind}", about=f"With fields and examples: {KINDS[kind][0]}.") for kind in KINDS
     ]
@@ -60,15 +62,15 @@ def fixed_pages() -> list[Page]:
 
 
 async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
-    """The kind and the text of a page; raises a `Refusal`."""
+    """Return the kind and the text of a page. Raises `Refusal`."""
     found = _URI.fullmatch(uri)
     place, rest = (found[1], unquote(found[2])) if found is not None else ("", "")
     match place:
         case "docs":
             # Only known pages: the caller's text is never opened as a path.
-            if rest in _docs():
-                return MARKDOWN, _docs()[rest]
-            close = nearest(rest, _docs())
+            if rest in _load_docs():
+                return MARKDOWN, _load_docs()[rest]
+            close = nearest(rest, _load_docs())
             raise Refusal("NOT_FOUND", f"there is no page {rest!r}" + (f"; nearest: {', '.join(close)}" if close else ""))
         case "describe":
             kind, _, name = rest.partition("/")
@@ -79,7 +81,7 @@ async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
         case "runs":
             return MARKDOWN, await desk.runs.page(desk.caller, rest)
         case "task-runs":
-            return MARKDOWN, _task_run(await get_task_run(desk.hub, desk.caller, rest))
+            return MARKDOWN, _write_task_run(await get_task_run(desk.hub, desk.caller, rest))
         case _:
             raise Refusal(
                 "NOT_FOUND", f"there is nothing at {uri[:200]!r}; addresses begin with {SCHEME}docs/, describe/, runs/, task-runs/"
@@ -87,17 +89,16 @@ async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
 
 
 @functools.cache
-def _docs() -> dict[str, str]:
+def _load_docs() -> dict[str, str]:
     """Return the documentation pages by path, from the installed package or the source tree."""
     package = Path(__file__).parents[1]
-    for folder in (package / "docs", package.parent.parent / "docs"):
-        if (folder / "README.md").is_file():
-            files = sorted(folder.rglob("*.md"))
-            return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8") for file in files}
-    return {}
+    if (packed := package / "docs.json.bz2").is_file():
+        return decode_json(bz2.decompress(packed.read_bytes()), dict[str, str])
+    folder = package.parent.parent / "docs"
+    return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.md"))}
 
 
-def _title(path: str, text: str) -> str:
+def _find_title(path: str, text: str) -> str:
     found = _TITLE.search(text)
     return found[1].strip() if found is not None else path
 
@@ -112,7 +113,7 @@ def _describe_entry(entry: Description) -> str:
     return "\n".join([*lines, *(f"\n{note}" for note in entry.notes)]) + "\n"
 
 
-def _task_run(run: dict[str, Json]) -> str:
+def _write_task_run(run: dict[str, Json]) -> str:
     lines = [
         f"# {to_one_line(str(run['name']), 200)}",
         "",

@@ -1,16 +1,32 @@
-"""Tools over runs: `run_suite`, `list_runs`, `get_run`, `compare_runs`; and `search_traces` over what production sent."""
+"""Tools over runs: `run_suite`, `examine_server`, `list_runs`, `get_run`, `compare_runs`; and `search_traces` over production traces."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import cast, get_type_hints
 
-from proctor.mcp_server.arguments import Schema, camel, texts
-from proctor.mcp_server.ports import RunFilter, RunRequest
+from msgspec.structs import fields
+
+from proctor.mcp_server.arguments import RunRequest, Schema, camel, texts, to_camel
 from proctor.mcp_server.suites import DETAIL, DIALECT, DOCUMENT, SELECT
-from proctor.mcp_server.tool import PAGING, RESULT, Action, Desk, Tool, a_list, amount, page_of, shape, shorten_result, text
+from proctor.mcp_server.tool import (
+    PAGING,
+    RESULT,
+    Action,
+    Desk,
+    Tool,
+    a_list,
+    amount,
+    describe_parameter,
+    page_of,
+    shape,
+    shorten_result,
+    text,
+)
 from proctor.model.evidence import Json
 from proctor.service.access.permissions import require_reader
-from proctor.service.traces.search import TraceSearch, get_trace, list_traces
+from proctor.service.runs.examinations import NewExamination
+from proctor.service.runs.run import RunSearch
+from proctor.service.traces.search import Trace, TraceSearch, get_trace, list_traces
 
 LONGEST_WAIT_S = 50.0
 """Callers give up after a minute."""
@@ -30,8 +46,8 @@ async def _run(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
 
 async def _list(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
     tag = given.get("tag")
-    wanted = RunFilter(project_id=given.get("project_id"), name=given.get("name"), tag=tag.removeprefix("@") if tag else None)
-    found = await desk.runs.list(desk.caller, wanted, limit=given.get("limit"), cursor=given.get("cursor"))
+    search = RunSearch(project_id=given.get("project_id"), name=given.get("name"), tag=tag.removeprefix("@") if tag else None)
+    found = await desk.runs.list(desk.caller, search, limit=given.get("limit"), cursor=given.get("cursor"))
     return cast(dict[str, Json], camel(found))
 
 
@@ -42,11 +58,11 @@ async def _get(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
 
 def _show_run(run: dict[str, Json], detail: str | None) -> dict[str, Json]:
     result: Json = run.pop("result", None)
-    shown = cast(dict[str, Json], camel(run))
+    described = cast(dict[str, Json], camel(run))
     if result is not None:
-        # The names of a result are the same everywhere.
-        shown["result"] = shorten_result(cast(dict[str, Json], result), detail)
-    return shown
+        # A result has the same field names everywhere.
+        described["result"] = shorten_result(cast(dict[str, Json], result), detail)
+    return described
 
 
 async def _compare(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
@@ -105,6 +121,37 @@ RUN_SUITE = Tool(
     ),
     open_world=True,
 )
+
+
+async def _examine(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+    wait_s = given.pop("wait_s", _WAIT_S)
+    detail = given.pop("detail", None)
+    found = await desk.runs.examine(desk.caller, given, wait_s)
+    findings: Json = found.pop("findings", None)
+    return {**_show_run(found, detail), "findings": None if findings is None else camel(findings)}
+
+
+_HINTS = get_type_hints(NewExamination, include_extras=True)
+_EXAMINED = {to_camel(field.name): describe_parameter(field.name, _HINTS[field.name]) for field in fields(NewExamination)}
+EXAMINE_SERVER = Tool(
+    name="examine_server",
+    title="Examine an MCP server",
+    about="Examine an MCP server as the doctor does: protocol, errors, HTTP, authorization, and what a model reads of its tools. Calls no "
+    "tool unless `calls` declares it. When it has ended, `findings` has failures, obstacles and advice with their clauses of the "
+    "specification. The run is stored, and get_run and compare_runs know it.",
+    properties={
+        **_EXAMINED,
+        "server": {
+            "type": ["string", "object"],
+            "description": "the address of the server, the id of a declared one, or settings such as {url, headers}",
+        },
+        **_WAIT,
+        **DETAIL,
+    },
+    result={**_RUN, "properties": {**_RUN["properties"], "result": RESULT, "findings": {"type": ["object", "null"]}}},
+    single=Action(call=_examine, does="", takes=(*(f"{name}!" if name == "server" else name for name in _EXAMINED), "waitS", "detail")),
+    open_world=True,
+)
 LIST_RUNS = Tool(
     name="list_runs",
     title="List runs",
@@ -158,16 +205,15 @@ async def _search(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
     require_reader(desk.caller)
     id = given.pop("id", None)
     if id is not None:
-        return cast(dict[str, Json], camel(_as_received(await get_trace(desk.hub, desk.caller, id))))
+        return cast(dict[str, Json], camel(_describe_trace(await get_trace(desk.hub, desk.caller, id))))
     page = {name: given.pop(name, None) for name in ("limit", "cursor")}
-    wanted = TraceSearch(metadata=texts(given.pop("metadata", None)), **given)
-    return cast(dict[str, Json], camel(await list_traces(desk.hub, desk.caller, wanted, **page)))
+    search = TraceSearch(metadata=texts(given.pop("metadata", None)), **given)
+    return cast(dict[str, Json], camel(await list_traces(desk.hub, desk.caller, search, **page)))
 
 
-def _as_received(trace: dict[str, Json]) -> dict[str, Json]:
-    # `evidence` is passed on as it is.
-    received = trace.pop("received", None)
-    return {**trace, "evidence": received}
+def _describe_trace(trace: Trace) -> dict[str, Json]:
+    # `evidence` is passed on unchanged.
+    return {name: value for name, value in trace.items() if name != "received"} | {"evidence": trace["received"]}
 
 
 SEARCH_TRACES = Tool(

@@ -1,4 +1,4 @@
-"""The MCP server: tools, pages and prompts over the protocol of `mcp`, in both of its versions.
+"""The MCP server: tools, pages and prompts over the MCP protocol, in both of its versions.
 
 It is stateless. A rejected call returns a result with `isError`, so that the model sees it; an unknown tool is a protocol error.
 """
@@ -9,29 +9,32 @@ import contextlib
 import logging
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import mcp_types as types
 import msgspec
+from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from mcp_types.methods import CacheableMethod
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from sqlalchemy.exc import IntegrityError
 
 from proctor import __version__
+from proctor.actions.help.describe import describe
 from proctor.errors import EvidenceError, InputError, ProctorError, StoreError
+from proctor.formats.suites import DIALECTS
 from proctor.formats.verial.assertions import KINDS
-from proctor.mcp_server.arguments import camel, camel_path
+from proctor.mcp_server.arguments import Runs, camel, camel_path
 from proctor.mcp_server.local_runs import LocalRuns
 from proctor.mcp_server.nouns import NOUNS
 from proctor.mcp_server.pages import TEMPLATES, Page, fixed_pages, read_page
-from proctor.mcp_server.ports import Runs
-from proctor.mcp_server.prompts import PROMPTS, fill_prompt
-from proctor.mcp_server.runs import COMPARE_RUNS, GET_RUN, LIST_RUNS, RUN_SUITE, SEARCH_TRACES
+from proctor.mcp_server.runs import COMPARE_RUNS, EXAMINE_SERVER, GET_RUN, LIST_RUNS, RUN_SUITE, SEARCH_TRACES
 from proctor.mcp_server.suites import CHECK, DESCRIBE, VALIDATE
 from proctor.mcp_server.tool import Action, Desk, Tool
 from proctor.model.evidence import Json
@@ -48,10 +51,14 @@ from proctor.service.verification.sandboxes.system_kinds import complete_address
 _LOG = logging.getLogger("proctor.mcp")
 _NEAREST = re.compile(r"nearest: ([^;()]+)")
 _MOST_DETAILS = 50
+_NO_RESOURCE = -32002
+"""The code of an unknown resource before 2026-07-28."""
+_LISTS_LAST_MS = 300_000
+_LISTS: tuple[CacheableMethod, ...] = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
 
 _LISTED_BY = {
     noun.called: noun.tool.name
-    for noun in reversed(nouns.NOUNS)  # the first of two nouns with one name counts
+    for noun in reversed(nouns.NOUNS)  # if two nouns have the same name, the first counts
     if noun.tool is not None and any("list" in operation.actions for operation in noun.operations)
 }
 """The list tool by missing object."""
@@ -61,17 +68,17 @@ ASSERTIONS = ", ".join(KINDS)
 
 def write_refusal(error: Exception, tool: str, given: dict[str, Json]) -> dict[str, Json]:
     """Return the answer to a failed call."""
-    refusal = _as_refusal(error, tool)
-    details = {_path(path, tool): list(texts) for path, texts in list(refusal.fields.items())[:_MOST_DETAILS]}
+    refusal = _make_refusal(error, tool)
+    details = {_rename_path(path, tool): list(texts) for path, texts in list(refusal.fields.items())[:_MOST_DETAILS]}
     found: dict[str, Json] = {"code": refusal.code, "message": refusal.message}
     if details:
         found["path"] = next(iter(details))
     elif refusal.problems and refusal.problems[0].get("path"):
         found["path"] = refusal.problems[0]["path"]
-    near = _nearest(refusal)
+    near = _find_nearest(refusal)
     if near:
         found["nearest"] = near
-    found |= {"details": details, "nextStep": _next_step(refusal, tool, given)}
+    found |= {"details": details, "nextStep": _suggest_next_step(refusal, tool, given)}
     if refusal.retry_after_s is not None:
         found["retryAfterS"] = refusal.retry_after_s
     if refusal.problems:
@@ -79,12 +86,12 @@ def write_refusal(error: Exception, tool: str, given: dict[str, Json]) -> dict[s
     return {"error": found}
 
 
-def _path(path: str, tool: str) -> str:
-    # Evals are criteria inside, where their text is called `assertion`.
+def _rename_path(path: str, tool: str) -> str:
+    # Evals are stored as criteria, whose text is called `assertion`.
     return f"assert{path.removeprefix('assertion')}" if tool == "evals" and path.startswith("assertion") else camel_path(path)
 
 
-def _as_refusal(error: Exception, tool: str) -> Refusal:
+def _make_refusal(error: Exception, tool: str) -> Refusal:
     match error:
         case Refusal():
             return error
@@ -108,11 +115,11 @@ def _as_refusal(error: Exception, tool: str) -> Refusal:
             return Refusal("INTERNAL_ERROR", "internal error; see the log of the server")
 
 
-def _nearest(refusal: Refusal) -> list[str]:
+def _find_nearest(refusal: Refusal) -> list[str]:
     for problem in refusal.problems:
-        named = problem.get("nearest")
-        if isinstance(named, list) and named:
-            return [str(name) for name in named]
+        nearest = problem.get("nearest")
+        if isinstance(nearest, list) and nearest:
+            return [str(name) for name in nearest]
     for texts in (*refusal.fields.values(), [refusal.message]):
         for text in texts:
             found = _NEAREST.search(text)
@@ -121,7 +128,7 @@ def _nearest(refusal: Refusal) -> list[str]:
     return []
 
 
-def _next_step(refusal: Refusal, tool: str, given: dict[str, Json]) -> str:
+def _suggest_next_step(refusal: Refusal, tool: str, given: dict[str, Json]) -> str:
     if refusal.hint is not None:
         return refusal.hint
     match refusal.code:
@@ -131,8 +138,8 @@ def _next_step(refusal: Refusal, tool: str, given: dict[str, Json]) -> str:
                 "and the resource proctor://docs/reference/verial.md shows their fields"
             )
         case "VALIDATION_ERROR" | "BAD_REQUEST":
-            where = "`details`" if refusal.fields else "`problems`" if refusal.problems else "the message"
-            return f"correct what {where} names and call {tool} again"
+            location = "`details`" if refusal.fields else "`problems`" if refusal.problems else "the message"
+            return f"correct what {location} names and call {tool} again"
         case "NOT_FOUND" if "action" in given:
             return f"find the right id with {_LISTED_BY.get(refusal.missing or '', tool)} {{action: list}}"
         case "NOT_FOUND":
@@ -152,20 +159,29 @@ def _next_step(refusal: Refusal, tool: str, given: dict[str, Json]) -> str:
 
 # --- all tools
 
-OURS = (VALIDATE, CHECK, RUN_SUITE, LIST_RUNS, GET_RUN, COMPARE_RUNS, SEARCH_TRACES, DESCRIBE)
+OURS = (VALIDATE, CHECK, RUN_SUITE, EXAMINE_SERVER, LIST_RUNS, GET_RUN, COMPARE_RUNS, SEARCH_TRACES, DESCRIBE)
 OF_THE_MACHINE = ("path", "evidencePath")
 """Parameters that name files: only for callers on the same machine."""
-OF_THE_SERVICE = ("caseIds", "projectId")
-"""Parameters that name what only the service has."""
+OF_THE_SERVICE = ("caseIds", "projectId", "authorizeWith")
+"""Parameters that name objects of the service."""
 
 
 def all_tools(*, local: bool) -> tuple[Tool, ...]:
     """Return all tools. File parameters exist only on the caller's machine, project parameters only elsewhere."""
     dropped = OF_THE_SERVICE if local else OF_THE_MACHINE
-    return (*NOUNS, *(tool if tool is SEARCH_TRACES else _without(tool, dropped) for tool in OURS))
+    found = NOUNS
+    if not local:
+        # Only a service runs schedules and has proposals, and only it needs what this loads.
+        from proctor.mcp_server.declared_tools import DECLARED
+
+        found = (*NOUNS, *DECLARED)
+    return (
+        *found,
+        *(tool if tool is SEARCH_TRACES else _drop_parameters(tool, dropped) for tool in OURS),
+    )
 
 
-def _without(tool: Tool, names: tuple[str, ...]) -> Tool:
+def _drop_parameters(tool: Tool, names: tuple[str, ...]) -> Tool:
     action = tool.single
     assert action is not None
     takes = tuple(name for name in action.takes if name.rstrip("!") not in names)
@@ -197,7 +213,7 @@ class McpServer:
         self._who_asks = who_asks
         self._folder = folder
         self._trust = trust
-        self._tools = {_plain(tool.name): tool for tool in all_tools(local=folder is not None)}
+        self._tools = {_normalise_name(tool.name): tool for tool in all_tools(local=folder is not None)}
         self._schemas = {tool.name: tool.input_schema for tool in self._tools.values()}
         self.protocol: Server[Any] = Server(
             "proctor",
@@ -213,16 +229,27 @@ class McpServer:
             on_read_resource=self._read_resource,
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
+            # The lists do not change while the process runs.
+            cache_hints={method: CacheHint(ttl_ms=_LISTS_LAST_MS) for method in _LISTS},
         )
+        self.protocol.add_request_handler("server/discover", types.RequestParams, self._discover)
 
-    def _desk(self, context: Context) -> Desk:
+    def _make_desk(self, context: Context) -> Desk:
         return Desk(hub=self._hub, caller=self._who_asks(context), runs=self._runs, folder=self._folder, trust=self._trust)
 
+    async def _discover(self, context: Context, params: types.RequestParams | None) -> types.DiscoverResult:
+        return types.DiscoverResult(
+            supported_versions=[*MODERN_PROTOCOL_VERSIONS, *HANDSHAKE_PROTOCOL_VERSIONS],
+            capabilities=self.protocol.get_capabilities(protocol_version=context.protocol_version),
+            instructions=INSTRUCTIONS,
+        )
+
     async def _list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        _refuse_cursor(params)
         return types.ListToolsResult(tools=[_describe_tool(tool) for tool in self._tools.values()])
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        tool = self._tools.get(_plain(params.name))
+        tool = self._tools.get(_normalise_name(params.name))
         if tool is None:
             close = nearest(params.name, [known.name for known in self._tools.values()])
             hint = f"; nearest: {', '.join(close)}" if close else "; tools/list shows what there is"
@@ -230,38 +257,45 @@ class McpServer:
         given: dict[str, Json] = dict(params.arguments or {})
         try:
             # A copy: a refusal shows the original arguments.
-            found = await tool.call(self._desk(context), dict(given))
+            found = await tool.call(self._make_desk(context), dict(given))
         except Exception as error:
             # Including bugs: an exception would be a protocol error, which the model does not see.
-            return _result(write_refusal(error, tool.name, given), is_error=True)
+            return _make_result(write_refusal(error, tool.name, given), is_error=True)
         if tool.actions and context.request is not None:
             found = complete_addresses(found, context.request.state.root)
-        # Nouns speak the names of the service; the other tools have chosen theirs.
-        return _result(camel(found) if tool.actions else found)
+        # Nouns use the field names of the service; the other tools have their own.
+        return _make_result(camel(found) if tool.actions else found)
 
     async def _list_resources(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        _refuse_cursor(params)
         return types.ListResourcesResult(
             resources=[
-                types.Resource(name=page.uri.partition("://")[2], title=page.title, uri=page.uri, **_about(page)) for page in fixed_pages()
+                types.Resource(name=page.uri.partition("://")[2], title=page.title, uri=page.uri, **_add_about(page))
+                for page in fixed_pages()
             ]
         )
 
     async def _list_templates(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
+        _refuse_cursor(params)
         return types.ListResourceTemplatesResult(
             resource_templates=[
-                types.ResourceTemplate(name=page.title, title=page.title, uri_template=page.uri, **_about(page)) for page in TEMPLATES
+                types.ResourceTemplate(name=page.title, title=page.title, uri_template=page.uri, **_add_about(page)) for page in TEMPLATES
             ]
         )
 
     async def _read_resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
         try:
-            kind, text = await read_page(self._desk(context), uri)
+            kind, text = await read_page(self._make_desk(context), uri)
         except Exception as error:
-            raise _protocol_error(error, "resources", {"uri": uri}) from None
+            fault = _make_protocol_error(error, "resources", {"uri": uri})
+            if fault.code == types.INVALID_PARAMS and context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+                raise MCPError(code=_NO_RESOURCE, message=fault.message, data=fault.data) from None
+            raise fault from None
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=kind, text=text)])
 
     async def _list_prompts(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        _refuse_cursor(params)
         prompts = [
             types.Prompt(
                 name=prompt.name,
@@ -275,15 +309,21 @@ class McpServer:
 
     async def _get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         try:
-            about, text = fill_prompt(params.name, params.arguments or {})
+            description, text = fill_prompt(params.name, params.arguments or {})
         except ProctorError as error:
-            raise _protocol_error(error, "prompts", {"name": params.name}) from None
+            raise _make_protocol_error(error, "prompts", {"name": params.name}) from None
         message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
-        return types.GetPromptResult(description=about, messages=[message])
+        return types.GetPromptResult(description=description, messages=[message])
 
 
-def _plain(name: str) -> str:
-    """Tools are found under all spellings: `criterion-runs`, `criterionRuns`, `criterion_runs`."""
+def _refuse_cursor(params: types.PaginatedRequestParams | None) -> None:
+    """Refuse a position in a list: every list has one page."""
+    if params is not None and params.cursor is not None:
+        raise MCPError(code=types.INVALID_PARAMS, message="unknown cursor: the list has one page")
+
+
+def _normalise_name(name: str) -> str:
+    """Return a tool name without its spelling: `criterion-runs`, `criterionRuns` and `criterion_runs` are equal."""
     return _MARKS.sub("", name).lower()
 
 
@@ -305,31 +345,31 @@ def _describe_tool(tool: Tool) -> types.Tool:
     )
 
 
-def _about(page: Page) -> dict[str, Any]:
+def _add_about(page: Page) -> dict[str, Any]:
     return {"description": page.about or None, "mime_type": page.kind}
 
 
-def _result(value: Json, *, is_error: bool = False) -> types.CallToolResult:
-    # The same as text, for clients without structured content.
+def _make_result(value: Json, *, is_error: bool = False) -> types.CallToolResult:
+    # Also as text, for clients without structured content.
     text = msgspec.json.encode(value, enc_hook=str).decode("utf-8", errors="replace")
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=value, is_error=is_error)
+    plain = msgspec.to_builtins(value, enc_hook=str)
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=plain, is_error=is_error)
 
 
-def _protocol_error(error: Exception, what: str, data: dict[str, Json]) -> MCPError:
+def _make_protocol_error(error: Exception, what: str, data: dict[str, Json]) -> MCPError:
     refusal = write_refusal(error, what, {})["error"]
     code = types.INTERNAL_ERROR if refusal["code"] in ("INTERNAL_ERROR", "UNAVAILABLE") else types.INVALID_PARAMS
     return MCPError(code=code, message=refusal["message"], data={**data, **refusal})
 
 
-# --- the two ways in --------------------------------------------------------------------------------------------------
+# --- the two transports -----------------------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
 async def over_http(hub: Hub, runs: Runs, *, largest: int) -> AsyncGenerator[StreamableHTTPSessionManager]:
-    """The server for streamable HTTP: an ASGI application, as long as the block lasts.
+    """Yield the server for streamable HTTP, an ASGI application that works inside the block.
 
-    Who asks, from where and how much was found out before by the layers of the application around it: the caller is in
-    `request.state.caller`.
+    The surrounding application has already authenticated and limited the request: the caller is in `request.state.caller`.
     """
 
     def who_asks(context: Context) -> Caller:
@@ -348,9 +388,108 @@ async def over_stdio(hub: Hub, caller: Caller, runs: LocalRuns) -> None:
     """Serve one client on standard input and output until it closes them."""
     server = McpServer(hub, runs, lambda context: caller, folder=runs.folder, trust=runs.trust)
     try:
-        async with stdio_server() as (received, sent):
-            # Standard output is the wire: redirect what a function under test prints.
+        async with stdio_server() as (reader, writer):
+            # Standard output carries the protocol: redirect what a function under test prints.
             with contextlib.redirect_stdout(sys.stderr):
-                await server.protocol.run(received, sent, server.protocol.create_initialization_options())
+                await server.protocol.run(reader, writer, server.protocol.create_initialization_options())
     finally:
         await runs.close()
+
+
+_LONGEST = 20_000
+
+
+class Argument(msgspec.Struct, frozen=True):
+    """An argument of a prompt."""
+
+    name: str
+    about: str
+    required: bool = False
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt."""
+
+    name: str
+    title: str
+    about: str
+    arguments: tuple[Argument, ...]
+
+
+WRITE_SUITE = Prompt(
+    name="write_suite",
+    title="Write a suite",
+    about="Write a suite for an agent, validate it, try it on evidence, and report.",
+    arguments=(
+        Argument("goal", "what the agent must and must not do, in your own words", required=True),
+        Argument("tools", "the tools the agent has, with their arguments, where you know them"),
+        Argument("dialect", f"the format to write: {', '.join(DIALECTS)} (default native)"),
+        Argument("file", "where to put the suite (default suite.yaml)"),
+    ),
+)
+PROMPTS = (WRITE_SUITE,)
+
+_EXAMPLE = """\
+proctor: 1
+name: booking
+cases:
+  - id: books-the-named-doctor
+    input: Book an appointment with Dr. Rivera on Monday
+    expect:
+      - tool_called: {name: create_appointment, arguments: {doctor: Dr. Rivera}}
+      - response_contains: Rivera
+      - no_tool_errors: {}
+"""
+
+
+def fill_prompt(name: str, given: Mapping[str, str]) -> tuple[str, str]:
+    """Return the description of a prompt, and its text with the arguments filled in. Raises `Refusal`."""
+    known = {prompt.name: prompt for prompt in PROMPTS}
+    prompt = known.get(name)
+    if prompt is None:
+        raise Refusal("NOT_FOUND", f"there is no prompt {name!r}; there are {', '.join(known)}")
+    wrong = {word: ["unknown argument"] for word in given if word not in {argument.name for argument in prompt.arguments}}
+    wrong |= {
+        argument.name: ["required"] for argument in prompt.arguments if argument.required and not given.get(argument.name, "").strip()
+    }
+    dialect = given.get("dialect") or "native"
+    if dialect not in DIALECTS:
+        wrong["dialect"] = [f"expected one of {', '.join(DIALECTS)}"]
+    if wrong:
+        raise Refusal(
+            "VALIDATION_ERROR", f"the prompt cannot be filled in: {next(iter(wrong))}: {next(iter(wrong.values()))[0]}", fields=wrong
+        )
+    return prompt.about, _write_suite(given, dialect)
+
+
+def _write_suite(given: Mapping[str, str], dialect: str) -> str:
+    checks = "\n".join(f"- `{entry.name}`: {entry.summary}" for entry in describe("checks"))
+    tools = f"\n## The agent's tools\n\n{given['tools'][:_LONGEST]}\n" if given.get("tools", "").strip() else ""
+    example = (
+        f"\n```yaml\n{_EXAMPLE}```\n"
+        if dialect == "native"
+        else f"\nIts reference is the resource proctor://docs/reference/{dialect}.md.\n"
+    )
+    return f"""\
+Write a proctor suite ({dialect} format) into {given.get("file") or "suite.yaml"} for this agent.
+
+## What it must and must not do
+
+{given["goal"][:_LONGEST]}
+{tools}
+## How to go about it
+
+1. One case per situation: the user's message, and what must then be true. Include at least one thing that must not happen.
+2. Assert what can be observed: which tools were called, with which arguments, in which order; what the answer contains; how long it took.
+   Prefer exact checks to judged prose; use a judged check only if no exact one fits.
+3. Look up fields and examples with the tool `describe` (kind `check`, and the name) before you use a check.
+4. After every change call `validate_suite`, and mend every problem at the line and column it names.
+5. Try it: call `check_evidence` with evidence that should pass and with evidence that should fail. A suite that nothing fails is of no use.
+6. With a target configured, `run_suite` drives the real agent; `get_run` and `compare_runs` show what came of it.
+
+## The format
+{example}
+## The checks there are
+
+{checks}
+"""

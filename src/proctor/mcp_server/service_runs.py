@@ -17,15 +17,17 @@ from mcp.shared.exceptions import MCPError
 from proctor import __version__
 from proctor.actions.running.named_target import find_address
 from proctor.errors import SpecError
-from proctor.mcp_server.ports import RunFilter, RunRequest
+from proctor.mcp_server.arguments import RunRequest
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.access.projects import list_projects
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.runs import comparisons
+from proctor.service.resource import Page
+from proctor.service.runs import comparisons, examinations
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
+from proctor.service.runs.run import Run, RunSearch
 from proctor.service.verification.sandboxes.requests import Reached, call_system_tool, list_system_tools
 from proctor.simulators.tools import describe_wrong_call
 from proctor.store.files.run_references import LATEST, PREVIOUS
@@ -42,13 +44,13 @@ class ServiceRuns:
         self._hub = hub
 
     async def start(self, caller: Caller, request: RunRequest, wait_s: float) -> dict[str, Json]:
-        """Queue a run, and wait a while for its end."""
-        project_id = request.project_id or await self._only_project(caller)
+        """Queue a run, and wait for its end for a limited time."""
+        project_id = request.project_id or await self._find_only_project(caller)
         try:
             started = await runs.start_run(
                 self._hub,
                 caller,
-                runs.RunSpec(
+                runs.NewRun(
                     project_id=project_id,
                     suite=request.document,
                     cases=list(request.case_ids) or None,
@@ -64,24 +66,30 @@ class ServiceRuns:
                 ),
             )
         except Refusal as refusal:
-            raise _in_our_words(refusal) from None
-        return await self.get(caller, cast(str, started["id"]), wait_s=wait_s)
+            raise _rename_fields(refusal) from None
+        return await self.get(caller, started["id"], wait_s=wait_s)
 
-    async def list(self, caller: Caller, wanted: RunFilter, *, limit: int | None, cursor: str | None) -> dict[str, Json]:
+    async def examine(self, caller: Caller, given: dict[str, Json], wait_s: float) -> dict[str, Json]:
+        """Queue an examination, and wait for its end for a limited time."""
+        project_id = given.pop("project_id", None) or await self._find_only_project(caller)
+        started = await examinations.start_examination(self._hub, caller, examinations.NewExamination(project_id=project_id, **given))
+        found = await self.get(caller, started["id"], wait_s=wait_s)
+        return {**found, "findings": await examinations.read_findings(self._hub, caller, started["id"])}
+
+    async def list(self, caller: Caller, wanted: RunSearch, *, limit: int | None, cursor: str | None) -> Page[Run]:
         """Return a page of runs, newest first."""
-        search = runs.RunSearch(project_id=wanted.project_id, name=wanted.name, tag=wanted.tag)
-        return await runs.list_runs(self._hub, caller, search, limit=limit, cursor=cursor)
+        return await runs.list_runs(self._hub, caller, wanted, limit=limit, cursor=cursor)
 
     async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
         """Return one run with its current state."""
-        found = await self._awaited(caller, id, wait_s)
+        found = await self._wait_for_end(caller, id, wait_s)
         report = await run_results.run_report(self._hub, caller, found["id"], "json")
         return {**found, "result": msgspec.json.decode(report)}
 
     async def compare(self, caller: Caller, base: str | None, candidate: str | None) -> dict[str, Json]:
-        """Return two runs compared, and which they are."""
+        """Return the comparison of two runs, and their ids."""
         words = (base or PREVIOUS, candidate or LATEST)
-        found = await comparisons.compare_runs(self._hub, caller, words[1], words[0])
+        found = await comparisons.compare_runs(self._hub, caller, words[1], base=words[0])
         pairs = zip(words, ("base", "candidate"), strict=True)
         return {**found, "chosen": [f"{word} is {found[side]['run_id']}" for word, side in pairs if word != found[side]["run_id"]]}
 
@@ -89,30 +97,30 @@ class ServiceRuns:
         """Return one run as a page of Markdown."""
         return (await run_results.run_report(self._hub, caller, id, "markdown")).decode()
 
-    async def _awaited(self, caller: Caller, id: str, wait_s: float) -> dict[str, Json]:
+    async def _wait_for_end(self, caller: Caller, id: str, wait_s: float) -> Run:
         loop = asyncio.get_running_loop()
         until, pause = loop.time() + wait_s, _FIRST_LOOK_S
         while True:
             found = await runs.get_run(self._hub, caller, id)
-            id = cast(str, found["id"])  # `latest` may change
-            left = until - loop.time()
-            if found["status"] in _ENDED or left <= 0:
+            id = found["id"]  # `latest` may change
+            remaining_s = until - loop.time()
+            if found["status"] in _ENDED or remaining_s <= 0:
                 return found
-            await asyncio.sleep(min(pause, left))
-            # Short runs are answered soon, without ten queries per second for long ones.
+            await asyncio.sleep(min(pause, remaining_s))
+            # Short runs are reported quickly, without ten queries per second for long ones.
             pause = min(pause * 1.5, _SLOWEST_LOOK_S)
 
-    async def _only_project(self, caller: Caller) -> str:
+    async def _find_only_project(self, caller: Caller) -> str:
         """Return the only project if none is named."""
         data = cast(list[dict[str, Json]], (await list_projects(self._hub, caller, limit=20))["data"])
         if len(data) == 1:
             return cast(str, data[0]["id"])
-        there = ", ".join(f"{project['id']} ({project['name']})" for project in data)
-        hint = f"there are {there}" if data else "there is none yet; create one (POST /api/projects)"
+        listing = ", ".join(f"{project['id']} ({project['name']})" for project in data)
+        hint = f"there are {listing}" if data else "there is none yet; create one (POST /api/projects)"
         raise Refusal("VALIDATION_ERROR", f"name the project of the run: {hint}", fields={"project_id": ["required"]})
 
 
-def _in_our_words(refusal: Refusal) -> Refusal:
+def _rename_fields(refusal: Refusal) -> Refusal:
     """Return the refusal with the field names of this tool."""
     fields = {}
     for path, texts in refusal.fields.items():
@@ -132,7 +140,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 def make_systems_server(hub: Hub) -> Server[Any]:
-    """Return the server, for requests that bring the sandboxes they reach."""
+    """Return the server for requests that carry their sandboxes."""
 
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         found = list_system_tools(_find_reached(context))
@@ -158,7 +166,7 @@ def _find_reached(context: Context) -> Reached:
 
 @contextlib.asynccontextmanager
 async def serve_systems(hub: Hub, *, largest: int) -> AsyncGenerator[StreamableHTTPSessionManager]:
-    """The server for streamable HTTP: an ASGI application, as long as the block lasts; without sessions, as that of the service."""
+    """Yield the server for streamable HTTP, an ASGI application that works inside the block; without sessions, like that of the service."""
     manager = StreamableHTTPSessionManager(make_systems_server(hub), json_response=True, stateless=True, max_request_body_size=largest)
     async with manager.run():
         yield manager

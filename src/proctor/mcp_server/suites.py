@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -18,8 +18,8 @@ from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.checking.judged_check import JudgedStream
 from proctor.actions.help import describe as describing
 from proctor.actions.judging.judges import OpenedJudge, open_suite_judge
+from proctor.actions.judging.trust import trust_for
 from proctor.actions.mcplab.files import list_bundle_files
-from proctor.actions.trust.trust import trust_for
 from proctor.actions.workspace.run_history import find_home
 from proctor.actions.workspace.suites import load_suite
 from proctor.decide.selection import select
@@ -54,7 +54,7 @@ def find_local_path(folder: Path, path: str, *, trust: bool | None) -> Path:
     if trust_for("reading", granted=trust).granted:
         return place
     working = find_home(None, start=folder).parent.resolve()
-    # The path itself first: nothing outside is listed.
+    # The path itself first, so that nothing outside is listed.
     if not place.resolve().is_relative_to(working) or not all(file.resolve().is_relative_to(working) for file in _list_read(place)):
         raise Refusal(
             "FORBIDDEN",
@@ -114,16 +114,16 @@ async def _validate(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
     except InputError as error:
         if not error.problems:
             raise
-        return _validation(None, shown_problems(error.problems))
+        return _describe_validation(None, shown_problems(error.problems))
     except Refusal as refusal:
         if not refusal.problems:
             raise
-        return _validation(None, [dict(problem) for problem in refusal.problems])
-    return _validation(suite, shown_problems(suite.warnings))
+        return _describe_validation(None, refusal.problems)
+    return _describe_validation(suite, shown_problems(suite.warnings))
 
 
-def _validation(suite: Suite | None, problems: list[dict[str, Json]]) -> dict[str, Json]:
-    found: dict[str, Json] = {"valid": suite is not None, "problems": problems}
+def _describe_validation(suite: Suite | None, problems: Sequence[Mapping[str, object]]) -> dict[str, Json]:
+    found: dict[str, Json] = {"valid": suite is not None, "problems": list(problems)}
     if suite is not None:
         cases = [{"id": case.id, "name": case.name, "assertions": len(case.assertions)} for case in suite.cases]
         found |= {"name": suite.name, "dialect": suite.dialect, "cases": cases}
@@ -160,9 +160,9 @@ async def _check(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
 
 async def _check_here(desk: Desk, suite: Suite, given: dict[str, Json]) -> RunResult:
     """Decide in this process, which belongs to the user."""
-    records = await asyncio.to_thread(_records, desk, suite, given)
+    records = await asyncio.to_thread(_read_records, desk, suite, given)
     stream = await asyncio.to_thread(CheckStream, suite, now=given.get("now"), shows="account")
-    opened = _judge(desk, suite) if stream.judged else None
+    opened = _open_judge(desk, suite) if stream.judged else None
     if opened is None:
         return await asyncio.to_thread(lambda: stream.finish(list(stream.over(records))))
     try:
@@ -176,13 +176,13 @@ async def _check_elsewhere(desk: Desk, suite: Suite, source: SuiteSource, given:
     evidence: Json = given.get("evidence")
     if evidence is None:
         raise Refusal("VALIDATION_ERROR", "give evidence, by `evidence`", fields={"evidence": ["required"]})
-    who = (desk.caller.organization_id, desk.caller.actor)
-    found = await read_evidence(desk.hub.decisions, who, evidence, given.get("evidence_format"), suite.find_declared())
+    requester = (desk.caller.organization_id, desk.caller.actor)
+    found = await read_evidence(desk.hub.decisions, requester, evidence, given.get("evidence_format"), suite.find_declared())
     if len(found) > _MOST_EVIDENCE:
-        raise _too_much_evidence()
+        raise _make_too_much_evidence()
     stream = await asyncio.to_thread(CheckStream, suite, now=given.get("now"), shows="account")
-    opened = _judge(desk, suite) if stream.judged else None
-    decisions = SuiteDecisions(desk.hub.decisions, who, source, suite.cases)
+    opened = _open_judge(desk, suite) if stream.judged else None
+    decisions = SuiteDecisions(desk.hub.decisions, requester, source, suite.cases)
     try:
         results = await decide_stream(stream, decisions, found, None if opened is None else opened.judge)
     finally:
@@ -191,7 +191,7 @@ async def _check_elsewhere(desk: Desk, suite: Suite, source: SuiteSource, given:
     return stream.finish(results)
 
 
-def _too_much_evidence() -> Refusal:
+def _make_too_much_evidence() -> Refusal:
     return Refusal("VALIDATION_ERROR", f"more than {_MOST_EVIDENCE} recorded runs at once", hint="use `proctor check` for large sets")
 
 
@@ -200,7 +200,7 @@ def document_of(run: RunResult) -> dict[str, Json]:
     return msgspec.json.decode(render_json(run))
 
 
-def _records(desk: Desk, suite: Suite, given: dict[str, Json]) -> list[Record]:
+def _read_records(desk: Desk, suite: Suite, given: dict[str, Json]) -> list[Record]:
     evidence, path = given.get("evidence"), given.get("evidence_path")
     if (evidence is None) == (path is None):
         ways = "`evidence` or `evidencePath`" if desk.local else "`evidence`"
@@ -209,18 +209,18 @@ def _records(desk: Desk, suite: Suite, given: dict[str, Json]) -> list[Record]:
     if path is not None:
         found: Iterable[Record] = read_records([str(local_path(desk, path))], format=given.get("evidence_format"), declared=declared)
     else:
-        read = read_sent(evidence, format=given.get("evidence_format"), mapping=declared.map if declared is not None else None)
-        found = all_records(read if declared is None else [declare_complete(one, declared.complete, declared.source) for one in read])
+        sent = read_sent(evidence, format=given.get("evidence_format"), mapping=declared.map if declared is not None else None)
+        found = all_records(sent if declared is None else [declare_complete(one, declared.complete, declared.source) for one in sent])
     records: list[Record] = []
     for record in found:
         # Counted while reading: a folder may not fit into memory.
         if len(records) == _MOST_EVIDENCE:
-            raise _too_much_evidence()
+            raise _make_too_much_evidence()
         records.append(record)
     return records
 
 
-def _judge(desk: Desk, suite: Suite) -> OpenedJudge | None:
+def _open_judge(desk: Desk, suite: Suite) -> OpenedJudge | None:
     if not desk.local:
         # An untrusted suite must not choose the model or its address: it would use our keys.
         suite = msgspec.structs.replace(suite, settings={}, dialect="native", path=None)
@@ -277,7 +277,7 @@ DESCRIBE = Tool(
     title="What exists",
     about="What a suite can be written with: without parameters the kinds there are; with `kind` (checks, matchers, functions, formats, "
     "evidence, targets, models, judge) all of a kind; with `name` too, its fields and an example.",
-    properties={"kind": text("checks, matchers, functions, formats, evidence, targets, models or judge"), "name": text("one of them")},
+    properties={"kind": text("what to list", *describing.KINDS), "name": text("one of them")},
     result={"anyOf": [shape({"kinds": {"type": "array", "items": _ENTRY}}), shape({"entries": {"type": "array", "items": _ENTRY}})]},
     single=Action(call=_describe, does="", takes=("kind", "name"), reads=True),
 )

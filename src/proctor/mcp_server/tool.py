@@ -6,9 +6,10 @@ flat objects, since model APIs reject alternatives at the top level; which param
 
 from __future__ import annotations
 
+import types
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -20,7 +21,7 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 
 if TYPE_CHECKING:
-    from proctor.mcp_server.ports import Runs
+    from proctor.mcp_server.arguments import Runs
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +96,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def description(self) -> str:
-        """What a model reads."""
+        """The description for a model."""
         if self.single is not None:
             return self.about
         lines = [f"- {name} {{{_describe_parameters(action)}}}: {action.does}" for name, action in self.actions.items()]
@@ -103,7 +104,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def input_schema(self) -> Schema:
-        """What it takes, as JSON Schema."""
+        """The JSON Schema of its arguments."""
         if self.single is not None:
             required = list(self.single.required)
             used = {name: self.properties[name] for name in self.single.allowed}
@@ -118,7 +119,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def output_schema(self) -> Schema:
-        """What it gives, as JSON Schema."""
+        """The JSON Schema of its result."""
         # Clients check structured content against this schema, errors included.
         return {"type": "object", "anyOf": [self.result, ERROR]}
 
@@ -128,20 +129,20 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             return await self._call(desk, self.single, given, self.name)
         rest = dict(given)
         word = rest.pop("action", None)
-        name = self._action_named(word)
+        name = self._find_action(word)
         return await self._call(desk, self.actions[name], rest, f"{self.name} {name}")
 
     async def _call(self, desk: Desk, action: Action, given: dict[str, Json], what: str) -> dict[str, Json]:
         given = _use_first_names(given, action.also)
-        read = read_arguments(given, self.properties, allowed=action.allowed, required=action.required, clears=action.clears, what=what)
-        return await action.call(desk, read)
+        args = read_arguments(given, self.properties, allowed=action.allowed, required=action.required, clears=action.clears, what=what)
+        return await action.call(desk, args)
 
-    def _action_named(self, word: Json) -> str:
+    def _find_action(self, word: Json) -> str:
         if word is None:
             raise Refusal("VALIDATION_ERROR", f"{self.name} needs an action", fields={"action": [f"one of {', '.join(self.actions)}"]})
         if isinstance(word, str):
-            plain = {to_snake(name): name for name in self.actions}
-            found = plain.get(to_snake(word.strip()).replace("-", "_"))
+            by_snake_name = {to_snake(name): name for name in self.actions}
+            found = by_snake_name.get(to_snake(word.strip()).replace("-", "_"))
             if found is not None:
                 return found
         close = nearest(str(word), self.actions)
@@ -170,7 +171,7 @@ def _describe_parameters(action: Action) -> str:
 
 
 def text(about: str, *words: str, null: bool = False) -> Schema:
-    """A text; one of some, where they are named."""
+    """Return the schema of a text, or of a choice of `words`."""
     found: Schema = {"type": ["string", "null"] if null else "string", "description": about}
     return {**found, "enum": [*words, None] if null else list(words)} if words else found
 
@@ -188,12 +189,29 @@ def a_list(about: str, items: Schema | None = None) -> Schema:
 
 
 def a_document(about: str) -> Schema:
-    """Text, or the same as JSON."""
+    """Return the schema of a document: text or JSON."""
     return {"type": ["string", "object", "array"], "description": about, "items": {}}
 
 
+_KINDS = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
+
+
+def describe_parameter(name: str, hint: Any) -> Schema:
+    """Return the schema of a parameter of a declared type (`service/resource.py`)."""
+    description = ""
+    while get_origin(hint) in (Annotated, Union, types.UnionType):
+        parts = [part for part in get_args(hint) if part is not type(None)]
+        description = description or next((part.description for part in parts if isinstance(part, msgspec.Meta) and part.description), "")
+        hint = parts[0]
+    found: Schema = {"type": _KINDS.get(get_origin(hint) or hint, "string"), "description": description or name.replace("_", " ")}
+    if get_origin(hint) is list:
+        items = describe_parameter(name, get_args(hint)[0])
+        return {**found, "items": {key: value for key, value in items.items() if key != "description"}}
+    return {**found, "enum": list(get_args(hint))} if get_origin(hint) is Literal else found
+
+
 def shape(required: dict[str, Schema], **optional: Schema) -> Schema:
-    """An object with certain fields, and whatever else."""
+    """Return the schema of an object with these fields and any others."""
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 
@@ -201,7 +219,7 @@ PAGE_META = shape({"next": {"type": ["string", "null"]}, "prev": {"type": ["stri
 
 
 def page_of(record: Schema) -> Schema:
-    """A page of records."""
+    """Return the schema of a page of records."""
     return shape({"data": {"type": "array", "items": record}, "_meta": PAGE_META})
 
 
@@ -237,10 +255,10 @@ RESULT: Schema = shape(
 
 
 def shorten_result(result: dict[str, Json], detail: str | None) -> dict[str, Json]:
-    """Return a result with passing cases in one line each, unless all is requested; passing cases are cut first."""
+    """Return a result with one line for each passing case, unless full detail is requested; passing cases are cut first."""
     if detail == "full":
         return result
-    cases = [_short(case) for case in cast(list[dict[str, Json]], result["cases"])]
+    cases = [_shorten_case(case) for case in cast(list[dict[str, Json]], result["cases"])]
     left_out = len(cases) - _MOST_CASES
     if left_out > 0:
         # The sort is stable: failed cases come first, in suite order.
@@ -249,7 +267,7 @@ def shorten_result(result: dict[str, Json], detail: str | None) -> dict[str, Jso
     return {**result, "cases": cases, **more}
 
 
-def _short(case: dict[str, Json]) -> dict[str, Json]:
+def _shorten_case(case: dict[str, Json]) -> dict[str, Json]:
     if case["outcome"] == "pass":
         return {name: case[name] for name in _SHORT if name in case}
     failed = [entry for entry in cast(list[dict[str, Json]], case.get("assertions") or []) if entry["outcome"] != "pass"]

@@ -29,16 +29,16 @@ PART_NAMES: dict[Part, str] = {
     "nodes": "nodes",
     "state": "end state",
 }
-"""What a sentence calls a part."""
+"""The name of a part in a sentence."""
 
 
 UNSEEN_IN_A_PAGE = "the agent is a chat page in a browser, which is read from outside: no tool calls are recorded"
-"""Why nothing is known of the tools of a browser agent (MCPLab)."""
+"""Why the tools of a browser agent are unknown (MCPLab)."""
 
 PLAIN_READERS = frozenset(("", "plain", "mapping", "callable", "command", "http target"))
-"""Who reads calls in our own words: of a file, and of what a function, a program or an HTTP agent answered."""
+"""Readers of our own format: of a file, and of the result of a function, a program or an HTTP agent."""
 MCPLAB_TRACE = "MCPLab trace"
-"""Who read the evidence of an MCPLab run."""
+"""The reader of MCPLab runs."""
 NO_CALLS_IN_TURN = "records no tool calls, and other turns do"
 """Why the tools of a conversation are unknown: one of its turns was not seen. The other turns are not affected."""
 
@@ -48,7 +48,7 @@ UNKNOWN = ("unknown", "not known")
 
 
 class PartState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What is known of one part of an evidence."""
+    """The state of one part of an evidence."""
 
     status: Literal["recorded", "none", "unknown", "not known"]
     why: str | None = None
@@ -61,31 +61,31 @@ class PartState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
-    """What is known of an evidence, part by part, as results show it."""
+    """The state of an evidence, part by part, as results show it."""
 
     reader: str
     parts: dict[Part, PartState]
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
-    """Fields that were not recognised and change nothing."""
+    """Unrecognised fields that have no effect."""
 
 
 class Account(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """What is known about one evidence."""
 
     reader: str = ""
-    """Who read it, in words a user knows: `plain`, `n8n`, `otlp (OpenInference)`, `openai messages`, `http target`."""
+    """The reader, in words a user knows: `plain`, `n8n`, `otlp (OpenInference)`, `openai messages`, `http target`."""
     unknown: dict[Part, str] = {}
     """The parts that are unknown or incomplete, each with the reason."""
     notes: tuple[str, ...] = ()
-    """Further notes of the reader: an unknown attribute, a span that was left out."""
+    """Further notes of the reader: an unknown attribute, an ignored span."""
     seen_tools: tuple[str, ...] = ()
     """Tools of which every call is known although `tool_calls` is not: only calls of tools that a model's provider runs may be missing."""
     unplayed: tuple[str, ...] = ()
-    """Steps of the scenario that did not happen: what the agent would have done is unknown."""
+    """Scenario steps that did not happen, so the agent's reaction to them is unknown."""
     ignored: tuple[str, ...] = ()
-    """Fields that were not recognised and change nothing."""
+    """Unrecognised fields that have no effect."""
     overridable: tuple[Part, ...] = ()
     """Unknown parts that the author can declare complete: something was not recognised, or model spans are missing."""
     unbuilt: tuple[Part, ...] = ()
-    """Parts that were recorded and not built, because no check reads them."""
+    """Parts that were recorded but not built, because no check reads them."""

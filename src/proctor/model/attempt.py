@@ -13,19 +13,19 @@ class Speaker(Protocol):
     """Gives the messages of one conversation in order: those of the case, or of a simulated user."""
 
     async def say_next(self, answer: Evidence | None) -> str | None:
-        """Return the next message, or None when the conversation is over; `answer` is what the agent did last.
+        """Return the next message, or None if the conversation is over; `answer` is the agent's last turn.
 
         Raises `TargetError` if there is no next message.
         """
         ...
 
     def describe_ending(self) -> UserEnding | None:
-        """Return who spoke and why the conversation ended; nothing of messages that the case lists."""
+        """Return who spoke and why the conversation ended; None if the case lists its messages."""
         ...
 
 
 class OwnTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that an attempt has of its own."""
+    """A tool that belongs to an attempt."""
 
     name: str
     description: str
@@ -34,30 +34,30 @@ class OwnTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnTools(Protocol):
-    """Tools of an attempt in addition to those of its target: of the simulated systems of its case."""
+    """Tools of an attempt besides those of its target: those of the simulated systems of its case."""
 
     def list_tools(self) -> Mapping[str, tuple[OwnTool, ...]]:
         """Return the tools by the name of their system."""
         ...
 
     async def call_tool(self, system: str, tool: str, arguments: dict[str, Json]) -> dict[str, Json]:
-        """Call a tool of a system, once, and return an MCP result; a refusal has `isError`."""
+        """Call a tool of a system once and return an MCP result; a refusal has `isError`."""
         ...
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One go at one case."""
+    """One attempt at a case."""
 
     case: Case
     number: int = 0
     """From 0; repeats of a case are numbered."""
     request_id: str
-    """Identifies this go in headers and traces."""
+    """Identifies this attempt in headers and traces."""
     session_id: str
-    """The conversation all turns of this go belong to."""
+    """The conversation that all turns of this attempt belong to."""
     timeout_s: float = 120.0
-    """How long the whole go may take; the target must end by itself, and is ended if it does not."""
+    """The time limit of the whole attempt; the target must end by itself, and is stopped if it does not."""
     speaker: Speaker | None = None
-    """The simulated user of this go; nothing where the case lists its messages."""
+    """The simulated user of this attempt; None if the case lists its messages."""
     tools: OwnTools | None = None
-    """What a model can do in the simulated systems of this go, for a target that gives its model tools."""
+    """The tools of the simulated systems of this attempt, for a target that gives its model tools."""

@@ -1,4 +1,4 @@
-"""What a batch came to, over all of its traces: the figures that its reports show."""
+"""The figures of a batch over all of its traces, as its reports show them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TracePlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     file: str
     row: int | None = None
-    """From 1; of JSON lines only where their file is one partition."""
+    """The row number, from 1; for JSON lines only if their file is one partition."""
     offset: int | None = None
     """The byte at which its line begins."""
     trace: str | None = None
@@ -32,47 +32,47 @@ class TracePlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CommonReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Verdicts, or records, that are alike."""
+    """Verdicts or records with the same reason."""
 
     reason: str
-    """Of the first of them."""
+    """The reason of the first of them."""
     count: int
     missed: int = 0
-    """How many more there may be, which are counted among the others: 0 where `count` is exact."""
+    """How many more there may be among the others: 0 if `count` is exact."""
     outcome: str
     check: str = ""
-    """The assertion; empty where the reason is that of the whole case, or of a record."""
+    """The assertion; empty if the reason is that of the whole case, or of a record."""
     code: str | None = None
     samples: tuple[TracePlace, ...] = ()
 
 
 class PassRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How often something passed, of what was decided: an error did not pass, a skip is not counted."""
+    """The pass rate of decided results: an error did not pass, a skip is not counted."""
 
     counts: dict[str, int]
     decided: int
     passed: int
     rate: float | None
-    """Nothing where nothing was decided."""
+    """None if nothing was decided."""
     low: float
     high: float
-    """Between which the true rate lies, with 95 % confidence (Wilson)."""
+    """The 95 % confidence interval of the rate (Wilson)."""
 
 
 class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What one assertion came to."""
+    """The results of one assertion."""
 
     check: str
     rate: PassRate
 
 
 class JudgedRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How often something passes, estimated from a sample that was drawn from each outcome of the deterministic checks by itself."""
+    """A pass rate estimated from a sample that was drawn separately for each outcome of the deterministic checks."""
 
     counts: dict[str, int]
     """The sample itself, by outcome."""
     rate: float
-    """Of all, each outcome weighted by how many have it; not the share of the sample."""
+    """The rate of all, each outcome weighted by its frequency; not the share of the sample."""
     low: float
     high: float
 
@@ -84,40 +84,40 @@ class JudgedCase(msgspec.Struct, frozen=True, kw_only=True):
     of: int
     """How many results there are."""
     rate: JudgedRate | None
-    """Of the whole case, the deterministic checks among it; nothing where nothing could be decided."""
+    """The rate of the whole case, including its deterministic checks; None if nothing could be decided."""
     checks: dict[str, JudgedRate | None]
-    """Of the claims that need a judge."""
+    """The rate of the claims that need a judge."""
     reasons: tuple[CommonReason, ...] = ()
-    """Why judged results did not pass, the commonest first."""
+    """Why judged results did not pass, most frequent first."""
 
 
 class CaseBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What one case came to."""
+    """The results of one case."""
 
     id: str
     name: str
     rate: PassRate
     checks: tuple[CheckSummary, ...]
     reasons: tuple[CommonReason, ...]
-    """The commonest first."""
+    """The most frequent first."""
     more_reasons: int = 0
-    """Verdicts with reasons that are not among them."""
+    """The number of verdicts with other reasons."""
     judged: JudgedCase | None = None
     """A judge's results on a sample; None if no judge ran. `rate` and `checks` are about the deterministic checks."""
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
-    """How large an amount of the traces is, within one in a hundred: half of them have at most `p50`."""
+    """The size of an amount over the traces, within one percent: half of them have at most `p50`."""
 
     traces: int
-    """Of how many that was recorded."""
+    """The number of traces with a recorded amount."""
     p50: float
     p95: float
     p99: float
 
 
 class CostFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What traces cost in one currency."""
+    """The costs of traces in one currency."""
 
     currency: str
     total: float
@@ -134,32 +134,32 @@ class AmountFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """What traces that have something in common came to."""
+    """The results of traces with a common value."""
 
     values: tuple[str | None, ...]
-    """What they have in common; None if unknown."""
+    """The common value; None if unknown."""
     traces: int
     missed: int = 0
-    """How many more there may be, which are counted among the others: 0 where `traces` is exact."""
+    """How many more there may be among the others: 0 if `traces` is exact."""
     rate: PassRate
     """Over the results of all cases."""
     amounts: AmountFigures
     cases: dict[str, PassRate] = {}
-    """By case; nothing where the suite has very many."""
+    """By case; empty if the suite has very many."""
 
 
 class SlicedBy(msgspec.Struct, frozen=True, kw_only=True):
-    """All traces by what they have in common."""
+    """All traces, grouped by a value."""
 
     by: tuple[str, ...]
     slices: tuple[Slice, ...]
     """In the order of their values."""
     others: Slice | None = None
-    """Everything that is in none of them, because there were too many."""
+    """The traces beyond the maximum number of groups."""
 
 
 class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a batch came to."""
+    """The results of a batch."""
 
     schema: str = SCHEMA
     suite: str
@@ -168,19 +168,19 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str
     partitions: int
     committed: int
-    """Partitions that have a result; fewer than all of them where the batch is not finished."""
+    """Partitions with a result; fewer than all if the batch is not finished."""
     evaluated: int = 0
-    """Partitions that were evaluated just now."""
+    """Partitions that were evaluated in this run."""
     records: int
     traces: int
     errors: int
     """Rows of `errors`."""
     unread: int = 0
-    """Records that could not be read or decided: a row of `errors` may stand for several."""
+    """Records that could not be read or decided: a row of `errors` may cover several."""
     left_out: int = 0
-    """Rows that `where` does not ask for, in files that were read."""
+    """Rows excluded by `where`, in files that were read."""
     files_ruled_out: int = 0
-    """Files that were not opened, because of the keys of their folders."""
+    """Files that were skipped because of the keys of their folders."""
     cases: tuple[CaseBatch, ...]
     amounts: AmountFigures = AmountFigures()
     judge_tokens: int = 0
@@ -188,21 +188,21 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     not_judged: bool = False
     """Whether judged claims are still open: the batch ended before the judge ran, or its results are lost."""
     where: str | None = None
-    """Which rows were read, where not all were."""
+    """Which rows were read, if not all."""
     days: tuple[Slice, ...] = ()
     """The traces by day; None if no day is recorded."""
     other_days: Slice | None = None
-    """Everything that is in none of them, because there were too many."""
+    """The traces beyond the maximum number of days."""
     slices: tuple[SlicedBy, ...] = ()
     """The requested tables."""
     faults: tuple[CommonReason, ...] = ()
-    """Why records could not be read, the commonest first."""
+    """Why records could not be read, most frequent first."""
     more_faults: int = 0
-    """Rows of `errors` with reasons that are not among them."""
+    """The number of rows of `errors` with other reasons."""
     failures: tuple[str, ...] = ()
-    """Why partitions have no result, as far as that was tried just now."""
+    """Why partitions have no result, of those tried in this run."""
     warnings: tuple[str, ...] = ()
-    """What may not be as it was meant: a name in `--where` that no line has, traces on which nothing was decided."""
+    """Possible mistakes: a name in `--where` that no line has, traces on which nothing was decided."""
 
     @property
     def is_complete(self) -> bool:
@@ -211,7 +211,7 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_passed(self) -> bool:
-        """Whether everything was read, something was decided, of each judged case something was judged, and all of that passed."""
+        """Whether everything was read, something was decided, something of each judged case was judged, and all of that passed."""
         passed = all(case.rate.passed == case.rate.decided for case in self.cases)
         judged = [case.judged for case in self.cases if case.judged is not None]
         agreed = all(each.rate is None or each.rate.counts.keys() <= {"pass", "skip"} for each in judged)
@@ -219,16 +219,16 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_complete and not self.errors and self.has_decided and passed and agreed and looked
 
     def passes_at_least(self, share: float) -> bool:
-        """Return whether everything was read, and each case passed on at least this share of what was decided."""
+        """Return whether everything was read, and each case passed on at least this share of its decided results."""
         rates = [case.rate.rate if case.judged is None or case.judged.rate is None else case.judged.rate.rate for case in self.cases]
         return self.is_complete and not self.errors and self.has_decided and all(rate is None or rate >= share for rate in rates)
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
-        """Return the rows of `results` as a data frame of pandas, which has to be installed."""
+        """Return the rows of `results` as a pandas data frame; pandas must be installed."""
         return importlib.import_module("pandas").read_parquet(f"{self.output}/results", columns=None if columns is None else list(columns))
 
     def _repr_html_(self) -> str:
-        """Show the cases in a notebook, those that pass least often first."""
+        """Show the cases in a notebook, lowest pass rate first."""
         ranked = sorted(self.cases, key=lambda case: 2.0 if case.rate.rate is None else case.rate.rate)[:MOST_ROWS]
         rows = [
             (

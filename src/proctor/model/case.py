@@ -1,7 +1,7 @@
-"""What an agent must do: suites of cases, each a list of assertions.
+"""Suites of cases, each a list of assertions about an agent.
 
-Every dialect is read into these values, and `convert` writes them as a native suite; nothing below the readers knows
-which dialect a suite came from.
+Every dialect is read into these values, and `convert` writes them as a native suite; nothing below the readers knows which dialect a suite
+came from.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     label: str = ""
     rule: dict[str, str] = {}
-    """What its dialect calls it, by the keys of the dialect: `target` and `condition` of Mibo, `type` of MCPLab."""
+    """Its names in its dialect, by the keys of the dialect: `target` and `condition` of Mibo, `type` of MCPLab."""
     weight: float = 1.0
     axis: str | None = None
     required: bool = False
@@ -37,6 +37,8 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     when_missing: WhenMissing | None = None
     """What missing evidence is; left out: a `fail` of a claim that something is there, an `error` of a claim that needs absence."""
     depends_on: tuple[str, ...] = ()
+    because: str = ""
+    """Why the claim is made: the rule and the recordings it was generated from, or a note of the author."""
     turn: int | None = None
     """The turn this claim is about, from 0; `None`: the whole run."""
     origin: Origin = NOWHERE
@@ -50,7 +52,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MOST_USER_TURNS: Final = 50
-"""How many turns a simulated user may be given."""
+"""The maximum number of turns of a simulated user."""
 
 
 class UserLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,9 +60,9 @@ class UserLine(msgspec.Struct, frozen=True, kw_only=True):
 
     say: str = ""
     when: Assertion | None = None
-    """Used whenever the agent's last answer is so; left out: used once, when its turn comes."""
+    """Used whenever the agent's last answer matches; left out: used once, in order."""
     ends: Literal["done", "gave_up"] | None = None
-    """The conversation ends here instead of going on."""
+    """The conversation ends here instead of continuing."""
 
 
 class SimulatedUser(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +96,7 @@ class Scoring(msgspec.Struct, frozen=True, kw_only=True):
     partial_above: float = 0.0
     """Weighted: the verdict is `partial` above this score, else `fail`."""
     when_empty: Literal["pass", "fail", "skip"] = "skip"
-    """What a case without any assertion is."""
+    """The outcome of a case without any assertion."""
 
 
 class Skip(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,11 +111,11 @@ MOST_REPEATS = 1_000
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One situation and what must come of it."""
+    """One situation and the claims about it."""
 
     id: str
     own_id: str | None = None
-    """The id in its own file, where configs that are run together use the same one for different cases."""
+    """The id in its own file, if configs that are run together use the same one for different cases."""
     name: str = ""
     description: str = ""
     input: str | None = None
@@ -136,7 +138,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     systems: tuple[System, ...] = ()
     """The simulated systems that the agent works in; every attempt gets its own."""
     settings: dict[str, Json] = {}
-    """What only a live run needs (servers, attachments, direct tool calls), as the dialect wrote it."""
+    """Settings that only a live run needs (servers, attachments, direct tool calls), as the dialect wrote them."""
     origin: Origin = NOWHERE
 
 
@@ -154,16 +156,16 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     cases: Sequence[Case] = ()
     """A tuple, or, for very many cases, a sequence that makes each on demand (`lazy_cases.py`)."""
     unselected: Sequence[Case] = ()
-    """Cases that were left out by a selection. Nothing decides them, but a record of one of them is no record of another case."""
+    """Cases excluded by a selection. They are not decided, but a record of one of them must not answer another case."""
     warnings: tuple[Problem, ...] = ()
     settings: dict[str, Json] = {}
-    """What only a live run needs (targets, agents, servers, judge), as the dialect wrote it."""
+    """Settings that only a live run needs (targets, agents, servers, judge), as the dialect wrote them."""
     prices: PriceList | None = None
     """Prices of models, from the workspace; not part of the suite itself."""
     evidence: DeclaredEvidence | None = None
     """How recorded evidence is read, from the suite."""
     evidence_given: DeclaredEvidence | None = None
-    """The same from the command line, which wins; not part of the suite itself."""
+    """The same from the command line, which takes precedence; not part of the suite itself."""
     evidence_here: DeclaredEvidence | None = None
     """The same from the workspace; not part of the suite itself."""
     data_files: tuple[str, ...] = ()
@@ -177,11 +179,11 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
 MATRIX = "matrix"
 """In the settings of a case: the value of every axis."""
 FILLED = "matrix_in_case"
-"""In the settings of a case: the axes that stand in its texts."""
+"""In the settings of a case: the axes that appear in its texts."""
 
 
 def is_variant(case: Case) -> bool:
-    """Return whether a case is one of several that ask the same of different agents, models or prompts."""
+    """Return whether a case is one of several that send the same input to different agents, models or prompts."""
     return MATRIX in case.settings
 
 
@@ -192,12 +194,12 @@ def list_axes(case: Case) -> tuple[str, ...]:
 
 
 def make_variant_id(base: str, names: dict[str, str]) -> str:
-    """Return the id of a variant, from the names of its values by axis."""
+    """Return the id of a variant, built from the names of its values by axis."""
     return f"{base}[{','.join(f'{axis}={name}' for axis, name in names.items())}]"
 
 
 def strip_axis(case: Case, axis: str) -> str:
-    """Return the id of a case without one of its axes: the same for all values of that axis."""
+    """Return the id of a case without one of its axes, which is the same for all values of that axis."""
     axes = list_axes(case)
     if axis not in axes:
         return case.id

@@ -22,28 +22,28 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output: float
     """For the tokens of an answer."""
     cached_input: float | None = None
-    """For those tokens of a request that the provider had in its cache; left out: as any other."""
+    """For input tokens from the provider's cache; left out: like other input."""
     cache_write: float | None = None
-    """For those tokens of a request that the provider wrote into its cache; left out: as any other."""
+    """For input tokens written to the provider's cache; left out: like other input."""
     per: int = 1_000_000
-    """For how many tokens the prices are."""
+    """The number of tokens that the prices are for."""
     currency: str = "USD"
     as_of: str | None = None
     """The day on which the price was looked up."""
 
 
 class PriceList(msgspec.Struct, frozen=True):
-    """Prices by the name of a model, or by a pattern of names."""
+    """Prices by model name or pattern."""
 
     prices: dict[str, Price] = {}
 
     @property
     def currency(self) -> str:
-        """The one currency of all prices."""
+        """The currency of all prices."""
         return next((price.currency for price in self.prices.values()), "USD")
 
     def find(self, model: str) -> Price | None:
-        """Return the price of a model: that of its name, else of its name without the provider's, else of the first pattern that fits."""
+        """Return the price of a model: by its name, else by its name without the provider, else by the first matching pattern."""
         for name in (model, model.rpartition("/")[2]):
             if name in self.prices:
                 return self.prices[name]
@@ -54,7 +54,7 @@ class PriceList(msgspec.Struct, frozen=True):
 
 
 def price_usage(usage: Usage | None, model: str | None, prices: PriceList) -> float | str:
-    """Return what tokens of a model cost, or why that is unknown."""
+    """Return the cost of a model's tokens, or why it is unknown."""
     if usage is None:
         return "token usage is not recorded"
     if usage.input_tokens is None or usage.output_tokens is None:
@@ -82,19 +82,19 @@ def price_usage(usage: Usage | None, model: str | None, prices: PriceList) -> fl
 
 
 def note_stand_ins(usage: Usage, model: str | None, prices: PriceList) -> str:
-    """Return which tokens were priced as any other input for want of a price of their own; empty where none were."""
-    lacking: list[str] = []
+    """Return which tokens were priced like other input because they have no price; empty if none were."""
+    unpriced: list[str] = []
     for name in usage.models or ((model,) if model is not None else ()):
         price = prices.find(name)
         if price is not None and usage.cached_input_tokens and price.cached_input is None:
-            lacking.append(f"no cached_input price for {name}: its cached tokens cost as much as others")
+            unpriced.append(f"no cached_input price for {name}: its cached tokens cost as much as others")
         if price is not None and usage.cache_write_tokens and price.cache_write is None:
-            lacking.append(f"no cache_write price for {name}: tokens written into its cache cost as much as others")
-    return "; ".join(lacking)
+            unpriced.append(f"no cache_write price for {name}: tokens written into its cache cost as much as others")
+    return "; ".join(unpriced)
 
 
 def sum_known(costs: Iterable[float | str]) -> tuple[float | None, str]:
-    """Return the sum of costs, or None and the first reason where one of them is unknown."""
+    """Return the sum of costs, or None and the first reason if one of them is unknown."""
     known: list[float] = []
     for cost in costs:
         if isinstance(cost, str):
@@ -103,21 +103,30 @@ def sum_known(costs: Iterable[float | str]) -> tuple[float | None, str]:
     return round(math.fsum(known), 12), ""
 
 
+def add_costs(first: Cost, second: Cost) -> Cost:
+    """Return the cost of two tries of one attempt; unknown if either is."""
+    sums: dict[str, float | None] = {}
+    for payer in _PAYERS:
+        amounts = (getattr(first, payer), getattr(second, payer))
+        sums[payer] = None if None in amounts else round(math.fsum(amounts), 12)
+    return msgspec.structs.replace(second, **sums, why=first.why or second.why, note=first.note or second.note)
+
+
 class TotalCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What all cases of a run cost together."""
+    """The cost of all cases of a run."""
 
     agent: float | None
-    """None where that of any case is unknown."""
+    """None if the cost of any case is unknown."""
     judge: float | None
     user: float | None = 0.0
     """Of the models that played users."""
     currency: str
     known: float
-    """What is known of it: at least so much was spent."""
+    """The known part of the cost, which is a lower bound."""
     cases_not_known: int = 0
-    """Results of which not all is known."""
+    """The number of results with an unknown cost."""
     why: str = ""
-    """Why not, of the first of them."""
+    """The reason for the first of them."""
     note: str = ""
     """Which price replaced another one, from the first result that has it."""
 
@@ -126,7 +135,7 @@ _PAYERS = ("agent", "judge", "user")
 
 
 class CostTally:
-    """Costs of results, summed as they come."""
+    """Sums the costs of results."""
 
     def __init__(self) -> None:
         self._sums = dict.fromkeys(_PAYERS, 0.0)
@@ -149,7 +158,7 @@ class CostTally:
             self._why = self._why or cost.why
 
     def finish(self) -> TotalCost | None:
-        """Return the sums; None where no result had a cost."""
+        """Return the sums; None if no result had a cost."""
         if not self._currency:
             return None
         sums = {payer: round(amount, 12) for payer, amount in self._sums.items()}

@@ -12,11 +12,11 @@ import msgspec
 
 from proctor.model.account import Account
 
-# Values that arrive as JSON. `Any`, not `object`: checks index into them all day, and every use is guarded.
+# Values that arrive as JSON. `Any`, not `object`: checks index into them constantly, and every use is guarded.
 Json = Any
 
 
-# Unknown to the garbage collector (`gc=False`), here and below: what is read from JSON holds no cycles, and a stream makes many of them.
+# Not tracked by the garbage collector (`gc=False`), here and below: values from JSON have no cycles, and a stream creates many.
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Tokens spent. `total()` prefers the reported total."""
 
@@ -40,28 +40,28 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a run cost by the prices of the workspace; None is unknown, never nothing."""
+    """The cost of a run by the prices of the workspace; None is unknown, never zero."""
 
     agent: float | None = None
     judge: float | None = None
     user: float | None = 0.0
-    """Of the model that played the user, where one did."""
+    """The cost of the model that played the user, if there was one."""
     currency: str = "USD"
     why: str = ""
     """Why one of them is unknown."""
     note: str = ""
-    """Which price had to stand in for another."""
+    """Which price replaced another one."""
 
     def total(self) -> float | None:
-        """Return all together, or None where one is unknown."""
+        """Return the total, or None if one is unknown."""
         return None if self.agent is None or self.judge is None or self.user is None else self.agent + self.judge + self.user
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One call of a tool, in the order it was made.
 
-    `arguments` is an object; anything else that the agent produced is stored unchanged
-    (text, list, number). `None` means that a reader saw the call and not what was passed to it.
+    `arguments` is an object; any other value that the agent produced is stored unchanged (text, list, number). `None` means that a reader
+    saw the call but not its arguments.
     """
 
     name: str
@@ -77,34 +77,50 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     server: str | None = None
     id: str | None = None
     aliases: tuple[str, ...] = ()
-    """Other names the same tool goes by (an n8n tool has its node's name and its own)."""
+    """Other names of the same tool (an n8n tool has its node's name and its own)."""
 
     def goes_by(self, name: str) -> bool:
-        """Return whether this is a call of the tool `name`."""
+        """Return whether the tool has this name or alias."""
         return self.name == name or name in self.aliases
 
     def failure(self) -> Json:
-        """Return the error, or the text of an MCP result with `isError: true`; None for a call that succeeded."""
+        """Return the error, or the one in the result; None for a call that succeeded."""
         if self.error is not None and self.error is not False and self.error != "":
             return self.error
-        return mcp_error(self.result)
+        return find_result_error(self.result)
 
     def failure_kind(self) -> str | None:
         """Return the kind of failure of a failed call, or None if it is unknown."""
-        return self.error_kind or ("content-error" if not self.error and mcp_error(self.result) is not None else None)
+        return self.error_kind or ("content-error" if not self.error and find_result_error(self.result) is not None else None)
 
     def failed(self) -> bool:
         """Return whether the call ended in an error."""
         return self.failure() is not None
 
 
-def mcp_error(result: Json) -> str | None:
-    """Return the error text of an MCP result, if it has `isError: true`; the result may be JSON text."""
-    if isinstance(result, str) and result.startswith("{") and '"isError"' in result:
+_NO_ERROR = frozenset(("", "none", "null", "no", "false", "ok"))
+
+
+def find_result_error(result: Json) -> Json:
+    """Return the error in what a tool returned: of an MCP result with `isError: true`, or an object with nothing but an `error`.
+
+    The result may be JSON text.
+    """
+    if isinstance(result, str) and result.startswith("{") and ('"isError"' in result or '"error"' in result[:20]):
         try:
             result = msgspec.json.decode(result)
         except (msgspec.MsgspecError, RecursionError):
             return None
+    if not isinstance(result, dict):
+        return None
+    if len(result) == 1 and (error := result.get("error")):
+        is_none = isinstance(error, str) and error.strip().lower() in _NO_ERROR
+        return None if is_none else (error.get("message") or error) if isinstance(error, dict) else error
+    return _find_mcp_error(result)
+
+
+def _find_mcp_error(result: Json) -> str | None:
+    """Return the error text of an MCP result with `isError: true`, or None."""
     if not isinstance(result, dict) or result.get("isError") is not True:
         return None
     content: Json = result.get("content")
@@ -124,7 +140,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     output: Json = None
     parameters: Json = None
     more_parameters: tuple[Json, ...] = ()
-    """The parameters of the other items the step ran for, where expressions in them gave something else."""
+    """The parameters of the other items the step ran for, if expressions in them gave other values."""
     tool_calls: tuple[ToolCall, ...] = ()
     duration_ms: float | None = None
     error: Json = None
@@ -154,7 +170,7 @@ class EvidenceTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 UserEnd = Literal["done", "gave_up", "turn_limit"]
-"""Why a simulated user stopped talking: what it waited for came, it left before that, or it had no turn left."""
+"""Why a simulated user stopped: its condition was met, it gave up, or it had no turn left."""
 
 
 class UserEnding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -164,13 +180,13 @@ class UserEnding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """`script`, or the provider and name of the model."""
     turns: int = 0
     ended: UserEnd | None = None
-    """Nothing where the conversation broke off."""
+    """None if the conversation broke off."""
     by: Literal["stop_when", "script", "model", "limit"] | None = None
-    """What decided that: a claim about the agent's answer, a line of the script, the word of the model, or the number of turns."""
+    """What ended it: a claim about the agent's answer, a line of the script, the model, or the number of turns."""
     reason: str = ""
     model_calls: int = 0
     usage: Usage | None = None
-    """What the user's model took; never part of what the agent took."""
+    """The usage of the user's model; never part of the agent's usage."""
 
     def describe(self) -> str:
         """Return in a few words how it ended: `gave up after 3 turns`."""
@@ -179,7 +195,7 @@ class UserEnding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class Render(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What happened when a tool's widget was drawn."""
+    """The result of rendering a tool's widget."""
 
     tool: str
     status: str
@@ -192,7 +208,7 @@ class FhirState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     resources: tuple[dict[str, Json], ...] = ()
     served: bool = False
-    """Whether these are the rows of a server, where a Bundle is a resource like any other; elsewhere a Bundle means its entries."""
+    """Whether these are the rows of a server, where a Bundle is an ordinary resource; elsewhere a Bundle means its entries."""
 
 
 class Hl7State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -215,7 +231,7 @@ class VoiceTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     speaker: str = ""
     text: str = ""
     call: str = ""
-    """The id of the call; empty, as the numbers, where it was not recorded."""
+    """The id of the call; like the numbers, empty if it was not recorded."""
     to: str = ""
     """The number that was called."""
     sender: str = msgspec.field(default="", name="from")
@@ -273,18 +289,18 @@ class StateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Below the root of the system, with its query: `/Appointment?patient=17`."""
     status: int
     body: Json = None
-    """What was sent: JSON as it is, else text; cut where it is long."""
+    """The request body: JSON, or else text; cut if it is long."""
     response: Json = None
     at: str | None = None
     duration_ms: float | None = None
     inside: tuple[InnerRequest, ...] = ()
     """The requests inside it, of a batch or a transaction."""
     cut: tuple[Literal["body", "response"], ...] = ()
-    """Which of the two are not stored whole; nothing is decided on a part of them."""
+    """Which of the two are not stored completely; nothing is decided on a part of them."""
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One thing in which a simulated system differs from what it was before the agent began."""
+    """One difference of a simulated system from its initial state."""
 
     system: str
     change: Literal["added", "changed", "removed"]
@@ -311,7 +327,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requests: tuple[StateRequest, ...] | None = None
     """Every request to the systems, oldest first."""
     changes: tuple[StateChange, ...] | None = None
-    """Everything in which the systems differ from what they were before."""
+    """All differences of the systems from their initial state."""
     systems: tuple[str, ...] | None = None
     """The names of the systems, including those without requests."""
 
@@ -349,13 +365,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     error: str | None = None
     """Why the run itself broke off, if it did."""
     no_run: str | None = None
-    """Why this is not a run of an agent, if it is none: it is stored and not judged."""
+    """Why this is not a run of an agent, if so: it is stored and not judged."""
     model: str | None = None
     """The name of the model that answered, if recorded."""
     cost: Cost | None = None
     """What the agent cost by the prices of the workspace; set when a case is decided, never read from a recording."""
     simulated_user: UserEnding | None = None
-    """How the simulated user of a conversation fared, if there was one."""
+    """How the conversation of the simulated user ended, if there was one."""
     account: Account | None = None
     """What the reader knows and does not know; `None`: everything that is here was understood, and what is not here was not recorded."""
     metadata: dict[str, Json] = {}

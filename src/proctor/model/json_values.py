@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from typing import Final, TypeGuard
+from collections.abc import Callable
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
 from proctor.model.evidence import Json
+from proctor.model.lazy_pattern import lazy_pattern
 
 # --- numbers and texts as JavaScript's `JSON.stringify` writes them
 
-# `json.dumps` would make such an encoder for every text.
+# `json.dumps` would create such an encoder for every text.
 _encode = json.JSONEncoder(ensure_ascii=False).encode
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = lazy_pattern("[\ud800-\udfff]")
+_decode_any = msgspec.json.Decoder().decode
 
 
 def quote_javascript_text(text: str) -> str:
-    """Return a text in double quotes, escaped only where JSON demands it; half a surrogate pair is written as its number."""
+    """Return a text in double quotes, escaped only where JSON requires it; a lone surrogate is written as its escape."""
     quoted = _encode(text)
     return quoted if quoted.isascii() else _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", quoted)
 
@@ -50,7 +52,7 @@ def write_javascript_number(value: float) -> str:
 # ---
 
 
-# --- the value that is not there, as opposed to null
+# --- the absent value, as opposed to null
 
 
 class Missing:
@@ -71,7 +73,136 @@ MISSING: Final = Missing()
 # ---
 
 
-# --- numbers as JSON has them: whole ones can be larger than any that Python's floats hold, and asking those raises an error
+# --- JSON text as values
+
+
+MAX_DEPTH = 256
+"""The maximum nesting of lists and objects."""
+
+
+class NotJson(ValueError):
+    """A text that is not JSON, or is nested too deeply."""
+
+
+def read_json(text: bytes | str) -> Json:
+    """Return the value of a JSON text, at most `MAX_DEPTH` levels deep and without lone surrogates. Raises `NotJson`."""
+    try:
+        value = _decode_any(text)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise NotJson(str(error)) from None
+    except RecursionError:
+        raise NotJson(f"nested more than {MAX_DEPTH} levels deep") from None
+    # Nesting needs brackets; most texts have few.
+    brackets = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
+    if brackets > MAX_DEPTH and exceeds_depth(value):
+        raise NotJson(f"nested more than {MAX_DEPTH} levels deep")
+    return value
+
+
+def decode_embedded(text: bytes | str) -> Json | Missing:
+    """Return the value of a JSON text, or `MISSING` if `read_json` raises `NotJson`."""
+    try:
+        return read_json(text)
+    except NotJson:
+        return MISSING
+
+
+def exceeds_depth(value: Json) -> bool:
+    """Return whether lists and objects are nested deeper than `MAX_DEPTH`; works level by level, so that no depth overflows the stack."""
+    level: list[Any] = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(MAX_DEPTH + 1):
+        below: list[Any] = []
+        for item in level:
+            # Nearly all members are texts, and this test costs half as much as the next one.
+            for member in item.values() if isinstance(item, dict) else item:
+                if type(member) is not str and isinstance(member, (dict, list)):
+                    below.append(member)
+        if not below:
+            return False
+        level = below
+    return True
+
+
+# ---
+
+
+# --- equality
+
+
+def equal(
+    a: Json | Missing,
+    b: Json | Missing,
+    *,
+    same: Callable[[Json, Json], bool] | None = None,
+    spend: Callable[[int], object] | None = None,
+) -> bool:
+    """Return whether two JSON values are equal.
+
+    Lists are ordered. A boolean never equals a number, text never equals a number; `1` equals `1.0`; integers of any size are exact; NaN
+    equals nothing. `same` compares values that are neither list nor object, by default with `is_same_scalar`; `spend` counts every
+    comparison of two parts. The stack is our own, so that any nesting can be compared.
+    """
+    same = same or is_same_scalar
+    waiting: list[tuple[Json, Json]] = [(a, b)]
+    met = PairsMet()
+    while waiting:
+        left, right = waiting.pop()
+        if spend is not None:
+            spend(1)
+        if isinstance(left, dict):
+            # The same number of members, and every member of one in the other: then neither has an extra one.
+            if not isinstance(right, dict) or len(left) != len(right):
+                return False
+            if met.add(left, right):
+                continue
+            for key, value in left.items():
+                if key not in right:
+                    return False
+                waiting.append((value, right[key]))
+        elif isinstance(left, (list, tuple)):
+            if not isinstance(right, (list, tuple)) or len(left) != len(right):
+                return False
+            if not met.add(left, right):
+                waiting.extend(zip(left, right, strict=True))
+        elif not same(left, right):
+            return False
+    return True
+
+
+def is_same_scalar(a: Json, b: Json) -> bool:
+    """Return whether two values that are neither list nor object are equal."""
+    # In Python `True == 1`; in JSON a boolean is not a number.
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    return a == b
+
+
+class PairsMet:
+    """Pairs of lists or objects that were already compared, so that self-referencing Python values can be compared."""
+
+    __slots__ = ("_pairs", "_until")
+
+    def __init__(self) -> None:
+        self._until = 5_000
+        """The number of pairs that are not stored: ordinary values have fewer, and storing them would cost more than it saves."""
+        self._pairs: set[tuple[int, int]] = set()
+
+    def add(self, left: object, right: object) -> bool:
+        """Add a pair and return whether it is a repetition. Both values stay alive, so that their ids stay unique."""
+        if self._until:
+            self._until -= 1
+            return False
+        pair = (id(left), id(right))
+        if pair in self._pairs:
+            return True
+        self._pairs.add(pair)
+        return False
+
+
+# ---
+
+
+# --- numbers in JSON: integers can exceed the range of Python's floats, and converting those raises an error
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -79,8 +210,13 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def is_integer(value: object) -> TypeGuard[int]:
+    """Return whether a value is an integer without a decimal point; true and false are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def is_finite(value: float) -> bool:
-    """Return whether a number is one that a double can hold: no infinity, no NaN, and no whole number beyond."""
+    """Return whether a double can represent a number: no infinity, no NaN, and no larger integer."""
     try:
         return math.isfinite(value)
     except OverflowError:
@@ -88,14 +224,14 @@ def is_finite(value: float) -> bool:
 
 
 def read_digits(text: str | None, most: int) -> int | None:
-    """Return the number that a text of up to `most` digits is; None for any other text."""
-    # `isdigit` alone is also true of `²`, which `int` refuses.
+    """Return the number of a text with up to `most` digits; None for any other text."""
+    # `isdigit` also accepts `²`, which `int` rejects.
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= most else None
 
 
 def to_whole_number(value: Json) -> Json:
-    """Return `3.0` as `3`, and anything else as it is."""
-    # Beyond 2**53 a float does not name one integer any more, and stays as it is.
+    """Return `3.0` as `3`, and any other value unchanged."""
+    # Beyond 2**53 a float no longer identifies one integer, so it stays unchanged.
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
@@ -110,42 +246,52 @@ _encode_plain = msgspec.json.Encoder(order=None).encode
 
 
 def write_as_text(value: Json) -> str:
-    """Return a text as it is, and anything else as compact JSON. Raises `UnicodeEncodeError` for half a character."""
+    """Return a text unchanged, and any other value as compact JSON. Raises `UnicodeEncodeError` for a lone surrogate."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def drop_nulls(value: Json) -> Json:
-    """Return a value without the members that are null, at every depth."""
+    """Return a value without null members, at every depth."""
     if isinstance(value, dict):
         return {key: drop_nulls(member) for key, member in value.items() if member is not None}
     return [drop_nulls(member) for member in value] if isinstance(value, list) else value
 
 
 def join_surrogates(text: str) -> str:
-    """Return a text that can be written: two halves of a character side by side become one, and a lone half becomes U+FFFD."""
+    """Return a text that can be encoded: surrogate pairs are joined, and a lone surrogate becomes U+FFFD."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def encode_strangers(value: object) -> bytes:
-    """Encode a value that may hold text no UTF-8 can carry (half of a surrogate pair, which is then written as its escape)."""
+    """Encode any JSON value or Struct: lone surrogates, which UTF-8 cannot represent, as escapes, and integers of any size."""
     try:
         return _encode_plain(value)
-    except UnicodeEncodeError:
-        from json import dumps  # only such text needs it
+    except (UnicodeEncodeError, OverflowError):
+        from json import dumps  # only such values need it
 
         return dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
 
 
+def decode_strangers(data: bytes | str) -> Json:
+    """Decode the output of `encode_strangers`. Raises `ValueError` or `RecursionError` for invalid JSON."""
+    try:
+        return _decode_any(data)
+    except (msgspec.DecodeError, RecursionError):
+        from json import loads  # msgspec rejects the escape of a lone surrogate
+
+        return loads(data)
+
+
 def write_document(value: object) -> bytes:
-    """Return a value as a JSON document for people, its texts may be anybody's: indented, with a line break at its end."""
+    """Return a value as an indented JSON document with a final line break; its texts may be untrusted."""
     return indent_json(encode_strangers(value)) + b"\n"
 
 
 def indent_json(data: bytes) -> bytes:
-    """Return JSON in lines."""
+    """Return indented JSON."""
     try:
         return msgspec.json.format(data, indent=2)
     except msgspec.DecodeError:
-        from json import dumps, loads  # msgspec does not take the escape of half a character
+        from json import dumps, loads  # msgspec rejects the escape of a lone surrogate
 
         return dumps(loads(data), indent=2).encode()

@@ -1,7 +1,7 @@
 """Questions to a judge, and its answers.
 
-A check never talks to a judge. Where it needs one it returns a `PendingVerdict`: the questions, and how their answers become the verdict.
-Used directly, a pending verdict is an `error` that there is no judge; so a run without a judge needs nothing special.
+A check never calls a judge. If it needs one it returns a `PendingVerdict`: the questions, and how their answers become the verdict. Used
+directly, a pending verdict is an `error` that there is no judge, so a run without a judge needs no special handling.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_JUDGE = (
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture that a judge looks at: its bytes, so that what was judged is what was recorded."""
+    """An image that a judge sees: its bytes, so that the judged image is the recorded one."""
 
     media_type: str
     data: str
@@ -30,59 +30,59 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a judge looks at: all of it was written by the agent, its tools or its users, so all of it is data, never instruction."""
+    """The data that a judge sees: written by the agent, its tools or its users, so it is never an instruction."""
 
     subject: Json
-    """What is judged: a text, or any JSON."""
+    """The judged value: a text, or any JSON."""
     name: str = "final_answer"
-    """What the subject is called before the judge: `final_answer`, `end_state`, `transcript`."""
+    """The name of the subject for the judge: `final_answer`, `end_state`, `transcript`."""
     context: dict[str, Json] = {}
-    """What else the judge sees, by name: `scenario_prompt`, `tool_sequence`, `tool_inputs`, `tool_results`, `conversation`."""
+    """The context that the judge sees, by name: `scenario_prompt`, `tool_sequence`, `tool_inputs`, `tool_results`, `conversation`."""
     images: tuple[Image, ...] = ()
-    """The pictures in it, in the order in which the data numbers them."""
+    """Its images, in the order in which the data numbers them."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing to judge. Criterion, rubric and reference are the author's, and trusted as the author's."""
+    """One question to a judge. Criterion, rubric and reference come from the author and are trusted."""
 
     criterion: str
     material: Material
     label: str = ""
-    """What reports call the claim; the criterion, where it has no label."""
+    """The name of the claim in reports; by default the criterion."""
     threshold: float | None = None
-    """The least score from 0 to 1 that passes; without it the judge decides yes or no."""
+    """The lowest score from 0 to 1 that passes; without it the judge decides yes or no."""
     forbidden: bool = False
-    """The criterion describes what must not be the case."""
+    """The criterion describes something forbidden."""
     grounded: bool = False
-    """Only what the material's context bears out counts as true."""
+    """Only statements that the material's context supports count as true."""
     rubric: tuple[str, ...] = ()
     """Points that the score is made of."""
     reference: str | None = None
-    """An answer the author holds to be right."""
+    """An answer that the author considers right."""
     choices: dict[str, str] = {}
     """The answers to choose from, each with its meaning, instead of yes or no; with `threshold` from the lowest to the highest."""
     accepted: tuple[str, ...] = ()
-    """The choices that pass, where there is no threshold."""
+    """The choices that pass, if there is no threshold."""
     worded_by: str = ""
     """The rubric that words the question; empty for a criterion of the author."""
     founded_in: str | None = None
     """The member of the context that a judge must quote for the first of `accepted`."""
 
     def score_choice(self, choice: str) -> float:
-        """Return the score of a choice: its place on the scale from 0 to 1, or whether it is accepted."""
+        """Return the score of a choice: its position on the scale from 0 to 1, or whether it is accepted."""
         return float(choice in self.accepted) if self.threshold is None else list(self.choices).index(choice) / (len(self.choices) - 1)
 
     def read_choice(self, opinion: Opinion) -> str | None:
-        """Return the choice that an opinion decided for; None where it decided nothing."""
+        """Return the choice of an opinion; None if it decided nothing."""
         if opinion.code is not None or opinion.outcome == "error":
             return None
-        # A judge of another distribution may know yes and no alone, which is no place on a scale.
+        # A judge of another distribution may only answer yes or no, which is not a position on a scale.
         fitting = (choice for choice in self.choices if self.threshold is None and (choice in self.accepted) == (opinion.outcome == "pass"))
         return opinion.details.get("choice") or next(fitting, None)
 
 
 class Opinion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of one question: a decision, or why there is none."""
+    """The result of one question: a decision, or why there is none."""
 
     outcome: Literal["pass", "fail", "error"]
     score: float = 0.0
@@ -98,14 +98,14 @@ class PendingVerdict(Verdict, frozen=True, gc=False):
 
     questions: tuple[Question, ...] = ()
     settle: Callable[[Sequence[Opinion]], Verdict] | None = None
-    """The verdict, once every question has its opinion, in order."""
+    """Computes the verdict from the opinions, in order."""
 
     def with_words(self) -> Verdict:
         """Return the verdict for a run without a judge."""
         return Verdict(self.outcome, self.score, self.reason, self.code, self.details, self.pointers)
 
     def __eq__(self, other: object) -> bool:
-        # How the answers will be read is code; the same questions about the same evidence are the same verdict.
+        # Reading the answers is code; the same questions about the same evidence are the same verdict.
         if isinstance(other, PendingVerdict):
             return self.questions == other.questions and self.with_words() == other.with_words()
         return isinstance(other, Verdict) and self.with_words() == other
@@ -114,21 +114,21 @@ class PendingVerdict(Verdict, frozen=True, gc=False):
         return hash((self.outcome, self.score, self.code))
 
     def settle_with(self, opinions: Sequence[Opinion]) -> Verdict:
-        """Return the verdict that `opinions` make."""
+        """Return the verdict for these opinions."""
         assert self.settle is not None, "made by `make_pending`, which takes it"
         settled = self.settle(opinions)
-        # Questions that are asked together share requests, whose tokens and cost each of their opinions carries. Remembered replies have no
-        # number: what was asked together is known by its material then.
+        # Questions that are asked together share requests, and each of their opinions has the tokens and cost of the request. Cached
+        # replies have no number: then the material identifies the request.
         asked: dict[tuple[Json, ...], Opinion] = {}
         for question, opinion in zip(self.questions, opinions, strict=True):
             sent = tuple(request["id"] for request in opinion.details.get("judge_requests", ()))
             asked.setdefault(sent or (id(question.material), question.threshold is None, "windows" in opinion.details), opinion)
-        # Here and not in each check: whatever a check makes of its opinions, all of them were paid for.
+        # Here instead of in each check, because all opinions were paid for, however a check uses them.
         return msgspec.structs.replace(settled, details=add_spending(settled.details, list(asked.values()), opinions))
 
 
 def add_spending(details: dict[str, Json], asked: Sequence[Opinion], opinions: Sequence[Opinion]) -> dict[str, Json]:
-    """Return details with replies, tokens and cost of all requests for `opinions`; `asked` are those of them that share no request."""
+    """Return details with replies, tokens and cost of all requests for `opinions`; `asked` are those that share no request."""
     each = [opinion.details for opinion in asked]
     found: dict[str, Json] = {"replies": [reply for one in each for reply in one.get("replies", ())]}
     usages: list[dict[str, int]] = [one["usage"] for one in each if "usage" in one]
@@ -149,12 +149,12 @@ def make_pending(
     *,
     otherwise: Verdict | None = None,
 ) -> PendingVerdict:
-    """Return a verdict that waits for `questions`; `otherwise` is what it is without a judge: by default `judge_unavailable`."""
+    """Return a verdict that waits for `questions`; `otherwise` is the verdict without a judge, by default `judge_unavailable`."""
     last = otherwise or Verdict("error", 0.0, NO_JUDGE, NO_JUDGE_CODE)
     return PendingVerdict(last.outcome, last.score, last.reason, last.code, last.details, last.pointers, tuple(questions), settle)
 
 
 def make_verdict(opinion: Opinion, *, pointers: tuple[str, ...] = ()) -> Verdict:
-    """Return the verdict that one opinion alone makes."""
+    """Return the verdict of a single opinion."""
     outcome: Outcome = opinion.outcome
     return Verdict(outcome, opinion.score, opinion.reason, opinion.code, opinion.details, pointers)

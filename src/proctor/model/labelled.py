@@ -1,4 +1,4 @@
-"""Answers that people have labelled, and what a judge made of them: what a judge is calibrated on."""
+"""Answers labelled by people, and a judge's opinions on them: the data for calibrating a judge."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from proctor.model.problem import NOWHERE, Origin
 
 
 class LabelledAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer, a criterion, and whether the answer meets it in the opinion of a person."""
+    """An answer, a criterion, and a person's decision whether the answer meets it."""
 
     answer: Json
-    """What is judged: a text, an object or a list."""
+    """The judged value: a text, an object or a list."""
     criterion: str
     label: bool
     context: Json = None
-    """What else the judge sees, if anything."""
+    """Further context for the judge, if any."""
     grounded: bool = False
     """Whether only what the context supports counts as true, as with `kind: hallucination`."""
     reference: str | None = None
@@ -25,19 +25,19 @@ class LabelledAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     rubric: tuple[str, ...] = ()
     """Points that the decision is made of."""
     negative_constraints: tuple[str, ...] = ()
-    """What must not be the case."""
+    """Something the answer must not do."""
     threshold: float | None = None
-    """The least passing score of the claim; none: the judge is asked for yes or no."""
+    """The lowest passing score of the claim; None if the judge answers yes or no."""
     check: str | None = None
-    """The check of the claim, if it is another one than a criterion and an answer can express; its fields and the run are the context."""
+    """The check of the claim, if a criterion and an answer cannot express it; its fields and the run are the context."""
     batch: str = ""
-    """Items with the same word are judged together, as the claims of a case are."""
+    """Items with the same value are judged together, like the claims of a case."""
     id: str = ""
     """Its name in reports; by default its line."""
     tags: tuple[str, ...] = ()
     """Kinds of difficulty, by which reports group."""
     why: str = ""
-    """Why the label is what it is; no judge sees it."""
+    """The reason for the label; no judge sees it."""
     origin: Origin = NOWHERE
 
     @property
@@ -54,12 +54,12 @@ class JudgedAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def decided(self) -> bool:
-        """Whether there is a decision; an error is none."""
+        """Whether there is a decision; an error is not one."""
         return self.opinion.outcome != "error"
 
     @property
     def passed(self) -> bool:
-        """Whether the judge let it pass."""
+        """Whether the judge passed it."""
         return self.opinion.outcome == "pass"
 
     @property

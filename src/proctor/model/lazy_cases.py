@@ -1,6 +1,6 @@
-"""Cases that are made on demand: a suite over a large data file does not keep them in memory.
+"""Cases that are created on demand: a suite over a large data file does not keep them in memory.
 
-`Suite.cases` of such a suite is one of these instead of a tuple; both are sequences of cases.
+`Suite.cases` of such a suite is a lazy sequence instead of a tuple; both are sequences of cases.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import TypeVar, overload
 from proctor.model.case import Assertion, Case
 from proctor.model.scratch import IN_MEMORY, Numbers, Scratch
 
-# --- what some of very many cases have, noted when each was first made: a question about all of them need not make all of them again
+# --- rare traits of very many cases, noted when each case is first created: a question about all of them need not create them again
 
 RARE = ("turns", "user", "systems", "settings", "skip", "repetitions")
 """Fields that most cases leave out."""
 EMPTY = "empty"
-"""Noted of a case without claims."""
+"""The trait of a case without claims."""
 
 
 class CaseTraits:
-    """Notes about cases. Those of a selection are those of all: what is not noted, none of them has."""
+    """Notes about cases. A selection has the notes of all cases: a trait that is not noted is absent from all of them."""
 
     def __init__(self) -> None:
         self.fields: set[str] = set()
-        """Of `RARE` what some case has, and `EMPTY`."""
+        """The members of `RARE` that some case has, and `EMPTY`."""
         self.claims: dict[tuple[str, type], Assertion] = {}
         """One claim of each check."""
 
@@ -43,7 +43,7 @@ class CaseTraits:
 
 
 def join_traits(parts: Iterable[CaseTraits | None]) -> CaseTraits | None:
-    """Return the notes about all parts; None if one of them has none."""
+    """Return the notes about all parts; None if one of them has no notes."""
     joined = CaseTraits()
     for part in parts:
         if part is None:
@@ -58,7 +58,7 @@ U = TypeVar("U")
 
 
 class LazySequence(Sequence[T]):
-    """Items that are made by their number on demand; the last few are cached."""
+    """Items that are created by their number on demand; the last few are cached."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class LazySequence(Sequence[T]):
     ) -> None:
         self._count = count
         self.scratch = scratch
-        """Where to put what has to be known of each of them."""
+        """Storage for facts about each item."""
         self.traits = traits
         """Facts about all cases together, if noted."""
         self._make = make
@@ -96,7 +96,7 @@ class LazySequence(Sequence[T]):
         if found is None:
             found = self._make(index)
             if len(self._made) >= self._remember:
-                # The one that was made first; threads may be doing the same.
+                # Use the first one; another thread may have created it at the same time.
                 self._made.pop(next(iter(self._made), -1), None)
             self._made[index] = found
         return found
@@ -121,14 +121,14 @@ def join_cases(parts: Sequence[Sequence[Case]]) -> Sequence[Case]:
 
 
 def map_sequence(items: Sequence[T], make: Callable[[T], U], *, remember: int = 256) -> Sequence[U]:
-    """Return what is made of each item: a tuple, or, where the items are lazy, a lazy sequence."""
+    """Return the results for each item: a tuple, or a lazy sequence if the items are lazy."""
     if isinstance(items, LazySequence):
         return LazySequence(len(items), lambda index: make(items[index]), remember=remember, scratch=items.scratch)
     return tuple(make(item) for item in items)
 
 
 def pick_cases(cases: Sequence[Case], chooses: Callable[[Case], bool]) -> tuple[Sequence[Case], Sequence[Case]]:
-    """Return the cases that are chosen and the others; of lazy cases both are lazy."""
+    """Return the chosen cases and the others; both are lazy if the cases are."""
     if isinstance(cases, tuple):
         chosen = tuple(case for case in cases if chooses(case))
         ids = {case.id for case in chosen}
@@ -141,7 +141,7 @@ def pick_cases(cases: Sequence[Case], chooses: Callable[[Case], bool]) -> tuple[
 
 
 def group_cases(cases: Sequence[Case], find_key: Callable[[Case], str]) -> list[Sequence[Case]]:
-    """Return the cases of each key, keys in the order they are first met; of lazy cases all groups are lazy."""
+    """Return the cases of each key, in order of first occurrence; all groups are lazy if the cases are."""
     if isinstance(cases, tuple):
         by_key: dict[str, list[Case]] = {}
         for case in cases:
@@ -174,20 +174,20 @@ def find_traits(cases: Sequence[Case]) -> CaseTraits | None:
 
 
 def may_have(items: Iterable[object], *fields: str) -> bool:
-    """Return False where it is known, without making any, that no case has one of these fields (of `RARE`, or `EMPTY`)."""
+    """Return False if it is known, without creating any, that no case has one of these fields (of `RARE`, or `EMPTY`)."""
     return not isinstance(items, LazySequence) or items.traits is None or not items.traits.fields.isdisjoint(fields)
 
 
 def may_claim(cases: Iterable[Case], asks: Callable[[Assertion], bool]) -> bool:
-    """Return False where it is known, without making any, that no case has a claim of a check of which `asks` is true."""
+    """Return False if it is known, without creating any, that no case has a claim for whose check `asks` is true."""
     return not isinstance(cases, LazySequence) or cases.traits is None or any(map(asks, cases.traits.claims.values()))
 
 
 def find_scratch(*parts: Sequence[Case]) -> Scratch:
-    """Return storage for facts about each case: in memory, unless some of them are made on demand."""
+    """Return storage for facts about each case: in memory, unless some cases are created on demand."""
     return next((part.scratch for part in parts if isinstance(part, LazySequence)), IN_MEMORY)
 
 
 def is_lazy(items: Iterable[object]) -> bool:
-    """Return whether items are made on demand."""
+    """Return whether items are created on demand."""
     return isinstance(items, LazySequence)

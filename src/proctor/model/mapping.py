@@ -1,4 +1,4 @@
-"""Where the evidence is in a log that a user writes in a format of their own, and which parts of it are complete.
+"""Where the evidence is in a user-defined log format, and which parts of it are complete.
 
     evidence:
       map:
@@ -57,24 +57,24 @@ class TurnMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EvidenceMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where each part of the evidence is. What is not listed here is read under its usual name."""
+    """Where each part of the evidence is. Parts that are not listed are read under their usual names."""
 
     record: str | None = None
-    """Selects a document in the record, or several (`$.runs[*]`); each is read as if it were alone, and other paths start there."""
+    """Selects a document in the record, or several (`$.runs[*]`); each is read separately, and other paths start there."""
     input: str | None = None
-    """The agent's input; of several values the first."""
+    """The agent's input; the first of several values."""
     text: str | None = None
-    """The answer; of several values the last."""
+    """The answer; the last of several values."""
     body: str | None = None
     """The answer as JSON."""
     tool_calls: CallMap | str | None = None
-    """The calls; a path alone selects calls that have the usual names."""
+    """The calls; a path alone selects calls with the usual field names."""
     turns: TurnMap | None = None
     usage: UsageMap | None = None
     duration_ms: str | None = None
     http_status: str | None = None
     error: str | None = None
-    """Why the run failed; null, `false` or nothing there means that it did not."""
+    """Why the run failed; null, `false` or an absent value means that it did not."""
     case: str | None = None
     """The id or name of the case that the record answers."""
     model: str | None = None
@@ -89,7 +89,7 @@ class EvidenceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     map: EvidenceMap | None = None
     """Where the parts of the evidence are."""
     complete: tuple[Part, ...] = ()
-    """Parts that every recording contains completely, by the author's word: `tool_calls`, `answer`, ..."""
+    """Parts that the author declares complete in every recording: `tool_calls`, `answer`, ..."""
 
 
 class DeclaredEvidence(EvidenceSettings, frozen=True, kw_only=True, omit_defaults=True):
@@ -110,7 +110,7 @@ def merge_declared(*declared: DeclaredEvidence | None) -> DeclaredEvidence | Non
 
 
 def list_paths(value: msgspec.Struct, at: str = "") -> list[tuple[str, str]]:
-    """Return every path of a mapping with the field that it is written in: `("tool_calls.each", "$.actions[*]")`."""
+    """Return every path of a mapping with its field: `("tool_calls.each", "$.actions[*]")`."""
     found: list[tuple[str, str]] = []
     for field in value.__struct_fields__:
         member = getattr(value, field)

@@ -19,20 +19,20 @@ class NameTable:
 
     def __init__(self, scratch: Scratch = IN_MEMORY) -> None:
         self._scratch = scratch
-        # By the last bits of a hash: its lower half, and below that one more than the number of the newest entry with it; 0 is a free
-        # place. Half of the hash distinguishes nearly all names, so that a look-up reads one number, wherever that lies.
+        # By the last bits of a hash: its lower half, and below that one more than the number of the newest entry with it; 0 is a free slot.
+        # Half of the hash distinguishes nearly all names, so that a lookup reads one number.
         self._places = scratch.make_numbers("Q", _FIRST_SIZE)
         self._size = _FIRST_SIZE
         self._used = 0
         self._hashes = scratch.make_numbers("Q")
         self._positions = scratch.make_numbers("Q")
-        """Of each entry its position, and above that one more than the number of the entry before it with the same hash."""
+        """For each entry its position, and above that one more than the number of the previous entry with the same hash."""
 
     def __len__(self) -> int:
         return len(self._hashes)
 
     def add(self, name: str | bytes, position: int) -> None:
-        """Put a name in; a name that is there already gets one more position."""
+        """Add a name; a known name gets one more position."""
         if 3 * (self._used + 1) > 2 * self._size:
             self._grow()
         hashed = hash(name) & _MASK
@@ -43,7 +43,7 @@ class NameTable:
         self._places[place] = (hashed & _HALF) << 32 | len(self._hashes)
 
     def find(self, name: str | bytes) -> Iterator[int]:
-        """Yield every position that was put in under this name, or under one with the same hash, the newest first."""
+        """Yield every position of this name, or of one with the same hash, newest first."""
         _, entry = self._find_place(hash(name) & _MASK)
         while entry:
             found = self._positions[entry - 1]
@@ -51,7 +51,7 @@ class NameTable:
             entry = found >> 32
 
     def _find_place(self, hashed: int) -> tuple[int, int]:
-        """Return the place of a hash with its newest entry, or the free one where it belongs and 0."""
+        """Return the slot of a hash with its newest entry, or its free slot and 0."""
         places, last, half = self._places, self._size - 1, hashed & _HALF
         place = hashed & last
         while found := places[place]:
@@ -61,10 +61,10 @@ class NameTable:
         return place, 0
 
     def _grow(self) -> None:
-        # In the order of the places: each goes to the same place of one of the quarters, so that few pages are touched at a time.
-        before, self._size = self._places, 4 * self._size
+        # In slot order: each entry goes to the same slot of one of the quarters, so that few pages are touched at a time.
+        old_slots, self._size = self._places, 4 * self._size
         places, last = self._scratch.make_numbers("Q", self._size), self._size - 1
-        for found in before:
+        for found in old_slots:
             if found:
                 place = found >> 32 & last
                 while places[place]:
@@ -74,9 +74,9 @@ class NameTable:
 
 
 class TakenNames:
-    """Which names are taken: the first ones themselves, and the hashes of all further ones.
+    """The set of taken names: the first ones as text, and the hashes of all further ones.
 
-    Once there are more than `held`, one free name in 10^19 for each that is taken is reported as taken, too.
+    Beyond `held` names, a free name is reported as taken with a chance of 1 in 10^19 for each taken name.
     """
 
     def __init__(self, held: int = 5_000, scratch: Scratch = IN_MEMORY) -> None:
@@ -94,7 +94,7 @@ class TakenNames:
         return self._more is not None and isinstance(name, str) and next(self._more.find(name), None) is not None
 
     def add(self, name: str) -> None:
-        """Take a name; one that is taken stays taken."""
+        """Take a name; a taken name stays taken."""
         if name in self:
             return
         if len(self._names) < self._held:

@@ -1,9 +1,8 @@
-"""One finding about something the user wrote, and how it is shown.
+"""One finding about a user's file, and its display.
 
-The first line is greppable as `file:line:column: message`; the lines below it show the path, the source line with
-the place underlined, what was expected, the nearest right word, and the next step. A file may be hostile: control characters and
-marks that reverse the direction of writing are shown as one visible character each, so that a terminal does not obey them and
-the place stays underlined.
+The first line is greppable as `file:line:column: message`; the lines below it show the path, the source line with the place underlined,
+the expected value, the nearest valid word, and the next step. A file may be hostile: control characters and marks that reverse the writing
+direction are each shown as one visible character, so that a terminal does not interpret them and the underline stays aligned.
 """
 
 from typing import Literal
@@ -12,7 +11,7 @@ import msgspec
 
 from proctor.model.show import is_seen
 
-# --- where something was written: file, line, column and the path into the document
+# --- the position of something in a document: file, line, column and path
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,22 +33,22 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOWHERE = Origin()
-"""The origin of what was built in code rather than read from a file."""
+"""The origin of values built in code rather than read from a file."""
 
 
 _JOINERS = "\u200c\u200d"
-"""Which scripts and emoji need between their parts."""
+"""Characters that scripts and emoji need between their parts."""
 
 
 def _make_visible(text: str) -> str:
-    """Return a text in which every character is seen, each still one character wide."""
+    """Return a text in which every character is visible and one character wide."""
     if text.isprintable():
         return text
     return "".join(char if char in _JOINERS or is_seen(char) else _choose_picture(ord(char)) for char in text)
 
 
 def _choose_picture(code: int) -> str:
-    # There are pictures of control characters: ␛
+    # Unicode has pictures of control characters: ␛
     return chr(0x2400 + code) if code < 32 else "\u2421" if code == 0x7F else "\ufffd"
 
 

@@ -16,10 +16,10 @@ from proctor.model.show import show
 
 
 class Unrecorded(msgspec.Struct, frozen=True):
-    """In place of a value that was not recorded."""
+    """Replaces a value that was not recorded."""
 
     why: str
-    """In words: `tool calls not recorded in this evidence`."""
+    """The reason: `tool calls not recorded in this evidence`."""
 
 
 _OF_A_RUN = {
@@ -59,7 +59,7 @@ _WORDS: dict[type, dict[str, str]] = {
     State: {name: f"end state ({name})" for name in State.__struct_fields__},
     Render: {"elapsed_ms": "the time of a render"},
 }
-"""Fields in which `None` means *not recorded*, with what a sentence calls them. In the others it is a value: a call without an error."""
+"""Fields in which `None` means *not recorded*, with their names in sentences. In other fields it is a value: a call without an error."""
 
 _PARTS: dict[type, dict[str, Part]] = {
     Evidence: {
@@ -76,7 +76,7 @@ _PARTS: dict[type, dict[str, Part]] = {
     ToolCall: {"arguments": "tool_arguments", "result": "tool_results", "error": "tool_results", "error_kind": "tool_results"},
     Node: {"tool_calls": "tool_calls", "usage": "usage"},
 }
-"""The part of the account that speaks of a field."""
+"""The part of the account for each field."""
 
 
 def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) -> Json | Unrecorded:
@@ -95,16 +95,16 @@ def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) ->
     words = _WORDS.get(kind, {}).get(field)
     if value is not None or words is None:
         return value
-    # A call that failed gave no result, and that is known.
+    # A failed call has no result, and that is known.
     if isinstance(owner, ToolCall) and field == "result" and owner.failed():
         return None
     return Unrecorded(f"{words} not recorded in this evidence")
 
 
 def records_outcome(call: ToolCall, account: Account | None) -> bool:
-    """Return whether the outcome of a call is known: in plain evidence a call with neither a result nor an error has none.
+    """Return whether the outcome of a call is known: in plain evidence it is unknown without a result and an error.
 
-    Readers of other formats list what is unknown in their account.
+    Readers of other formats list unknown outcomes in their account.
     """
     if call.error is not None or call.result is not None:
         return True
@@ -113,7 +113,7 @@ def records_outcome(call: ToolCall, account: Account | None) -> bool:
 
 @functools.cache
 def _find_kind(kind: type) -> type:
-    """Return the type of evidence that the tables speak of: readers have twins of their own, which are evidence all the same."""
+    """Return the evidence type in the tables: readers have subclasses of their own."""
     return next((base for base in kind.__mro__ if base in _WORDS), kind)
 
 

@@ -1,7 +1,7 @@
-"""What came of checking: one `CaseResult` per case, attempt and evidence; one `RunResult` over them.
+"""Results of checking: one `CaseResult` per case, attempt and evidence; one `RunResult` over them.
 
-A case result keeps the case and its verdicts side by side instead of copying every label and origin into each result:
-a stream of a million results shares one set of assertions.
+A case result refers to the case and its verdicts instead of copying every label and origin: a stream of a million results shares one set
+of assertions.
 """
 
 import heapq
@@ -18,10 +18,10 @@ from proctor.model.problem import Problem
 from proctor.model.show import escape_unseen, number_words, shorten
 from proctor.model.verdict import Outcome, TextRange, Verdict
 
-# --- results as a notebook shows them: a small table of HTML in which every text of strangers is escaped
+# --- results in a notebook: a small HTML table in which every untrusted text is escaped
 
 MOST_ROWS = 100
-# The ampersand first. Python's own module for this loads thousands of names, which every command would pay for.
+# The ampersand first. Python's own module for this loads thousands of names, which would slow down every command.
 _REFERENCES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
 _COLOURS = {"pass": "#187a3c", "fail": "#c0261f", "error": "#a85200", "skip": "#667080"}
 
@@ -32,7 +32,7 @@ def write_outcome(outcome: str) -> str:
 
 
 def write_text(text: str, limit: int = 300) -> str:
-    """Return any text so that it is shown and never obeyed."""
+    """Return any text escaped for HTML."""
     shown = escape_unseen(shorten(text, limit))
     for character, reference in _REFERENCES.items():
         shown = shown.replace(character, reference)
@@ -68,7 +68,7 @@ class AssertionResult(msgspec.Struct, frozen=True, gc=False):
     assertion: Assertion
     verdict: Verdict
     ranges: tuple[TextRange, ...] = ()
-    """Which characters of the evidence were found, where a report is to show them."""
+    """The characters of the evidence that were found, if a report shows them."""
 
     @property
     def outcome(self) -> Outcome:
@@ -82,7 +82,7 @@ class AssertionResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class CaseResult(msgspec.Struct, frozen=True, gc=False):
-    """One case decided on one piece of evidence; `verdicts` stand in the order of `case.assertions`."""
+    """One case decided on one piece of evidence; `verdicts` are in the order of `case.assertions`."""
 
     case: Case
     outcome: Outcome
@@ -98,11 +98,11 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
     could not be extracted (`regex_timeout`)."""
     reason: str | None = None
     now: str | None = None
-    """The clock used, where the evidence carried none."""
+    """The clock used, if the evidence had none."""
     account: Known | None = None
     """What is known of the evidence; None for plain evidence that decided everything, unless requested."""
     cost: Cost | None = None
-    """What it cost, where there are prices."""
+    """The cost, if there are prices."""
     evidence: Evidence | None = None
     """The evidence itself, only if a report shows it."""
     exchange: dict[str, Json] | None = None
@@ -110,7 +110,7 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
     simulated_user: UserEnding | None = None
     """How the simulated user of the conversation fared, if there was one."""
     ranges: tuple[tuple[TextRange, ...], ...] = ()
-    """Of each verdict the characters it is about (`report/words/ranges.py`), only where a report is to show them."""
+    """For each verdict the characters it is about (`report/words/ranges.py`), only if a report shows them."""
 
     @property
     def id(self) -> str:
@@ -123,7 +123,7 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
         return self.outcome == "pass"
 
     def __bool__(self) -> bool:
-        """Whether it passed: `assert result["case"]` must not be true of a case that failed."""
+        """Whether it passed, so that `assert result["case"]` fails for a failed case."""
         return self.passed
 
     @property
@@ -166,12 +166,12 @@ class CaseSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unmet(msgspec.Struct, frozen=True, kw_only=True):
-    """Cases and records that did not meet."""
+    """Cases without a record, and records without a case."""
 
     cases_without_evidence: int = 0
-    """Cases that no evidence answered, those aside that their author skips."""
+    """Cases that no evidence answered, except those their author skips."""
     records_without_case: int = 0
-    """Records that answer no case of the suite: they name an unknown one, or were refused because they could answer several."""
+    """Records that answer no case of the suite: they name an unknown one, or were rejected as ambiguous."""
     records_not_selected: int = 0
     """Records that answer a case of the suite which was not selected (`-k`)."""
     records_with_other_input: int = 0
@@ -179,7 +179,7 @@ class Unmet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def any(self) -> bool:
-        """Whether something is missing on either side; what was not selected is not missing."""
+        """Whether something is missing on either side; unselected cases and records do not count."""
         return bool(self.cases_without_evidence or self.records_without_case)
 
     @property
@@ -193,7 +193,7 @@ Ending = Literal["completed", "interrupted", "budget", "running", "not_ended", "
 
 
 class MissingAttempts(msgspec.Struct, frozen=True, kw_only=True):
-    """A case of which a run did not finish every attempt that was planned."""
+    """A case with unfinished planned attempts."""
 
     case: Case
     planned: int
@@ -201,20 +201,20 @@ class MissingAttempts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Incomplete(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is of a run that is not all there."""
+    """How much of an incomplete run there is."""
 
     ended: Ending
     attempts_finished: int
     attempts_planned: int | None = None
     """None if unknown: evidence that was not read to its end."""
     cases_finished: int = 0
-    """Cases with every attempt that was planned."""
+    """Cases with every planned attempt."""
     cases_planned: int | None = None
     missing: Sequence[MissingAttempts] = ()
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that came of checking a suite."""
+    """The result of checking a suite."""
 
     suite_name: str
     suite_path: str | None = None
@@ -225,23 +225,23 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None = None
     counts: dict[str, int] = {}
     cases: Sequence[CaseResult] = ()
-    """Every attempt; of a stored run with very many, each is read on demand."""
+    """Every attempt; for a stored run with very many, each is read on demand."""
     summary: Sequence[CaseSummary] = ()
     """One line for each case."""
     unmatched_evidence: tuple[Json, ...] = ()
     """Records that name an unknown case, the first hundred of them."""
     unmet: Unmet = Unmet()
     incomplete: Incomplete | None = None
-    """What is missing of a run that did not come to its end; such a run never passes."""
+    """What is missing of a run that did not finish; such a run never passes."""
     warnings: tuple[Problem, ...] = ()
     cost: TotalCost | None = None
-    """What all of it cost, where there are prices."""
+    """The total cost, if there are prices."""
     let_through: str = ""
-    """Why the command succeeds although cases failed, in words: a pass rate that is reached, or failures that the baseline has too."""
+    """Why the command succeeds although cases failed: the required pass rate is reached, or the baseline has the same failures."""
 
     @property
     def shown_outcome(self) -> Outcome:
-        """The outcome that reports begin or end with: that of the gate."""
+        """The outcome that reports show: that of the gate."""
         return "pass" if self.let_through else self.outcome
 
     @property
@@ -250,7 +250,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.outcome == "pass"
 
     def __bool__(self) -> bool:
-        """Whether it passed: `assert proctor.run(...)` must not be true of a run that failed."""
+        """Whether it passed, so that `assert proctor.run(...)` fails for a failed run."""
         return self.passed
 
     def __repr__(self) -> str:
@@ -262,7 +262,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         return f"<RunResult {self.suite_name!r} {self.outcome}: {counts}{score}{ended}{why}>"
 
     def _repr_html_(self) -> str:
-        """Show the run in a notebook: what failed first, then the rest."""
+        """Show the run in a notebook, failures first."""
         ranks = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
         ordered = heapq.nsmallest(MOST_ROWS, self.cases, key=lambda case: ranks[case.outcome])
         rows = [(write_outcome(case.outcome), write_text(case.case.id), write_text(_find_first_reason(case))) for case in ordered]

@@ -7,7 +7,7 @@ from proctor.model.verdict import Verdict
 
 
 class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run was started with."""
+    """The settings with which a run was started."""
 
     run_id: str
     started_at: str
@@ -19,7 +19,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: str = ""
     repeat: int = 1
     planned: int | None = None
-    """How many attempts the run is to make; nothing in runs of versions that did not keep it."""
+    """The number of planned attempts; None in runs of older versions."""
     note: str = ""
     name: str = ""
     """A name given to the run; several runs may share one, and the newest is meant."""
@@ -28,7 +28,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One finished attempt: the evidence it left and what was decided on it."""
+    """One finished attempt: its evidence and its verdicts."""
 
     case: str
     attempt: int = 0
@@ -43,7 +43,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     evidence: Evidence | None = None
     started_at: str = ""
     duration_ms: float | None = None
-    """Of the whole attempt, our own work included."""
+    """The duration of the whole attempt, including our own work."""
     now: str | None = None
     cost: Cost | None = None
     """By the prices at the time of the run."""
@@ -55,14 +55,14 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DigestEvidence(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a digest has of the evidence."""
+    """The fields of the evidence in a digest."""
 
     duration_ms: float | None = None
     usage: Usage | None = None
 
 
 class EntryDigest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What lists and comparisons read of an attempt: fields of `RunEntry`. Everything else in its JSON is passed over."""
+    """The fields of `RunEntry` that lists and comparisons read. The rest of its JSON is skipped."""
 
     case: str
     attempt: int = 0
@@ -78,6 +78,6 @@ class EntryDigest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     cost: Cost | None = None
 
     def find_agent_ms(self) -> float | None:
-        """Return how long the agent took, as `RunEntry` does."""
+        """Return the agent's duration, as `RunEntry` does."""
         recorded = self.evidence.duration_ms if self.evidence is not None else None
         return recorded if recorded is not None else self.duration_ms

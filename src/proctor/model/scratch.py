@@ -1,4 +1,4 @@
-"""Storage for numbers and texts about very many cases: in memory, or wherever higher layers put them.
+"""Storage for numbers and texts about very many cases: in memory, or wherever higher layers put it.
 
 The reader of a large data file provides the storage for its rows (`sources/tables/open.py`), and passes it on with the cases.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Literal, Protocol
 
 Code = Literal["I", "Q"]
-"""How large a number may be: 32 bits, or 64."""
+"""The size of a number: 32 bits, or 64."""
 
 
 class Numbers(Protocol):
@@ -39,11 +39,11 @@ class Scratch(Protocol):
     """Temporary storage, private to its writer."""
 
     def make_numbers(self, code: Code, count: int = 0) -> Numbers:
-        """Return so many zeros, to which more numbers can be added."""
+        """Return a list of `count` zeros that can grow."""
         ...
 
     def make_texts(self) -> Texts:
-        """Return no texts, to which some can be added."""
+        """Return an empty list of texts that can grow."""
         ...
 
 
@@ -62,7 +62,7 @@ class HeldTexts:
 
     def append(self, text: str, /) -> None:
         """Append a text."""
-        # Half of a surrogate pair is no text that UTF-8 can hold, and a name may be any text.
+        # UTF-8 cannot represent a lone surrogate, but a name may contain one.
         self._bytes += text.encode("utf-8", "surrogatepass")
         self._starts.append(len(self._bytes))
 
@@ -71,13 +71,13 @@ class MemoryScratch:
     """Holds everything in memory."""
 
     def make_numbers(self, code: Code, count: int = 0) -> Numbers:
-        """Return so many zeros, to which more numbers can be added."""
-        made = array(code)
-        made.frombytes(bytes(made.itemsize * count))
-        return made
+        """Return a list of `count` zeros that can grow."""
+        numbers = array(code)
+        numbers.frombytes(bytes(numbers.itemsize * count))
+        return numbers
 
     def make_texts(self) -> Texts:
-        """Return no texts, to which some can be added."""
+        """Return an empty list of texts that can grow."""
         return HeldTexts()
 
 

@@ -1,7 +1,7 @@
-"""How values appear in sentences for people: shortened in the middle, kinds named in the user's words.
+"""Formats values for sentences: shortened in the middle, kinds named in the user's words.
 
-A value of more than `ENOUGH` parts and characters is not written out to be cut down again: only its beginning is. Parts that are shared
-count each time they occur, so that a few lists inside of each other cannot stand for more text than there is memory.
+A value of more than `ENOUGH` parts and characters is not written in full before it is cut: only its beginning is. Shared parts count each
+time they occur, so that a few nested lists cannot expand to more text than there is memory.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import cast
 import msgspec
 
 LIMIT = 160
-"""Characters of a value in a message: about two lines of a terminal."""
+"""The maximum number of characters of a value in a message: about two lines of a terminal."""
 ENOUGH = 200_000
-"""Parts and characters beyond which a value is cut while it is written, as writing all of it would cost more than the check."""
+"""The number of parts and characters beyond which a value is cut while it is written, to cost less than the check."""
 DEEPEST = 100
-"""Levels of nesting that are shown; beyond them Python's own recursion limit comes near."""
+"""The maximum nesting shown; deeper values approach Python's recursion limit."""
 _UNSEEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs"))
 _PLAIN = frozenset((bool, int, float, type(None)))
 
 
 def shorten(text: str, limit: int = LIMIT) -> str:
-    """Cut the middle out of a long text, saying how much is gone."""
+    """Cut the middle out of a long text, and note how much was removed."""
     if len(text) <= limit:
         return text
-    gone = len(text) - limit
+    removed = len(text) - limit
     head = limit * 2 // 3
-    return f"{text[:head]}…({gone} more)…{text[len(text) - (limit - head) :]}"
+    return f"{text[:head]}…({removed} more)…{text[len(text) - (limit - head) :]}"
 
 
 def count_rest(count: int, most: int, joint: str = " and") -> str:
-    """Return ` and 3 more` for a list of `count` things of which the first `most` are shown; nothing where those are all."""
+    """Return ` and 3 more` for a list of `count` things of which the first `most` are shown; empty if all are shown."""
     return f"{joint} {count - most} more" if count > most else ""
 
 
@@ -48,10 +48,10 @@ def escape_unseen(text: str, keep: str = "") -> str:
 
 
 def is_seen(char: str) -> bool:
-    """Return whether a character is seen as itself when it is printed."""
+    """Return whether a character is visible when printed."""
     if char.isprintable():
         return True
-    from unicodedata import category  # next to no text needs it
+    from unicodedata import category  # hardly any text needs it
 
     return category(char) not in _UNSEEN
 
@@ -62,13 +62,13 @@ def _escape(code: int) -> str:
 
 
 def show(value: object, limit: int = LIMIT) -> str:
-    """Return a value as JSON text, shortened; what JSON cannot carry falls back to `repr`."""
+    """Return a value as shortened JSON text; values that JSON cannot represent fall back to `repr`."""
     if isinstance(value, str):
         # Cut before encoding: a text of many megabytes must not be copied to show its ends.
         value = shorten(value, limit)
         try:
             return msgspec.json.encode(value).decode()
-        except UnicodeEncodeError:  # a lone surrogate, which JSON escapes can spell and UTF-8 cannot
+        except UnicodeEncodeError:  # a lone surrogate, which JSON escapes can represent and UTF-8 cannot
             return msgspec.json.encode(value.encode("utf-8", "backslashreplace").decode()).decode()
     if not _is_small(value):
         return _write_beginning(value, limit)
@@ -84,7 +84,7 @@ def show(value: object, limit: int = LIMIT) -> str:
 
 
 def _list_members(value: object) -> Iterable[tuple[object, object]] | None:
-    """Return the parts of a value that is written with names: of an object, a struct, a dataclass."""
+    """Return the named parts of a value: of an object, a struct, a dataclass."""
     if isinstance(value, dict):
         return cast("dict[object, object]", value).items()
     names = getattr(type(value), "__struct_fields__", None) or getattr(type(value), "__dataclass_fields__", None)
@@ -92,11 +92,11 @@ def _list_members(value: object) -> Iterable[tuple[object, object]] | None:
 
 
 def _is_small(value: object) -> bool:
-    """Return whether a value is worth writing out as a whole."""
+    """Return whether a value is small enough to be written in full."""
     left = ENOUGH
     waiting: list[object] = [value]
-    # Shared parts count each time they occur, since the text would hold them each time; so this also ends on values that hold themselves.
-    for part in waiting:  # which grows meanwhile
+    # Shared parts count each time they occur, since the text would repeat them; so this also ends on self-referencing values.
+    for part in waiting:  # grows during the loop
         kind = type(part)
         if kind in _PLAIN:
             continue
@@ -128,14 +128,14 @@ def _write_beginning(value: object, limit: int) -> str:
 
 
 def _iterate_pieces(value: object, limit: int, around: tuple[int, ...]) -> Iterator[str]:
-    """Yield the text of a value in the manner of JSON, piece by piece; what lies inside of itself, or too far down, is `[...]`."""
+    """Yield the text of a value in the style of JSON, piece by piece; a cycle or a part that is too deep is `[...]`."""
     members = _list_members(value)
     if members is None and not isinstance(value, (list, tuple, set, frozenset)):
-        # Of bytes, too, no more than is shown is written out.
+        # No more bytes are written than are shown.
         yield show(bytes(value[:limit]) if isinstance(value, (bytes, bytearray)) else value, limit)
         return
     opening, closing = "[]" if members is None else "{}"
-    # Only what is around it, not all that was seen: the same value twice side by side is no cycle.
+    # Only the enclosing values, not all visited ones: the same value twice in one list is not a cycle.
     if id(value) in around or len(around) == DEEPEST:
         yield f"{opening}...{closing}"
         return
@@ -157,7 +157,7 @@ def exception_text(error: BaseException, limit: int = 500) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Return what a user calls this kind of value."""
+    """Return the user's name for this kind of value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -174,17 +174,17 @@ def kind_of(value: object) -> str:
 
 
 def describe_value(value: object, limit: int = LIMIT) -> str:
-    """Return a value with its kind before it, as in `text "17"`; `null`, `true` and `false` say it themselves."""
+    """Return a value with its kind before it, as in `text "17"`; `null`, `true` and `false` have no kind."""
     shown = show(value, limit)
     return shown if value is None or isinstance(value, bool) else f"{kind_of(value)} {shown}"
 
 
 _MOST_KNOWN = 1_000
-"""Words compared with a misspelt one: the comparison is slow, and a suggestion is a courtesy."""
+"""The maximum number of words compared with a misspelt one: the comparison is slow, and a suggestion is optional."""
 
 
 def nearest(word: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
-    """Return the known words most like `word`, best first, whatever their case; of very many words only the first are compared."""
+    """Return the known words most like `word`, best first, ignoring case; of very many words only the first are compared."""
     from difflib import get_close_matches  # costs a regex compile; only a mistake needs it
 
     by_lower: dict[str, str] = {}
@@ -198,10 +198,10 @@ def nearest(word: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
 
 
 def explain_alike(expected: str, found: str) -> str | None:
-    """Return how two texts differ that look alike, such as one letter with an accent and a letter followed by one; None for others."""
+    """Return how two similar-looking texts differ, such as a letter with an accent and a letter followed by one; None for others."""
     if expected == found or (expected.isascii() and found.isascii()) or max(len(expected), len(found)) > ENOUGH:
         return None
-    from unicodedata import normalize  # next to no text needs it
+    from unicodedata import normalize  # hardly any text needs it
 
     if normalize("NFKC", expected) != normalize("NFKC", found):
         return None
@@ -213,11 +213,11 @@ def explain_alike(expected: str, found: str) -> str | None:
 
 
 def number_words(value: float) -> str:
-    """Return a score or weight with two or three places, rounded, unless that makes it look like a round threshold: 0.8999 is not 0.9."""
+    """Return a score or weight with two or three decimals, unless rounding makes it look like a round threshold: 0.8999 is not 0.9."""
     if not math.isfinite(value):
         return "none"
     text = f"{value:.3f}"
-    # A mean that is 0.9 but for its last bits is 0.9.
+    # A mean of 0.9 except for its last bits is 0.9.
     if text.endswith("0") and float(text) > value + 1e-9:
         text = f"{math.floor(value * 1000) / 1000:.3f}"
     return text[:-1] if text.endswith("0") else text

@@ -1,4 +1,4 @@
-"""Moments as they are written down everywhere: ISO 8601 in UTC, with milliseconds."""
+"""The format of moments: ISO 8601 in UTC, with milliseconds."""
 
 from __future__ import annotations
 

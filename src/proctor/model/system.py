@@ -9,26 +9,26 @@ import msgspec
 from proctor.model.evidence import Json
 
 LONGEST_S = 1e7
-"""Seconds after which the latest step may come."""
+"""The latest time of a step, in seconds."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happens to a system by itself, before the agent begins or later: a file arrives."""
+    """An event in a system, before the agent begins or later: a file arrives."""
 
     name: str
     given: Json = None
     after_s: float = 0.0
-    """Seconds after the start; it has happened when the system gets its next request."""
+    """Seconds after the start; it takes effect with the next request to the system."""
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
     """One simulated system of a case."""
 
     name: str
-    """What the suite calls it; the variables `NAME_url` and `NAME_token` lead to it."""
+    """Its name in the suite; the variables `NAME_url` and `NAME_token` lead to it."""
     kind: str
     seed: Json = None
-    """What it holds in the beginning, as its kind has it."""
+    """Its initial content, in the format of its kind."""
     datasets: tuple[Json, ...] = ()
     """Further seeds, each added to those before."""
     scenario: tuple[Step, ...] = ()
@@ -45,7 +45,7 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_variables(systems: Iterable[System]) -> tuple[str, ...]:
-    """Return the variables that an attempt has for its systems: address, token, and the ports for MLLP and SFTP where one asks."""
+    """Return the variables of an attempt for its systems: address, token, and the ports for MLLP and SFTP if requested."""
     found: list[str] = []
     for system in systems:
         ports = (*(("mllp",) if system.wants_mllp else ()), *(("sftp",) if system.wants_sftp else ()))

@@ -1,8 +1,8 @@
-"""Values of declared types, read from documents.
+"""Reads values of declared types from documents.
 
 msgspec learns a type when the type is first read, and marks it as known before all of its fields are filled in. A second thread that reads
-the same type in that moment follows a pointer that is not there yet, and the whole process ends. So a type is learned here alone, by one
-thread at a time; reading what is known costs one look into a set.
+the same type at that moment follows an invalid pointer, and the whole process crashes. So types are learned only here, by one thread at a
+time; reading a known type costs one set lookup.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KNOWN: set[Any] = set()
 
 
 def learn_type(kind: Any) -> None:
-    """Let msgspec learn a type and all that it is made of, before anybody reads a value of it."""
+    """Let msgspec learn a type and its parts before any thread reads a value of it."""
     if kind not in _KNOWN:
         with _LEARNING:
             msgspec.msgpack.Decoder(kind)
@@ -31,7 +31,7 @@ def convert_to(value: Any, kind: type[T], *, strict: bool = True) -> T: ...
 @overload
 def convert_to(value: Any, kind: Any, *, strict: bool = True) -> Any: ...
 def convert_to(value: Any, kind: Any, *, strict: bool = True) -> Any:
-    """Return a value of a declared type, made of plain dictionaries and lists."""
+    """Return a value of a declared type from plain dictionaries and lists."""
     learn_type(kind)
     return msgspec.convert(value, kind, strict=strict)
 
@@ -41,7 +41,7 @@ def decode_json(data: bytes | str, kind: type[T]) -> T: ...
 @overload
 def decode_json(data: bytes | str, kind: Any) -> Any: ...
 def decode_json(data: bytes | str, kind: Any) -> Any:
-    """Return the value of a declared type that a JSON text holds."""
+    """Return the value of a declared type from a JSON text."""
     learn_type(kind)
     return msgspec.json.decode(data, type=kind)
 
@@ -51,7 +51,7 @@ def decode_msgpack(data: bytes, kind: type[T]) -> T: ...
 @overload
 def decode_msgpack(data: bytes, kind: Any) -> Any: ...
 def decode_msgpack(data: bytes, kind: Any) -> Any:
-    """Return the value of a declared type that a MessagePack document holds."""
+    """Return the value of a declared type from a MessagePack document."""
     learn_type(kind)
     return msgspec.msgpack.decode(data, type=kind)
 

@@ -48,7 +48,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         return self.outcome == "pass"
 
     def with_words(self) -> "Verdict":
-        """Return the verdict with its explanation in words; itself, unless the words were put off."""
+        """Return the verdict with its explanation; itself, unless the explanation was deferred."""
         return self
 
 
@@ -62,12 +62,12 @@ class DeferredVerdict(Verdict, frozen=True, gc=False):
     explain: Callable[[], Verdict] | Verdict | None = None
 
     def with_words(self) -> "Verdict":
-        """Return the verdict with its explanation in words."""
+        """Return the verdict with its explanation."""
         known = self.explain
         if not isinstance(known, Verdict):
             assert known is not None
             known = known()
-            # The one change a frozen value allows itself: the words are found once. Two threads that find them at once find the same.
+            # The only change to a frozen value: the explanation is built once. Two threads that build it at once get the same.
             msgspec.structs.force_setattr(self, "explain", known)
         return known
 
@@ -77,25 +77,25 @@ class DeferredVerdict(Verdict, frozen=True, gc=False):
         return self.with_words() == other.with_words()
 
     def __hash__(self) -> int:
-        # Without the words, so that a set of verdicts does not put all of them into words.
+        # Without the explanation, so that a set of verdicts does not build all of them.
         return hash((self.outcome, self.score, self.code))
 
     def __repr__(self) -> str:
         return repr(self.with_words())
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A pickle carries the words, not the way to them.
+        # A pickle contains the explanation, not the function that builds it.
         whole = self.with_words()
         return (Verdict, (whole.outcome, whole.score, whole.reason, whole.code, whole.details, whole.pointers))
 
 
-# The words of a deferred verdict replace the empty fields it was made with.
+# The explanation of a deferred verdict replaces the empty fields it was created with.
 for _name in ("reason", "details", "pointers"):
     setattr(DeferredVerdict, _name, property(lambda self, name=_name: getattr(self.with_words(), name)))
 
 
 def defer_verdict(explain: Callable[[], Verdict]) -> Verdict:
-    """Return a failed verdict with score 0 and no code that `explain` puts into words when they are read."""
+    """Return a failed verdict with score 0 and no code; `explain` builds its explanation when it is read."""
     return DeferredVerdict("fail", 0.0, "", None, {}, (), explain)
 
 
@@ -112,7 +112,7 @@ def failed(
     pointers: tuple[str, ...] = (),
     score: float = 0.0,
 ) -> Verdict:
-    """Return a verdict that the claim does not hold; `reason` has what was expected and what was found."""
+    """Return a verdict that the claim does not hold; `reason` has the expected and the actual value."""
     return Verdict("fail", score, reason, code, details or {}, pointers)
 
 
@@ -127,10 +127,10 @@ def skipped(code: str, reason: str) -> Verdict:
 
 
 def missing(what: str) -> Verdict:
-    """Fail a claim because the evidence lacks what it is about; `proctor.checks.shared.missing_evidence` may turn that into an `error`."""
+    """Fail a claim because the evidence lacks its subject; `proctor.checks.shared.missing_evidence` may turn that into an `error`."""
     return lacking(f"{what} not recorded in this evidence")
 
 
 def lacking(why: str) -> Verdict:
-    """Fail a claim as `missing` does, for a reason in the caller's own words."""
+    """Fail a claim like `missing`, for a reason given by the caller."""
     return Verdict("fail", 0.0, why, "missing_evidence")

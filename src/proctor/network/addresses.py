@@ -1,8 +1,8 @@
 """Decides which untrusted addresses may be reached.
 
-An address may be reached when it belongs to the public internet: not this machine, not a private or shared network, not the link, no
-group, nothing reserved, and not the metadata services of clouds. An IPv6 address that embeds an IPv4 one (mapped, compatible, 6to4, NAT64,
-Teredo, ISATAP) is treated like that one. An administrator can list exceptions.
+Only addresses of the public internet may be reached: not this machine, private or shared networks, link-local, multicast or reserved
+addresses, or the metadata services of clouds. An IPv6 address that embeds an IPv4 one (mapped, compatible, 6to4, NAT64, Teredo, ISATAP) is
+treated like that one. An administrator can list exceptions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _V6 = ipaddress.IPv6Network
 _V4 = ipaddress.IPv4Network
-# What `is_global` lets through, or did in one of the versions of Python that we support.
+# Addresses that `is_global` allows, or did in one of the supported versions of Python.
 _CLOSED = (
     _V4("0.0.0.0/8"),
     _V4("100.64.0.0/10"),
@@ -41,11 +41,11 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 class AddressRefused(ProctorError):
-    """An address that may not be reached from here."""
+    """An address that must not be reached from here."""
 
 
 class Allowed:
-    """The list of an administrator: names of hosts (`*.example.com` for all below), addresses, networks."""
+    """An administrator's list: host names (`*.example.com` for all below), addresses, networks."""
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
         self._networks: list[Network] = []
@@ -71,7 +71,7 @@ class Allowed:
             self._names.add(name)
 
     def has_name(self, host: str) -> bool:
-        """Return whether a host of this name is listed, whatever its address."""
+        """Return whether a host name is listed, whatever its address."""
         name = normalise_name(host)
         return name in self._names or any(name.endswith(end) for end in self._below)
 
@@ -81,18 +81,18 @@ class Allowed:
 
 
 def normalise_name(host: str) -> str:
-    """Return a host name in the form in which it is compared: lower case, no dot at the end."""
+    """Return a host name in comparable form: lower case, without a trailing dot."""
     return host.strip().rstrip(".").lower()
 
 
 def parse_address(host: str) -> Address | None:
-    """Return the address that a host is written as, in the old short, decimal, octal and hexadecimal forms too; None for a name."""
+    """Return the address that a host is written as, including the old short, decimal, octal and hexadecimal forms; None for a name."""
     text = host.strip("[]").partition("%")[0].rstrip(".")
     try:
         return ipaddress.ip_address(text)
     except ValueError:
         pass
-    # The old forms are what the C library reads: `127.1`, `0x7f.1`, `2130706433`, `0177.0.0.1`.
+    # The old forms that the C library accepts: `127.1`, `0x7f.1`, `2130706433`, `0177.0.0.1`.
     if not text or not text.isascii() or not set(text.lower()) <= set("0123456789abcdefx."):
         return None
     try:
@@ -102,32 +102,32 @@ def parse_address(host: str) -> Address | None:
 
 
 def explain_refusal(address: Address, allowed: Allowed) -> str | None:
-    """Return why an address may not be reached; None when it may."""
-    # Before the rest: what an administrator lists is reached although it is private.
+    """Return why an address must not be reached; None if it may be."""
+    # First, because a listed address may be reached although it is private.
     if allowed.has_address(address):
         return None
-    for meant in _list_meant_addresses(address):
-        if meant is not address and allowed.has_address(meant):
+    for candidate in _list_meant_addresses(address):
+        if candidate is not address and allowed.has_address(candidate):
             return None
-        kind = _explain_closed(meant)
+        kind = _explain_closed(candidate)
         if kind is not None:
-            return f"{address} is {kind}" if meant is address else f"{address} embeds {meant}, which is {kind}"
+            return f"{address} is {kind}" if candidate is address else f"{address} embeds {candidate}, which is {kind}"
     return None
 
 
 def _list_meant_addresses(address: Address) -> Iterator[Address]:
-    """Yield the IPv4 addresses embedded in an IPv6 one, then itself."""
+    """Yield the IPv4 addresses embedded in an IPv6 one, then the address itself."""
     if isinstance(address, ipaddress.IPv6Address):
-        # The system connects to the IPv4 address itself, so nothing but that counts.
+        # The system connects to the IPv4 address itself, so only that one counts.
         if address.ipv4_mapped is not None:
             yield address.ipv4_mapped
             return
-        # `::` and `::1` lie in the same range and have meanings of their own.
+        # `::` and `::1` are in the same range but have other meanings.
         if address in _COMPATIBLE and int(address) > 1:
             yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if address.sixtofour is not None:
             yield address.sixtofour
-        # Both the server and the client, since packets go by the one to the other.
+        # Both the server and the client, since packets go through one to the other.
         if address.teredo is not None:
             yield from address.teredo
         if any(address in network for network in _NAT64):

@@ -1,8 +1,8 @@
 """Guards requests to untrusted addresses: webhooks, and the targets of uploaded suites.
 
-A name is resolved once, every address it has is looked at, and the connection goes to exactly one of those: a name that means something
-else a moment later changes nothing. That holds for every connection, so for every redirect too. A proxy of the environment is not used:
-it would reach what we must not. Nothing but TCP to a host is possible.
+A name is resolved once, all of its addresses are checked, and the connection goes to exactly one of those, so a later change of the name
+has no effect. That applies to every connection, and so to every redirect. A proxy of the environment is not used: it could reach forbidden
+addresses. Only TCP connections to a host are possible.
 
     guard = Guard(allowed=("10.1.0.0/16", "hooks.internal"))
     async with guarded_client(guard, timeout_s=10) as client: ...
@@ -28,13 +28,13 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a name."""
 
 CONNECT_S = 10.0
-"""How long connecting to one address may take before the next one is tried."""
+"""Seconds for connecting to one address before the next one is tried."""
 _LONGEST_NAME = 253
-"""Characters of a host name that DNS allows."""
+"""The maximum length of a host name in DNS."""
 
 
 async def _resolve(host: str, port: int) -> Sequence[str]:
-    # In a thread of the loop, since the system's resolver blocks; its own time limit is the caller's `asyncio.timeout`.
+    # In a thread of the loop, since the system's resolver blocks; the caller's `asyncio.timeout` limits it.
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -47,7 +47,7 @@ class Guard:
         self._resolve = resolve
 
     def check_url(self, url: str) -> None:
-        """Raise `AddressRefused` for an address that is wrong at sight, before anything is resolved: for when it is written down."""
+        """Raise `AddressRefused` for an obviously forbidden address, without resolving anything: for use when it is saved."""
         try:
             parts = urlsplit(url)
             host, _ = parts.hostname, parts.port
@@ -57,7 +57,7 @@ class Guard:
             raise AddressRefused(f"expected an address that begins with https:// or http://, got {parts.scheme[:20]!r}")
         if not host:
             raise AddressRefused("the address names no host")
-        # They would be stored with the address and shown with it; secrets have a place of their own.
+        # They would be stored and shown with the address; secrets are stored elsewhere.
         if parts.username is not None or parts.password is not None:
             raise AddressRefused("the address holds a user name or a password")
         if not self._allowed.has_name(host):
@@ -107,7 +107,7 @@ class Guard:
 
 
 class _GuardedBackend(httpcore2.AsyncNetworkBackend):
-    """Connects to addresses that the guard has checked, and to nothing else."""
+    """Connects only to addresses that the guard has checked."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -129,7 +129,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
         except TimeoutError:
             raise httpcore2.ConnectTimeout(f"the host {host} could not be looked up within {limit:g} s") from None
         last: Exception | None = None
-        # A name may have hundreds of addresses, each of which takes its time to fail.
+        # A name may have hundreds of addresses, each of which takes time to fail.
         for address in addresses[:4]:
             try:
                 return await self._inner.connect_tcp(address, port, limit, local_address, socket_options)
@@ -140,7 +140,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> httpcore2.AsyncNetworkStream:
-        """Refuse: a socket in the file system is this machine itself."""
+        """Refuse: a socket in the file system is on this machine."""
         raise AddressRefused("a socket in the file system may not be reached")
 
     async def sleep(self, seconds: float) -> None:
@@ -149,14 +149,14 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
 
 
 class GuardedTransport(httpx2.AsyncHTTPTransport):
-    """A transport for `httpx2.AsyncClient` that goes only where its guard lets it."""
+    """A transport for `httpx2.AsyncClient` that connects only where its guard allows."""
 
     def __init__(self, guard: Guard, *, verify: ssl.SSLContext | bool = True, limits: httpx2.Limits | None = None) -> None:
         super().__init__(verify=verify, trust_env=False)
-        # A private part: where it is not, what we put there would guard nothing.
+        # A private attribute: if it is missing, our replacement would guard nothing.
         if not isinstance(getattr(self, "_pool", None), httpcore2.AsyncConnectionPool):
             raise RuntimeError("this version of httpx2 keeps its connections elsewhere: nothing can stand before them")
-        # Made here, because the pool that was built with the given one is replaced.
+        # Created here, because the pool that was built with the given context is replaced.
         context = verify if not isinstance(verify, bool) else httpx2.create_ssl_context(verify=verify, trust_env=False)
         bounds = limits or httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=5.0)
         self._pool = httpcore2.AsyncConnectionPool(
@@ -169,5 +169,5 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
 
 
 def guarded_client(guard: Guard, *, timeout_s: float, verify: ssl.SSLContext | bool = True) -> httpx2.AsyncClient:
-    """Return a client that goes only where `guard` lets it, follows no redirects by itself, and takes nothing from the environment."""
+    """Return a client that connects only where `guard` allows, follows no redirects by itself, and ignores the environment."""
     return httpx2.AsyncClient(transport=GuardedTransport(guard, verify=verify), timeout=timeout_s, trust_env=False, follow_redirects=False)

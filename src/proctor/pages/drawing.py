@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from proctor.model.evidence import Json
 from proctor.pages.ports import Record
 from proctor.pages.words import quote_part, show_text
-from proctor.report.blocks.assertions import draw_assertions as assertions
+from proctor.report.blocks.attempt import draw_assertions as assertions
 from proctor.report.blocks.attempt import draw_facts as facts
 from proctor.report.blocks.attempt import draw_known as known
 from proctor.report.blocks.attempt import draw_others as others
 from proctor.report.blocks.attempt import draw_remarks as remarks
 from proctor.report.blocks.attempt import draw_steps
 from proctor.report.blocks.attempt import draw_time as time
-from proctor.report.blocks.comparison import KINDS
-from proctor.report.blocks.comparison import draw_verdict as verdict
+from proctor.report.blocks.outcomes import KINDS, draw_mark, draw_outcome
+from proctor.report.blocks.outcomes import describe_pass_rate as pass_rate
 from proctor.report.blocks.outcomes import draw_counts as counts
 from proctor.report.blocks.outcomes import draw_dumbbell as dumbbell
-from proctor.report.blocks.outcomes import draw_mark, draw_outcome
 from proctor.report.blocks.outcomes import draw_rate as rate
 from proctor.report.blocks.outcomes import draw_sprite as sprite
+from proctor.report.blocks.outcomes import draw_verdict as verdict
 from proctor.report.blocks.systems import draw_systems as systems
-from proctor.report.words.comparison import describe_chance as chance
-from proctor.report.words.elements import Element, Node, make, write_markup
+from proctor.report.builders.comparison import describe_chance as chance
+from proctor.report.words.html_text import Element, Node, make, write_markup
+from proctor.scoring.intervals import newcombe
+from proctor.scoring.statistics import count_outcomes
 
 __all__ = [
     "KINDS",
@@ -39,12 +42,15 @@ __all__ = [
     "label",
     "mark",
     "markup",
+    "name_run",
     "others",
     "outcome",
+    "pass_rate",
     "rate",
     "remarks",
     "sprite",
     "steps",
+    "subtract",
     "systems",
     "time",
     "verdict",
@@ -69,11 +75,35 @@ def outcome(word: str) -> Markup:
     return markup(draw_outcome(word))
 
 
-def steps(shown: Sequence[tuple[int, Json]], whole: str | None = None) -> Element:
-    """Return a timeline; `whole` is the base address for texts that were shortened."""
-    return draw_steps(shown, None if whole is None else lambda place: f"{whole}/text?at={quote_part(place)}")
+def steps(shown: Sequence[tuple[int, Json]], whole: str | None = None, rich: bool = False) -> Element:
+    """Return a timeline; `whole` is the base address for texts that were shortened, `rich` renders Markdown."""
+    return draw_steps(shown, None if whole is None else lambda place: f"{whole}/text?at={quote_part(place)}", rich=rich)
 
 
 def label(run: Record) -> Element:
     """Return the display name of a run."""
-    return make("bdi", "", show_text(run["name"] or run["note"] or run["suite_name"] or run["id"], 60))
+    return make("bdi", "", name_run(run))
+
+
+def name_run(run: Record) -> str:
+    """Return the same as text: name and note, else the suite."""
+    return show_text(" · ".join(filter(None, (run["name"], run["note"]))) or run["suite_name"] or run["id"], 60)
+
+
+class Difference(NamedTuple):
+    """The change of the pass rate since the previous run, with its interval."""
+
+    before: Record
+    effect: float
+    low: float
+    high: float
+
+
+def subtract(run: Record, before: Record | None) -> Difference | None:
+    """Return the change of the pass rate over all attempts; None if the previous run ran other cases or other repeats."""
+    if before is None or (before["repeat"], before["selection"]) != (run["repeat"], run["selection"]):
+        return None
+    if not (base := count_outcomes(before["counts"])).runs or not (now := count_outcomes(run["counts"])).runs:
+        return None
+    bounds = newcombe(base, now)
+    return Difference(before, now.rate - base.rate, bounds.low, bounds.high)

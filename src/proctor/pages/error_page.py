@@ -93,11 +93,11 @@ def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, head
     kind = code.lower() if code.lower() in _KINDS else "unknown"
     if code == "FORBIDDEN" and _is_of_another_session(request):
         kind = "stale_form"
-    title, why, todo = _KINDS[kind]
+    title, reason, todo = _KINDS[kind]
     values = {
         "kind": kind,
         "title": title,
-        "why": why,
+        "why": reason,
         "todo": todo,
         "code": code,
         "message": refusal.message,
@@ -105,7 +105,10 @@ def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, head
         "fields": refusal.fields,
     }
     values |= {"entered": find_entered(request), "send_to": find_request_address(request), "silent": _SILENT}
-    values |= {"is_read": request.method in ("GET", "HEAD"), "back": _find_way_back(request)}
+    may_pass = kind in ("unavailable", "rate_limited", "conflict", "internal_error", "unauthorized")
+    values |= {"is_read": may_pass and request.method in ("GET", "HEAD"), "back": _find_way_back(request)}
+    if (source := getattr(request.state, "source", None)) is not None:
+        values["source"] = source
     passed_on = {name: value for name, value in headers.items() if name.lower() != "www-authenticate"}
     return render_page(request, "error.html", values, status=status, headers=passed_on)
 
@@ -152,8 +155,8 @@ def _find_way_back(request: Request) -> str | None:
 
 def find_login_address(request: Request) -> str:
     """Return the login address with the page to continue to."""
-    wanted = find_request_address(request)
-    return LOGIN_PATH if wanted in ("/ui", "/ui/") else f"{LOGIN_PATH}?next={quote_part(wanted)}"
+    address = find_request_address(request)
+    return LOGIN_PATH if address in ("/ui", "/ui/") else f"{LOGIN_PATH}?next={quote_part(address)}"
 
 
 def find_request_address(request: Request) -> str:

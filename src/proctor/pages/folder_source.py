@@ -13,42 +13,69 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
+import msgspec
+
+from proctor.actions.checking.mutate import mutate, read_run
+from proctor.actions.doctor.snapshots import EXAMINATION, SERVERS, describe_changes, read_examination, read_snapshot
 from proctor.actions.history.answers import Answer, AttemptOutcome, ReadAttempt, choose_attempt, compare_answers
-from proctor.actions.history.compare import RunComparison, add_incomplete, compare_tallies, find_reason, how_much
+from proctor.actions.history.compare import RunComparison, add_incomplete, compare_tallies, how_much
 from proctor.actions.history.compare_several import MOST_RUNS, SeveralRuns, join_comparisons
 from proctor.actions.history.failures import MOST_LOOKED_AT, Failures, group_failures
-from proctor.actions.history.latency import Latency, describe_latency
 from proctor.actions.history.overview import (
     MOST_TREND,
+    Latency,
     Overview,
     SuiteChange,
+    TraceCounts,
     TrendPoint,
-    TurnedCase,
-    TurnedCases,
-    find_turned,
+    describe_latency,
+    make_suite_change,
     make_trend_point,
 )
 from proctor.actions.workspace.run_history import StoredRun, case_result, describe_stored_run, open_run, suite_of
-from proctor.actions.workspace.run_tally import RunTally
+from proctor.actions.workspace.run_tally import RunTally, RunTotals
 from proctor.errors import ProctorError
 from proctor.model.case import Case, Suite
+from proctor.model.evidence import Json
 from proctor.model.json_values import read_digits
 from proctor.model.lazy_cases import find_scratch, is_lazy
+from proctor.model.mutation import MutationResult
 from proctor.model.name_table import NameTable
 from proctor.model.run import RunEntry
 from proctor.model.stamps import stamp_moment
-from proctor.pages.ports import EVERY_RUN, FIRST, Page, Place, Record, RunFilter
+from proctor.model.verdict import Outcome
+from proctor.pages.ports import EVERY_RUN, FIRST, Place, Record
+from proctor.service.access.projects import Project
+from proctor.service.decisions.record_verdicts import MUTATION_S
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.runs.results import EVERY_ATTEMPT, AttemptFilter, ReadResult
-from proctor.store.files.baselines import Baselines
+from proctor.service.resource import Page, show_row
+from proctor.service.runs.examinations import Findings, show_findings
+from proctor.service.runs.mutation import MOST_ATTEMPTS
+from proctor.service.runs.results import EVERY_ATTEMPT, FailingPlace, ReadResult
+from proctor.service.runs.run import (
+    LOCAL_PROJECT,
+    AttemptFilter,
+    RunResultSummary,
+    RunResultSummaryPage,
+    RunSearch,
+    ShownRun,
+    find_previous,
+    find_stored_status,
+    show_attempt,
+    show_stored_run,
+)
+from proctor.service.traces.case_history import CaseInRun, describe_counts
 from proctor.store.files.log_index import LogCounts, LogIndex, LogIndexes
 from proctor.store.files.run_files import CASES, RESULTS, SUITE, RunFiles, RunFolder, open_regular
+from proctor.store.files.run_references import Baselines
 from proctor.store.runs.entry_previews import fold_text, make_search_text
+
+T = TypeVar("T")
 
 # --- suites, cached because reading a thousand cases takes most of a second
 
@@ -159,8 +186,9 @@ def _compare(base: IndexedRun, candidate: IndexedRun) -> RunComparison:
     before, after = RunTally.of(base.log.iterate_digests()), RunTally.of(candidate.log.iterate_digests())
     first, second = base.run.header, candidate.run.header
     found = compare_tallies((first, before), (second, after), candidate.suite.suite)
+    changes = describe_changes(*(read_snapshot(each.run.folder, SERVERS) for each in (base, candidate)))
     return add_incomplete(
-        found,
+        msgspec.structs.replace(found, server_changes=changes),
         base=how_much(first, base.suite.suite, before, base.run.find_ending()),
         candidate=how_much(second, candidate.suite.suite, after, candidate.run.find_ending()),
     )
@@ -168,31 +196,20 @@ def _compare(base: IndexedRun, candidate: IndexedRun) -> RunComparison:
 
 def read_folder_answers(runs: Sequence[IndexedRun], case: str, attempt: int | None) -> tuple[Answer, ...]:
     """Return the answers to a case in these runs."""
-    read: list[ReadAttempt] = []
+    attempts: list[ReadAttempt] = []
     for number, (run, log, suite) in enumerate(runs):
         found = [(str(at), log.read_digest(at)) for at in log.find_numbers(case=case)]
         listed = tuple(AttemptOutcome(id=id, attempt=one.attempt, outcome=one.outcome) for id, one in found if one.case == case)
         chosen = choose_attempt(listed, is_base=number == 0, attempt=attempt)
         entry = None if chosen is None else log.read(int(chosen.id))
-        read.append(ReadAttempt(run_id=run.header.run_id, attempts=listed, chosen=chosen, entry=entry, case=suite.find_case(case)))
-    return compare_answers(read)
+        attempts.append(ReadAttempt(run_id=run.header.run_id, attempts=listed, chosen=chosen, entry=entry, case=suite.find_case(case)))
+    return compare_answers(attempts)
 
 
 # --- runs
 
-PROJECT = "local"
 _MOST_BEFORE = 100
 """Number of runs searched for the previous one."""
-_STATUSES = {
-    "completed": "completed",
-    "running": "running",
-    "interrupted": "cancelled",
-    "cancelled": "cancelled",
-    "budget": "cancelled",
-    "not_ended": "failed",
-    "failed": "failed",
-}
-"""The status of a stored run in the terms of the service."""
 _THRESHOLD = b"pass_rate"
 """Occurs in a stored suite if a case may pass although an attempt failed."""
 _LARGEST_LOOKED_AT = 16 * 1024 * 1024
@@ -229,18 +246,18 @@ class FolderRuns:
         if ids:
             self.open_indexed(ids[0])
 
-    def show(self, id: str) -> Record:
+    def show(self, id: str) -> ShownRun:
         """Return one run. Raises `Refusal`."""
         self.open(id)
         return self._show(id, self._read_baselines())
 
-    def list_page(self, wanted: RunFilter, at: int, limit: int) -> tuple[list[Record], bool]:
+    def list_page(self, wanted: RunSearch, at: int, limit: int) -> tuple[list[ShownRun], bool]:
         """Return runs from a position on, newest first, and whether there are more."""
         baselines = self._read_baselines()
-        found: list[Record] = []
+        found: list[ShownRun] = []
         passed = 0
         # Without a filter, only the runs shown are read.
-        if wanted == RunFilter():
+        if wanted == RunSearch():
             ids = self._files.list_ids()
             return [self._show(id, baselines) for id in ids[at : at + limit]], len(ids) > at + limit
         for id in self._files.list_ids():
@@ -254,17 +271,15 @@ class FolderRuns:
                 found.append(run)
         return found, False
 
-    def find_before(self, run: Record) -> Record | None:
-        """Return the previous completed run of the same suite, without reading logs."""
-        for folder in self._iterate_completed():
-            header = folder.header
-            is_older = (header.started_at, header.run_id) < (run["created_at"], run["id"])
-            if is_older and header.suite_name == run["suite_name"]:
-                return {"id": folder.folder.name, "suite_name": header.suite_name, "created_at": header.started_at}
-        return None
+    def find_previous(self, runs: Sequence[ShownRun]) -> dict[str, ShownRun]:
+        """Return the previous completed run of the same kind for each, reading only the headers of the others."""
+        earlier = [_describe_header(folder) for folder in self._iterate_completed()]
+        baselines = self._read_baselines()
+        found = ((run["id"], find_previous(run, earlier)) for run in runs)
+        return {id: self._show(before["id"], baselines) for id, before in found if before is not None}
 
     def _iterate_completed(self) -> Iterator[RunFolder]:
-        left = _MOST_BEFORE
+        remaining = _MOST_BEFORE
         for id in self._files.list_ids():
             try:
                 folder = self._files.open(id)
@@ -272,8 +287,8 @@ class FolderRuns:
                 continue  # `list_page` shows the error
             if folder.read_end() == "completed":
                 yield folder
-                left -= 1
-            if not left:
+                remaining -= 1
+            if not remaining:
                 return
 
     def _read_baselines(self) -> set[str]:
@@ -283,17 +298,22 @@ class FolderRuns:
         counts = self._logs.count(run.folder / RESULTS)
         return counts.outcomes, counts.problem
 
-    def _show(self, id: str, baselines: set[str]) -> Record:
+    def _show(self, id: str, baselines: set[str]) -> ShownRun:
         stored = describe_stored_run(self._files, id, is_baseline=id in baselines, count=self._count)
-        status = "failed" if stored.problem is not None else _STATUSES.get(stored.ended or "not_ended", "failed")
         outcome = None
-        if status == "completed":
+        if find_stored_status(stored) == "completed":
             folder = self._files.folder / id
             outcome = _decide_outcome(self._home, folder, stored, self._logs.count(folder / RESULTS))
-        return _show_run(stored, status, outcome)
+        return show_stored_run(stored, outcome)
 
 
-def _decide_outcome(home: Path, folder: Path, stored: StoredRun, counts: LogCounts) -> str:
+def _describe_header(folder: RunFolder) -> ShownRun:
+    header = folder.header
+    stored = StoredRun(run_id=folder.folder.name, header=header, ended="completed", finished=0, planned=None, counts={}, problem=None)
+    return show_stored_run(stored, None)
+
+
+def _decide_outcome(home: Path, folder: Path, stored: StoredRun, counts: LogCounts) -> Outcome:
     """Return the outcome as `proctor show` does, without reading the suite if the counts are enough."""
     outcomes = counts.outcomes
     if outcomes.get("fail", 0) or outcomes.get("error", 0):
@@ -318,48 +338,19 @@ def _may_say_threshold(path: Path) -> bool:
 
 
 @functools.lru_cache(maxsize=512)
-def _find_outcome(home: Path, run_id: str, size: int) -> str:
+def _find_outcome(home: Path, run_id: str, size: int) -> Outcome:
     """Return the outcome from all results; `size` of the results is part of the cache key."""
     return open_run(home, run_id)[0].outcome
 
 
-def _show_run(stored: StoredRun, status: str, outcome: str | None) -> Record:
-    """Return a stored run in the shape of a run of the service."""
-    header = stored.header
-    counts = {outcome: stored.counts.get(outcome, 0) for outcome in ("pass", "fail", "error", "skip")}
-    started = "" if header is None else header.started_at
-    return {
-        "id": stored.run_id,
-        "project_id": PROJECT,
-        "suite_name": stored.run_id if header is None else header.suite_name,
-        "dialect": "" if header is None else header.dialect,
-        "target": "" if header is None else header.target,
-        "status": status,
-        "outcome": outcome,
-        "error": stored.problem,
-        "note": "" if header is None else header.note,
-        "name": "" if header is None else header.name,
-        "tags": [*(() if header is None else header.tags), *(("baseline",) if stored.is_baseline else ())],
-        "cancel_requested": False,
-        "created_at": started,
-        "started_at": started,
-        "completed_at": None,
-        "repeat": 1 if header is None else header.repeat,
-        "selection": None,
-        "attempts": stored.finished if stored.planned is None else stored.planned,
-        "finished": stored.finished,
-        "counts": counts,
-    }
-
-
-def _is_wanted(run: Record, wanted: RunFilter) -> bool:
+def _is_wanted(run: ShownRun, wanted: RunSearch) -> bool:
     """Return whether a run matches a filter."""
     if wanted.status not in (None, run["status"]) or wanted.name not in (None, run["name"]):
         return False
-    if wanted.tag is not None and wanted.tag not in run["tags"]:
+    if wanted.suite not in (None, run["suite_name"]) or (wanted.tag is not None and wanted.tag not in run["tags"]):
         return False
     low = (wanted.query or "").lower()
-    return any(low in run[name].lower() for name in ("name", "suite_name", "note"))
+    return any(low in text.lower() for text in (run["name"], run["suite_name"], run["note"]))
 
 
 def read_place(cursor: str | None) -> int:
@@ -367,7 +358,7 @@ def read_place(cursor: str | None) -> int:
     return read_digits(cursor, 9) or 0
 
 
-def make_page(rows: Sequence[Record], at: int, limit: int, *, more: bool) -> Record:
+def make_page(rows: Sequence[T], at: int, limit: int, *, more: bool) -> Page[T]:
     """Return a page of a list."""
     before = None if at == 0 else str(max(0, at - limit))
     return {"data": list(rows), "_meta": {"next": str(at + limit) if more else None, "prev": before, "limit": limit}}
@@ -376,16 +367,15 @@ def make_page(rows: Sequence[Record], at: int, limit: int, *, more: bool) -> Rec
 # --- overview
 
 _MOST_SUITES = 5
-_NOTHING = TurnedCases(total=0, cases=())
 
 
-def make_trend(runs: Sequence[Record]) -> tuple[TrendPoint, ...]:
+def make_trend(runs: Sequence[ShownRun]) -> tuple[TrendPoint, ...]:
     """Return the latest completed runs, oldest first; `runs` are newest first."""
     completed = [run for run in runs if run["status"] == "completed"]
-    return tuple(make_trend_point(run, run["counts"]) for run in reversed(completed[:MOST_TREND]))
+    return tuple(make_trend_point(run, cast(Mapping[str, int], run["counts"])) for run in reversed(completed[:MOST_TREND]))
 
 
-def make_folder_overview(project_id: str, runs: Sequence[Record], since: str | None, open_run: Callable[[str], IndexedRun]) -> Overview:
+def make_folder_overview(project_id: str, runs: Sequence[ShownRun], since: str | None, open_run: Callable[[str], IndexedRun]) -> Overview:
     """Return the overview of the folder; `runs` are newest first."""
     moment = _read_moment(since)
     new = [run for run in runs if _is_since(run, moment)]
@@ -399,7 +389,7 @@ def make_folder_overview(project_id: str, runs: Sequence[Record], since: str | N
         alerts=None,
         new_runs=counted,
         more_runs=False,
-        suites=_find_changes(new, [run for run in runs if not _is_since(run, moment)], open_run),
+        suites=_find_changes(new, runs, open_run),
         reasons=(),
         more_reasons=0,
     )
@@ -415,7 +405,7 @@ def _read_moment(since: str | None) -> datetime:
         raise Refusal("VALIDATION_ERROR", "the time cannot be read", fields={"since": ["expected a time such as 2031-01-31"]}) from None
 
 
-def _is_since(run: Record, moment: datetime) -> bool:
+def _is_since(run: ShownRun, moment: datetime) -> bool:
     try:
         at = datetime.fromisoformat(run["created_at"])
     except ValueError:
@@ -423,67 +413,23 @@ def _is_since(run: Record, moment: datetime) -> bool:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)) >= moment
 
 
-def _find_changes(new: Sequence[Record], old: Sequence[Record], open_run: Callable[[str], IndexedRun]) -> tuple[SuiteChange, ...]:
-    completed = [run for run in new if run["status"] == "completed"]
-    # The last of equal keys wins: reversed, that is the newest run of a suite, else the oldest.
-    newest = {run["suite_name"]: run["id"] for run in reversed(completed)}
-    oldest = {run["suite_name"]: run["id"] for run in completed}
-    earlier = {run["suite_name"]: run["id"] for run in reversed(old) if run["status"] == "completed"}
+def _find_changes(new: Sequence[ShownRun], runs: Sequence[ShownRun], open_run: Callable[[str], IndexedRun]) -> tuple[SuiteChange, ...]:
+    newest: dict[str, ShownRun] = {}
+    for run in new:
+        if run["status"] == "completed":
+            newest.setdefault(run["suite_name"], run)
     changes: list[SuiteChange] = []
-    for suite, id in list(newest.items())[:_MOST_SUITES]:
-        before = earlier.get(suite) or (oldest[suite] if oldest[suite] != id else None)
-        changes.append(_compare_suite(suite, id, before, open_run))
+    for run in [*newest.values()][:_MOST_SUITES]:
+        before = find_previous(run, runs)
+        found = None if before is None else compare_folders([open_run(before["id"]), open_run(run["id"])]).comparisons[0].found
+        changes.append(make_suite_change(cast(Mapping[str, Json], run), cast(Mapping[str, Json], before), found))
     return tuple(changes)
 
 
-def _compare_suite(suite_name: str, id: str, before_id: str | None, open_run: Callable[[str], IndexedRun]) -> SuiteChange:
-    turned = (_NOTHING, _NOTHING, _NOTHING)
-    if before_id is not None:
-        run, before = open_run(id), open_run(before_id)
-        # `remember` invalidates with the log of this run; the other log is part of the key.
-        key = ("turned", before_id, before.log.stamp)
-        turned = run.log.remember(key, lambda: _find_turned(before, run))
-    return SuiteChange(
-        suite_name=suite_name,
-        run_id=id,
-        before_id=before_id,
-        newly_failing=turned[0],
-        newly_passing=turned[1],
-        newly_flaky=turned[2],
-    )
-
-
-def _find_turned(before: IndexedRun, run: IndexedRun) -> tuple[TurnedCases, TurnedCases, TurnedCases]:
-    thresholds = {case.id: case.pass_threshold for case in run.suite.suite.cases if case.pass_threshold is not None}
-    earlier, counts = (RunTally.of(one.log.iterate_digests()).count_by_case() for one in (before, run))
-    turned = find_turned(earlier, counts, thresholds)
-    return (_add_reasons(turned[0], run), *turned[1:])
-
-
-def _add_reasons(turned: TurnedCases, run: IndexedRun) -> TurnedCases:
-    cases = tuple(_add_reason(one, _find_failed(run, one.case), run.suite) for one in turned.cases)
-    return TurnedCases(total=turned.total, cases=cases)
-
-
-def _find_failed(run: IndexedRun, case: str) -> RunEntry | None:
-    """Return the first attempt of a case that did not pass."""
-    numbers = sorted(number for outcome in ("fail", "error") for number in run.log.find_numbers(outcome=outcome, case=case))
-    entries = (run.log.read_digest(number) for number in numbers)
-    return next((entry for entry in entries if entry.case == case), None)
-
-
-def _add_reason(turned: TurnedCase, failed: RunEntry | None, suite: ReadSuite) -> TurnedCase:
-    if failed is None:
-        return turned
-    return TurnedCase(case=turned.case, before=turned.before, after=turned.after, reason=find_reason(failed, suite.find_case(turned.case)))
-
-
-T = TypeVar("T")
 _MOST_RUNS = 1_000
 """Newest runs that an overview covers."""
 _LARGE = 1_000_000
 """Bytes; what a page shows of larger attempts is cached."""
-_SHOWN = ("attempt", "outcome", "score", "verdict", "code", "reason", "started_at", "duration_ms")
 
 
 class FolderSource:
@@ -501,63 +447,79 @@ class FolderSource:
         with contextlib.suppress(ProctorError, OSError):
             self._runs.warm_up(run_id)
 
-    async def list_projects(self, cursor: str | None) -> Page:
+    async def list_projects(self, cursor: str | None) -> Page[Project]:
         """Return the folder as the only project."""
-        return make_page([await self.get_project(PROJECT)], 0, 1, more=False)
+        return make_page([await self.get_project(LOCAL_PROJECT)], 0, 1, more=False)
 
-    async def get_project(self, id: str) -> Record:
+    async def get_project(self, id: str) -> Project:
         """Return the folder."""
-        if id != PROJECT:
+        if id != LOCAL_PROJECT:
             raise not_found("project", id)
         folder = self._home.resolve()
-        return {"id": PROJECT, "name": folder.parent.name or str(folder), "description": str(folder / "runs"), "paused": False}
+        return {
+            "id": LOCAL_PROJECT,
+            "name": folder.parent.name or str(folder),
+            "description": str(folder / "runs"),
+            "paused": False,
+            "settings": {},
+            "created_at": "",
+            "updated_at": "",
+        }
 
-    async def list_firing_alerts(self, project_id: str) -> list[Record]:
+    async def list_firing_alerts(self, project_id: str) -> Sequence[Record]:
         """Return nothing: a folder has no alerts."""
         return []
 
     async def read_overview(self, project_id: str, since: str | None) -> Overview:
         """Return the overview of the folder."""
-        shown = (await self.list_runs(project_id, limit=_MOST_RUNS))["data"]
-        return await _read(lambda: make_folder_overview(project_id, shown, since, self._runs.open_indexed))
+        runs = (await self.list_runs(project_id, limit=_MOST_RUNS))["data"]
+        return await _read(lambda: make_folder_overview(project_id, runs, since, self._runs.open_indexed))
+
+    async def count_traces(self, project_id: str) -> TraceCounts | None:
+        """Return None: a folder has no traces."""
+        return None
 
     async def read_trend(self, project_id: str) -> tuple[TrendPoint, ...]:
         """Return the latest completed runs."""
         return make_trend((await self.list_runs(project_id, limit=_MOST_RUNS))["data"])
 
-    async def list_runs(self, project_id: str, wanted: RunFilter = EVERY_RUN, *, cursor: str | None = None, limit: int = 50) -> Page:
+    async def list_runs(
+        self, project_id: str, wanted: RunSearch = EVERY_RUN, *, cursor: str | None = None, limit: int = 50
+    ) -> Page[ShownRun]:
         """Return a page of the stored runs, newest first."""
         at = read_place(cursor)
-        shown, more = await _read(lambda: self._runs.list_page(wanted, at, limit))
-        return make_page(shown, at, limit, more=more)
+        rows, more = await _read(lambda: self._runs.list_page(wanted, at, limit))
+        return make_page(rows, at, limit, more=more)
 
-    async def get_run(self, id: str) -> Record:
+    async def get_run(self, id: str) -> ShownRun:
         """Return one stored run."""
         return await _read(lambda: self._runs.show(id))
 
-    async def find_run_before(self, run: Record) -> Record | None:
-        """Return the previous run of the same suite."""
-        return await _read(lambda: self._runs.find_before(run))
+    async def find_previous_runs(self, project_id: str, runs: Sequence[ShownRun]) -> Mapping[str, ShownRun]:
+        """Return the previous run of the same kind for each."""
+        return await _read(lambda: self._runs.find_previous(runs))
 
     async def cancel_run(self, id: str) -> None:
         """Refuse: a local run is stopped where it was started."""
         raise Refusal("FORBIDDEN", "stop this run where it was started")
 
-    async def list_results(self, run_id: str, wanted: AttemptFilter = EVERY_ATTEMPT, *, place: Place = FIRST, limit: int = 50) -> Page:
+    async def list_results(
+        self, run_id: str, wanted: AttemptFilter = EVERY_ATTEMPT, *, place: Place = FIRST, limit: int = 50
+    ) -> RunResultSummaryPage:
         """Return a page of the attempts of a run, newest first."""
         at = read_place(place.cursor if place.position is None else str(place.position))
 
-        def read() -> tuple[list[Record], int]:
+        def read() -> tuple[list[RunResultSummary], int]:
             log = self._runs.open_log(run_id)
             numbers = _find_numbers(log, wanted)
             total = len(numbers)
-            shown = (numbers[row] for row in range(total - 1 - at, max(-1, total - 1 - at - limit), -1))
-            return [_show_entry(run_id, number, log.read_digest(number)) for number in shown], total
+            page_numbers = (numbers[row] for row in range(total - 1 - at, max(-1, total - 1 - at - limit), -1))
+            return [_show_entry(run_id, number, log.read_digest(number)) for number in page_numbers], total
 
         rows, total = await _read(read)
         page = make_page(rows, at, limit, more=at + limit < total)
         begin = place.position if place.position is not None else 0 if place.cursor is None else None
-        return {**page, "_meta": {**page["_meta"], "position": begin, "total": total}}
+        return {"data": page["data"], "_meta": {**page["_meta"], "position": begin, "total": total}}
 
     async def measure_latency(self, run_id: str) -> Latency:
         """Return the durations of attempts."""
@@ -570,6 +532,15 @@ class FolderSource:
                 return describe_latency(durations, len(durations))
 
             return log.remember("latency", describe)
+
+        return await _read(read)
+
+    async def read_totals(self, run_id: str) -> RunTotals:
+        """Return the totals of a run."""
+
+        def read() -> RunTotals:
+            _, log, suite = self._runs.open_indexed(run_id)
+            return log.remember("totals", lambda: RunTally.of(log.iterate_digests()).add_up(suite.suite))
 
         return await _read(read)
 
@@ -588,6 +559,42 @@ class FolderSource:
             return log.remember("failures", group)
 
         return await _read(read)
+
+    async def find_failing_place(self, run_id: str, result_id: str) -> FailingPlace | None:
+        """Return the place of an attempt among the failing ones."""
+
+        def read() -> FailingPlace | None:
+            log = self._runs.open_log(run_id)
+            failing = sorted([*log.find_numbers(outcome="fail"), *log.find_numbers(outcome="error")], reverse=True)
+            number = _read_number(log, result_id)
+            if number not in failing:
+                return None
+            at = failing.index(number)
+            previous, following = failing[at - 1 : at] if at else [], failing[at + 1 : at + 2]
+            return {
+                "position": at + 1,
+                "total": len(failing),
+                "previous": str(previous[0]) if previous else None,
+                "next": str(following[0]) if following else None,
+            }
+
+        return await _read(read)
+
+    async def list_case_history(self, project_id: str, suite: str, case: str, *, cursor: str | None, limit: int) -> Page[CaseInRun]:
+        """Return the runs of a suite that had a case."""
+        at = read_place(cursor)
+        runs = await self.list_runs(project_id, RunSearch(suite=suite), cursor=cursor, limit=limit)
+
+        def read() -> list[CaseInRun]:
+            found: list[CaseInRun] = []
+            for run in runs["data"]:
+                log = self._runs.open_log(run["id"])
+                counts = {outcome: len(log.find_numbers(outcome=outcome, case=case)) for outcome in ("pass", "fail", "error", "skip")}
+                if any(counts.values()):
+                    found.append(show_row(CaseInRun, run, run_id=run["id"], cases=[case], **describe_counts([counts])))
+            return found
+
+        return make_page(await _read(read), at, limit, more=runs["_meta"]["next"] is not None)
 
     async def read_result(self, run_id: str, result_id: str) -> ReadResult:
         """Return one attempt."""
@@ -623,6 +630,30 @@ class FolderSource:
         """Return the answers to a case."""
         check_runs(ids)
         return await _read(lambda: read_folder_answers([self._runs.open_indexed(id) for id in ids], case, attempt))
+
+    async def measure_suite(self, run_id: str) -> MutationResult:
+        """Return which planted faults the suite detects."""
+
+        def measure() -> MutationResult:
+            suite = self._runs.open_indexed(run_id).suite.suite
+            begun = time.monotonic()
+            return mutate(
+                suite,
+                read_run(self._home, run_id, suite),
+                most=MOST_ATTEMPTS,
+                is_late=lambda: time.monotonic() - begun > MUTATION_S,
+            )
+
+        return await _read(measure)
+
+    async def read_findings(self, run_id: str) -> Findings | None:
+        """Return what an examination found."""
+
+        def read() -> Findings | None:
+            found = read_examination(read_snapshot(self._runs.open_indexed(run_id).run.folder, EXAMINATION))
+            return None if found is None else show_findings(found)
+
+        return await _read(read)
 
     async def find_event_address(self, run_id: str) -> str | None:
         """Return None: the page polls."""
@@ -661,13 +692,5 @@ def _find_numbers(log: LogIndex, wanted: AttemptFilter) -> Sequence[int]:
     )
 
 
-def _show_entry(run_id: str, number: int, entry: RunEntry) -> Record:
-    shown = {name: getattr(entry, name) for name in _SHOWN}
-    return {
-        "id": str(number),
-        "run_id": run_id,
-        "case": entry.case,
-        **shown,
-        "reason": entry.reason or find_reason(entry, None) or None,
-        "created_at": entry.started_at,
-    }
+def _show_entry(run_id: str, number: int, entry: RunEntry) -> RunResultSummary:
+    return show_attempt(entry, id=str(number), run_id=run_id, created_at=entry.started_at)

@@ -42,6 +42,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     """The current version: a form submitted again after a conflict overwrites it."""
     crumbs: Ways = ()
     project: Record | None = None
+    kinds: Sequence[tuple[str, str, bool]] = ()
+    """Forms of other kinds: address, name, and whether it is this one."""
     extra: str = ""
     """A template shown next to the form."""
     values: Mapping[str, object] = {}
@@ -56,14 +58,14 @@ def show_form(
         # The user has seen the conflict; submitting again overwrites.
         form = msgspec.structs.replace(form, seen=form.updated_at)
     problems = {} if refusal is None else refusal.fields
-    apart = sort_problems(form.fields, problems).get("", [])
+    general_problems = sort_problems(form.fields, problems).get("", [])
     values = {
         "source": source,
         "project": form.project,
         "form": form,
         "inputs": make_inputs(form.fields, typed or {}, problems=problems, choices=form.choices, partial=form.partial),
         "refusal": refusal,
-        "apart": apart,
+        "apart": general_problems,
         **form.values,
     }
     return render_page(request, "form.html", values, status=200 if refusal is None else refusal.status)

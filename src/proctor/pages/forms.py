@@ -23,7 +23,7 @@ FORM_KIND = "application/x-www-form-urlencoded"
 
 
 async def read_form(request: Request, *, proven: bool = True, largest: int = LARGEST_FORM) -> dict[str, str]:
-    """Return the fields of a form; `proven` requires proof that our own page sent it. Raises `Refusal`.
+    """Return the fields of a form, one line per value; `proven` requires proof that our own page sent it. Raises `Refusal`.
 
     `request.state.form_proven` is whether the proof is valid; `request.state.form_lists` has all values of repeated fields.
     """
@@ -34,7 +34,7 @@ async def read_form(request: Request, *, proven: bool = True, largest: int = LAR
         found = parse_form(body)
     except ValueError:
         raise Refusal("BAD_REQUEST", "the form cannot be read") from None
-    fields = {name: values[-1] for name, values in found.items()}
+    fields = {name: "\n".join(values) for name, values in found.items()}
     request.state.form_proven = is_form_proof(request.scope, fields.get("proof", ""))
     request.state.form_lists = found
     # A form without a proof did not come from our pages: returning it with a proof would sign it.

@@ -6,9 +6,10 @@ Objects are typed as JSON, lists of texts one per line. A rejected form keeps wh
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -16,14 +17,66 @@ from proctor.model.evidence import Json
 from proctor.pages.forms import hides_value
 from proctor.pages.words import name_field, read_typed_number
 from proctor.service.refusals import Refusal
-from proctor.service.verification.shared.fields import Field, Table
+from proctor.service.verification.shared import fields
+from proctor.service.verification.shared.fields import FLAG, OBJECT, TEXTS, Field, Kind, Table
 from proctor.store.sql.compressed_json import to_json
 
-Control = Literal["line", "area", "json", "number", "choice", "tick", "secret", "time"]
+Control = Literal["line", "area", "json", "number", "choice", "tick", "ticks", "secret", "time"]
 _LONG_TEXT = 500
 """Longer texts get a text area."""
 _MOST_ROWS = 24
+_DESCRIBED = ("description", "examples", "gt", "ge", "le", "min_length", "max_length")
 _FIRST_NAME = re.compile(r"[\w-]+")
+
+
+def derive_fields(kind: type[msgspec.Struct], *names: str) -> dict[str, Field]:
+    """Return fields of a declared request (`service/resource.py`), all by default, as fields of a form."""
+    hints = get_type_hints(kind, include_extras=True)
+    found: dict[str, Field] = {}
+    for field in msgspec.structs.fields(kind):
+        if names and field.name not in names:
+            continue
+        metas = [one for one in getattr(hints[field.name], "__metadata__", ()) if isinstance(one, msgspec.Meta)]
+        meta = {name: value for one in metas for name in _DESCRIBED if (value := getattr(one, name)) is not None}
+        required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
+        values = _derive_kind(hints[field.name], meta)
+        description = meta.get("description", "")
+        found[field.name] = Field(
+            values,
+            f"{description}; one per line" if values is TEXTS else description,
+            required=required,
+            null=not required,
+            default=None if field.default is msgspec.NODEFAULT else field.default,
+            example=meta.get("examples", [None])[0],
+        )
+    return found
+
+
+def _derive_kind(hint: Any, meta: Mapping[str, Any]) -> Kind:
+    """Return the values of a declared type, without null."""
+    if get_origin(hint) is Annotated:
+        base, *more = get_args(hint)
+        return _derive_kind(next((one for one in more if get_origin(one) is Literal), base), meta)
+    parts = [part for part in get_args(hint) if part is not type(None)]
+    if get_origin(hint) is Literal:
+        return fields.one_of(*parts, exact=True)
+    if type(None) in get_args(hint):
+        return _derive_kind(parts[0], meta)
+    match get_origin(hint) or hint:
+        case builtins.str:
+            found = fields.text(meta.get("max_length", fields.LONGEST_TEXT), meta.get("min_length", 0))
+            # An undeclared limit is the service's: the input has none.
+            return found if "max_length" in meta else Kind({"type": "string"}, found.read)
+        case builtins.int:
+            return fields.whole(least=meta.get("ge", 0), most=meta.get("le", 10**9))
+        case builtins.float:
+            return fields.number(above=meta.get("gt", 0.0), most=meta.get("le", 1e9))
+        case builtins.bool:
+            return FLAG
+        case builtins.list:
+            return TEXTS
+        case _:
+            return OBJECT
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +113,7 @@ def make_inputs(
     choices: Mapping[str, Sequence[tuple[str, str]]] | None = None,
     partial: bool = False,
 ) -> list[Input]:
-    """Return the inputs of a form with typed values (except keys and secrets) and problems. `choices` are suggestions."""
+    """Return the inputs of a form with typed values (except keys and secrets) and problems. `choices` are what an id is chosen from."""
     sorted_problems, chosen = sort_problems(table, problems or {}), choices or {}
     found: list[Input] = []
     for name, field in table.items():
@@ -68,12 +121,19 @@ def make_inputs(
         control: Control = "secret" if hidden else _choose_control(name, field)
         value = typed.get(name, "") if typed else write_typed(field, field.default)
         options = tuple(chosen.get(name, ())) or tuple((word, word) for word in field.kind.schema.get("enum", ()))
+        if name in chosen and _is_texts(field):
+            control = "ticks"
+            options += tuple((one, one) for one in value.splitlines() if all(one != known for known, _ in options))
+        elif name in chosen and control in ("line", "number"):
+            # A choice instead of an id; a value that is not listed stays.
+            control = "choice"
+            options += () if not value or any(value == known for known, _ in options) else ((value, value),)
         example = "" if field.example is None else write_typed(field, field.example)
         found.append(
             Input(
                 name=name,
                 label=name_field(name),
-                about=field.about,
+                about=field.about[:1].upper() + field.about[1:],
                 control=control,
                 value="" if hidden else value,
                 options=options,
@@ -92,10 +152,10 @@ def make_inputs(
 def sort_problems(table: Table, problems: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return problems by field: `assertion.fields[0].path` belongs to `assertion`, others to ""."""
     found: dict[str, list[str]] = {}
-    for where, texts in problems.items():
-        first = _FIRST_NAME.match(where)
+    for path, texts in problems.items():
+        first = _FIRST_NAME.match(path)
         name = first[0] if first is not None and first[0] in table else ""
-        rest = where[len(name) :].lstrip(".") if name else where
+        rest = path[len(name) :].lstrip(".") if name else path
         found.setdefault(name, []).extend(f"{rest}: {text}" if rest else text for text in texts)
     return found
 

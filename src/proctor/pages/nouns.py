@@ -32,7 +32,7 @@ Parts = Sequence[str]
 
 def find_operation(method: str, parts: Parts) -> Operation | None:
     """Return the operation at an address: `("POST", ["benchmarks", "bench_1", "publish"])`."""
-    return next((one for one in OPERATIONS if one.method == method and _fits(one, parts)), None)
+    return next((one for one in OPERATIONS if one.method == method and _matches(one, parts)), None)
 
 
 def find_link(method: str, parts: Parts) -> Operation | None:
@@ -51,15 +51,15 @@ def list_below(parts: Parts) -> list[tuple[Operation, list[str]]]:
     record = find_operation("GET", parts)
     if record is None or not record.ids:
         return []
-    own = record.ids[-1]
-    inside = [(one, [*parts, one.path.rpartition("/")[2]]) for one in OPERATIONS if _is_inside(one, parts)]
+    id_name = record.ids[-1]
+    nested = [(one, [*parts, one.path.rpartition("/")[2]]) for one in OPERATIONS if _is_inside(one, parts)]
     related = {
         # If two nouns show the same records (criteria and the older evals), the first is listed.
         one.noun.kind: (one, [one.path[1:]])
         for one in reversed(OPERATIONS)
-        if one.within == own and one.method == "GET" and len(parts) == 2
+        if one.within == id_name and one.method == "GET" and len(parts) == 2
     }
-    return [*reversed(related.values()), *inside]
+    return [*reversed(related.values()), *nested]
 
 
 def list_apart(parts: Parts) -> list[tuple[Operation, list[str]]]:
@@ -68,7 +68,7 @@ def list_apart(parts: Parts) -> list[tuple[Operation, list[str]]]:
     if record is None or not record.ids:
         return []
     below = [(one, [*parts, one.path.rpartition("/")[2]]) for one in OPERATIONS if one.method == "GET" and not one.path.endswith("}")]
-    return [(one, address) for one, address in below if _fits(one, address) and not _is_inside(one, parts)]
+    return [(one, address) for one, address in below if _matches(one, address) and not _is_inside(one, parts)]
 
 
 def list_actions(parts: Parts) -> list[tuple[str, Operation]]:
@@ -77,7 +77,7 @@ def list_actions(parts: Parts) -> list[tuple[str, Operation]]:
     for one in OPERATIONS:
         words = one.path[1:].split("/")
         last = words[-1]
-        if one.method in ("POST", "PUT") and len(words) == len(parts) + 1 and not last.startswith("{") and _fits(one, [*parts, last]):
+        if one.method in ("POST", "PUT") and len(words) == len(parts) + 1 and not last.startswith("{") and _matches(one, [*parts, last]):
             found.append((f"{last}/new" if find_operation("GET", [*parts, last]) else last, one))
         elif one.method in ("POST", "DELETE") and len(words) == len(parts) + 2 and find_link(one.method, [*parts, words[-2]]) is one:
             if one.method == "POST":
@@ -89,11 +89,11 @@ def list_actions(parts: Parts) -> list[tuple[str, Operation]]:
 
 def is_possible(last: str, record: Mapping[str, Json]) -> bool:
     """Return whether an action applies to the record in its current state; the service checks again."""
-    over = record.get("status") not in (None, "active")
+    is_closed = record.get("status") not in (None, "active")
     if last in ("complete", "cancel", "state", "teardown", "reset"):
-        return not over
+        return not is_closed
     if last in ("publish", "unpublish") and "status" in record:
-        return bool(record.get("published")) if last == "unpublish" else over and not record.get("published")
+        return bool(record.get("published")) if last == "unpublish" else is_closed and not record.get("published")
     return True
 
 
@@ -112,10 +112,21 @@ def find_record_address(kind: str | None, id: str) -> str | None:
 
 def find_title(record: Mapping[str, Json], names: Mapping[str, str] | None = None) -> str:
     """Return the title of a record: its own name, else the name of what it refers to in `names`, else its id."""
-    own = next((str(record[name]) for name in TITLES if record.get(name)), None)
-    about = (names or {}).get
-    return own or next(
-        (called for field, id in record.items() if field.endswith("_id") and (called := about(str(id)))), str(record.get("id", ""))
+    title = next((str(record[name]) for name in TITLES if record.get(name)), None)
+    find_name = (names or {}).get
+    return title or next(
+        (called for field, id in record.items() if field.endswith("_id") and (called := find_name(str(id)))), str(record.get("id", ""))
+    )
+
+
+def make_heading(called: str, record: Mapping[str, Json], names: Mapping[str, str] | None = None) -> str:
+    """Return the heading of a record: its title, or what it is and of whom, but never its id."""
+    title = find_title(record, names)
+    if title != str(record.get("id", "")):
+        return title
+    owner = next((str(record[name]) for name in ("agent", "type", "kind", "created_at") if record.get(name)), "")
+    return f"{called[:1].upper()}{called[1:]}" + (
+        f" · {owner[:16].replace('T', ' ') if owner == record.get('created_at') else owner}" if owner else ""
     )
 
 
@@ -135,19 +146,22 @@ def collect_names(value: Json) -> dict[str, str]:
 
 def choose_columns(shape: Shape) -> list[tuple[str, Field]]:
     """Return the columns of a table besides the title: outcome first, no large fields."""
+    if "pass_rate" in shape.fields:
+        # A row of several runs: the verdict of one of them would mislead.
+        return [(name, shape.fields[name]) for name in ("rank", "agent_version", "score", "passed", "decided", "runs")]
     title = next((name for name in TITLES if name in shape.fields), "id")
-    shown = {name: field for name, field in shape.fields.items() if name not in (*_HIDDEN, title) and _is_short(field)}
-    ranked = sorted(shown, key=lambda name: (name not in _WORDS, name != "score", name == "created_at", name == "description"))
-    return [(name, shown[name]) for name in ranked[:_MOST_COLUMNS]]
+    columns = {name: field for name, field in shape.fields.items() if name not in (*_HIDDEN, title) and _is_short(field)}
+    ranked = sorted(columns, key=lambda name: (name not in _WORDS, name != "score", name == "created_at", name == "description"))
+    return [(name, columns[name]) for name in ranked[:_MOST_COLUMNS]]
 
 
 def choose_facts(shape: Shape, parts: Parts) -> tuple[Table, Table, Table]:
     """Return the fields of a record in three groups: short, large, and nested records not listed below."""
     listed = {one.path.rpartition("/")[2].replace("-", "_") for one, _ in list_below(parts)}
-    shown = {name: field for name, field in shape.fields.items() if name not in ("id", "organization_id") and name not in listed}
-    nested = {name: field for name, field in shown.items() if field.kind.shape is not None}
-    short = {name: field for name, field in shown.items() if _is_short(field) and name not in TITLES}
-    return short, {name: field for name, field in shown.items() if name not in {*nested, *short, *TITLES}}, nested
+    fields = {name: field for name, field in shape.fields.items() if name not in ("id", "organization_id") and name not in listed}
+    nested = {name: field for name, field in fields.items() if field.kind.shape is not None}
+    short = {name: field for name, field in fields.items() if _is_short(field) and name not in TITLES}
+    return short, {name: field for name, field in fields.items() if name not in {*nested, *short, *TITLES}}, nested
 
 
 def make_link_field(operation: Operation) -> Table:
@@ -156,7 +170,7 @@ def make_link_field(operation: Operation) -> Table:
     return {name: Field(id_of(name.removesuffix("_id")), f"the id of the {label_of(name).lower()}", required=True, null=False)}
 
 
-def _fits(operation: Operation, parts: Parts) -> bool:
+def _matches(operation: Operation, parts: Parts) -> bool:
     words = operation.path[1:].split("/")
     return len(words) == len(parts) and all(word.startswith("{") or word == part for word, part in zip(words, parts, strict=True))
 
@@ -165,7 +179,7 @@ def _is_inside(operation: Operation, parts: Parts) -> bool:
     last = operation.path.rpartition("/")[2]
     # An answer without records, such as the state of a sandbox, is not a list.
     lists = operation.gives is not None and any(field.kind.shape is not None for field in operation.gives.fields.values())
-    return operation.method == "GET" and (operation.pages or lists) and not last.startswith("{") and _fits(operation, [*parts, last])
+    return operation.method == "GET" and (operation.pages or lists) and not last.startswith("{") and _matches(operation, [*parts, last])
 
 
 def _has_list(parts: Parts, word: str) -> bool:

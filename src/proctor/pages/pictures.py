@@ -70,8 +70,8 @@ def draw_dot(point: Point, radius: float) -> str:
 def draw_share(share: float, title: str) -> Markup:
     """Return a share as a bar."""
     width = round(max(0.0, min(1.0, share)) * 100, 1)
-    whole = '<rect class="missing" x="0" y="0" width="100" height="8"/>'
-    return frame_picture("bar", (100, 8), title, f'{whole}<rect class="pass" x="0" y="0" width="{width}" height="8"/>', shape=STRETCHED)
+    bar = '<rect class="missing" x="0" y="0" width="100" height="8"/>'
+    return frame_picture("bar", (100, 8), title, f'{bar}<rect class="pass" x="0" y="0" width="{width}" height="8"/>', shape=STRETCHED)
 
 
 def draw_histogram(counts: Sequence[int], title: str) -> Markup:
@@ -81,8 +81,8 @@ def draw_histogram(counts: Sequence[int], title: str) -> Markup:
     bars = ""
     for number, count in enumerate(counts):
         if count:
-            high, left = round(max(1.0, count / highest * 38), 2), round(number * width + 0.3, 2)
-            bars += f'<rect x="{left}" y="{40 - high:.2f}" width="{width - 0.6:.2f}" height="{high}"/>'
+            high, x = round(max(1.0, count / highest * 38), 2), round(number * width + 0.3, 2)
+            bars += f'<rect x="{x}" y="{40 - high:.2f}" width="{width - 0.6:.2f}" height="{high}"/>'
     return frame_picture("histogram", (100, 40), title, f'{bars}<line x1="0" y1="40" x2="100" y2="40"/>', shape=STRETCHED)
 
 
@@ -105,12 +105,12 @@ def draw_history(rows: Sequence[Mapping[str, Any]], title: str) -> Markup:
             parts += f'<line class="none" x1="{x}" y1="{field.find_y(0.55)}" x2="{x}" y2="{field.find_y(0.45)}"/>'
             before = None
             continue
-        here = (x, field.find_y(row["pass_rate"]))
+        point = (x, field.find_y(row["pass_rate"]))
         if before is not None:
-            parts += f'<line class="way" x1="{before[0]}" y1="{before[1]}" x2="{here[0]}" y2="{here[1]}"/>'
+            parts += f'<line class="way" x1="{before[0]}" y1="{before[1]}" x2="{point[0]}" y2="{point[1]}"/>'
         parts += f'<line class="range" x1="{x}" y1="{field.find_y(row["high"])}" x2="{x}" y2="{field.find_y(row["low"])}"/>'
-        parts += _draw_rhombus(here) if row.get("flaky") else draw_dot(here, 3.5)
-        before = here
+        parts += _draw_rhombus(point) if row.get("flaky") else draw_dot(point, 3.5)
+        before = point
     size = (field.width, field.height)
     return frame_picture("history", size, title, parts, shape=f' width="{size[0]}" height="{size[1]}"')
 
@@ -142,8 +142,8 @@ def draw_preview(
     lines = draw_lines(_make_steps(stretch) for stretch in stretches)
     dots = "".join(draw_dot(stretch[0], 2) for stretch in stretches if len(stretch) == 1)
     y = find_y(limit)
-    drawn = f'{fields}<line class="limit" x1="0" y1="{y}" x2="{_PREVIEW_WIDTH}" y2="{y}"/>{lines}{dots}'
-    return frame_picture("preview", (_PREVIEW_WIDTH, _PREVIEW_HEIGHT), title, drawn, shape=STRETCHED)
+    markup = f'{fields}<line class="limit" x1="0" y1="{y}" x2="{_PREVIEW_WIDTH}" y2="{y}"/>{lines}{dots}'
+    return frame_picture("preview", (_PREVIEW_WIDTH, _PREVIEW_HEIGHT), title, markup, shape=STRETCHED)
 
 
 def _make_steps(stretch: Sequence[Point]) -> list[Point]:
@@ -157,21 +157,34 @@ def _make_steps(stretch: Sequence[Point]) -> list[Point]:
 _RATES = Field(600, 120, 8)
 
 
-def draw_rates(rates: Sequence[tuple[float, float, float] | None], title: str) -> Markup:
-    """Return pass rates with intervals (rate, low, high), oldest first; None leaves a gap."""
+class RatePoint(NamedTuple):
+    """A run in a chart: rate and interval, or None if nothing was decided; with its text and address."""
+
+    rate: tuple[float, float, float] | None
+    text: str
+    address: str
+
+
+def draw_rates(found: Sequence[RatePoint], title: str) -> Markup:
+    """Return pass rates with intervals, oldest first, each linked to its run; a run without a rate leaves a gap."""
     points: list[Point | None] = []
-    drawn = ""
-    for number, one in enumerate(rates):
-        if one is None:
+    markup = ""
+    for number, one in enumerate(found):
+        if one.rate is None:
             points.append(None)
             continue
-        rate, low, high = one
-        x = _RATES.find_x(number, len(rates))
+        rate, low, high = one.rate
+        x = _RATES.find_x(number, len(found))
         points.append((x, _RATES.find_y(rate)))
-        drawn += f'<line class="interval" x1="{x}" y1="{_RATES.find_y(high)}" x2="{x}" y2="{_RATES.find_y(low)}"/>'
-        drawn += draw_dot((x, _RATES.find_y(rate)), 4)
+        bar = f'<line class="interval" x1="{x}" y1="{_RATES.find_y(high)}" x2="{x}" y2="{_RATES.find_y(low)}"/>'
+        dot = draw_dot((x, _RATES.find_y(rate)), 4)
+        area = f'<rect class="hit" x="{x - 12}" y="0" width="24" height="{_RATES.height}"/>'
+        markup += f'<a href="{escape(one.address)}" aria-label="{escape(one.text)}"><title>{escape(one.text)}</title>{area}{bar}{dot}</a>'
     lines = draw_lines(split_at_gaps(points))
-    return frame_picture("rates", (_RATES.width, _RATES.height), title, _RATES.draw_grid() + lines + drawn)
+    drawn = _RATES.draw_grid() + lines + markup
+    size = f"0 0 {_RATES.width} {_RATES.height}"
+    # A group and not an image, since it has links.
+    return Markup(f'<svg class="rates" viewBox="{size}" role="group" aria-label="{escape(title)}">{drawn}</svg>')
 
 
 _TREND = Field(240, 44, 3)
@@ -217,11 +230,12 @@ def lay_out_durations(steps: Sequence[Row], evidence: Evidence, find_page: Calla
     tokens = usage_words(evidence.usage)
     if evidence.duration_ms is not None and not evidence.turns:
         rows.insert(0, {"kind": "run", "name": "", "start": 0.0, "ms": max(0.0, evidence.duration_ms), "tokens": tokens})
-    if not rows:
+    # A single bar shows no more than the duration of the attempt.
+    if len(rows) < 2:
         return None
     total = max(row["start"] + row["ms"] for row in rows)
-    shown = rows[:MOST_ROWS]
-    return {"rows": shown, "total": total, "tokens": tokens, "left_out": len(rows) - len(shown)}
+    shown_rows = rows[:MOST_ROWS]
+    return {"rows": shown_rows, "total": total, "tokens": tokens, "left_out": len(rows) - len(shown_rows)}
 
 
 def draw_span(start: float, length: float, total: float, title: str) -> Markup:

@@ -35,9 +35,9 @@ _SMALLEST_COMPRESSED = 1_000
 def make_environment() -> Environment:
     """Return the template environment of this package."""
     try:
-        from jinja2 import Environment, PackageLoader  # only pages need it
+        from jinja2 import Environment, PackageLoader  # only for pages
     except ModuleNotFoundError:
-        raise MissingExtra("The web pages", "serve") from None
+        raise MissingExtra("The web interface", "serve") from None
     from proctor.pages.undefined import UnknownName  # as above
 
     environment = Environment(
@@ -64,6 +64,7 @@ def render_page(
                 "origin": find_origin(request),
                 "request_id": request.scope.get("state", {}).get("request_id", ""),
                 "project": None,
+                "projects_to_choose": getattr(request.state, "projects_to_choose", ()),
                 **values,
             }
         )
@@ -84,7 +85,7 @@ def redirect(address: str) -> Response:
 def _make_response(request: Request, text: str, status: int, headers: Mapping[str, str]) -> Response:
     # Answers of agents may contain lone surrogates.
     body = text.encode("utf-8", errors="replace")
-    sent = {
+    all_headers = {
         "content-security-policy": POLICY,
         # Without a referrer, browsers send our own forms with `Origin: null`, like a foreign page.
         "referrer-policy": "same-origin",
@@ -93,5 +94,5 @@ def _make_response(request: Request, text: str, status: int, headers: Mapping[st
     }
     if len(body) >= _SMALLEST_COMPRESSED and accepts_gzip(request.headers):
         body = gzip.compress(body, 6, mtime=0)
-        sent["content-encoding"] = "gzip"
-    return Response(body, status, sent, media_type="text/html")
+        all_headers["content-encoding"] = "gzip"
+    return Response(body, status, all_headers, media_type="text/html")

@@ -20,6 +20,7 @@ from proctor.pages.screens import (
     case_edit,
     cases,
     compare,
+    examinations,
     keys,
     labels,
     login,
@@ -27,8 +28,10 @@ from proctor.pages.screens import (
     nouns,
     project_settings,
     projects,
+    proposals,
     result,
     run,
+    schedules,
     service,
     trace,
     traces,
@@ -36,6 +39,8 @@ from proctor.pages.screens import (
 from proctor.pages.static_files import serve_static_file
 from proctor.service.refusals import Refusal
 
+_MOST_PROJECTS = 20
+"""Newest projects in the header."""
 Screen = Callable[[Request, Source], Awaitable[Response]]
 SERVICE_SCREENS: tuple[tuple[str, str, Screen], ...] = (
     ("GET", "/ui/p/{project}/alerts", alerts.show_alerts),
@@ -48,6 +53,21 @@ SERVICE_SCREENS: tuple[tuple[str, str, Screen], ...] = (
     ("POST", "/ui/p/{project}/alerts/{alert}/test", alerts.test_alert),
     ("GET", "/ui/p/{project}/alerts/{alert}/delete", alerts.ask_delete),
     ("POST", "/ui/p/{project}/alerts/{alert}/delete", alerts.delete_alert),
+    ("GET", "/ui/p/{project}/schedules", schedules.show_schedules),
+    ("GET", "/ui/p/{project}/schedules/new", schedules.show_edit),
+    ("POST", "/ui/p/{project}/schedules/new", schedules.save_schedule),
+    ("GET", "/ui/p/{project}/schedules/{schedule}", schedules.show_schedule),
+    ("GET", "/ui/p/{project}/schedules/{schedule}/change", schedules.show_edit),
+    ("POST", "/ui/p/{project}/schedules/{schedule}/change", schedules.save_schedule),
+    ("GET", "/ui/p/{project}/schedules/{schedule}/delete", schedules.ask_delete),
+    ("POST", "/ui/p/{project}/schedules/{schedule}/{action}", schedules.act),
+    ("GET", "/ui/p/{project}/proposals", proposals.show_proposals),
+    ("POST", "/ui/p/{project}/proposals", proposals.generate),
+    ("GET", "/ui/p/{project}/proposals/{proposal}", proposals.show_proposal),
+    ("GET", "/ui/p/{project}/proposals/{proposal}/edit", case_edit.show_edit_proposal),
+    ("POST", "/ui/p/{project}/proposals/{proposal}/edit", case_edit.send_edit_proposal),
+    ("GET", "/ui/p/{project}/proposals/{proposal}/delete", proposals.ask_delete),
+    ("POST", "/ui/p/{project}/proposals/{proposal}/{action}", proposals.act),
     ("GET", "/ui/p/{project}/settings", project_settings.show_settings),
     ("GET", "/ui/p/{project}/settings/change", project_settings.show_change),
     ("POST", "/ui/p/{project}/settings/change", project_settings.change_project),
@@ -82,15 +102,22 @@ NOUN_SCREENS: tuple[tuple[str, str, Screen], ...] = (
 SCREENS: tuple[tuple[str, str, Screen], ...] = (
     ("GET", "/ui/", projects.show_projects),
     ("GET", "/ui/p/{project}", projects.show_project),
+    ("POST", "/ui/p/{project}/example", projects.load_example),
     ("GET", "/ui/p/{project}/runs", run.show_runs),
     ("GET", "/ui/p/{project}/runs/new", run.show_new_run),
     ("POST", "/ui/p/{project}/runs/new", run.send_new_run),
     ("GET", "/ui/p/{project}/runs/{run}", run.show_run),
     ("GET", "/ui/p/{project}/runs/{run}/rows", run.show_rows),
+    ("GET", "/ui/p/{project}/runs/{run}/mutation", run.show_mutation),
     ("POST", "/ui/p/{project}/runs/{run}/cancel", run.cancel_run),
     ("GET", "/ui/p/{project}/runs/{run}/r/{result}", result.show_result),
     ("GET", "/ui/p/{project}/runs/{run}/r/{result}/json", result.show_json),
     ("GET", "/ui/p/{project}/runs/{run}/r/{result}/text", result.show_text),
+    ("GET", "/ui/p/{project}/examinations", examinations.show_examinations),
+    ("GET", "/ui/p/{project}/examinations/new", examinations.show_new_examination),
+    ("POST", "/ui/p/{project}/examinations/new", examinations.send_new_examination),
+    ("GET", "/ui/p/{project}/examinations/{run}", examinations.show_examination),
+    ("GET", "/ui/p/{project}/history", result.show_history),
     ("GET", "/ui/p/{project}/compare", compare.show_comparison),
     ("GET", "/ui/p/{project}/compare/answers", compare.show_answers),
     ("GET", "/ui/p/{project}/cases", cases.show_cases),
@@ -122,6 +149,7 @@ SCREENS: tuple[tuple[str, str, Screen], ...] = (
     ("GET", "/ui/p/{project}/labels/{label}", labels.show_label),
     ("GET", "/ui/p/{project}/labels/{label}/change", labels.show_change),
     ("POST", "/ui/p/{project}/labels/{label}/change", labels.change_label),
+    ("POST", "/ui/p/{project}/labels/{label}/undo", labels.undo_label),
     ("GET", "/ui/p/{project}/labels/{label}/delete", labels.ask_delete),
     ("POST", "/ui/p/{project}/labels/{label}/delete", labels.delete_label),
 )
@@ -152,6 +180,10 @@ def _guard(make_source: MakeSource, screen: Screen) -> Callable[[Request], Await
     async def answer(request: Request) -> Response:
         source = make_source(request)
         if source is not None:
+            if not source.is_local:
+                # For the switch between projects in the header, also of an error page.
+                request.state.source = source
+                request.state.projects_to_choose = (await source.list_projects(None))["data"][:_MOST_PROJECTS]
             return await screen(request, source)
         if request.method == "GET":
             return redirect(find_login_address(request))

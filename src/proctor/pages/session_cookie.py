@@ -68,12 +68,12 @@ def make_form_proof(scope: Scope) -> str:
 def is_form_proof(scope: Scope, given: str) -> bool:
     """Return whether a form has the proof of this session."""
     try:
-        both = bytes.fromhex(given)
+        masked = bytes.fromhex(given)
     except ValueError:
         return False
-    if len(both) != 2 * _PROOF:
+    if len(masked) != 2 * _PROOF:
         return False
-    proof = bytes(one ^ other for one, other in zip(both[:_PROOF], both[_PROOF:], strict=True))
+    proof = bytes(one ^ other for one, other in zip(masked[:_PROOF], masked[_PROOF:], strict=True))
     # Compared in constant time.
     return hmac.compare_digest(proof, _derive_proof(scope))
 

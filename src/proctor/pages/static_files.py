@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.report.html.page import read_template
+from proctor.report.document.html import read_template
 from proctor.service.refusals import Refusal
 
 _FILES: dict[str, tuple[str, ...]] = {

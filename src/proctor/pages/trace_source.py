@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
 
 from proctor.evidence.otlp.spans import Span
 from proctor.pages.desk import get_caller, get_hub
-from proctor.pages.ports import Page, Record
+from proctor.pages.ports import Record
 from proctor.pages.words import quote_part
 from proctor.service.access import agents
 from proctor.service.access.callers import Caller
@@ -18,10 +20,15 @@ from proctor.service.labels import agreement, queue
 from proctor.service.labels.agreement import Agreement
 from proctor.service.labels.annotations import NewAnnotation, create_annotation, list_annotations
 from proctor.service.labels.claims import SubjectKind
-from proctor.service.labels.queue import Posed, Queue
+from proctor.service.labels.queue import LabelQueue, Posed
+from proctor.service.refusals import Refusal
+from proctor.service.resource import Page
 from proctor.service.traces import feed, search, span_trees
-from proctor.service.traces.search import Facets, ResultSearch, TraceSearch
+from proctor.service.traces.search import Facets, ResultSearch, TraceSearch, TraceSummary
 from proctor.service.traces.span_trees import FoundSpan, SpanTree
+
+RANKS = {"fail": 0, "error": 0, "skip": 1}
+"""The order of outcomes: what failed first."""
 
 
 class TraceSource:
@@ -36,9 +43,13 @@ class TraceSource:
         """Return the source for the caller. Raises `Refusal` without a service."""
         return cls(get_hub(request), get_caller(request))
 
-    async def list_traces(self, wanted: TraceSearch, cursor: str | None, limit: int) -> Page:
+    async def list_traces(self, wanted: TraceSearch, cursor: str | None, limit: int) -> Page[TraceSummary]:
         """Return a page of traces."""
         return await search.list_traces(self._hub, self._caller, wanted, cursor=cursor, limit=limit)
+
+    async def list_failing_cases(self, trace_ids: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+        """Return the id and key of the cases that failed, by trace."""
+        return await search.list_failing_cases(self._hub, self._caller, trace_ids)
 
     async def count_facets(self, wanted: TraceSearch) -> Facets:
         """Return counts by agent, case, outcome and status."""
@@ -49,9 +60,9 @@ class TraceSource:
         more = f"&agent_id={quote_part(agent_id)}" if agent_id else ""
         return f"/api/traces/events?project_id={quote_part(project_id)}{more}&after={quote_part(feed.find_now(self._hub))}"
 
-    async def list_agents(self, project_id: str) -> list[Record]:
+    async def list_agents(self, project_id: str) -> Sequence[Record]:
         """Return the agents of a project, the newest hundred."""
-        found: Page = await agents.list_agents(self._hub, self._caller, project_id=project_id, limit=100)
+        found = await agents.list_agents(self._hub, self._caller, project_id=project_id, limit=100)
         return found["data"]
 
     async def find_trace(self, id: str) -> Record:
@@ -70,16 +81,33 @@ class TraceSource:
         """Return spans that contain a text."""
         return await span_trees.find_spans(self._hub, self._caller, id, tree, words)
 
-    async def read_results(self, trace_id: str, most: int) -> list[Record]:
-        """Return the results of a trace."""
-        page: Page = await search.list_results(self._hub, self._caller, ResultSearch(trace_id=trace_id), limit=most)
-        return [await search.get_result(self._hub, self._caller, one["id"]) for one in page["data"]]
+    async def list_results(self, trace_id: str) -> Sequence[Record]:
+        """Return the results of a trace, without assertions, what failed first."""
+        page = await search.list_results(self._hub, self._caller, ResultSearch(trace_id=trace_id), limit=100)
+        return sorted(page["data"], key=lambda one: (RANKS.get(one["outcome"], 2), one["case_key"]))
 
-    async def list_annotations(self, subject_id: str) -> list[Record]:
+    async def get_result(self, id: str) -> Record:
+        """Return a result with its assertions."""
+        return await search.get_result(self._hub, self._caller, id)
+
+    async def find_agent(self, id: str) -> Record | None:
+        """Return an agent; None if it was deleted."""
+        try:
+            return await agents.get_agent(self._hub, self._caller, id)
+        except Refusal:
+            return None
+
+    async def list_labels(self, parent_id: str) -> dict[tuple[str, int], str]:
+        """Return the caller's labels of the claims of a trace or run, by result or attempt and number."""
+        found = await list_annotations(self._hub, self._caller, parent_id=parent_id, limit=100)
+        mine = [one for one in found["data"] if one["author"] == self._caller.actor]
+        return {(one["subject_id"], one["claim"]): one["label"] or "" for one in mine if one["claim"] is not None}
+
+    async def list_annotations(self, subject_id: str) -> Sequence[Record]:
         """Return the annotations of a subject."""
         return (await list_annotations(self._hub, self._caller, subject_id=subject_id, limit=20))["data"]
 
-    async def list_latest_labels(self, project_id: str, most: int) -> list[Record]:
+    async def list_latest_labels(self, project_id: str, most: int) -> Sequence[Record]:
         """Return the newest labels of a project."""
         return (await list_annotations(self._hub, self._caller, project_id=project_id, limit=most))["data"]
 
@@ -87,11 +115,11 @@ class TraceSource:
         """Store a label or a note."""
         return await create_annotation(self._hub, self._caller, annotation)
 
-    async def list_waiting(self, project_id: str) -> Queue:
-        """Return the claims to label."""
-        return await queue.list_waiting(self._hub, self._caller, project_id)
+    async def list_waiting(self, project_id: str, second: bool) -> LabelQueue:
+        """Return the questions to label, or those for a second opinion."""
+        return await queue.list_waiting(self._hub, self._caller, project_id, second=second)
 
-    async def pose_next(self, waiting: Queue) -> Posed | None:
+    async def pose_next(self, waiting: LabelQueue) -> Posed | None:
         """Return the next claim to label."""
         return await queue.pose_next(self._hub, self._caller, waiting)
 

@@ -9,10 +9,13 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from proctor.model.json_values import read_digits
+from proctor.model.json_values import is_number, read_digits
 from proctor.report.words.html_text import duration_words
 from proctor.report.words.neutral import to_block, to_lines, to_one_line
-from proctor.report.words.wording import OUTCOME_NAMES, count_noun
+from proctor.report.words.tallies import name_axis
+from proctor.report.words.wording import OUTCOME_NAMES, cost_words, count_noun, write_p, write_points, write_small
+from proctor.service.notify.alert_kinds import KINDS
+from proctor.service.notify.alerts import Alert
 from proctor.service.verification.shared.fields import label_of
 from proctor.store.sql.compressed_json import to_json
 
@@ -22,9 +25,9 @@ OUTCOMES = ("fail", "error", "pass", "skip")
 
 TRACE_STATUS_NAMES = {"open": "open", "complete": "queued", "evaluated": "evaluated", "failed": "unreadable"}
 SUBJECT_NAMES = {"trace": "trace", "result": "trace result", "attempt": "run attempt"}
-ALERT_NAMES = {"pass_rate": "Low pass rate", "failing_case": "Failing case", "missing_evidence": "Missing evidence"}
 _FIELD_NAMES = {
-    "window_s": "Window (s)",
+    "window_s": "Time window",
+    "timeout_s": "Timeout (s)",
     "created_at": "Created",
     "updated_at": "Updated",
     "started_at": "Started",
@@ -73,18 +76,18 @@ def show_share(share: float) -> str:
     """Return a percentage; 100 % and 0 % only if exact."""
     percent = share * 100
     if 0 < percent < 0.1:
-        written = "<0.1 %"
+        text = "<0.1 %"
     elif 99.9 < percent < 100:
-        written = ">99.9 %"
+        text = ">99.9 %"
     else:
-        written = f"{percent:.1f}".removesuffix(".0") + " %"
-    return written
+        text = f"{percent:.1f}".removesuffix(".0") + " %"
+    return text
 
 
 def show_figure(value: float) -> str:
     """Return a number, without decimals if it is whole."""
-    whole = isinstance(value, int) or (value.is_integer() and abs(value) < 10**15)
-    return f"{int(value):,}" if whole else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
+    is_whole = isinstance(value, int) or (value.is_integer() and abs(value) < 10**15)
+    return f"{int(value):,}" if is_whole else write_small(value) if abs(value) < 1000 else f"{value:,.1f}"
 
 
 def show_fixed(value: float, places: int = 0) -> str:
@@ -95,6 +98,16 @@ def show_fixed(value: float, places: int = 0) -> str:
 def name_status(status: str) -> str:
     """Return the display name of a run status."""
     return "failed to finish" if status == "failed" else status
+
+
+def summarise_alert(rule: Alert) -> str:
+    """Return when a rule fires, with its settings."""
+    kind = KINDS[rule["kind"]]
+    settings = {**kind.defaults, **(rule["settings"] or {})}
+    figures = {name: show_figure(value) for name, value in settings.items() if is_number(value)}
+    if kind.is_share:
+        figures[kind.limit] = show_share(settings[kind.limit])
+    return kind.summary.format(**figures, window=show_duration(settings["window_s"] * 1000))
 
 
 def name_key_kind(kind: str) -> str:
@@ -168,16 +181,21 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "value": show_value,
     "duration": show_duration,
     "share": show_share,
+    "points": write_points,
     "figure": show_figure,
     "fixed": show_fixed,
     "count_noun": count_noun,
+    "cost": cost_words,
+    "p_value": write_p,
     "outcome_name": OUTCOME_NAMES.__getitem__,
     "status_name": name_status,
     "trace_status_name": TRACE_STATUS_NAMES.__getitem__,
     "subject_name": SUBJECT_NAMES.__getitem__,
-    "alert_name": ALERT_NAMES.__getitem__,
+    "alert_name": lambda kind: KINDS[kind].title,
+    "alert_summary": summarise_alert,
     "key_kind_name": name_key_kind,
     "field_name": name_field,
     "noun_name": name_noun,
+    "axis_name": name_axis,
 }
 """The filters of templates."""

@@ -1,44 +1,23 @@
-"""From text to a query: RFC 9535, and the forms that MCPLab's users write.
+"""Parses text into a query: RFC 9535, and the forms that MCPLab's users write.
 
-With syntax `mcplab` these are read too: a path without `$` in front (`a`, `f.g[0]`), names with hyphens and positions after a dot
-(`order-id`, `items.0`), names in brackets without quotes, `[(@.length-1)]`, `.length` of lists and texts, `^` for the parent,
-`~` for the name, and `===`, `!==` in filters. A filter in brackets (`[?(@.done)]`) asks for truth as its library does, not for existence.
-Everything else is read as in RFC 9535.
+With syntax `mcplab` these are accepted too: a path without `$` in front (`a`, `f.g[0]`), names with hyphens and positions after a dot
+(`order-id`, `items.0`), names in brackets without quotes, `[(@.length-1)]`, `.length` of lists and texts, `^` for the parent, `~` for the
+name, and `===`, `!==` in filters. A filter in brackets (`[?(@.done)]`) tests for truth as its library does, not for existence. Everything
+else is read as in RFC 9535.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
 from proctor.model.show import nearest
-from proctor.paths.query import (
-    FUNCTIONS,
-    AllOf,
-    AnyOf,
-    Call,
-    Comparison,
-    Constant,
-    Filter,
-    FromEnd,
-    Index,
-    Logical,
-    Name,
-    Not,
-    Operand,
-    PathError,
-    Query,
-    Segment,
-    Selector,
-    Slice,
-    Step,
-    Test,
-    Wildcard,
-)
 
-# --- the letters of JSONPath: blanks, names, numbers and quoted text, each with the place where it went wrong
+# --- the tokens of JSONPath: blanks, names, numbers and quoted text, with the position of errors
 
-# All of these are linear: each repetition is over one set of characters and none can follow itself.
+# All of these are linear: each repetition is over one set of characters, and none can follow itself.
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 _SHORTHAND: Final = re.compile("[A-Za-z_\x80-\ud7ff\ue000-\U0010ffff][A-Za-z_0-9\x80-\ud7ff\ue000-\U0010ffff]*")
 _LOOSE_NAME: Final = re.compile(r"[^\s.\[\]^~*(),'\"`?@:;=<>&|!{}$\ud800-\udfff]+")
@@ -49,7 +28,7 @@ _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "/": "
 _LARGEST: Final = 2**53 - 1
 """The largest integer that JSON readers agree on (RFC 9535, section 2.1)."""
 _MOST_DIGITS: Final = 400
-"""Digits of a number: converting a very long one takes time that grows with the square of its length."""
+"""The maximum number of digits: converting a very long number takes quadratic time."""
 
 
 class Scanner:
@@ -60,7 +39,7 @@ class Scanner:
         self.at = 0
 
     def make_fault(self, message: str, *, at: int | None = None, hint: str | None = None) -> PathError:
-        """Return an error at the current place, or at another one."""
+        """Return an error at the current position, or at another one."""
         return PathError(f"invalid JSONPath: {message}", offset=self.at if at is None else at, hint=hint)
 
     def make_unexpected_fault(self, wanted: str) -> PathError:
@@ -69,27 +48,27 @@ class Scanner:
         return self.make_fault(f"expected {wanted}, {found}")
 
     def peek(self) -> str:
-        """Return the character here; empty at the end."""
+        """Return the current character, or an empty text at the end."""
         return self.text[self.at : self.at + 1]
 
     def sees(self, token: str) -> bool:
-        """Return whether the text goes on with `token`."""
+        """Return whether `token` comes next."""
         return self.text.startswith(token, self.at)
 
     def accept(self, token: str) -> bool:
-        """Step over `token` if it is here."""
+        """Skip `token` if it comes next."""
         if self.text.startswith(token, self.at):
             self.at += len(token)
             return True
         return False
 
     def expect(self, token: str) -> None:
-        """Step over `token`; anything else is an error."""
+        """Skip `token`; anything else is an error."""
         if not self.accept(token):
             raise self.make_unexpected_fault(f"`{token}`")
 
     def skip_blanks(self) -> None:
-        """Step over blanks."""
+        """Skip blanks."""
         match = _BLANKS.match(self.text, self.at)
         assert match is not None
         self.at = match.end()
@@ -102,11 +81,11 @@ class Scanner:
         return match[0]
 
     def read_shorthand(self) -> str | None:
-        """Return a name as it may stand after a dot."""
+        """Return a name that may follow a dot."""
         return self._take(_SHORTHAND)
 
     def read_loose_name(self) -> str | None:
-        """Return a name as MCPLab's library takes it after a dot: nearly anything."""
+        """Return a name as MCPLab's library accepts it after a dot: nearly anything."""
         return self._take(_LOOSE_NAME)
 
     def read_function_name(self) -> str | None:
@@ -122,10 +101,10 @@ class Scanner:
             if self.peek() == "-":
                 raise self.make_fault("`-` must be followed by a number from 1 up")
             return None
-        # `isdigit` alone is also true of digits of other scripts, which no number here is made of.
+        # `isdigit` also accepts digits of other scripts, which are not allowed here.
         if self.peek().isdigit() and self.peek().isascii():
             raise self.make_fault("a number must not begin with 0", at=start)
-        # The bound has sixteen digits, and there may be a sign: what is longer is not even converted.
+        # The limit has sixteen digits, plus a sign; a longer number is not even converted.
         if len(digits) > 17 or abs(int(digits)) > _LARGEST:
             raise self.make_fault(f"the number {digits[:20]} is out of range", at=start)
         return int(digits)
@@ -179,7 +158,7 @@ class Scanner:
         if kind != "u":
             raise self.make_fault(f"unknown escape `\\{kind}`", at=start)
         code = self._read_four_digits(start)
-        # Half a pair is no character, and no text with it could be written as UTF-8.
+        # A lone surrogate is not a character, and no text with it can be written as UTF-8.
         if 0xDC00 <= code <= 0xDFFF:
             raise self.make_fault("lone low surrogate", at=start)
         if not 0xD800 <= code <= 0xDBFF:
@@ -200,17 +179,17 @@ class Scanner:
 
 
 LONGEST_PATH: Final = 10_000
-"""Characters of a path."""
+"""The maximum length of a path in characters."""
 _DEEPEST: Final = 50
-"""Levels of nested filters; they are parsed and evaluated by recursion."""
-# The longer first, as `<` begins `<=`.
+"""The maximum nesting of filters; they are parsed and evaluated recursively."""
+# Longer ones first, as `<` begins `<=`.
 _OPERATORS: Final = ("==", "!=", "<=", ">=", "<", ">")
 _STRICT_OPERATORS: Final = {"===": "==", "!==": "!="}
 _KEYWORDS: Final = {"true": True, "false": False, "null": None}
 
 
 def parse(text: str, *, loose: bool) -> Query:
-    """Read a path; `loose` for MCPLab. Raises `PathError` with the place of the fault."""
+    """Parse a path; `loose` for MCPLab. Raises `PathError` with the position of the error."""
     if len(text) > LONGEST_PATH:
         raise PathError(f"the path has {len(text)} characters; at most {LONGEST_PATH} are allowed")
     if not text:
@@ -233,10 +212,10 @@ class _Parser:
         if self.scan.accept("$"):
             return Query(True, self.read_segments())
         if self.loose:
-            first = Wildcard() if self.scan.accept("*") else self.name_after_dot("child")
+            first = Wildcard() if self.scan.accept("*") else self.read_name_after_dot("child")
             if first is not None:
                 return Query(True, (Segment((first,)), *self.read_segments()))
-        # `read_shorthand` moves the scanner on, so the place of the fault is given.
+        # `read_shorthand` advances the scanner, so the position of the error is passed.
         raise self.scan.make_fault(
             "a path begins with `$`", hint=f"write `$.{self.scan.text}`" if self.scan.read_shorthand() else None, at=0
         )
@@ -244,12 +223,12 @@ class _Parser:
     def read_segments(self) -> tuple[Segment | Step, ...]:
         found: list[Segment | Step] = []
         while True:
-            before = self.scan.at
+            start = self.scan.at
             self.scan.skip_blanks()
             segment = self.read_segment()
             if segment is None:
-                # Blanks belong to what follows; at the end of a path there must be none.
-                self.scan.at = before
+                # Blanks belong to the next segment; a path must not end with them.
+                self.scan.at = start
                 return tuple(found)
             found.append(segment)
 
@@ -273,12 +252,12 @@ class _Parser:
     def read_after_dot(self, where: str) -> Selector:
         if self.scan.accept("*"):
             return Wildcard()
-        name = self.name_after_dot(where)
+        name = self.read_name_after_dot(where)
         if name is None:
             raise self.scan.make_unexpected_fault("a name or `*`")
         return name
 
-    def name_after_dot(self, where: str) -> Name | None:
+    def read_name_after_dot(self, where: str) -> Name | None:
         # Inside a filter a hyphen is not part of a name: `@.a-1` would be arithmetic.
         name = self.scan.read_loose_name() if self.loose and self.depth == 0 else self.scan.read_shorthand()
         return None if name is None else self.make_name(name, where)
@@ -306,12 +285,12 @@ class _Parser:
         if scan.accept("*"):
             return Wildcard()
         if scan.accept("?"):
-            return self.filter()
+            return self.read_filter()
         text = scan.read_quoted()
         if text is not None:
             return self.make_name(text, where)
         if self.loose and scan.sees("("):
-            return self.from_end()
+            return self.read_from_end()
         # Numbers before names without quotes, or `[0]` would be the name `0`.
         start = scan.read_integer()
         if start is None and self.loose and self.depth == 0 and not scan.sees(":"):
@@ -339,8 +318,8 @@ class _Parser:
         scan.skip_blanks()
         return Slice(start, end, scan.read_integer())
 
-    def from_end(self) -> FromEnd:
-        """Read `(@.length-1)`, the only script that is understood."""
+    def read_from_end(self) -> FromEnd:
+        """Read `(@.length-1)`, the only supported script."""
         scan = self.scan
         start = scan.at
         for token in ("(", "@", ".", "length", "-"):
@@ -353,13 +332,13 @@ class _Parser:
             raise scan.make_fault("of scripts only `(@.length-1)` is read", at=start)
         return FromEnd(places)
 
-    def filter(self) -> Filter:
+    def read_filter(self) -> Filter:
         self.scan.skip_blanks()
-        # A filter may stand inside another one, which goes on with its own reading afterwards.
-        before = self.truthy
+        # A filter may be inside another one, whose state is restored afterwards.
+        outer_truthy = self.truthy
         self.truthy = self.loose and (self.truthy or self.scan.sees("("))
         expression = self.read_any_of()
-        self.truthy = before
+        self.truthy = outer_truthy
         return Filter(expression)
 
     def read_any_of(self) -> Logical:
@@ -375,12 +354,12 @@ class _Parser:
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
     def reads_operator(self, token: str) -> bool:
-        before = self.scan.at
+        start = self.scan.at
         self.scan.skip_blanks()
         if self.scan.accept(token):
             self.scan.skip_blanks()
             return True
-        self.scan.at = before
+        self.scan.at = start
         return False
 
     def read_basic(self) -> Logical:
@@ -388,7 +367,7 @@ class _Parser:
         if self.depth > _DEEPEST:
             raise self.scan.make_fault("the expression is nested too deeply")
         result = self.read_negated() if self.scan.accept("!") else self.read_plain()
-        # Without `finally`: a fault ends the parsing of the whole path.
+        # Without `finally`: an error ends the parsing of the whole path.
         self.depth -= 1
         return result
 
@@ -424,7 +403,7 @@ class _Parser:
         return inner
 
     def read_comparison_operator(self) -> str | None:
-        before = self.scan.at
+        start = self.scan.at
         self.scan.skip_blanks()
         if self.loose:
             # Before the others, as `===` begins with `==`.
@@ -436,7 +415,7 @@ class _Parser:
                 return token
         if self.scan.sees("="):
             raise self.scan.make_fault("`=` is not an operator", hint="equality is written `==`")
-        self.scan.at = before
+        self.scan.at = start
         return None
 
     def read_operand(self) -> Operand:
@@ -473,17 +452,17 @@ class _Parser:
             if arguments:
                 self.scan.expect(",")
                 self.scan.skip_blanks()
-            # Before another argument is read, as there is no kind to read it by.
+            # Before another argument is read, as it would have no expected kind.
             if len(arguments) == len(parameters):
-                raise self.wrong_count_error(name, start)
+                raise self.make_count_error(name, start)
             arguments.append(self.read_argument(name, parameters[len(arguments)]))
             self.scan.skip_blanks()
         self.scan.expect(")")
         if len(arguments) != len(parameters):
-            raise self.wrong_count_error(name, start)
+            raise self.make_count_error(name, start)
         return Call(name, tuple(arguments))
 
-    def wrong_count_error(self, name: str, start: int) -> PathError:
+    def make_count_error(self, name: str, start: int) -> PathError:
         count = len(FUNCTIONS[name][0])
         return self.scan.make_fault(f"`{name}` takes {count} argument{'s' if count > 1 else ''}", at=start)
 
@@ -518,3 +497,137 @@ class _Parser:
             raise self.scan.make_fault("a path that may select several values cannot be compared", at=start)
         if isinstance(operand, Call) and FUNCTIONS[operand.name][1] != "value":
             raise self.scan.make_fault(f"`{operand.name}` returns true or false and cannot be compared", at=start)
+
+
+class PathError(SpecError):
+    """An invalid JSONPath."""
+
+    def __init__(self, message: str, *, offset: int | None = None, hint: str | None = None) -> None:
+        super().__init__(message, field="path", offset=offset, hint=hint)
+
+
+class Name(NamedTuple):
+    """A member by name. `loose`: as in MCPLab, `length` and positions are names too; its value is the position of the name."""
+
+    name: str
+    loose: Literal["", "child", "descendant", "filter"] = ""
+
+
+class Index(NamedTuple):
+    """An element by position; negative counts from the end. `loose`: also the member of an object with that number as its name."""
+
+    position: int
+    loose: bool = False
+
+
+class Slice(NamedTuple):
+    """Elements from `start` up to `end`, by `step`."""
+
+    start: int | None
+    end: int | None
+    step: int | None
+
+
+class Wildcard(NamedTuple):
+    """All children."""
+
+
+class FromEnd(NamedTuple):
+    """`[(@.length-1)]`: the element that many positions before the end (MCPLab)."""
+
+    places: int
+
+
+class Filter(NamedTuple):
+    """Children for which an expression holds."""
+
+    expression: Logical
+
+
+Selector = Name | Index | Slice | Wildcard | FromEnd | Filter
+
+
+class Segment(NamedTuple):
+    """Selectors applied to each node, or to each node and all below it."""
+
+    selectors: tuple[Selector, ...]
+    descendant: bool = False
+
+
+class Step(NamedTuple):
+    """`^`, the parent, or `~`, the name of a node instead of its value (MCPLab)."""
+
+    kind: Literal["parent", "key"]
+
+
+class Query(NamedTuple):
+    """A path from the root (`$`) or from the current node (`@`)."""
+
+    from_root: bool
+    segments: tuple[Segment | Step, ...]
+
+    def is_singular(self) -> bool:
+        """Return whether it selects at most one node in any document."""
+        return all(
+            isinstance(part, Segment) and not part.descendant and len(part.selectors) == 1 and isinstance(part.selectors[0], (Name, Index))
+            for part in self.segments
+        )
+
+
+class Constant(NamedTuple):
+    """A literal in a filter."""
+
+    value: Json
+
+
+class Call(NamedTuple):
+    """A function call."""
+
+    name: str
+    arguments: tuple[Operand, ...]
+
+
+class Test(NamedTuple):
+    """A query that selects something, or a function that returns true. `truthy`: the one value selected must not be empty or false."""
+
+    subject: Query | Call
+    truthy: bool = False
+
+
+class Comparison(NamedTuple):
+    """Two values and an operator."""
+
+    left: Operand
+    operator: str
+    right: Operand
+
+
+class Not(NamedTuple):
+    """The opposite."""
+
+    inner: Logical
+
+
+class AllOf(NamedTuple):
+    """`&&`."""
+
+    parts: tuple[Logical, ...]
+
+
+class AnyOf(NamedTuple):
+    """`||`."""
+
+    parts: tuple[Logical, ...]
+
+
+Logical = Test | Comparison | Not | AllOf | AnyOf
+Operand = Query | Constant | Call
+
+FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
+    "length": (("value",), "value"),
+    "count": (("nodes",), "value"),
+    "value": (("nodes",), "value"),
+    "match": (("value", "value"), "logical"),
+    "search": (("value", "value"), "logical"),
+}
+"""The types of the parameters and of the result (RFC 9535, section 2.4)."""

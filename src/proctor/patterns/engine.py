@@ -1,10 +1,10 @@
 """Regular expressions for every dialect: ECMAScript, searched anywhere, always within limits.
 
-Two engines give one meaning. Patterns that `plain_syntax` understands and `cost` proves cheap run on `regress`, which is fast but cannot be
-stopped; all others, and texts longer than the proof covers, run on QuickJS, which can. Where the two are known to differ (case
-folding beyond ASCII, characters outside the basic plane without the `u` flag), QuickJS answers.
+Two engines implement the same language. Patterns that `plain_syntax` understands and `cost` proves cheap run on `regress`, which is fast
+but cannot be stopped; all others, and texts longer than the proof covers, run on QuickJS, which can. If the two are known to differ (case
+folding beyond ASCII, characters outside the basic plane without the `u` flag), QuickJS is used.
 
-A pattern of more than 10 000 characters is refused, and so is a text of more than 1 000 000.
+A pattern of more than 10 000 characters is rejected, and so is a text of more than 1 000 000.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import msgspec
 from proctor.errors import CheckFault
 from proctor.model.show import show
 from proctor.patterns import script_engine
-from proctor.patterns.faults import PatternError
-from proctor.patterns.offsets import from_utf8, from_utf16, has_surrogates, is_within_basic_plane
+from proctor.patterns.faults import PatternError, from_utf8, from_utf16, has_surrogates, is_within_basic_plane
 from proctor.patterns.plain_syntax import (
     EVERYTHING,
     Boundary,
@@ -37,18 +36,18 @@ from proctor.work import spend
 if TYPE_CHECKING:
     from regress import Match, Regex
 
-# --- how much work a plain pattern can cause in a backtracking engine: the proof for the fast path
+# --- the cost of a plain pattern in a backtracking engine: the proof for the fast path
 
 BUDGET: Final = 20_000_000
-"""Steps; about 70 ms."""
+"""The maximum number of steps; about 70 ms."""
 _LENGTHS: Final = (1_000_000, 250_000, 64_000, 16_000, 8_000, 4_000, 3_000, 2_000, 1_000, 500, 250)
-"""Lengths of texts that the proof is tried for, in characters, the longest first."""
+"""The text lengths in characters for which the proof is tried, longest first."""
 _LARGEST: Final = 4_000
-"""Steps of the shortest way through a pattern beyond which the proof itself would take too long."""
+"""The maximum length in steps of the shortest way through a pattern; beyond it the proof itself would take too long."""
 _CAPTURE: Final = 10
-"""What keeping or forgetting a captured group costs, in steps (measured)."""
+"""The measured cost of storing or clearing a captured group, in steps."""
 _HOPELESS: Final = BUDGET + 1
-"""The cost that numbers are cut at: an exact figure beyond the budget decides nothing, and could have millions of digits."""
+"""The cap on costs: exact figures beyond the budget do not matter and could have millions of digits."""
 
 
 class _Cost(NamedTuple):
@@ -57,27 +56,27 @@ class _Cost(NamedTuple):
 
 
 def find_longest_text(node: Node) -> int:
-    """Return the longest text on which a search for this pattern stays within the budget; 0 when there is none worth having."""
+    """Return the longest text on which a search for this pattern stays within the budget; 0 if there is none."""
     if _measure_size(node) > _LARGEST:
         return 0
-    return next((length for length in _LENGTHS if search_cost(node, length) <= BUDGET), 0)
+    return next((length for length in _LENGTHS if compute_search_cost(node, length) <= BUDGET), 0)
 
 
-def search_cost(node: Node, length: int) -> int:
+def compute_search_cost(node: Node, length: int) -> int:
     """Return an upper bound of the steps of one search in a text of this length."""
-    # Tied to the start of the text, every position but the first fails at its first step, which the factor below counts.
-    if _is_tied_to_start(node):
-        vain = 1
+    # If it is anchored at the start, every position but the first fails at its first step, which the factor below counts.
+    if _is_anchored_at_start(node):
+        failed_attempts = 1
     else:
         cost = _find_cost(_cut_last_loop(node), length, EVERYTHING)
-        vain = cost.work + cost.ways
-    # The one attempt that succeeds may run through the last loop as well, so it is counted whole and once.
+        failed_attempts = cost.work + cost.ways
+    # The one successful attempt may run through the last loop as well, so it is counted in full, once.
     last = _find_cost(node, length, EVERYTHING)
-    return (length + 1) * vain + last.work + last.ways
+    return (length + 1) * failed_attempts + last.work + last.ways
 
 
 def _cut_last_loop(node: Node) -> Node:
-    """Return what an attempt in vain can get through: a loop at the very end that has its least count makes the attempt a success."""
+    """Return the part that a failed attempt can reach: a loop at the very end that has its minimum count means success."""
     match node:
         case Sequence(items) if items:
             return Sequence((*items[:-1], _cut_last_loop(items[-1])))
@@ -93,7 +92,7 @@ def _find_cost(node: Node, length: int, follow: int) -> _Cost:
             return _Cost(1, 1)
         case Group(body):
             inner = _find_cost(body, length, follow)
-            # A group costs where it begins and ends; it adds no way through.
+            # A group costs at its start and end; it adds no alternative.
             return _Cost(inner.work + _CAPTURE, inner.ways)
         case Sequence(items):
             return _cost_sequence(items, length, follow)
@@ -105,11 +104,11 @@ def _find_cost(node: Node, length: int, follow: int) -> _Cost:
 
 def _cost_sequence(items: tuple[Node, ...], length: int, follow: int) -> _Cost:
     work, ways = 1, 1
-    # From the end: the cost of a loop depends on the characters that can follow it.
+    # Backwards: the cost of a loop depends on the characters that can follow it.
     for item in reversed(items):
         cost = _find_cost(item, length, follow)
         work, ways = _cap(cost.work + cost.ways * work), _cap(cost.ways * ways)
-        # An item that can be empty also lets its successors follow.
+        # An item that can be empty lets its successors follow as well.
         follow = _find_first_characters(item) | (0 if is_never_empty(item) else follow)
     return _Cost(work, ways)
 
@@ -119,11 +118,11 @@ def _cost_choice(options: tuple[Node, ...], length: int, follow: int) -> _Cost:
     seen = 0
     exclusive = True
     for option in options:
-        # An option that can be empty goes on with whatever follows, so no character can rule it out.
+        # An option that can be empty continues with whatever follows, so no character can rule it out.
         first = _find_first_characters(option) if is_never_empty(option) else EVERYTHING
         exclusive = exclusive and not seen & first
         seen |= first
-    # The first character decides which option can match at all; the others fail at their first step, which the addend pays for.
+    # The first character decides which option can match; the others fail at their first step, which the addend counts.
     if exclusive:
         return _Cost(max(cost.work for cost in costs) + 2 * len(costs), max(cost.ways for cost in costs))
     return _Cost(_cap(sum(cost.work for cost in costs) + len(costs)), _cap(sum(cost.ways for cost in costs)))
@@ -131,18 +130,18 @@ def _cost_choice(options: tuple[Node, ...], length: int, follow: int) -> _Cost:
 
 def _cost_repeat(node: Repeat, length: int, follow: int) -> _Cost:
     first = _find_first_characters(node.body)
-    # Every round takes a character at least (`plain_syntax` lets no other loop through), so there are no more rounds than characters.
+    # Every round takes at least one character (`plain_syntax` rejects other loops), so there are at most as many rounds as characters.
     rounds = length if node.most is None else min(node.most, length)
-    # After one round comes the next round or what follows the loop.
+    # One round is followed by another round or by whatever follows the loop.
     inner = _find_cost(node.body, length, first | follow)
-    # Entering a round also forgets what its groups captured.
+    # Entering a round also clears its captured groups.
     per_round = inner.work + 2 + _CAPTURE * _count_groups(node.body)
-    # Every round can be left in one way only, so giving back rounds is linear: no round is tried again in another way.
+    # Every round has only one exit, so backtracking is linear: no round is retried in another way.
     if inner.ways == 1:
-        # If no character can both begin a round and follow the loop, giving back a round leads nowhere and counts as no way out.
+        # If no character can both begin a round and follow the loop, giving back a round cannot succeed and is not an exit.
         exits = 1 if not first & follow else rounds + 1
         return _Cost(_cap((rounds + 1) * (per_round + 1)), exits)
-    # With two ways per round 25 rounds have over 60 million paths, which is beyond the budget; the sum need not be built.
+    # With two ways per round, 25 rounds have over 60 million paths, which exceeds the budget without computing the sum.
     if rounds > 24:
         return _Cost(_HOPELESS, _HOPELESS)
     paths = sum(inner.ways**turn for turn in range(rounds + 1))
@@ -159,7 +158,7 @@ def _find_first_characters(node: Node) -> int:
         case Chars(mask):
             return mask
         case Boundary():
-            # A boundary takes no character, so nothing can be excluded by it.
+            # A boundary takes no character, so it excludes nothing.
             return EVERYTHING
         case Group(body) | Repeat(body, _, _):
             return _find_first_characters(body)
@@ -171,21 +170,21 @@ def _find_first_characters(node: Node) -> int:
         case Sequence(items):
             mask = 0
             for item in items:
-                # Items that may be empty are stepped over; the first one that cannot be ends the search.
+                # Items that may be empty are skipped; the first that cannot be empty ends the search.
                 mask |= _find_first_characters(item)
                 if is_never_empty(item):
                     break
             return mask
 
 
-def _is_tied_to_start(node: Node) -> bool:
+def _is_anchored_at_start(node: Node) -> bool:
     match node:
         case Boundary(at_start):
             return at_start
         case Group(body):
-            return _is_tied_to_start(body)
+            return _is_anchored_at_start(body)
         case Sequence(items):
-            return bool(items) and _is_tied_to_start(items[0])
+            return bool(items) and _is_anchored_at_start(items[0])
         case _:
             return False
 
@@ -203,7 +202,7 @@ def _count_groups(node: Node) -> int:
 
 
 def _measure_size(node: Node) -> int:
-    """Return how many steps the shortest way through has at most, loops unrolled to their least count."""
+    """Return the maximum number of steps of the shortest way through, with loops unrolled to their minimum count."""
     match node:
         case Chars() | Boundary():
             return 1
@@ -219,11 +218,11 @@ __all__ = ["FLAGS", "LONGEST_PATTERN", "LONGEST_TEXT", "Pattern", "PatternError"
 
 FLAGS: Final = "imsu"
 LONGEST_PATTERN: Final = 10_000
-"""Characters of a pattern: reading and compiling one takes time too."""
+"""The maximum length of a pattern in characters, because parsing and compiling take time too."""
 LONGEST_TEXT: Final = 1_000_000
-"""Characters of a text that the slow engine is given."""
+"""The maximum length in characters of a text for the slow engine."""
 SLOW_SEARCH: Final = 1_000
-"""What a search by the slow engine counts, in steps: it is bounded by itself, and so is how many of them one assertion may make."""
+"""The cost in steps of a search by the slow engine: each search is limited by itself, and this limits how many an assertion may make."""
 
 _FLAG_REASONS: Final = {
     "g": "a search stops at the first match, so `g` means nothing here",
@@ -235,7 +234,7 @@ _FLAG_REASONS: Final = {
 
 
 class PatternMatch(msgspec.Struct, frozen=True):
-    """Where a pattern was found. Positions are Python indices; a group that took no part is `None`."""
+    """The position of a match. Positions are Python indices; a group that did not take part is `None`."""
 
     start: int
     end: int
@@ -263,11 +262,11 @@ class Pattern:
 
     @property
     def fast_limit(self) -> int:
-        """The longest text the fast engine may be given; 0: none."""
+        """The longest text for the fast engine; 0 means none."""
         return self._fast_limit
 
     def search(self, text: str) -> PatternMatch | None:
-        """Return the leftmost match, or nothing. Raises `CheckFault` when a limit is hit."""
+        """Return the leftmost match, or None. Raises `CheckFault` if a limit is reached."""
         # A limit of 0 means that nothing was proven; then even an empty text goes to the engine that can be stopped.
         if 0 < self._fast_limit >= len(text) and self._is_same_in_both(text):
             return self._search_fast(text)
@@ -279,8 +278,8 @@ class Pattern:
         return self._search_script(text)
 
     def _is_same_in_both(self, text: str) -> bool:
-        # The two engines fold case differently beyond ASCII, and count characters outside the basic plane differently without `u`.
-        # Checked first, because it is free: CPython stores the answer with the text.
+        # The two engines fold case differently beyond ASCII, and count characters outside the basic plane differently without `u`. Checked
+        # first, because CPython stores the answer with the text.
         if text.isascii():
             return True
         if self._fold:
@@ -336,14 +335,14 @@ class Pattern:
 
 @functools.lru_cache(maxsize=2048)
 def compile_pattern(source: str, flags: str = "") -> Pattern:
-    """Read a pattern. Raises `PatternError` when it is not ECMAScript, too long, or has unknown flags."""
+    """Compile a pattern. Raises `PatternError` if it is not ECMAScript, too long, or has unknown flags."""
     # The result depends on pattern and flags alone, so one cache serves every suite of the process. Rejections are not cached.
     _refuse_flags(flags)
     if len(source) > LONGEST_PATTERN:
         raise PatternError(f"the pattern has {len(source)} characters; at most {LONGEST_PATTERN} are allowed")
     plain = read_plain(source, flags)
     limit = 0 if plain is None else find_longest_text(plain.node)
-    # Whatever the fast engine will run was understood by `read_plain`; only the others are still to be proven valid.
+    # `read_plain` has validated every pattern for the fast engine; only the others still need validation.
     if limit == 0:
         script_engine.validate(source, flags)
     return Pattern(source, flags, plain, limit)

@@ -15,14 +15,14 @@ from proctor.model.show import show
 from proctor.work import Spend
 
 _LONGEST = 500
-"""Characters of a pattern."""
+"""The maximum length of a pattern in characters."""
 LONGEST_PATH = 2_000
-"""Characters of a path that is matched."""
+"""The maximum length of a matched path in characters."""
 _MOST_WILDCARDS = 20
-"""Wildcards in a pattern: the time to match grows with their number and the length of the path."""
+"""The maximum number of wildcards: the time to match grows with their number and the length of the path."""
 
 _FOLDERS, _ANY, _INSIDE, _ONE = "**/", "**", "*", "?"
-# What people write in place of a wildcard, and what no path of a request or a record has.
+# Characters that people write instead of a wildcard, and that no path of a request or a record contains.
 _NEVER = (
     (re.compile(r"\{[^/{}]*\}|<[^/<>]*>|(?<![^/]):[A-Za-z_]\w*"), "matches only itself; write * for any value"),
     (re.compile(r"\?[^/]*=.*"), "is a query, which is not compared; leave it out"),
@@ -32,7 +32,7 @@ _NEVER = (
 
 
 def compile_address(pattern: str, field: str) -> tuple[str, ...]:
-    """Return the parts of a pattern of requests or records. Raises `SpecError` for one that can never match."""
+    """Return the parts of a pattern for requests or records. Raises `SpecError` for one that can never match."""
     for wrong, why in _NEVER:
         if found := wrong.search(pattern):
             raise SpecError(f"{show(pattern)} can never match: {found.group().strip()!r} {why}", field=field)
@@ -40,7 +40,7 @@ def compile_address(pattern: str, field: str) -> tuple[str, ...]:
 
 
 def strip_leading_marks(path: str) -> str:
-    """Return a path without a prefix that means the top folder."""
+    """Return a path without a prefix that means the root folder."""
     while path.startswith("./"):
         path = path[2:]
     return path.lstrip("/")
@@ -56,11 +56,11 @@ def compile_glob(pattern: str) -> tuple[str, ...]:
     position = 0
     while position < len(text):
         wildcard = next((mark for mark in (_FOLDERS, _ANY, _INSIDE, _ONE) if text.startswith(mark, position)), None)
-        # `a**/b` does not begin a folder there, so the two stars stand for anything.
+        # `a**/b` does not begin a folder there, so the two stars match anything.
         if wildcard == _FOLDERS and position and text[position - 1] != "/":
             wildcard = _ANY
         part = wildcard or text[position]
-        # Repeated wildcards mean the same as one, but would cost a step each.
+        # Repeated wildcards are equivalent to one, but would cost a step each.
         if not (wildcard in (_FOLDERS, _ANY, _INSIDE) and parts and parts[-1] == wildcard):
             parts.append(part if wildcard else "=" + part)
         position += len(part)
@@ -74,7 +74,7 @@ def matches_glob(parts: tuple[str, ...], path: str, spend: Spend = lambda steps:
     text = strip_leading_marks(path)
     if len(text) > LONGEST_PATH:
         return False
-    # All places the pattern can be at, moved on together by one character: never tried again, so never exponential.
+    # All possible positions in the pattern advance together by one character: no retries, so never exponential.
     current: set[int] = set()
     _enter_place(parts, 0, current)
     for char in text:
@@ -85,7 +85,7 @@ def matches_glob(parts: tuple[str, ...], path: str, spend: Spend = lambda steps:
             if part == _ANY or (part == _INSIDE and char != "/"):
                 _enter_place(parts, place, following)
             elif part == _FOLDERS:
-                # Inside a folder's name there is no way on; after its slash there is.
+                # There is no match inside a folder's name, only after its slash.
                 following.add(place)
                 if char == "/":
                     _enter_place(parts, place + 1, following)
@@ -96,7 +96,7 @@ def matches_glob(parts: tuple[str, ...], path: str, spend: Spend = lambda steps:
 
 
 def _enter_place(parts: tuple[str, ...], place: int, places: set[int]) -> None:
-    """Arrive at a place, and after the wildcards that begin there: each may match nothing."""
+    """Add a position, and those after the wildcards that begin there, since each may match nothing."""
     places.add(place)
     while place < len(parts) and parts[place] in (_FOLDERS, _ANY, _INSIDE):
         place += 1

@@ -15,8 +15,8 @@ from typing import Final
 from proctor.patterns.engine import LONGEST_PATTERN, Pattern, PatternError, compile_pattern
 
 _DEEPEST: Final = 200
-"""Levels of nested groups; they are translated by recursion."""
-# Each alternative begins differently, so these cannot backtrack into one another.
+"""The maximum nesting of groups; they are translated recursively."""
+# Each alternative begins differently, so these cannot backtrack into each other.
 _ESCAPE: Final = re.compile(r"\\(?:[()*+\-.?\[\\\]^nrt{|}]|[pP]\{(?:L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|Z[lps]?|S[ckmo]?|C[cfno]?)\})")
 _QUANTIFIER: Final = re.compile(r"[*+?]|\{[0-9]{1,9}(?:,[0-9]{0,9})?\}")
 _NOT_NORMAL: Final = frozenset("()*+.?[\\]{|}")
@@ -28,8 +28,8 @@ class _Invalid(Exception):
 
 @functools.lru_cache(maxsize=512)
 def compile_iregexp(source: str, *, whole: bool) -> Pattern | None:
-    """Return the pattern for a full match or a search, or `None` when `source` is not an I-Regexp."""
-    # Space for the anchors. A longer translation is rejected by `compile_pattern`, and has no matches either.
+    """Return the pattern for a full match or a search, or `None` if `source` is not an I-Regexp."""
+    # Leaves space for the anchors. A longer translation is rejected by `compile_pattern`, and has no matches either.
     if len(source) > LONGEST_PATTERN - 10:
         return None
     try:
@@ -50,7 +50,7 @@ def _translate(source: str) -> str:
             depth += 1
             if depth > _DEEPEST:
                 raise _Invalid
-            # I-Regexp captures nothing, and groups that capture cost more.
+            # I-Regexp captures nothing, and capturing groups cost more.
             parts.append("(?:")
             at, repeatable = at + 1, False
         elif character == ")":
@@ -79,13 +79,13 @@ def _translate(source: str) -> str:
 def _translate_atom(source: str, at: int) -> tuple[str, int]:
     character = source[at]
     if character == ".":
-        # Not a dot: with ECMAScript's own dot U+2028 and U+2029 would not match.
+        # Not a dot: ECMAScript's dot excludes U+2028 and U+2029.
         return "[^\\n\\r]", at + 1
     if character == "[":
         return _translate_class(source, at)
     if character == "\\":
         return _escape(source, at)
-    # RFC 9485 leaves surrogates out of its characters, wherever they stand.
+    # RFC 9485 excludes surrogates everywhere.
     if character in _NOT_NORMAL or "\ud800" <= character <= "\udfff":
         raise _Invalid
     return character, at + 1
@@ -95,7 +95,7 @@ def _escape(source: str, at: int) -> tuple[str, int]:
     found = _ESCAPE.match(source, at)
     if found is None:
         raise _Invalid
-    # Outside a class ECMAScript with `u` does not know `\-`.
+    # Outside a class, ECMAScript with `u` rejects `\-`.
     return ("-" if found[0] == "\\-" else found[0]), found.end()
 
 
@@ -108,7 +108,7 @@ def _translate_class(source: str, at: int) -> tuple[str, int]:
     first = True
     while not source.startswith("]", at):
         if source.startswith("-", at):
-            # RFC 9485 takes a bare hyphen only as the first or the last member of a class.
+            # RFC 9485 accepts a bare hyphen only as the first or the last member of a class.
             if not first and not source.startswith("-]", at):
                 raise _Invalid
             parts.append("\\-")
@@ -129,7 +129,7 @@ def _translate_class(source: str, at: int) -> tuple[str, int]:
 
 
 def _translate_class_item(source: str, at: int) -> tuple[str, int, bool]:
-    """Return one member of a class as ECMAScript writes it, where it ends, and whether it is a single character."""
+    """Return one member of a class in ECMAScript syntax, its end, and whether it is a single character."""
     character = source[at : at + 1]
     if character == "\\":
         found = _ESCAPE.match(source, at)

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 _DEEPEST: Final = 40
-"""Levels of nested groups; a deeper pattern is left to the slow engine."""
+"""The maximum nesting of groups; a deeper pattern is left to the slow engine."""
 _MOST_REPEATS: Final = 1000
-"""Largest count in braces; a pattern with a larger one is left to the slow engine."""
+"""The largest count in braces; a pattern with a larger one is left to the slow engine."""
 
 OTHERS: Final = 1 << 128
 """The bit for every character beyond ASCII: the proof need not distinguish them."""
@@ -23,20 +23,20 @@ EVERYTHING: Final = (1 << 129) - 1
 """The mask of all characters."""
 
 
-def _mask(characters: str) -> int:
+def _make_mask(characters: str) -> int:
     total = 0
     for character in characters:
         total |= 1 << ord(character)
     return total
 
 
-_DIGITS: Final = _mask("0123456789")
-_LETTERS_UPPER: Final = _mask("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-# In ASCII a small letter is its capital plus 32.
+_DIGITS: Final = _make_mask("0123456789")
+_LETTERS_UPPER: Final = _make_mask("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+# In ASCII a lower-case letter is its capital plus 32.
 _LETTERS_LOWER: Final = _LETTERS_UPPER << 32
-_WORD: Final = _DIGITS | _LETTERS_UPPER | _LETTERS_LOWER | _mask("_")
-# White space beyond ASCII (U+00A0, U+FEFF and more) shares its bit with all other characters there, so both `\s` and `\S` hold that bit.
-_SPACE: Final = _mask("\t\n\v\f\r ") | OTHERS
+_WORD: Final = _DIGITS | _LETTERS_UPPER | _LETTERS_LOWER | _make_mask("_")
+# White space beyond ASCII (U+00A0, U+FEFF and more) shares its bit with all other characters there, so both `\s` and `\S` have that bit.
+_SPACE: Final = _make_mask("\t\n\v\f\r ") | OTHERS
 _CLASSES: Final = {
     "d": _DIGITS,
     "D": EVERYTHING & ~_DIGITS,
@@ -63,25 +63,25 @@ class Boundary(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """One after the other."""
+    """A sequence of parts."""
 
     items: tuple[Node, ...]
 
 
 class Choice(NamedTuple):
-    """One of several, tried in order."""
+    """Alternatives, tried in order."""
 
     options: tuple[Node, ...]
 
 
 class Group(NamedTuple):
-    """Brackets that capture."""
+    """A capturing group."""
 
     body: Node
 
 
 class Repeat(NamedTuple):
-    """A quantifier; `most` is `None` when it has no bound."""
+    """A quantifier; `most` is `None` if it is unlimited."""
 
     body: Node
     least: int
@@ -92,7 +92,7 @@ Node = Chars | Boundary | Sequence | Choice | Group | Repeat
 
 
 class Plain(NamedTuple):
-    """A pattern that was understood in full."""
+    """A fully parsed pattern."""
 
     node: Node
     groups: int
@@ -101,7 +101,7 @@ class Plain(NamedTuple):
 
 
 class _NotPlain(Exception):
-    """The pattern uses something this reader leaves to the slow engine."""
+    """The pattern uses syntax that this parser leaves to the slow engine."""
 
 
 def read_plain(source: str, flags: str) -> Plain | None:
@@ -177,26 +177,26 @@ class _Reader:
             case "$":
                 return self.read_boundary(Boundary(False))
             case ".":
-                # It leaves out U+2028 and U+2029 as well, but their bit is for all characters beyond ASCII: too much is allowed, too
+                # It excludes U+2028 and U+2029 as well, but they share a bit with all characters beyond ASCII: too much is allowed, too
                 # little is not.
-                return Chars(EVERYTHING if self.dot_all else EVERYTHING & ~_mask("\n\r"))
+                return Chars(EVERYTHING if self.dot_all else EVERYTHING & ~_make_mask("\n\r"))
             case "(":
-                return self.group()
+                return self.read_group()
             case "[":
                 return self.read_class()
             case "\\":
                 if self.peek() in ("b", "B"):
                     self.at += 1
                     return self.read_boundary(Boundary(False))
-                return Chars(self.fold_case(self.escape(in_class=False)[0]))
-            # A loose bracket is a literal by Annex B without `u`, and an error with it.
+                return Chars(self.fold_case(self.read_escape(in_class=False)[0]))
+            # Without `u` an unmatched bracket is a literal (Annex B); with `u` it is an error.
             case _ if character in "*+?{}]":
                 raise _NotPlain
             case _:
                 return self.make_literal(character)
 
     def read_boundary(self, boundary: Boundary) -> Boundary:
-        # A quantified boundary is an error or a leniency, never plain.
+        # A quantified boundary is an error or an Annex B leniency, never plain.
         if self.peek() in ("*", "+", "?", "{"):
             raise _NotPlain
         return boundary
@@ -208,7 +208,7 @@ class _Reader:
         if ord(character) < 128:
             return 1 << ord(character)
         if self.fold:
-            # The engines fold beyond ASCII by different tables.
+            # The engines use different folding tables beyond ASCII.
             raise _NotPlain
         return OTHERS
 
@@ -217,12 +217,12 @@ class _Reader:
             return mask
         return mask | ((mask & _LETTERS_UPPER) << 32) | ((mask & _LETTERS_LOWER) >> 32)
 
-    def group(self) -> Node:
+    def read_group(self) -> Node:
         captures = True
         if self.accept("?:"):
             captures = False
         elif self.accept("?<"):
-            self.name()
+            self.read_group_name()
         elif self.peek() == "?":
             raise _NotPlain
         if captures:
@@ -234,21 +234,21 @@ class _Reader:
             raise _NotPlain
         return Group(body) if captures else body
 
-    def name(self) -> None:
+    def read_group_name(self) -> None:
         end = self.source.find(">", self.at)
         name = self.source[self.at : end] if end != -1 else ""
-        # Newer editions allow a name twice where only one of the two can take part; the slow engine knows when.
+        # Newer editions allow a duplicate name if only one of the two can take part; only the slow engine knows when.
         if not (name.isascii() and name.isidentifier()) or any(name == known for known, _ in self.names):
             raise _NotPlain
         self.names.append((name, self.groups + 1))
         self.at = end + 1
 
-    def escape(self, *, in_class: bool) -> tuple[int, int | None]:
+    def read_escape(self, *, in_class: bool) -> tuple[int, int | None]:
         """Return the set of an escape, and its code if it is one character."""
         character = self.take()
         if character in _CLASSES:
             if in_class and self.fold and character == "W":
-                # The fast engine closes such a class over case; ECMAScript does not.
+                # The fast engine applies case folding to such a class; ECMAScript does not.
                 raise _NotPlain
             return _CLASSES[character], None
         if character in _CONTROLS:
@@ -287,7 +287,7 @@ class _Reader:
                     raise _NotPlain
             mask |= item
         mask = self.fold_case(mask)
-        # The one bit for all others stays: the class may exclude some of them and hold the rest.
+        # The bit for non-ASCII characters stays: the class may exclude some of them and include the rest.
         return Chars((EVERYTHING & ~mask) | OTHERS if negated else mask)
 
     def read_class_atom(self) -> tuple[int, int | None]:
@@ -296,7 +296,7 @@ class _Reader:
             if self.peek() == "b":
                 self.at += 1
                 return self.make_character_set("\b"), 8
-            return self.escape(in_class=True)
+            return self.read_escape(in_class=True)
         return self.make_character_set(character), ord(character)
 
     def read_quantified(self, atom: Node) -> Node:
@@ -308,12 +308,12 @@ class _Reader:
             least, most = self.read_bounds()
         else:
             return atom
-        # Lazy or greedy: it changes the order in which ways are tried, not how many there are, so the bound holds for both.
+        # Lazy or greedy changes the order of attempts, not their number, so the limit applies to both.
         self.accept("?")
         if self.peek() and self.peek() in "*+?{":
             raise _NotPlain
-        # A round that takes no character would break the proof, which counts at most as many rounds as characters; and engines differ in
-        # how they end such a loop.
+        # A round without a character would break the proof, which counts at most as many rounds as characters; and engines end such a loop
+        # differently.
         if not is_never_empty(atom):
             raise _NotPlain
         return Repeat(atom, least, most)
@@ -321,7 +321,7 @@ class _Reader:
     def read_bounds(self) -> tuple[int, int | None]:
         end = self.source.find("}", self.at)
         parts = self.source[self.at + 1 : end].split(",") if end != -1 else []
-        if len(parts) not in (1, 2) or not _number(parts[0]) or (len(parts) == 2 and parts[1] and not _number(parts[1])):
+        if len(parts) not in (1, 2) or not _parse_count(parts[0]) or (len(parts) == 2 and parts[1] and not _parse_count(parts[1])):
             raise _NotPlain
         self.at = end + 1
         least = int(parts[0])
@@ -331,7 +331,7 @@ class _Reader:
         return least, most
 
 
-def _number(text: str) -> bool:
+def _parse_count(text: str) -> bool:
     return 0 < len(text) <= 4 and text.isascii() and text.isdigit()
 
 

@@ -1,8 +1,8 @@
-"""Regular expressions as ECMAScript itself runs them, under limits that cannot be escaped.
+"""Runs regular expressions in an ECMAScript engine, under hard limits.
 
-A QuickJS context can be stopped in the middle of a match, so a pattern that runs away costs a quarter of a second of CPU and no more.
-Each thread has a context of its own (a context must not change threads); one that hit a limit is thrown away. Pattern and text are passed
-as arguments of one fixed function: no script is ever made from them.
+A QuickJS context can be stopped during a match, so a runaway pattern costs at most a quarter of a second of CPU. Each thread has its own
+context (a context must not change threads); one that reached a limit is discarded. Pattern and text are passed as arguments of one fixed
+function: no script is ever built from them.
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from proctor.errors import CheckFault
 from proctor.model.show import show
-from proctor.patterns.faults import PatternError, locate_mistake
-from proctor.patterns.offsets import has_surrogates
+from proctor.patterns.faults import PatternError, has_surrogates, locate_mistake
 from proctor.work import spend
 
 SECONDS: Final = 0.25
-"""CPU time for one search."""
+"""CPU seconds for one search."""
 _MOST_SHARES: Final = 8
-"""Searches at the same time that a time limit is multiplied for at most, so that no search can take seconds."""
+"""The maximum number of concurrent searches by which the time limit is multiplied, so that no search takes seconds."""
 _MEMORY: Final = 64_000_000
-"""Bytes that one engine may use."""
+"""The memory limit of one engine in bytes."""
 _STACK: Final = 200_000
-"""Bytes of stack that one engine may use."""
+"""The stack limit of one engine in bytes."""
 _MOST_COMPILED: Final = 400
-"""Maximum number of patterns in one engine: an engine never forgets a pattern."""
+"""The maximum number of patterns in one engine, which never frees a pattern."""
 _GIVEN_UP: Final = 500_000
-"""What a search that was given up counts, in steps."""
+"""The cost in steps of an abandoned search."""
 
-# `d` asks for the positions of the groups. JSON carries lone surrogates, which cannot cross as text.
+# `d` requests the positions of the groups. JSON carries lone surrogates, which cannot be passed as text.
 _PROGRAM: Final = """
 (function (pattern, flags, encoded) {
   const regexp = new RegExp(encoded ? JSON.parse(pattern) : pattern, flags + "d");
@@ -57,7 +56,7 @@ class _Engine:
     """One context and the patterns compiled in it."""
 
     def __init__(self) -> None:
-        # The C module of `quickjs`: the package around it starts a thread when imported, which we have no use for.
+        # The C module of `quickjs`: importing the package around it starts a thread that we do not need.
         import _quickjs  # loaded when the first pattern needs it
 
         self.error: type[Exception] = _quickjs.JSException
@@ -90,7 +89,7 @@ class Engine(Protocol):
         ...
 
     def search(self, source: str, flags: str, text: str) -> Found | None:
-        """Return the leftmost match. Raises `CheckFault` when it takes too much time or memory."""
+        """Return the leftmost match. Raises `CheckFault` if it takes too much time or memory."""
         ...
 
 
@@ -98,10 +97,10 @@ _elsewhere: Engine | None = None
 
 
 def use_engine(engine: Engine | None) -> Engine | None:
-    """Let another engine answer all patterns, or the one in this process if None, and return the engine used before."""
+    """Use another engine for all patterns, or the one in this process if None, and return the previous one."""
     global _elsewhere
-    before, _elsewhere = _elsewhere, engine
-    return before
+    previous, _elsewhere = _elsewhere, engine
+    return previous
 
 
 def validate(source: str, flags: str) -> None:
@@ -118,7 +117,7 @@ def validate(source: str, flags: str) -> None:
 
 
 def search(source: str, flags: str, text: str) -> Found | None:
-    """Return the leftmost match. Raises `CheckFault` when it takes too much time or memory."""
+    """Return the leftmost match. Raises `CheckFault` if it takes too much time or memory."""
     if _elsewhere is not None:
         return _elsewhere.search(source, flags, text)
     engine = _get_engine()
@@ -128,7 +127,7 @@ def search(source: str, flags: str, text: str) -> Found | None:
             answer = engine.get_matcher(source, flags)(*_make_passable(text))
         except engine.error as error:
             _local.engine = None
-            # Where it is tried on one text after the other, it is not for long.
+            # Counted, so that trying it on many texts soon exceeds the budget.
             spend(_GIVEN_UP)
             raise _given_up_fault(source, text, _shorten_message(error)) from None
         except MemoryError:
@@ -138,23 +137,23 @@ def search(source: str, flags: str, text: str) -> Found | None:
 
 
 class _Share:
-    """How long a search may take, given who else is busy.
+    """The time limit of a search, given the other concurrent searches.
 
     The engine counts the CPU time of the whole process. Searches in other threads run at the same time, and so may one thread of Python
-    code; each gets a share, so that a search is not cut short by its neighbours.
+    code; each gets a share, so that a search is not cut short by others.
     """
 
     def __init__(self) -> None:
-        # Counted under a lock: `+=` on an attribute is several steps, and a lost one would shorten everybody's time for good.
+        # Counted under a lock: `+=` on an attribute is not atomic, and a lost update would shorten the limit for good.
         self.lock = threading.Lock()
         self.searching = 0
 
     def __enter__(self) -> float:
         with self.lock:
             self.searching += 1
-            # One share more for Python code that may run next to the searches.
-            alone = threading.active_count() == 1
-            return SECONDS * min(_MOST_SHARES, self.searching + (0 if alone else 1))
+            # One additional share for Python code that may run next to the searches.
+            is_only_thread = threading.active_count() == 1
+            return SECONDS * min(_MOST_SHARES, self.searching + (0 if is_only_thread else 1))
 
     def __exit__(self, *_: object) -> None:
         with self.lock:
@@ -173,7 +172,7 @@ def _given_up_fault(source: str, text: str, message: str) -> CheckFault:
 def _get_engine() -> _Engine:
     engine = _local.engine
     if engine is None or len(engine.compiled) >= _MOST_COMPILED:
-        # A context keeps every pattern it compiled, so a full one is replaced as a whole.
+        # A context keeps every compiled pattern, so a full one is replaced as a whole.
         engine = _local.engine = _Engine()
     return engine
 

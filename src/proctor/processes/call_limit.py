@@ -35,7 +35,7 @@ _GRACE_S: Final = 0.5
 
 
 class OutOfTime(BaseException):
-    """Raised inside a call whose time is up; no `Exception`, so that code that catches those does not catch it."""
+    """Raised inside a call whose time is up; not an `Exception`, so that user code does not catch it by accident."""
 
 
 class CallTooLong(Exception):
@@ -44,7 +44,7 @@ class CallTooLong(Exception):
     def __init__(self, seconds: float, frames: traceback.StackSummary) -> None:
         super().__init__(f"did not end within {seconds:g} s")
         self.frames = frames
-        """Where the call was, the innermost place last."""
+        """The call stack, innermost last."""
 
 
 class _Interrupted(BaseException):
@@ -52,16 +52,16 @@ class _Interrupted(BaseException):
 
 
 def call_within(work: Callable[[], T], seconds: float) -> T:
-    """Return what `work` returns. Raises `CallTooLong` when that takes longer than `seconds`."""
+    """Return the result of `work`. Raises `CallTooLong` if it takes longer than `seconds`."""
     in_main = threading.current_thread() is threading.main_thread()
-    # A handler that is None was set by C code, and Python could not put it back afterwards.
+    # A handler of None was set by C code, and Python could not restore it.
     if in_main and hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is not None:
         return _call_under_timer(work, seconds)
     return _call_in_thread(work, seconds, in_main=in_main)
 
 
 async def run_within(work: Callable[[], T], seconds: float) -> T:
-    """Return the result of `work`, which runs in a thread next to the event loop. Raises `CallTooLong` as `call_within`."""
+    """Return the result of `work`, which runs in a thread outside the event loop. Raises `CallTooLong` like `call_within`."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     call = _ThreadedCall(work, lambda: loop.call_soon_threadsafe(ended.set))
     try:
@@ -78,29 +78,29 @@ async def run_within(work: Callable[[], T], seconds: float) -> T:
 
 
 class _TimedCall(Generic[T]):
-    """One call in the main thread, and what its signals found."""
+    """One call in the main thread, and the findings of its signal handlers."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
         self._frame: FrameType | None = None
         self.frames: traceback.StackSummary | None = None
-        """Where the call was when its time was up."""
+        """The call stack when the time was up."""
         self.interrupted = False
 
     def end_by_time(self, number: int, frame: FrameType | None) -> None:
         if self._is_inside(frame):
-            # The first frame is where the call hung; later ones are where it handles the exception.
+            # The first stack is where the call hung; later ones are where it handles the exception.
             self.frames = self.frames or traceback.extract_stack(frame)
             raise OutOfTime
 
     def end_by_user(self, number: int, frame: FrameType | None) -> None:
-        # Noted outside of the call, too: then it is not begun, and the signal is still passed on.
+        # Also noted outside the call: then it is not started, and the signal is still passed on.
         self.interrupted = True
         if self._is_inside(frame):
             raise _Interrupted
 
     def _is_inside(self, frame: FrameType | None) -> bool:
-        """Return whether the call itself was at work, and not what puts the signals in place and takes them away."""
+        """Return whether the call itself was running, and not the code that installs or removes the signal handlers."""
         if self._frame is None or frame is self._frame:
             return False
         while frame is not None and frame is not self._frame:
@@ -108,12 +108,12 @@ class _TimedCall(Generic[T]):
         return frame is not None
 
     def make(self) -> T | None:
-        """Make the call; returns None if a signal has ended it."""
+        """Make the call; return None if a signal ended it."""
         self._frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented
         try:
             return None if self.interrupted else self._work()
         except BaseException:
-            # Whatever own code made of being ended, it was.
+            # The call was ended, whatever user code made of the exception.
             if self.frames is None and not self.interrupted:
                 raise
             return None
@@ -124,22 +124,22 @@ class _TimedCall(Generic[T]):
 def _call_under_timer(work: Callable[[], T], seconds: float) -> T:
     call = _TimedCall(work)
     takes_interrupts = _can_take_interrupts()
-    before = signal.signal(signal.SIGALRM, call.end_by_time)
+    previous_handler = signal.signal(signal.SIGALRM, call.end_by_time)
     interrupts_before = signal.signal(signal.SIGINT, call.end_by_user) if takes_interrupts else None
-    # Code around us may run the same timer, as test runners do.
-    left, every = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+    # Enclosing code may use the same timer, as test runners do.
+    remaining_s, interval_s = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
     began = time.monotonic()
     try:
         answer = call.make()
     finally:
         # The timer before the handler: an alarm in between would go to the earlier handler, which by default ends the process.
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous_handler)
         if takes_interrupts:
             signal.signal(signal.SIGINT, interrupts_before)
-        if left:
-            # Never zero, which would switch the timer of the others off instead of letting it ring.
-            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), every)
+        if remaining_s:
+            # Never zero, which would disable the other timer.
+            signal.setitimer(signal.ITIMER_REAL, max(remaining_s - (time.monotonic() - began), 0.001), interval_s)
     if call.interrupted:
         _pass_interrupt_on(interrupts_before)
     if call.frames is not None:
@@ -148,20 +148,20 @@ def _call_under_timer(work: Callable[[], T], seconds: float) -> T:
 
 
 def _can_take_interrupts() -> bool:
-    """Return whether Ctrl-C may be ours for a while: it would raise here anyway, or an event loop waits for it that cannot run now."""
+    """Return whether Ctrl-C may be handled here: it would raise here anyway, or a blocked event loop is waiting for it."""
     handler = signal.getsignal(signal.SIGINT)
     return handler is signal.default_int_handler or (callable(handler) and is_loop_running())
 
 
 def _pass_interrupt_on(handler: Any) -> None:
-    """Pass Ctrl-C to the earlier handler; if that is an event loop, end this task, so that the loop can run."""
-    # Not sent again: a loop that watches for signals has noted the first one already, and would take this for a second.
+    """Pass Ctrl-C to the earlier handler; if that is an event loop, end this task so that the loop can run."""
+    # Not sent again: a loop that watches for signals has already seen the first one, and would take this for a second.
     handler(signal.SIGINT, None)
     raise (asyncio.CancelledError if is_loop_running() else KeyboardInterrupt)
 
 
 class _ThreadedCall(Generic[T]):
-    """One call in a thread of its own."""
+    """One call in its own thread."""
 
     def __init__(self, work: Callable[[], T], on_end: Callable[[], object] | None = None) -> None:
         self._work = work
@@ -169,9 +169,9 @@ class _ThreadedCall(Generic[T]):
         self._ended = threading.Event()
         self._answer: T | None = None
         self._error: BaseException | None = None
-        # Own code finds the context variables of its caller, as it does where it is called in the main thread.
+        # User code sees the context variables of its caller, as in the main thread.
         context = contextvars.copy_context()
-        # A daemon: a call that cannot be stopped must not keep the process from ending.
+        # A daemon: a call that cannot be stopped must not prevent the process from exiting.
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="proctor own check", daemon=True)
         self._thread.start()
 
@@ -187,7 +187,7 @@ class _ThreadedCall(Generic[T]):
                 self._on_end()
 
     def wait(self, seconds: float) -> bool:
-        """Return whether it has ended within the given seconds; waits in slices, so that signals are handled."""
+        """Return whether it ended within the given seconds; waits in slices, so that signals are handled."""
         until = time.monotonic() + seconds
         while not self._ended.wait(max(0.0, min(_AGAIN_S, until - time.monotonic()))):
             if time.monotonic() >= until:
@@ -195,13 +195,13 @@ class _ThreadedCall(Generic[T]):
         return True
 
     def read(self) -> T:
-        """Return what it returned, or raise what it raised."""
+        """Return its result, or raise its exception."""
         if self._error is not None:
             raise self._error
         return self._answer  # type: ignore[return-value]  # it has ended without an error
 
     def list_frames(self) -> traceback.StackSummary:
-        """Return where it is now."""
+        """Return its current call stack."""
         frame = sys._current_frames().get(self._thread.ident or 0)  # pyright: ignore[reportPrivateUsage] - documented
         return traceback.extract_stack(frame) if frame is not None else traceback.StackSummary()
 
@@ -209,11 +209,11 @@ class _ThreadedCall(Generic[T]):
         """Ask it to stop, then abandon it after the grace period."""
         until = time.monotonic() + _GRACE_S
         while time.monotonic() < until and not self._ended.wait(_AGAIN_S):
-            # Again and again: it is raised between two steps of Python, and code that catches it once goes on.
+            # Repeated: it is raised between two Python instructions, and code that catches it once continues.
             self.interrupt()
 
     def interrupt(self) -> None:
-        """Raise `OutOfTime` in it, between two steps of Python."""
+        """Raise `OutOfTime` in it, between two Python instructions."""
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(OutOfTime))
 
 
@@ -229,20 +229,20 @@ def _call_in_thread(work: Callable[[], T], seconds: float, *, in_main: bool) -> 
         raise
     if in_time:
         return call.read()
-    # Before it is stopped: afterwards it is elsewhere, or gone.
+    # Before it is stopped: afterwards the stack has changed, or the thread has ended.
     frames = call.list_frames()
     call.stop()
     raise CallTooLong(seconds, frames)
 
 
 class _Interrupts:
-    """Ctrl-C while the main thread waits for another one."""
+    """Handles Ctrl-C while the main thread waits for another one."""
 
     def __init__(self, *, wanted: bool) -> None:
         self.seen = False
         self._takes = wanted and _can_take_interrupts()
         self.before: Any = None
-        """Who had the signal."""
+        """The previous signal handler."""
 
     def __enter__(self) -> _Interrupts:
         if self._takes:

@@ -25,18 +25,18 @@ from proctor.processes.dask_work import do_named_task, read_versions
 from proctor.processes.executor import Done, StopWork, Work
 
 WORKERS_WITHIN_S = 60
-"""How long a cluster may take until its first worker is there."""
+"""Maximum seconds until the first worker of a cluster is available."""
 CONNECTED_WITHIN_S = 30
 WINDOW = 16
-"""Tasks that are submitted for each thread of a cluster: a scheduler with too many tasks slows down."""
+"""Submitted tasks per thread of a cluster: a scheduler with too many tasks slows down."""
 _GONE = (OSError, TimeoutError, asyncio.CancelledError, concurrent.futures.CancelledError)
-"""Errors of a scheduler that is gone."""
+"""Errors of an unreachable scheduler."""
 _LOGGERS = ("distributed", "distributed.client")
-"""The second has a level of its own, by the settings of Dask."""
+"""The second logger has its own level, set by Dask."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The files by which a scheduler and this machine know each other."""
+    """The TLS files of a scheduler and this machine."""
 
     ca: str
     certificate: str
@@ -44,12 +44,12 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DaskExecutor:
-    """A Dask cluster; used as a context, which ends what it started itself."""
+    """A Dask cluster, used as a context manager that closes what it opened."""
 
     def __init__(
         self, *, scheduler: str | None = None, tls: TlsFiles | None = None, client: Any = None, workers: int | None = None
     ) -> None:
-        """Without `scheduler` and `client` a cluster of this many processes is started on this machine."""
+        """Without `scheduler` and `client`, a cluster of this many processes is started on this machine."""
         self._distributed = import_distributed()
         self._scheduler, self._tls, self._workers = scheduler, tls, workers
         self._given = client
@@ -65,7 +65,7 @@ class DaskExecutor:
         return self
 
     def _require_client(self, given: Any) -> None:
-        """Raise `InputError` for what was handed over and is no client that can be used from here."""
+        """Raise `InputError` for an object that is not a usable client."""
         expected = "expected an engine 'local', 'dask', or a client of dask.distributed"
         if not isinstance(given, self._distributed.Client):
             raise InputError(f"{expected}, found {type(given).__name__}")
@@ -79,13 +79,13 @@ class DaskExecutor:
 
     def _connect(self) -> Any:
         distributed = self._distributed
-        # A client that is closed while it reconnects to a scheduler that is gone logs a traceback; this class reports the error.
+        # A client that is closed while it reconnects to a lost scheduler logs a traceback; this class reports the error.
         for logger in map(logging.getLogger, _LOGGERS):
             self._stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL)
         try:
             if self._scheduler is None:
-                # Tasks hold the interpreter's lock nearly all of the time: threads would wait for each other.
+                # Tasks hold the GIL most of the time: threads would wait for each other.
                 cluster = distributed.LocalCluster(
                     n_workers=self._workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=logging.CRITICAL
                 )
@@ -107,7 +107,7 @@ class DaskExecutor:
     def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
         """Yield the result of each task as it ends, in any order. Raises `StopWork`."""
         client = self._client
-        # Named by its content: several works on one cluster do not overwrite what the others were given.
+        # Named by its content: several works on one cluster do not overwrite each other's payload.
         name = f"proctor-{hashlib.sha256(work.setup.encode() + work.payload).hexdigest()[:24]}"
         try:
             self._require_workers(client)
@@ -119,7 +119,7 @@ class DaskExecutor:
         pending: dict[str, tuple[int, Any]] = {}
 
         def submit(count: int) -> list[Any]:
-            # Not pure: Dask names pure tasks by their arguments, so that two which are alike would have one key in `pending`.
+            # Not pure: Dask names pure tasks by their arguments, so two equal tasks would have one key in `pending`.
             some = list(itertools.islice(waiting, count))
             names, setups = [name] * len(some), [work.setup] * len(some)
             futures = client.map(do_named_task, names, setups, [task for _, task in some], pure=False, retries=0) if some else []
@@ -128,7 +128,7 @@ class DaskExecutor:
 
         try:
             with client.as_current():
-                # The program may have another client, which is the current one.
+                # The program may have another client as the current one.
                 completed = self._distributed.as_completed(submit(window))
             for future in completed:
                 if self._cancelled.is_set():
@@ -144,7 +144,7 @@ class DaskExecutor:
             self._clean_up(client, name, [future for _, future in pending.values()])
 
     def cancel(self) -> None:
-        """Give up what is being done."""
+        """Cancel running tasks."""
         self._cancelled.set()
 
     def _require_workers(self, client: Any) -> None:
@@ -156,7 +156,7 @@ class DaskExecutor:
             found = client.run(read_versions)
         except _GONE:
             raise
-        except Exception as error:  # whatever a worker raises: it has no proctor, or a broken one
+        except Exception as error:  # any error of a worker: proctor is missing or broken there
             raise StopWork(f"the workers of Dask cannot import proctor; install the same version there: {error}") from error
         for address, (version, _) in found.items():
             if version != __version__:
@@ -188,7 +188,7 @@ class DaskExecutor:
 
 
 def import_distributed() -> Any:
-    """Return the package; raises `MissingExtra` where it is not installed."""
+    """Return the package; raises `MissingExtra` if it is not installed."""
     import importlib
 
     try:
@@ -201,7 +201,7 @@ def _try_to(clean: Callable[[], object]) -> None:
     try:
         clean()
     except (*_GONE, RuntimeError, ValueError):
-        # The scheduler is gone, and with it what would have been cleaned up.
+        # The scheduler is gone, so there is nothing to clean up.
         return
 
 
@@ -210,7 +210,7 @@ def _name_scheduler(client: Any) -> str:
 
 
 def _make_plugin(distributed: Any, name: str, payload: bytes) -> Any:
-    """Return what gives every worker the payload; a class that only exists where Dask does."""
+    """Return a Dask plugin that hands the payload to workers; its base class exists only if Dask is installed."""
 
     class Payload(distributed.WorkerPlugin):
         def setup(self, worker: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the workers of a Dask cluster do: named work, prepared once for each of their threads, one task after another.
+"""The functions that Dask workers run: named work, prepared once per thread, one task after another.
 
 Nothing here imports Dask: a function is sent by its name, so that it has to be where proctor is installed, which the workers need anyway.
 """
@@ -14,7 +14,7 @@ from proctor.errors import ProctorError
 from proctor.processes.executor import DoTask, StopWork, load_setup
 
 PAYLOADS: dict[str, bytes] = {}
-"""What the works that are being done were given, by their names; a plugin fills this in every worker, also in those that come later."""
+"""The payloads of current works by name; a plugin fills this in every worker, including those that join later."""
 _local = threading.local()
 
 
@@ -24,7 +24,7 @@ def read_versions() -> tuple[str, str]:
 
 
 def do_named_task(name: str, setup: str, task: bytes) -> dict[str, Any]:
-    """Do one task; returns its result, or why there is none."""
+    """Run one task; return its result or the error."""
     try:
         do_task = _prepare(name, setup)
     except Exception as error:
@@ -38,7 +38,7 @@ def do_named_task(name: str, setup: str, task: bytes) -> dict[str, Any]:
 
 
 def _prepare(name: str, setup: str) -> DoTask:
-    # One for each thread: what is prepared holds the state of what is being decided.
+    # One per thread: the prepared function has state.
     known: tuple[str, DoTask] | None = getattr(_local, "prepared", None)
     if known is None or known[0] != name:
         known = _local.prepared = (name, load_setup(setup)(PAYLOADS[name]))
@@ -46,5 +46,5 @@ def _prepare(name: str, setup: str) -> DoTask:
 
 
 def describe_error(error: Exception) -> str:
-    """Return what went wrong, in one line."""
+    """Return an error in one line."""
     return str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: {error}"

@@ -30,9 +30,9 @@ TAIL_BYTES = 2_000
 
 
 def signal_group(process: asyncio.subprocess.Process, name: str) -> None:
-    """Send a signal to a program and to what it started."""
+    """Send a signal to a program and its child processes."""
     with suppress(ProcessLookupError, PermissionError):
-        # Windows has no process groups of this kind: there only the program itself can be ended.
+        # Windows has no such process groups: there only the program itself can be ended.
         if hasattr(os, "killpg"):
             os.killpg(process.pid, getattr(signal, name))
         elif process.returncode is None:
@@ -40,13 +40,13 @@ def signal_group(process: asyncio.subprocess.Process, name: str) -> None:
 
 
 def mark_program() -> dict[str, str]:
-    """Return what marks a program, and what it starts, in its environment."""
+    """Return the environment variable that marks a program and its child processes."""
     return {_MARK: secrets.token_hex(16)}
 
 
 def kill_strays(mark: dict[str, str]) -> None:
-    """Kill everything that carries the mark of a program which had to be ended."""
-    # Several rounds: one that dies may have started another in the meantime.
+    """Kill all processes with the mark of a program that had to be ended."""
+    # Several rounds: a dying process may have started another in the meantime.
     for _ in range(3):
         found = marked_processes(f"{_MARK}={mark[_MARK]}".encode())
         for pid in found:
@@ -57,8 +57,8 @@ def kill_strays(mark: dict[str, str]) -> None:
 
 
 def release_pipes(process: asyncio.subprocess.Process) -> None:
-    """Let go of the pipes of a program, which a process that left its group can hold open."""
-    # asyncio offers no public way to do so.
+    """Close the pipes of a program, which a process that left its group can hold open."""
+    # asyncio has no public API for this.
     transport: Any = getattr(process, "_transport", None)
     if transport is not None:
         with suppress(PermissionError):
@@ -69,19 +69,19 @@ def read_tail(tail: bytes | bytearray) -> str:
     """Return the last lines of standard error."""
     text = bytes(tail).decode("utf-8", "replace")
     if len(tail) == TAIL_BYTES:
-        text = text.partition("\n")[2] or text  # the first line is only the end of one
+        text = text.partition("\n")[2] or text  # the first line may be incomplete
     return text.strip()
 
 
 MARK = "PROCTOR_GUARD"
 """The variable that marks children in their environment."""
 GRACE_S = 2.0
-"""How long children may take to end after SIGTERM, once this process is gone."""
+"""Seconds that children may take to end after SIGTERM when this process is gone."""
 _SCRIPT = str(Path(__file__).with_name("guard_script.py"))
 
 
 class ProcessGuard:
-    """The guard of this process; started when the first child is."""
+    """The guard of this process, started with the first child."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,19 +90,19 @@ class ProcessGuard:
         self._pipe: int | None = None
         self._interrupted = False
         self.pid: int | None = None
-        """The process of the guard, once there is one."""
+        """The process id of the guard, if it is running."""
 
     def mark_child(self) -> dict[str, str]:
-        """Return what to add to the environment of a child, and make sure that a guard looks for it."""
+        """Return the environment variables to add for a child, after making sure that a guard is running."""
         with self._lock:
-            # An empty line only finds out whether the guard is alive, and starts one before there is a child.
+            # An empty line only checks whether the guard is alive, and starts one before there is a child.
             self._send_to_guard(b"")
         return {MARK: self._mark}
 
     def watch_group(self, group: int) -> None:
         """End this process group when this process dies."""
         with self._lock:
-            # Noted first: a guard that is restarted by this receives all noted groups.
+            # Noted first: a guard that is restarted by this call receives all noted groups.
             self._groups.add(group)
             self._send_to_guard(b"+%d\n" % group)
 
@@ -114,13 +114,13 @@ class ProcessGuard:
 
     def kill_all(self) -> None:
         """Kill every watched process group immediately."""
-        # Without the lock, which a stuck thread may hold: the process ends right after this.
+        # Without the lock, which a stuck thread may hold: the process exits right after this.
         for group in list(self._groups):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
 
     def note_interruption(self) -> None:
-        """Let no child stay when this process ends: the user interrupted the work."""
+        """End all children when this process exits: the user interrupted the work."""
         self._interrupted = True
 
     def say_goodbye(self) -> None:
@@ -130,11 +130,11 @@ class ProcessGuard:
                 self._send_to_guard(b"q\n")
 
     def drop_after_fork(self) -> None:
-        """Drop the guard in a fork: it and the children belong to the process that was forked."""
-        # The other end would otherwise stay open in the fork, and the guard would never hear that our process has died.
+        """Drop the guard in a fork: the guard and the children belong to the parent process."""
+        # Otherwise the pipe would stay open in the fork, and the guard would not notice the death of the parent.
         if self._pipe is not None:
             os.close(self._pipe)
-        # A new lock, too: another thread may have held the old one during the fork, and that thread does not exist here.
+        # A new lock, too: another thread, which does not exist here, may have held the old one during the fork.
         self.__init__()
 
     def _send_to_guard(self, line: bytes) -> None:
@@ -144,7 +144,7 @@ class ProcessGuard:
                 return
             except BrokenPipeError:
                 # The guard was killed: start another one.
-                # Forgotten first: if no other pipe can be had, its number belongs to whatever is opened next.
+                # Forgotten first: if no other pipe can be opened, its number belongs to the next opened file.
                 broken, self._pipe = self._pipe, None
                 os.close(broken)
                 # It stays a zombie until it is waited for; other code in this program may have done so.
@@ -157,10 +157,10 @@ class ProcessGuard:
         os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups) + line)
 
     def _start_guard(self) -> None:
-        # Python lets children inherit neither end: one that had the writing end would hide from the guard that this process is gone.
+        # Python lets children inherit neither end: a child with the writing end would keep the pipe open after this process is gone.
         reading, self._pipe = os.pipe()
         quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
-        # Isolated and without `site`: it starts in a few milliseconds, and nothing in the environment can change what it does.
+        # Isolated and without `site`: it starts in a few milliseconds, and the environment cannot change its behaviour.
         command = [sys.executable, "-I", "-S", _SCRIPT, f"{MARK}={self._mark}", str(GRACE_S)]
         try:
             # A group of its own: Ctrl-C on a terminal goes to the group of this process.

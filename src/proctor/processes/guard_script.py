@@ -1,4 +1,4 @@
-"""The guard itself, run as a script. It imports built-in modules only, so that it costs next to nothing.
+"""The guard itself, run as a script. It imports only built-in modules, so that it starts fast and uses little memory.
 
 Standard input lists what to guard: `+GROUP`, `-GROUP`, and `q` on a normal exit of the parent. At its end the groups are ended.
 """
@@ -10,7 +10,7 @@ import time
 
 
 def main(mark: str, grace_s: float) -> None:
-    """Listen until the parent is gone, then end the processes that it left."""
+    """Listen until the parent is gone, then end its remaining processes."""
     # Signals to a whole session must not end the process that cleans up after it.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
@@ -30,9 +30,9 @@ def main(mark: str, grace_s: float) -> None:
 def listen() -> "tuple[set[int], bool]":
     """Read process groups until the pipe ends; return them, and whether the parent exited normally."""
     groups: set[int] = set()
-    held, ended_well = b"", False
+    pending, ended_well = b"", False
     while data := os.read(0, 65536):
-        *lines, held = (held + data).split(b"\n")
+        *lines, pending = (pending + data).split(b"\n")
         for line in lines:
             if line.startswith(b"+"):
                 groups.add(int(line[1:]))
@@ -50,7 +50,7 @@ def any_alive(groups: "set[int]", strays: "list[int]") -> bool:
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
-                    # The name of the program is in brackets and may contain anything.
+                    # The program name is in brackets and may contain any character.
                     state, _parent, group = file.read().rpartition(b")")[2].split()[:3]
             except OSError:
                 continue
@@ -60,14 +60,14 @@ def any_alive(groups: "set[int]", strays: "list[int]") -> bool:
 
 
 def send(number: int, groups: "set[int]", strays: "list[int]") -> bool:
-    """Send a signal to all of them (0 only asks) and return whether any is still there."""
+    """Send a signal to all of them (0 only checks) and return whether any still exists."""
     alive = False
     for kill, targets in ((os.killpg, groups), (os.kill, strays)):
         for target in list(targets):
             try:
                 kill(target, number)
                 alive = True
-            # It is there, under another user.
+            # It exists, under another user.
             except PermissionError:
                 alive = True
             except ProcessLookupError:
@@ -76,7 +76,7 @@ def send(number: int, groups: "set[int]", strays: "list[int]") -> bool:
 
 
 def marked_processes(mark: bytes) -> "list[int]":
-    """Return every process that carries the mark in its environment, where the system shows that."""
+    """Return every process with the mark in its environment, if the system exposes that."""
     found: list[int] = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():

@@ -1,12 +1,21 @@
-"""Runs blocking user code in a daemon thread."""
+"""Runs blocking user code in a daemon thread, and asynchronous code from ordinary code.
+
+Code under test may raise anything, `KeyboardInterrupt` too. The user's own comes from a handler of the signal, and only in the main
+thread: the handler of an event loop's runner shows in the traceback, Python's own does not and could have raised it anywhere. Where a
+loop watches for the signal itself, none is raised at all.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import signal
 import threading
-from collections.abc import Callable
-from typing import Any
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from proctor.errors import InputError
 
 
 def is_loop_running() -> bool:
@@ -19,7 +28,7 @@ def is_loop_running() -> bool:
 
 
 async def run_in_thread(work: Callable[[], object], context: contextvars.Context, name: str) -> tuple[Any, BaseException | None]:
-    """Run `work` in a thread and return its result and its exception; the thread is abandoned when the time is up.
+    """Run `work` in a thread and return its result and its exception; the thread is abandoned at the timeout.
 
     What it raises is handed over as a value: an exception that ends generators or programs would end more than this call on its way.
     """
@@ -27,7 +36,7 @@ async def run_in_thread(work: Callable[[], object], context: contextvars.Context
     done: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
 
     def settle(answer: object, error: BaseException | None) -> None:
-        # The time may be up by now, and the future cancelled with it.
+        # The future may have been cancelled by the timeout.
         if not done.done():
             done.set_result((answer, error))
 
@@ -42,6 +51,33 @@ async def run_in_thread(work: Callable[[], object], context: contextvars.Context
         except RuntimeError:
             return  # the loop was closed: the result is not needed
 
-    # The threads of an executor are waited for when the loop ends; a function that hangs would hold up everything.
+    # The loop waits for executor threads when it closes; a hanging function would block it.
     threading.Thread(target=main, name=name, daemon=True).start()
     return await done
+
+
+Result = TypeVar("Result")
+
+
+def wait_for_end(work: Callable[[], Coroutine[Any, Any, Result]], *, called: str, instead: str) -> Result:
+    """Run `work` to its end in a new loop. Raises `InputError` inside a running loop, which it would block.
+
+    `called` is what the user wrote, `instead` what to write in a notebook or other code in a loop.
+    """
+    if not is_loop_running():
+        return asyncio.run(work())
+    raise InputError(
+        f"{called}(...) cannot wait where an event loop is running, as in a notebook or an async function: "
+        f"write `await {instead}(...)`, with the same arguments"
+    )
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether this is the user's own Ctrl-C; true if unclear."""
+    if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
+        return False
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        return True
+    # `asyncio.Runner` installs a handler of this name for the signal.
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].name == "_on_sigint"

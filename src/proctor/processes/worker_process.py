@@ -1,4 +1,4 @@
-"""A process that does tasks for another one: run as `python -m`, started by `local_executor.py`."""
+"""A process that runs tasks for another one: run as `python -m`, started by `executor.py`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ import threading
 from typing import Any
 
 from proctor.model.typed import decode_msgpack
-from proctor.processes.executor import StopWork, Work, load_setup
-from proctor.processes.local_executor import read_frame, write_frame
+from proctor.processes.executor import StopWork, Work, load_setup, read_frame, write_frame
 
 
 def main() -> None:
-    """Do tasks until the input ends."""
+    """Run tasks until the input ends."""
     # Ctrl-C reaches the whole group; the parent ends this process by closing its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     replies = os.fdopen(os.dup(1), "wb")
-    # What a library prints must not be taken for a reply.
+    # Output of a library must not be taken for a reply.
     os.dup2(2, 1)
-    # Read in a thread: the end of the input must be noticed in the middle of a task, too.
+    # Read in a thread: the end of the input must also be noticed during a task.
     frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_frames, args=(frames,), daemon=True).start()
     work = decode_msgpack(frames.get(), Work)
@@ -43,7 +42,7 @@ def main() -> None:
 
 
 def _describe(error: Exception) -> str:
-    from proctor.errors import ProctorError  # only where something went wrong
+    from proctor.errors import ProctorError  # only after an error
 
     return str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: {error}"
 
@@ -54,7 +53,7 @@ def _read_frames(frames: queue.SimpleQueue[bytes]) -> None:
             frames.put(read_frame(sys.stdin.buffer))
     except EOFError:
         # The parent is done or gone: the current task is not needed.
-        # `sys.exit` would end this thread alone.
+        # `sys.exit` would only end this thread.
         os._exit(0)
 
 

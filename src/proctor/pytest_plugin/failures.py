@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# pytest has no public name for them, and a bare text in their place would leave the short summary without its reason.
+# pytest has no public name for them; with a plain text instead, the short summary would lack the reason.
 from _pytest._code.code import (
     ReprExceptionInfo,
     ReprFileLocation,
@@ -31,16 +31,16 @@ class CheckFailed(AssertionError):
 
 
 def show_failure(failure: CheckFailed, file: str, line: int, *, lead: str = "") -> ReprExceptionInfo:
-    """Return the failure for pytest: report, headline and place."""
+    """Return the failure for pytest: report, headline and location."""
     text = f"{lead}{failure.report.rstrip()}\n"
     return ReprExceptionInfo(ReprTracebackNative([text]), ReprFileLocation(file, line, failure.headline))
 
 
 def find_place(item: pytest.Item, failure: pytest.ExceptionInfo[BaseException]) -> tuple[str, int]:
     """Return the line of the test function that failed; else the innermost line of the test file."""
-    inside = [entry for entry in failure.traceback if Path(entry.path) == item.path]
-    if inside:
-        return str(item.path), inside[-1].lineno + 1
+    lines_in_test_file = [entry for entry in failure.traceback if Path(entry.path) == item.path]
+    if lines_in_test_file:
+        return str(item.path), lines_in_test_file[-1].lineno + 1
     _, line, _ = item.reportinfo()
     return str(item.path), (line or 0) + 1
 

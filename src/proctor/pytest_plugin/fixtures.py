@@ -4,7 +4,7 @@
         proctor_check("refund.yaml", proctor_evidence("runs/refund.json"))
 
 A relative path is resolved next to the test file, then in the working directory. Problems are shown in our own report, with the
-line of the test. Nothing of the engine is imported before a fixture is used: pytest loads this file in every session.
+line of the test. The engine is imported only when a fixture is used, because pytest loads this file in every session.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from proctor.pytest_plugin.failures import shorten_path
 if TYPE_CHECKING:
     from proctor.actions.judging.judges import OpenedJudge
     from proctor.actions.running.run import TargetLike
+    from proctor.doctor.model import Examination
     from proctor.model.case import Suite
     from proctor.model.evidence import Evidence, Json
     from proctor.model.judgement import Opinion
@@ -64,15 +65,15 @@ class AskTarget:
         timeout_s: float = 120.0,
         capture: Literal["otel"] | None = None,
     ) -> Evidence:
-        """Return the evidence of the agent for the message, and for further ones in the same conversation.
+        """Return the evidence of the agent for the message, and for further messages of the same conversation.
 
-        `target` is a name in `proctor.yaml` (`None`: the default one), what `proctor run --target` takes (an address, `module:function`, a
-        command), a mapping of settings, or a Python function; for a function, `capture="otel"` also reads its spans.
-        In an `async` test call it with `await asyncio.to_thread(proctor_target, ...)`.
+        `target` is a name in `proctor.yaml` (`None`: the default one), a value of `proctor run --target` (an address, `module:function`, a
+        command), a mapping of settings, or a Python function; for a function, `capture="otel"` also reads its spans. In an `async` test
+        call it with `await asyncio.to_thread(proctor_target, ...)`.
         """
         __tracebackhide__ = True
         from proctor.errors import ProctorError  # see above
-        from proctor.pytest_plugin.live import ask_target, find_run_home
+        from proctor.pytest_plugin.reporting import ask_target, find_run_home
 
         home = find_run_home(self._folder, self._root)
         try:
@@ -95,13 +96,13 @@ class CheckSuite:
     ) -> RunResult:
         """Fail the test unless all claims of `suite` hold for `evidence`; skip if the suite does.
 
-        `suite` is a path, the text of a suite (more than one line), or a loaded suite; `case` takes only the case of that id.
+        `suite` is a path, the text of a suite (more than one line), or a loaded suite; `case` selects the case with that id.
         """
         __tracebackhide__ = True
         from proctor.actions.checking.check import all_records  # see above
         from proctor.actions.checking.check_stream import CheckStream  # see above
         from proctor.actions.checking.judged_check import finish_stream
-        from proctor.actions.trust.trust import trust_for
+        from proctor.actions.judging.trust import trust_for
         from proctor.actions.workspace.run_history import find_home
         from proctor.errors import ProctorError
         from proctor.pytest_plugin.reporting import conclude
@@ -112,8 +113,8 @@ class CheckSuite:
             records = all_records(_read_evidence(evidence, self._folder))
             home = find_home(None, self._folder)
             # Code in a test is trusted like the test.
-            written = not isinstance(suite, Path) and loaded.path is None
-            trust = trust_for("running", granted=True if written else self._trust, home=home)
+            is_inline = not isinstance(suite, Path) and loaded.path is None
+            trust = trust_for("running", granted=True if is_inline else self._trust, home=home)
             result = finish_stream(stream, records, home=home, environment=os.environ, trust=trust)
             _require_matches(result)
         except ProctorError as error:
@@ -158,7 +159,7 @@ class AskJudge:
         from proctor.model.judgement import Material, Question
 
         question = Question(criterion=criterion, material=Material(subject=answer, context=context or {}), threshold=threshold)
-        # Each question has its own event loop, so its own connections.
+        # Each question has its own event loop and connections.
         opened = self._open()
         assert opened is not None, "the fixture has skipped the test"
 
@@ -173,7 +174,7 @@ class AskJudge:
 
 @pytest.fixture
 def proctor_judge(request: pytest.FixtureRequest) -> AskJudge:
-    """Asks the judge of proctor.yaml or of the environment; a test that needs one is skipped where there is none."""
+    """Asks the judge of proctor.yaml or of the environment; without one, the test is skipped."""
     from proctor.actions.judging.judges import open_home_judge
     from proctor.actions.workspace.run_history import find_home  # see above
 
@@ -231,7 +232,7 @@ def _read_evidence(source: EvidenceSource, folder: Path) -> Any:
 
 
 def _require_matches(result: RunResult) -> None:
-    """Fail for evidence of an unknown case, or for none: the test would decide nothing."""
+    """Fail for evidence of an unknown case, or if no evidence matches: the test would decide nothing."""
     from proctor.errors import EvidenceError  # see above
 
     if result.outcome == "skip" and result.unmet.cases_without_evidence and not result.unmatched_evidence:
@@ -240,3 +241,26 @@ def _require_matches(result: RunResult) -> None:
     for unmatched in result.unmatched_evidence:
         close = f"; nearest: {', '.join(map(repr, unmatched['nearest']))}" if unmatched["nearest"] else ""
         raise EvidenceError(f"the evidence names the case {unmatched['case']!r}, which is not in the suite{close}")
+
+
+class ExamineServer:
+    """Examines an MCP server: `proctor_doctor("python server.py")` fails the test for a violation or an incomplete result."""
+
+    def __call__(self, server: Any, **options: Any) -> Examination:
+        """Examine the server; the options are those of `proctor.examine_server`, which stores no run here unless `store=True`."""
+        __tracebackhide__ = True
+        from proctor.actions.running.examine_server import examine_server
+        from proctor.doctor.report import build_document  # see above
+        from proctor.report.document.terminal import write_terminal
+
+        options.setdefault("store", False)
+        found = examine_server(server, **options)
+        if found.failed or found.incomplete:
+            pytest.fail(write_terminal(build_document(found, "terminal")), pytrace=False)
+        return found
+
+
+@pytest.fixture
+def proctor_doctor() -> ExamineServer:
+    """Examines an MCP server and fails the test for a violation."""
+    return ExamineServer()

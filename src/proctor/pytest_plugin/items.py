@@ -19,10 +19,9 @@ import msgspec
 import pytest
 
 from proctor.actions.checking.check_stream import CheckStream
+from proctor.actions.judging.trust import Named, Trust, name_judge, refuse_untrusted, trust_for
 from proctor.actions.running.run_builder import drives_own_agents
 from proctor.actions.running.run_policy import Policy
-from proctor.actions.trust.trust import Named, Trust, refuse_untrusted, trust_for
-from proctor.actions.trust.trust_names import name_judge
 from proctor.actions.workspace.custom_checks import find_registry
 from proctor.actions.workspace.settings import workspace_for
 from proctor.actions.workspace.suites import LIBRARY_NAMES as NO_SUITES
@@ -36,12 +35,13 @@ from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import RunResult
 from proctor.model.show import nearest
 from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, shorten_path, show_failure
-from proctor.pytest_plugin.reporting import SuiteWarning, conclude, make_fault
+from proctor.pytest_plugin.reporting import SuiteWarning, conclude, make_fault, write_plainly
 from proctor.report.words.neutral import to_one_line
+from proctor.report.words.wording import write_percent
 from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
-    from proctor.actions.trust.trust import Trust
+    from proctor.actions.judging.trust import Trust
 
 __all__ = ["NO_SUITES", "CaseItem", "SuiteFile"]
 
@@ -63,8 +63,8 @@ class SuiteFile(pytest.File):
     _index: CaseIndex | None = None
     _has_evidence: bool | None = None
 
-    def collect(self) -> Iterator[CaseItem]:
-        """Yield one item per case, in the order of the file."""
+    def collect(self) -> Iterator[CaseItem | MutationItem]:
+        """Yield one item per case, in the order of the file, and one for `--proctor-mutate`."""
         try:
             # Messages show the short path; the file is needed later from other folders.
             complete: str = self.config.getini("proctor_complete")
@@ -76,12 +76,14 @@ class SuiteFile(pytest.File):
         for problem in self.suite.warnings:
             self.warn(SuiteWarning(problem.render()))
         markers = _Markers(self.config)
-        taken: set[str] = set()
+        used_names: set[str] = set()
         for case in self.suite.cases:
             # `::` separates the parts of a node id.
-            name = make_unique(to_one_line(case.id).replace("::", ":"), taken)
-            taken.add(name)
+            name = make_unique(to_one_line(case.id).replace("::", ":"), used_names)
+            used_names.add(name)
             yield CaseItem.from_parent(self, name=name, case=case, markers=markers)
+        if self.config.getoption("proctor_mutate") is not None:
+            yield MutationItem.from_parent(self, name=make_unique("planted faults", used_names))
 
     def _refuse_shared_ids(self) -> None:
         """Raise for two suites with the same evidence and a common case id."""
@@ -98,8 +100,8 @@ class SuiteFile(pytest.File):
 
     def find_trust(self) -> tuple[Trust, Path]:
         """Return the trust of this session, and the workspace of this suite."""
-        from proctor.actions.trust.trust import trust_for  # only what is driven or judged needs these
-        from proctor.pytest_plugin.live import find_run_home
+        from proctor.actions.judging.trust import trust_for  # only needed for live or judged cases
+        from proctor.pytest_plugin.reporting import find_run_home
 
         trust = trust_for("running", granted=self.config.getoption("proctor_trust"))
         home = find_run_home(self.path.parent, self.config.rootpath, trusted=trust.granted)
@@ -117,13 +119,13 @@ class SuiteFile(pytest.File):
 
     def read_all(self) -> tuple[Record, ...]:
         """Return all the evidence of this suite, read once in a session."""
-        read: _Read = self.session.stash.setdefault(_READ, {})
+        cache: _Read = self.session.stash.setdefault(_READ, {})
         paths = self.find_evidence()
         declared = self.suite.find_declared()
-        if (paths, declared) not in read:
+        if (paths, declared) not in cache:
             names = [str(shorten_path(Path(path))) for path in paths]
-            read[paths, declared] = tuple(read_records(names, declared=declared))
-        return read[paths, declared]
+            cache[paths, declared] = tuple(read_records(names, declared=declared))
+        return cache[paths, declared]
 
     def list_records(self, case: Case) -> list[Record]:
         """Return the records of a case. Raises `CheckFailed` if any record is unreadable."""
@@ -140,9 +142,9 @@ class SuiteFile(pytest.File):
             if record.evidence is None:
                 broken.append(record)
             elif any(index.cases[position] == case for position in positions):
-                # Whatever its name in the suite, it is a record of this case.
+                # It is a record of this case, whatever its name in the suite.
                 found.append(Record(msgspec.structs.replace(record.evidence, case=case.id), record.source))
-        # Raised at the end, so that one message names every problem.
+        # Raised at the end, so that one message lists every problem.
         if broken:
             raise make_fault(_describe_unreadable(broken))
         return found
@@ -150,10 +152,10 @@ class SuiteFile(pytest.File):
     def has_evidence(self) -> bool:
         """Return whether any record matches a case of this suite."""
         if self._has_evidence is None:
-            index, own = self._build_index(), len(self.suite.cases)
+            index, own_count = self._build_index(), len(self.suite.cases)
             records = self.read_all() if self.find_evidence() else ()
             found = (index.find(record.evidence) or () for record in records if record.evidence is not None)
-            self._has_evidence = any(position < own for positions in found for position in positions)
+            self._has_evidence = any(position < own_count for positions in found for position in positions)
         return self._has_evidence
 
     def explain_undecided(self, case: Case) -> str:
@@ -162,8 +164,8 @@ class SuiteFile(pytest.File):
             name = f"{_get_bare_name(self.path)}.evidence.jsonl"
             return f"no evidence for this suite: put it into {name}, use --proctor-evidence, or run the agent: --proctor-live"
         known = self._build_index().names
-        named = {record.evidence.case for record in self.read_all() if record.evidence and record.evidence.case is not None}
-        close = nearest(case.id, [name for name in named if not known.find(name)])
+        recorded_names = {record.evidence.case for record in self.read_all() if record.evidence and record.evidence.case is not None}
+        close = nearest(case.id, [name for name in recorded_names if not known.find(name)])
         hint = f"; evidence that fits no case names {', '.join(map(repr, close))}" if close else ""
         return to_one_line(f"no evidence answers this case{hint}; drive the agent with --proctor-live", 400)
 
@@ -172,7 +174,7 @@ class SuiteFile(pytest.File):
         if self._index is None:
             sharing = self.session.stash.get(_SHARING, {}).get(self.find_evidence(), [])
             others = [case for suite in sharing if suite is not self.suite for case in suite.cases]
-            # Its own cases first: `has_evidence` uses their positions.
+            # The cases of this suite come first: `has_evidence` uses their positions.
             self._index = CaseIndex([*self.suite.cases, *others])
         return self._index
 
@@ -203,7 +205,7 @@ class CaseItem(pytest.Item):
     def _decide(self) -> RunResult:
         file = self._file
         records = file.list_records(self.case) if file.find_evidence() else []
-        # Alone, so that only selected cases are decided.
+        # One case at a time, so that only selected cases are decided.
         suite = msgspec.structs.replace(file.suite, cases=(self.case,))
         if records:
             stream = CheckStream(suite)
@@ -218,7 +220,7 @@ class CaseItem(pytest.Item):
                 raise make_fault(file.explain_undecided(self.case))
             pytest.skip(file.explain_undecided(self.case))
         from proctor.actions.running.named_target import choose_target  # only for live runs
-        from proctor.pytest_plugin.live import drive_suite
+        from proctor.pytest_plugin.reporting import drive_suite
 
         trust, home = file.find_trust()
         given: str | None = self.config.getoption("proctor_target")
@@ -237,16 +239,59 @@ class CaseItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Return where the case is written."""
+        """Return the location of the case."""
         return self.path, self._line - 1, self.name
 
 
-class _Markers:
-    """Tags as markers for `-m`; each is registered, so that `--strict-markers` does not mind.
+class MutationItem(pytest.Item):
+    """The share of planted faults that a suite detects, for `--proctor-mutate`."""
 
-    A tag `key: value` is the marker `key` with that `value` and, where the value is a text, the marker named like the value. Markers
-    that take arguments (`skip(reason)`, `timeout(seconds)`) do something to a test. A tag of that name must not, so it gets the name
-    `tag_skip`.
+    def __init__(self, **given: Json) -> None:
+        super().__init__(**given)
+        self.stash[WRITTEN_AT] = (str(self.path), 1)
+        self.add_marker("proctor")
+
+    def runtest(self) -> None:
+        """Measure the suite on its evidence."""
+        from proctor.actions.checking.mutate import mutate  # only with the option
+        from proctor.report.builders.mutation import build_mutation
+
+        file = self.parent
+        assert isinstance(file, SuiteFile)
+        if not file.find_evidence():
+            pytest.skip("no evidence for this suite, so no faults can be planted")
+        try:
+            records = [(case.id, record.evidence) for case in file.suite.cases for record in file.list_records(case) if record.evidence]
+            found = mutate(file.suite, records)
+        except ProctorError as error:
+            raise make_fault(str(error)) from error
+        percent: float = self.config.getoption("proctor_mutate") or 0
+        least = percent / 100
+        document = build_mutation(found, "terminal", least)
+        share = found.total.share
+        if share is None:
+            raise make_fault("no fault was planted: no record passes a case that is decided without a judge")
+        self.add_report_section("call", "proctor", document.headline)
+        if share < least:
+            headline = f"{write_percent(share)} of the planted faults detected, at least {write_percent(least)} demanded"
+            raise CheckFailed(headline, write_plainly(document))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Json = None) -> Json:
+        """Return the report of the measurement."""
+        if isinstance(excinfo.value, CheckFailed):
+            return show_failure(excinfo.value, str(self.path), 1)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Return the suite."""
+        return self.path, 0, self.name
+
+
+class _Markers:
+    """Tags as markers for `-m`; each is registered, so that `--strict-markers` accepts it.
+
+    A tag `key: value` is the marker `key` with that `value` and, if the value is a text, the marker named like the value. Markers that take
+    arguments (`skip(reason)`, `timeout(seconds)`) affect a test, so a tag of that name becomes `tag_skip`.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -297,7 +342,7 @@ def _describe_unreadable(records: Iterable[Record]) -> str:
 
 
 def refuse_strangers(items: Iterable[pytest.Item], config: pytest.Config) -> None:
-    """Raise `pytest.UsageError` with everything that the suites of these items name and are not trusted with."""
+    """Raise `pytest.UsageError` with everything that untrusted suites of these items name."""
     cases: dict[SuiteFile, list[Case]] = {}
     for item in items:
         # Skipped cases are neither run nor judged.
@@ -311,7 +356,7 @@ def refuse_strangers(items: Iterable[pytest.Item], config: pytest.Config) -> Non
     try:
         refuse_untrusted(found, trust_for("running", granted=config.getoption("proctor_trust")))
     except InputError as error:
-        # The message is that of the command line, where the flag has another name.
+        # The message is written for the command line, where the flag has another name.
         raise pytest.UsageError(f"proctor: {error}".replace("--trust", "--proctor-trust")) from None
 
 
@@ -329,7 +374,7 @@ def _list_named(file: SuiteFile, selected: Sequence[Case], trust: Trust, home: P
             target: str | None = config.getoption("proctor_target")
             found += policy.list_named(driven, target, own_agents=drives_own_agents(driven, target, policy))
     except InputError:
-        pass  # its cases show the error; nothing of it is run
+        pass  # its cases show the error and are not run
     return found
 
 

@@ -1,13 +1,13 @@
-"""The pytest plugin: options, collection of suites, and our own words for failures.
+"""The pytest plugin: options, collection of suites, and our own failure reports.
 
-    pytest                                     # collects *.proctor.yaml, *.proctor.yml, *.proctor.json and what `proctor_suites` lists
+    pytest                                     # collects *.proctor.yaml, *.proctor.yml, *.proctor.json and the files in `proctor_suites`
     pytest --proctor-evidence runs.jsonl       # decides them on these recordings
-    pytest --proctor-live                      # drives the agent for cases that nothing was recorded of
+    pytest --proctor-live                      # drives the agent for cases without a recording
 
-pytest loads this file in every session of every project that has proctor installed. It imports nothing of proctor but the fixtures
-and the text of failures; the engine is loaded when a suite is collected or a fixture is used.
+pytest loads this file in every session of every project that has proctor installed. It imports only the fixtures and
+the text of failures; the engine is loaded when a suite is collected or a fixture is used.
 
-PYTEST_DONT_REWRITE: nothing in this file asserts, and pytest warns where it finds a module loaded before it could rewrite it.
+PYTEST_DONT_REWRITE: this file has no assertions, and pytest warns about modules that were loaded before it could rewrite them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, find_place, shorten_path, show_failure
-from proctor.pytest_plugin.fixtures import proctor_check, proctor_evidence, proctor_judge, proctor_target
+from proctor.pytest_plugin.fixtures import proctor_check, proctor_doctor, proctor_evidence, proctor_judge, proctor_target
 
-__all__ = ["proctor_check", "proctor_evidence", "proctor_judge", "proctor_target"]
+__all__ = ["proctor_check", "proctor_doctor", "proctor_evidence", "proctor_judge", "proctor_target"]
 
 SUITE_ENDINGS = (".proctor.yaml", ".proctor.yml", ".proctor.json")
 _WILDCARDS = ("*", "?")
@@ -49,6 +49,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--proctor-trust", action="store_true", default=None, help="take suites at their word that do not lie in the working folder"
     )
+    group.addoption(
+        "--proctor-mutate",
+        type=_parse_percent,
+        metavar="PERCENT",
+        help="also plant faults in the evidence of each suite, and fail if a smaller share is detected; see `proctor mutate`",
+    )
     parser.addini(
         "proctor_suites", "suite files to collect in addition to *.proctor.yaml: paths or patterns like suites/**/*.yaml", type="linelist"
     )
@@ -59,6 +65,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini("proctor_complete", "parts that recordings contain completely, as `proctor check --complete`", default="")
     parser.addini("proctor_evidence", "files or folders of evidence, for suites without evidence next to them", type="paths")
+
+
+def _parse_percent(text: str) -> float:
+    if not 0 <= (value := float(text.removesuffix("%"))) <= 100:
+        raise ValueError
+    return value
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,7 +94,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """Collect suites, one item per case."""
     if not file_path.name.endswith(SUITE_ENDINGS) and not _is_listed(file_path, parent.config):
         return None
-    from proctor.pytest_plugin.items import NO_SUITES, SuiteFile  # brings in the readers of all dialects; most sessions have no suite
+    from proctor.pytest_plugin.items import NO_SUITES, SuiteFile  # imports the readers of all dialects; most sessions have no suite
 
     return SuiteFile.from_parent(parent, path=file_path) if file_path.name not in NO_SUITES else None
 
@@ -91,11 +103,11 @@ def _is_listed(path: Path, config: pytest.Config) -> bool:
     listed: list[str] = config.getini("proctor_suites")
     if not listed:
         return False
-    # Only what the user wrote is a pattern: the folder of the project may have any name.
+    # Only the user's text is a pattern: the folder of the project may contain special characters.
     place = os.path.relpath(path, _get_root(config))
     if place in map(os.path.normpath, listed) or str(path) in listed:
         return True
-    from proctor.patterns.globs import compile_glob, matches_glob  # only where suites are listed by patterns
+    from proctor.patterns.globs import compile_glob, matches_glob  # only needed for patterns
 
     return any(matches_glob(compile_glob(os.path.normpath(entry)), place) for entry in listed if any(mark in entry for mark in _WILDCARDS))
 
@@ -105,7 +117,7 @@ def _get_root(config: pytest.Config) -> Path:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse suites that are not trusted before anything is driven."""
+    """Reject untrusted suites before anything is driven."""
     config = session.config
     # Only if a suite was collected; with xdist, the controller does it for all workers.
     if "proctor.pytest_plugin.items" not in sys.modules or config.option.collectonly or hasattr(config, "workerinput"):
@@ -132,13 +144,13 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what `proctor_check` found as our report, and skipped cases at their place in the suite."""
+    """Show failures of `proctor_check` as our report, and skipped cases at their place in the suite."""
     report = yield
-    written = item.stash.get(WRITTEN_AT, None)
-    if written is not None and report.skipped and isinstance(report.longrepr, tuple):
+    location = item.stash.get(WRITTEN_AT, None)
+    if location is not None and report.skipped and isinstance(report.longrepr, tuple):
         # pytest names the Python line of the skip, not the case.
-        report.longrepr = (*written, report.longrepr[2])
-    elif written is None and report.failed and call.excinfo is not None and isinstance(call.excinfo.value, CheckFailed):
+        report.longrepr = (*location, report.longrepr[2])
+    elif location is None and report.failed and call.excinfo is not None and isinstance(call.excinfo.value, CheckFailed):
         file, line = find_place(item, call.excinfo)
         shorter = shorten_path(Path(file), item.config.invocation_params.dir)
         report.longrepr = show_failure(call.excinfo.value, file, line, lead=f"{shorter}:{line}: in {item.name}\n\n")

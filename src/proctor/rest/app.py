@@ -2,6 +2,10 @@
 
 From the outside in: `RequestRecorder` (ids, logs, metrics), `HostCheck` (Host, Origin), `Authentication` (keys, sessions, rates),
 `BodyLimits`, `ClientWatch`, then the routes. The application opens its database at startup unless it is given a hub.
+
+Background workers are started and stopped with the service. A worker is an async function of the hub and a stop event. A worker that fails
+is logged and restarted with a growing delay of up to a minute; at shutdown it is cancelled if it does not stop in time. A *part* is an
+async context that requests need, such as the write queue.
 """
 
 from __future__ import annotations
@@ -9,14 +13,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-from collections.abc import AsyncGenerator
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proctor import __version__
-from proctor.rest import errors, openapi, workers
+from proctor.errors import StoreError
+from proctor.rest import errors, openapi
+from proctor.rest.declared_routes import make_declared_routes
 from proctor.rest.limits import BodyLimits
 from proctor.rest.metrics import Metrics
 from proctor.rest.request_records import RequestRecorder
@@ -26,6 +35,7 @@ from proctor.rest.settings import ServeSettings
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.decisions.pool import CLIENT_LEAVES, Decisions, ThreadDecisions
 from proctor.service.hub import Hub
+from proctor.service.upkeep.retention import SweepCounts, keep_sweeping
 from proctor.service.verification.sandboxes import requests as sandbox_requests
 from proctor.store.sql.database import open_database
 
@@ -75,32 +85,43 @@ class _WatchedClient:
 
 ROUTES = (
     "health",
-    "projects",
-    "overview",
-    "agents",
-    "cases",
-    "case_checks",
-    "keys",
-    "audit",
+    "service.access.projects",
+    "service.example",
+    "service.overview",
+    "service.access.agents",
+    "service.runs.case_draft",  # before `/api/cases/{case_id}`
+    "service.traces.cases",
+    "service.traces.case_trial",
+    "service.traces.case_history",
+    "service.access.keys",
+    "service.access.audit",
     "traces_api",
-    "results",
+    "service.traces.search",
+    "service.traces.reevaluation",
+    "service.labels.queue",
+    "service.labels.agreement",
     "labels",
+    "service.labels.annotations",
     "public_traces",
     "otlp",
-    "alerts",
+    "service.notify.alerts",
+    "service.runs.requests",
+    "service.runs.results",
+    "service.runs.figures",
+    "service.runs.mutation",
     "runs",
-    "comparisons",
-    "run_plans",
-    "secrets",
-    "retention",
-    "search",
+    "service.runs.comparisons",
+    "service.runs.examinations",
+    "service.runs.schedules",
+    "service.runs.proposals",
+    "service.access.secrets",
+    "service.upkeep.retention",
     "verification",
-    "sandbox_mcp",
     "sandbox_surfaces",  # after the routes of sandboxes: all other paths belong to a simulated system
     "mcp",
     "pages",
 )
-"""The modules under `routes`, each with a `router`."""
+"""The modules under `routes`, each with a `router`, and the modules of the service that declare operations."""
 
 
 def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: bool = True) -> FastAPI:
@@ -120,7 +141,9 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
     app.state.streams = Streams(settings.service.streams_per_key)
     for name in ROUTES:
         # `include_router` would copy every route for each application: a third of a second at the first request.
-        app.router.routes.extend(importlib.import_module(f"proctor.rest.routes.{name}").router.routes)
+        app.router.routes.extend(
+            make_declared_routes(f"proctor.{name}") if "." in name else importlib.import_module(f"proctor.rest.routes.{name}").router.routes
+        )
     errors.install_handlers(app)
     openapi.add_document_route(app)
     service = settings.service
@@ -153,11 +176,112 @@ def _make_lifespan(settings: ServeSettings, given: Hub | None, with_workers: boo
             hub = given if given is not None else await stack.enter_async_context(open_hub(settings))
             app.state.hub = hub
             app.state.stopping = stop = asyncio.Event()
-            await stack.enter_async_context(workers.parts(app, hub))
+            await stack.enter_async_context(parts(app, hub))
             if with_workers:
-                await stack.enter_async_context(workers.workers(hub, stop))
+                await stack.enter_async_context(workers(hub, stop))
             # Exits in reverse order: background work of simulated systems stops before the database closes.
             stack.push_async_callback(sandbox_requests.stop_background_work, hub)
             yield
 
     return lifespan
+
+
+async def sweep_old(hub: Hub, stop: asyncio.Event) -> None:
+    """Delete old data periodically until `stop` is set."""
+    sweeping = asyncio.create_task(keep_sweeping(hub, report=_log_sweep))
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((sweeping, stopped), return_when=asyncio.FIRST_COMPLETED)
+        # It ends only with an error, which is logged before the worker is restarted.
+        if sweeping.done():
+            sweeping.result()
+    finally:
+        for task in (sweeping, stopped):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+def _log_sweep(what: SweepCounts | StoreError) -> None:
+    if isinstance(what, StoreError):
+        _LOG.warning("old traces and runs could not be deleted", extra={"error": str(what)})
+    elif what != SweepCounts():
+        _LOG.info("old traces and runs were deleted", extra=msgspec.structs.asdict(what))
+
+
+Worker = Callable[[Hub, asyncio.Event], Awaitable[None]]
+Part = Callable[[FastAPI, Hub], AbstractAsyncContextManager[None]]
+
+WORKERS: list[str] = [
+    "proctor.service.traces.evaluator:evaluate_traces",
+    "proctor.service.notify.webhooks:watch_alerts",
+    "proctor.service.notify.export:export_results",
+    "proctor.rest.app:sweep_old",
+    "proctor.service.runs.worker:run_worker",
+    "proctor.service.runs.scheduler:run_schedules",
+    "proctor.service.labels.indexing:keep_indexing",
+]
+"""`module:function` of every worker."""
+PARTS: list[str] = [
+    "proctor.rest.write_queue:writing",
+    "proctor.rest.trace_bodies:open_reader",
+    "proctor.rest.routes.mcp:sessions",
+    "proctor.rest.memory:returning_memory",
+]
+"""`module:function` of every part, in order of entry; exited in reverse after the last request."""
+
+SLOWEST_RESTART_S = 60.0
+STOP_S = 10.0
+_LOG = logging.getLogger("proctor.serve")
+
+
+@contextlib.asynccontextmanager
+async def parts(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
+    """Enter everything that requests need."""
+    async with contextlib.AsyncExitStack() as stack:
+        for name in PARTS:
+            part: Part = _import_worker(name)
+            await stack.enter_async_context(part(app, hub))
+        yield
+
+
+@contextlib.asynccontextmanager
+async def workers(hub: Hub, stop: asyncio.Event) -> AsyncGenerator[None]:
+    """Run every worker during the block, and set `stop` at its end."""
+    tasks = [asyncio.create_task(supervise_worker(name, _import_worker(name), hub, stop), name=name) for name in WORKERS]
+    try:
+        yield
+    finally:
+        stop.set()
+        # `asyncio.wait` refuses an empty list.
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=STOP_S)
+            for task in late:
+                _LOG.warning("a worker did not stop in time and was cancelled", extra={"worker": task.get_name()})
+                task.cancel()
+            # The database is closed after this, when no worker uses it.
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def supervise_worker(name: str, worker: Worker, hub: Hub, stop: asyncio.Event, *, first_s: float = 0.5) -> None:
+    """Run a worker until `stop` is set; restart it if it fails or returns."""
+    wait_s = first_s
+    loop = asyncio.get_running_loop()
+    while not stop.is_set():
+        started = loop.time()
+        try:
+            await worker(hub, stop)
+        except Exception:
+            hub.counters.add("worker_failures")
+            _LOG.exception("a worker failed", extra={"worker": name})
+        if stop.is_set():
+            return
+        # A worker that ran for a while before it failed restarts quickly.
+        wait_s = first_s if loop.time() - started > SLOWEST_RESTART_S else min(wait_s * 2, SLOWEST_RESTART_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), wait_s)
+
+
+def _import_worker(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)

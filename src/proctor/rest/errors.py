@@ -34,7 +34,7 @@ from proctor.model.show import nearest
 from proctor.pages.error_page import make_error_page
 from proctor.service.hub import stamp
 from proctor.service.refusals import Place, Refusal
-from proctor.simulators.refusals import refuse_for
+from proctor.simulators.sandbox import refuse_for
 
 PROTOBUF = "application/x-protobuf"
 _OTLP = ("/v1/traces", "/v1/logs")

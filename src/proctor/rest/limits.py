@@ -283,7 +283,7 @@ def _refuse_count(what: str, found: int, most: int, flag: str, part: int) -> Ref
 def _cut_strings_out(body: bytes) -> Iterator[bytes]:
     """Yield the commas and brackets outside of strings, slice by slice."""
     start = 0
-    inside = 0
+    in_string = 0
     while start < len(body):
         piece = body[start : start + _SLICE]
         if (len(piece) - len(piece.rstrip(b"\\"))) & 1:
@@ -295,22 +295,22 @@ def _cut_strings_out(body: bytes) -> Iterator[bytes]:
         # Two adjacent quotes do not change what is inside a string.
         parts = piece.translate(None, _NOT_STRUCTURE).replace(b'""', b"").split(b'"')
         # Every second part is outside strings; `inside` is 1 if the slice starts within one.
-        yield b"".join(parts[inside::2])
-        inside ^= (len(parts) - 1) & 1
+        yield b"".join(parts[in_string::2])
+        in_string ^= (len(parts) - 1) & 1
 
 
 def _measure_depth(brackets: bytes) -> int:
     """Return the nesting depth."""
     levels = 0
     # `[}` counts as a pair: it is not JSON, and no decoder accepts it.
-    left = brackets.translate(_ALIKE)
+    remaining = brackets.translate(_ALIKE)
     # Removing the innermost pairs first takes one level and most of the brackets away.
-    while len(left) > 1_000 and len(less := left.replace(b"[]", b"")) < 0.9 * len(left):
-        left = less
+    while len(remaining) > 1_000 and len(less := remaining.replace(b"[]", b"")) < 0.9 * len(remaining):
+        remaining = less
         levels += 1
     depth = deepest = 0
-    for start in range(0, len(left), _SLICE // 16):
-        steps = list(accumulate(map(_STEPS.__getitem__, left[start : start + _SLICE // 16]), initial=depth))
+    for start in range(0, len(remaining), _SLICE // 16):
+        steps = list(accumulate(map(_STEPS.__getitem__, remaining[start : start + _SLICE // 16]), initial=depth))
         deepest = max(deepest, *steps)
         depth = steps[-1]
     return levels + deepest
@@ -410,18 +410,18 @@ class BodyLimits:
             if message["type"] != "http.request":
                 return None
             chunk: bytes = message.get("body", b"")
-            more = message.get("more_body", False)
+            has_more = message.get("more_body", False)
             if held.size + len(chunk) > self._settings.largest_body:
                 # Released before the rest is drained: a rejected body must not occupy memory.
                 held.drop(held.size)
                 chunks.clear()
-                if more:
+                if has_more:
                     await drain_body(receive, 4 * self._settings.largest_body)
                 raise self._refuse_too_large()
             held.last = clock()
             held.add(len(chunk))
             chunks.append(chunk)
-            if not more:
+            if not has_more:
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
             # Only bytes extend the timeout, not empty pieces. A dropped body has no timeout, and asyncio raises if an expired one is moved.
             if held.arriving is not None and chunk and not held.arriving.expired():
@@ -478,12 +478,12 @@ def _is_not_json(path: str, body: bytes) -> bool:
 
 async def drain_body(receive: Receive, most: int) -> None:
     """Read and discard a body for a while, since many clients read the response only after sending everything."""
-    taken = 0
+    drained = 0
     try:
         async with asyncio.timeout(_DRAIN_S):
-            while taken <= most:
+            while drained <= most:
                 message = await receive()
-                taken += len(message.get("body", b""))
+                drained += len(message.get("body", b""))
                 if message["type"] != "http.request" or not message.get("more_body", False):
                     return
     except TimeoutError:
@@ -524,13 +524,13 @@ class RateLimits:
             return 0.0
         now = self._clock()
         # Removed and added again, which keeps the dict in order of use: the least recently used key is evicted first.
-        left, at = self._left.pop(key, (self._most, now))
-        left = min(self._most, left + max(0.0, now - at) * self._most / 60)
+        tokens, at = self._left.pop(key, (self._most, now))
+        tokens = min(self._most, tokens + max(0.0, now - at) * self._most / 60)
         # Unauthenticated clients are counted by address, and may use any number of addresses.
         while len(self._left) >= _MOST_BUCKETS:
             self._left.pop(next(iter(self._left)))
-        if left < 1:
-            self._left[key] = (left, now)
-            return (1 - left) * 60 / self._most
-        self._left[key] = (left - 1, now)
+        if tokens < 1:
+            self._left[key] = (tokens, now)
+            return (1 - tokens) * 60 / self._most
+        self._left[key] = (tokens - 1, now)
         return 0.0

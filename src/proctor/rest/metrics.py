@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from proctor.service.hub import COUNTED, Hub
-from proctor.store.runs.queue_sizes import MOST_COUNTED, count_queue
+from proctor.store.runs.run_rows import MOST_COUNTED, count_queue
 
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

@@ -96,7 +96,11 @@ _ERRORS: dict[str, dict[str, Any]] = {
 }
 _NAMES = {"ours": "Error", "verial": "VerificationError", "mibo": "TraceError", "otlp": "Status"}
 _SCHEMES = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "`vk_...`, `vrl_slv_...`, `vrl_run_...`, `vrl_sbx_...` or `mibo_...`"},
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "`proctor_org_...`, `vrl_slv_...`, `vrl_run_...`, `vrl_sbx_...` or `proctor_proj_...`",
+    },
     "api_key": {
         "type": "apiKey",
         "in": "header",
@@ -113,7 +117,7 @@ def add_document_route(app: FastAPI) -> None:
     `app.state.write_document` in a separate process (`process.py`).
     """
     app.openapi = lambda: make_document(app)
-    made: list[bytes] = []
+    document: list[bytes] = []
     making = asyncio.Lock()
 
     async def write_in_thread() -> bytes:
@@ -122,10 +126,10 @@ def add_document_route(app: FastAPI) -> None:
     async def answer(_request: Request) -> Response:
         # Concurrent requests wait for the first one and do not build it again.
         async with making:
-            if not made:
+            if not document:
                 write: WriteDocument = getattr(app.state, "write_document", write_in_thread)
-                made.append(await write())
-        return Response(made[0], media_type="application/json")
+                document.append(await write())
+        return Response(document[0], media_type="application/json")
 
     app.add_route("/openapi.json", answer, include_in_schema=False)
 

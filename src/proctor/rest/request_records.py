@@ -11,7 +11,7 @@ import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proctor.cassettes.scrub import REDACTED
+from proctor.cassettes.entries import REDACTED
 from proctor.pages.forms import LARGEST_FORM, hides_value, is_form, parse_form
 from proctor.rest.errors import make_bug_response
 from proctor.rest.metrics import Metrics

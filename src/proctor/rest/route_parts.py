@@ -89,7 +89,7 @@ class CountedStream(StreamingResponse):
 
 T = TypeVar("T")
 _DIGITS = re.compile(r"-?[0-9]{1,100}", re.ASCII)
-_OTHER_KEYS = {"/v1/benchmark-runs": ("organization", "solver")}
+_OTHER_KEYS = {"/v1/benchmark-runs": ("organization", "solver"), "/api/proposals": ("organization", "project")}
 """Routes with a body that other kinds of keys may use, too."""
 MOST_FIELDS = 1_000
 """Fields of a large request. Reporting each unknown field takes longer than reading it."""
@@ -104,7 +104,7 @@ def caller(request: Request) -> Caller:
     """Return the caller, which `Authentication` has found."""
     found: Caller | None = getattr(request.state, "caller", None)
     if found is None:
-        raise Refusal("UNAUTHORIZED", "a key is required: Authorization: Bearer vk_..., or x-api-key")
+        raise Refusal("UNAUTHORIZED", "a key is required: Authorization: Bearer proctor_org_..., or x-api-key")
     return found
 
 

@@ -69,14 +69,14 @@ def is_late_form(scope: Scope) -> bool:
 async def _read_body(receive: Receive, held: HeldBody) -> bytes:
     """Return a body that arrives in time and fits into memory; drain any other, since many clients read only after sending."""
     parts: list[bytes] = []
-    seen, fits = 0, True
+    received, fits = 0, True
     try:
         async with asyncio.timeout(LATE_FORM_S) as held.arriving:
             while True:
                 message = await receive()
                 part: bytes = message.get("body", b"")
-                seen += len(part)
-                if message["type"] != "http.request" or seen > LARGEST_FORM:
+                received += len(part)
+                if message["type"] != "http.request" or received > LARGEST_FORM:
                     break
                 held.last = asyncio.get_running_loop().time()
                 fits = fits and _reserve(held, len(part))
@@ -307,7 +307,7 @@ class Authentication:
         if key is None:
             caller = await self._find_visitor(hub, scope) if may_use_session(scope) else await self._find_local(hub, scope)
             if caller is None:
-                raise Refusal("UNAUTHORIZED", "a key is required: Authorization: Bearer vk_..., or x-api-key")
+                raise Refusal("UNAUTHORIZED", "a key is required: Authorization: Bearer proctor_org_..., or x-api-key")
             return caller
         caller = await authenticate(hub, key)
         if caller is None:
@@ -339,7 +339,7 @@ class Authentication:
         """Apply the rate limit to a request to a simulated system without a key; reject a large body."""
         self._count_request(hub, _name_address(scope) if caller is None else caller.actor)
         if caller is None and has_body(scope) and not declares_at_most(Headers(scope=scope), _LARGEST_LOGIN):
-            raise Refusal("UNAUTHORIZED", "a key is required: Authorization: Bearer vk_..., or x-api-key")
+            raise Refusal("UNAUTHORIZED", "a key is required: Authorization: Bearer proctor_org_..., or x-api-key")
 
     def _count_request(self, hub: Hub, who: str) -> None:
         # Created late: the hub exists only after the application has started.

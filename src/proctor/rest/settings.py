@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.errors import InputError
 from proctor.network.addresses import AddressRefused
-from proctor.service.settings import ServiceSettings
+from proctor.service.settings import MAIL_ADDRESS, ServiceSettings
 
 HOST, PORT = "127.0.0.1", 8700
 DATABASE_FILE = "proctor.db"
@@ -107,6 +107,26 @@ def _endpoint(text: str) -> str:
     return parts._replace(path=path if path.endswith("/v1/logs") else f"{path}/v1/logs").geturl()
 
 
+def _public_url(text: str) -> str:
+    """Expected an address that begins with https:// or http://, without anything after ? or #."""
+    parts = urlsplit(text.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query or parts.fragment:
+        raise ValueError
+    return parts.geturl().rstrip("/")
+
+
+def _mail_address(text: str) -> str:
+    """Expected an e-mail address without a name."""
+    if not MAIL_ADDRESS.fullmatch(text.strip()):
+        raise ValueError
+    return text.strip()
+
+
+def _security(text: str) -> str:
+    """Expected starttls, tls or none."""
+    return {word: word for word in ("starttls", "tls", "none")}[text.strip().lower()]
+
+
 def _headers(text: str) -> tuple[tuple[str, str], ...]:
     """Expected NAME=VALUE, several of them separated by commas."""
     found: list[tuple[str, str]] = []
@@ -180,6 +200,13 @@ SETTINGS = (
        default="the only one; none if there are several"),
     _s("unknown_agents", "create|refuse", _unknown_agents, "whether spans and logs with an unknown `service.name` create an agent or are"
        " rejected", default="`create` for the local user of a service without keys, else `refuse`"),
+    _s("public_url", "URL", _public_url, "the address of the pages, for links in alerts", default="no links"),
+    _s("smtp_host", "NAME", _text, "the mail server for alerts by e-mail", default="no e-mail"),
+    _s("smtp_port", "PORT", _whole(1, 65535), "its port; 465 is usual for `tls`"),
+    _s("smtp_security", "starttls|tls|none", _security, "how the connection to it is encrypted"),
+    _s("smtp_from", "ADDRESS", _mail_address, "the sender of e-mails", default="required with `--smtp-host`"),
+    _s("smtp_user", "NAME", _text, "the user name at the mail server", default="no login"),
+    _s("smtp_password", "PASSWORD", _text, "the password at the mail server", default="none", flag=None),
     _s("log_content", "", _yes, "log the beginning of request bodies, redacted"),
 )  # fmt: skip
 """All settings."""
@@ -203,7 +230,18 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str], find
     ours = {name: found.pop(name) for name in ("host", "port", "database", "allowed_hosts", "secret_key") if name in found}
     settings = ServeSettings(service=ServiceSettings(home=home, **found), **ours)
     _check_export(settings.service)
+    _check_mail(settings.service)
     return settings
+
+
+def _check_mail(settings: ServiceSettings) -> None:
+    """Reject incomplete mail settings at startup."""
+    if settings.smtp_host is not None and settings.smtp_from is None:
+        raise InputError("--smtp-host: also name the sender, with --smtp-from")
+    if (settings.smtp_user is None) != (settings.smtp_password is None):
+        raise InputError("--smtp-user: expected together with the variable PROCTOR_SMTP_PASSWORD")
+    if settings.smtp_user is not None and settings.smtp_security == "none":
+        raise InputError("--smtp-security: expected starttls or tls, so that the password is encrypted")
 
 
 def _check_export(settings: ServiceSettings) -> None:

@@ -135,11 +135,11 @@ def get_deadline() -> float:
 @contextlib.asynccontextmanager
 async def open_reader(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
     """Read bodies for an application, for as long as it answers requests."""
-    app.state.trace_reading = made = TraceReader()
+    app.state.trace_reading = reader = TraceReader()
     try:
         yield
     finally:
-        made.close()
+        reader.close()
 
 
 def trace_reading(request: Request) -> TraceReader:

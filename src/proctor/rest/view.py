@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 
 from proctor.errors import ProctorError
-from proctor.pages.folder_source import PROJECT, FolderSource
+from proctor.pages.folder_source import FolderSource
 from proctor.pages.routes import make_router
 from proctor.pages.words import quote_part
 from proctor.rest import errors
@@ -19,6 +19,7 @@ from proctor.rest.metrics import Metrics
 from proctor.rest.process import QuietServer, open_socket, stop_by_signals
 from proctor.rest.request_records import RequestRecorder
 from proctor.rest.security import HostCheck
+from proctor.service.runs.run import LOCAL_PROJECT
 
 HOST = "127.0.0.1"
 _LOOK_AGAIN_S = 2.0
@@ -64,7 +65,7 @@ async def view(
         with stop_by_signals(server, app):
             while not server.started and not running.done():
                 await asyncio.sleep(0.01)
-            address = f"http://{HOST}:{sock.getsockname()[1]}/ui/p/{PROJECT}" + (f"/runs/{quote_part(run)}" if run else "")
+            address = f"http://{HOST}:{sock.getsockname()[1]}/ui/p/{LOCAL_PROJECT}" + (f"/runs/{quote_part(run)}" if run else "")
             say(f"proctor shows {shown or home} on {address}; Ctrl-C ends it")
             # The data of the first page is read while the browser starts.
             warming = asyncio.create_task(asyncio.to_thread(source.warm_up, run))

@@ -7,34 +7,34 @@ import msgspec
 from proctor.errors import InputError
 from proctor.model.case import MOST_REPEATS
 from proctor.model.evidence import Cost
-from proctor.model.json_values import is_finite, is_number
+from proctor.model.json_values import is_finite, is_integer, is_number
 
 MOST_AT_ONCE = 1_000
-"""How many attempts one run may have under way."""
+"""Maximum concurrent attempts of one run."""
 MOST_RETRIES = 100
-"""More retries than a fault that passes ever needs."""
+"""Maximum retries; transient faults never need more."""
 MOST_ATTEMPTS = 1_000_000
-"""How many attempts one run may plan."""
+"""Maximum planned attempts of one run."""
 LONGEST_S = 7 * 24 * 3600.0
 """The longest pause of a run: a week."""
 
 
 def require_whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Raise `InputError` unless a number is whole and between these."""
+    """Raise `InputError` unless a number is an integer in this range."""
     # `True` is an `int` in Python: `repeat: true` must not count as 1.
-    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        wanted = f"from {least} to {most:,}" if most is not None else f"of at least {least}"
-        raise InputError(f"{name}: expected a whole number {wanted}, found {value!r:.40}")
+    if not is_integer(value) or value < least or (most is not None and value > most):
+        allowed = f"from {least} to {most:,}" if most is not None else f"of at least {least}"
+        raise InputError(f"{name}: expected a whole number {allowed}, found {value!r:.40}")
 
 
 def require_seconds(name: str, value: object) -> None:
-    """Raise `InputError` unless a number is a time one can wait for."""
+    """Raise `InputError` unless a number is a valid duration."""
     if not is_number(value) or not is_finite(value) or not 0 < value <= LONGEST_S:
         raise InputError(f"{name}: expected seconds above 0, at most {LONGEST_S:,.0f} (a week), found {value!r:.40}")
 
 
 class AttemptGate:
-    """Lets a bounded, adapting number of attempts through. It never waits: an attempt that leaves starts the next."""
+    """Admits a bounded, adaptive number of attempts. It never waits: an attempt that leaves starts the next."""
 
     def __init__(self, most: int, *, adapt: bool = True, clock: Callable[[], float]) -> None:
         self.most = most
@@ -46,27 +46,27 @@ class AttemptGate:
         self._closed_until = 0.0
 
     def enter(self) -> bool:
-        """Take a place if one is free and no pause is in effect; return whether it was taken."""
+        """Take a slot if one is free and no pause is in effect; return whether it was taken."""
         if self._inside >= self.limit or self.get_pause_s() > 0:
             return False
         self._inside += 1
         return True
 
     def leave(self) -> None:
-        """Give the place back."""
+        """Release the slot."""
         self._inside -= 1
 
     def get_pause_s(self) -> float:
-        """Return how long the other side still asks to be left alone, in seconds."""
+        """Return the remaining seconds of the pause that the server requested."""
         # Most runs have no pauses and need no clock.
         return max(0.0, self._closed_until - self._clock()) if self._closed_until else 0.0
 
     def note_success(self) -> None:
-        """Count an attempt that went through: after a round of these the limit may rise."""
+        """Count a successful attempt: after a round of these the limit may rise."""
         if not self._adapt or self.limit >= self.most:
             return
         self._successes += 1
-        # Halved at once and raised by one per round: the limit settles just below what the server bears.
+        # Halved at once and raised by one per round, so the limit settles just below the server's capacity.
         if self._successes >= self.limit:
             self._successes = 0
             self.limit += 1
@@ -76,14 +76,14 @@ class AttemptGate:
         if self._adapt:
             self.limit = max(1, self.limit // 2)
             self._successes = 0
-        # A run that does not adapt its number respects a pause all the same.
+        # A run with fixed concurrency also respects a pause.
         if retry_after_s is not None:
             # Several attempts may be rejected at once: the longest pause counts.
             self._closed_until = max(self._closed_until, self._clock() + retry_after_s)
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run may spend before it stops; None means no bound."""
+    """The limits of a run; None means no limit."""
 
     max_tokens: int | None = None
     max_seconds: float | None = None
@@ -92,7 +92,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """In the currency of the prices."""
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for numbers that make no sense, by name."""
+        """Raise `InputError` for an invalid number, naming its field."""
         for name in ("max_tokens", "max_failures"):
             if getattr(self, name) is not None:
                 require_whole(name.replace("_", "-"), getattr(self, name), 1)
@@ -104,7 +104,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
-    """What something took, as far as it is known."""
+    """Usage, if known."""
 
     tokens: int = 0
     """Of the agent."""
@@ -113,32 +113,35 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     cost: float = 0.0
 
     def add(self, other: "Spending") -> "Spending":
-        """Return both together."""
+        """Return the sum of both."""
         return Spending(tokens=self.tokens + other.tokens, user_tokens=self.user_tokens + other.user_tokens, cost=self.cost + other.cost)
 
 
 class BudgetMeter:
-    """What a run has spent so far, and which bound it has reached."""
+    """The usage of a run so far, and the limit that it has reached."""
 
-    def __init__(self, budget: Budget, clock: Callable[[], float]) -> None:
+    def __init__(self, budget: Budget, clock: Callable[[], float], judge_cost: Callable[[], float] = lambda: 0.0) -> None:
+        """`judge_cost` returns the cost of requests to judges so far, including running attempts."""
         self._budget = budget
+        self._judge_cost = judge_cost
+        self._judge_counted = 0.0
         self._clock = clock
         self._started = clock()
         self.tokens = 0
         self.user_tokens = 0
-        """Of them, what the models of simulated users took."""
+        """The tokens of simulated users among them."""
         self.failures = 0
         self.cost = 0.0
         self.tokens_unknown = 0
         """Answered attempts without recorded tokens."""
         self.cost_unknown: str | None = None
-        """Why the cost of an attempt is unknown, of the first."""
+        """Why the cost of the first such attempt is unknown."""
         self._held: dict[tuple[str, int], Spending] = {}
-        """What conversations took that are under way."""
+        """Usage of running conversations."""
 
     @property
     def bounds_spending(self) -> bool:
-        """Whether there is a bound on tokens or on the cost."""
+        """Whether tokens or cost are limited."""
         return self._budget.max_tokens is not None or self._budget.max_cost is not None
 
     def hold(self, attempt: tuple[str, int], spending: Spending) -> None:
@@ -146,7 +149,7 @@ class BudgetMeter:
         self._held[attempt] = spending
 
     def release(self, attempt: tuple[str, int]) -> Spending | None:
-        """Return what was held of an attempt, and forget it: it is over, and counted as such or by `add_spending`."""
+        """Remove and return the held usage of a finished attempt, which is now counted elsewhere or by `add_spending`."""
         return self._held.pop(attempt, None)
 
     def add_spending(self, spending: Spending) -> None:
@@ -158,11 +161,12 @@ class BudgetMeter:
         """Count the cost of one attempt; if it is unknown, a limit on the cost cannot be checked."""
         if cost is not None:
             self.cost += (cost.agent or 0.0) + (cost.judge or 0.0) + (cost.user or 0.0)
+            self._judge_counted += cost.judge or 0.0
         if cost is None or cost.total() is None:
             self.cost_unknown = self.cost_unknown or (cost.why if cost is not None else "there are no prices")
 
     def add(self, *, tokens: int = 0, user_tokens: int = 0, failed: bool = False) -> None:
-        """Count what the agent of an attempt took and what its simulated user did, or how the attempt ended."""
+        """Count the tokens of an attempt's agent and simulated user, and whether the attempt failed."""
         self.tokens += tokens + user_tokens
         self.user_tokens += user_tokens
         self.failures += failed
@@ -171,15 +175,19 @@ class BudgetMeter:
         """Return the limit on tokens or on the cost that was reached, as text, or None; running conversations count."""
         budget = self._budget
         # Only running attempts are held, so this sum is short.
-        user_tokens = self.user_tokens + sum(held.user_tokens for held in self._held.values())
-        tokens = self.tokens + sum(held.tokens + held.user_tokens for held in self._held.values())
-        cost = self.cost + sum(held.cost for held in self._held.values())
+        user_tokens = self.user_tokens + sum(spending.user_tokens for spending in self._held.values())
+        tokens = self.tokens + sum(spending.tokens + spending.user_tokens for spending in self._held.values())
         if budget.max_tokens is not None and tokens >= budget.max_tokens:
-            apart = f" ({user_tokens} of them by simulated users)" if user_tokens else ""
-            return f"{tokens} tokens spent{apart}, the limit is {budget.max_tokens}"
-        if budget.max_cost is not None and cost >= budget.max_cost:
-            return f"{cost:.6g} spent, the limit is {budget.max_cost:g}"
-        return None
+            user_note = f" ({user_tokens} of them by simulated users)" if user_tokens else ""
+            return f"{tokens} tokens spent{user_note}, the limit is {budget.max_tokens}"
+        return self.explain_cost()
+
+    def explain_cost(self) -> str | None:
+        """Return the limit on the cost if it was reached, as text, or None; running conversations and judgements count."""
+        most = self._budget.max_cost
+        judging = max(0.0, self._judge_cost() - self._judge_counted)
+        cost = self.cost + judging + sum(spending.cost for spending in self._held.values())
+        return f"{cost:.6g} spent, the limit is {most:g}" if most is not None and cost >= most else None
 
     def explain_exhausted(self) -> str | None:
         """Return the limit that was reached, as text, or None."""
@@ -220,34 +228,34 @@ class BudgetMeter:
         return f"{failed} failed, the limit is {self._budget.max_failures}"
 
     def get_seconds_left(self) -> float | None:
-        """Return how many seconds the run may still take, or None without a bound."""
+        """Return the remaining seconds of the run, or None without a limit."""
         if self._budget.max_seconds is None:
             return None
         return max(0.0, self._budget.max_seconds - (self._clock() - self._started))
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that say how a run is driven."""
+    """How a run is driven."""
 
     repeat: int = 1
     concurrency: int = 4
     timeout_s: float = 120.0
-    """For one attempt, its tries and the waits between them."""
+    """For one attempt, including its retries and the waits between them."""
     retries: int = 2
-    """How often a safe fault of the transport is tried again."""
+    """Maximum retries after a safe transport fault."""
     backoff_s: float = 0.5
     """The wait before the first retry; doubled for each further one, and never shorter than the server's Retry-After.
     An attempt without enough time left for that wait is not retried."""
     open_s: float | None = None
-    """How long the target may take to open; None: no limit."""
+    """Maximum seconds until the target is open; None: no limit."""
     adapt: bool = True
-    """Whether to slow down when the other side is overloaded."""
+    """Whether to slow down when the server is overloaded."""
     budget: Budget = Budget()
     fail_fast: bool = False
-    """Whether a case that has already failed is spared the judge."""
+    """Whether to skip the judge for a case that has already failed."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no sense, by name; raises `InputError`."""
+        """Reject invalid numbers, naming the field; raises `InputError`."""
         require_whole("repeat", self.repeat, 1, MOST_REPEATS)
         require_whole("concurrency", self.concurrency, 1, MOST_AT_ONCE)
         require_whole("retries", self.retries, 0, MOST_RETRIES)

@@ -21,7 +21,7 @@ from proctor.model.run import RunEntry
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened during a run."""
+    """One event of a run."""
 
     kind: Literal["planned", "started", "finished", "retrying", "slowed", "stopping"]
     case: str = ""
@@ -29,7 +29,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     result: CaseResult | None = None
     message: str = ""
     total: int = 0
-    """Of `planned`: how many attempts there will be."""
+    """For `planned`: the number of attempts."""
 
 
 Listener = Callable[[Event], None]
@@ -42,7 +42,7 @@ def ignore_event(event: Event) -> None:
 TapeFor = Callable[[str, int], Tape]
 """Gives the tape of an attempt, by the id of its case and its number."""
 SpeakerFor = Callable[[Case, Tape], Speaker]
-"""Gives the simulated user of a case for one try, who talks to its model over the tape."""
+"""Returns the simulated user of a case for one try; it calls its model over the tape."""
 
 
 class Target(Protocol):
@@ -54,11 +54,11 @@ class Target(Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect what is shared by all attempts. Raises `TargetError` with what is wrong."""
+        """Connect resources shared by all attempts. Raises `TargetError` with the reason."""
         ...
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Drive the agent through the case (all its turns) and say what was observed.
+        """Drive the agent through all turns of the case and return the evidence.
 
         Raises `TargetError` where nothing could be observed; a failure of the agent that can be observed is evidence.
         """
@@ -70,20 +70,20 @@ class Target(Protocol):
 
 
 class Decider(Protocol):
-    """Decides cases outside the event loop of the run, which nothing in a suite or an agent may hold up."""
+    """Decides cases outside the run's event loop, which suites and agents must not block."""
 
     async def decide_one(
         self, case: Case, evidence: Evidence, *, attempt: int = 0, clock: str | None = None, ask: Ask | None = None
     ) -> CaseResult:
-        """Return the result of a case on evidence; with `ask`, judged claims too. What cannot be decided is an `error`."""
+        """Return the result of a case on evidence; with `ask`, including judged claims. An undecidable case is an `error`."""
         ...
 
 
 class RunLog(Protocol):
-    """Keeps the attempts of one run."""
+    """Stores the attempts of one run."""
 
     async def append(self, entry: RunEntry) -> None:
-        """Keep one finished attempt, so that it survives a crash once this returns. Raises `StoreError`."""
+        """Store one finished attempt durably. Raises `StoreError`."""
         ...
 
 
@@ -94,7 +94,7 @@ class Judge(Protocol):
     """
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> Sequence[Opinion]:
-        """Return one opinion per question, in order. `case` and `attempt` keep one attempt's remembered answers from serving another."""
+        """Return one opinion per question, in order. `case` and `attempt` separate the cached answers of different attempts."""
         ...
 
     async def close(self) -> None:
@@ -103,23 +103,25 @@ class Judge(Protocol):
 
 
 def use_live_tape(case_id: str, attempt: int) -> Tape:
-    """Return the tape that records nothing: every attempt really happens."""
+    """Return the tape that records nothing: every request is really sent."""
     return LIVE
 
 
 class RunPorts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one run talks to."""
+    """The external interfaces of one run."""
 
     target: Target
     log: RunLog
     now: Callable[[], str]
     """The time of day, for stored results."""
     judge: Judge | None = None
+    judge_cost: Callable[[], float] = lambda: 0.0
+    """The cost of requests to the judge so far."""
     decides: Decider | None = None
-    """None: cases are decided here, in the event loop of the run."""
+    """None: cases are decided in the event loop of the run."""
     speaker_for: SpeakerFor | None = None
-    """Who plays simulated users; None: the cases that have one are errors."""
+    """Provides simulated users; None: cases that need one are errors."""
     tape_for: TapeFor = use_live_tape
     listener: Listener = ignore_event
     clock: Callable[[], float] = time.monotonic
-    """Seconds from anywhere, for what is measured."""
+    """A monotonic clock in seconds, for measurements."""

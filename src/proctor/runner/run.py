@@ -10,7 +10,7 @@ is nothing to wait for.
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -22,8 +22,8 @@ from proctor.decide.prepare import PreparedCase
 from proctor.errors import InputError, StoreError, TargetError
 from proctor.model.attempt import Attempt, Speaker
 from proctor.model.case import Case
-from proctor.model.cost import PriceList
-from proctor.model.evidence import Evidence, UserEnding
+from proctor.model.cost import PriceList, add_costs
+from proctor.model.evidence import Cost, Evidence, UserEnding
 from proctor.model.json_values import is_number
 from proctor.model.judgement import Opinion, Question
 from proctor.model.lazy_cases import is_lazy
@@ -31,15 +31,16 @@ from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.show import exception_text
 from proctor.model.typed import make_json_decoder
+from proctor.model.verdict import Verdict
 from proctor.runner.limits import MOST_ATTEMPTS, AttemptGate, BudgetMeter, RunSettings, Spending
 from proctor.runner.ports import Event, RunPorts
-from proctor.scoring.completeness import count_planned_attempts
+from proctor.scoring.statistics import count_planned_attempts
 
 BUDGET = "budget"
 
 
 class BudgetedSpeaker:
-    """Speaks for the user of one attempt while the budget of the run lasts; fits `proctor.model.attempt.Speaker`."""
+    """Speaks for the user of one attempt until the run's budget is spent; implements `proctor.model.attempt.Speaker`."""
 
     def __init__(self, inner: Speaker, meter: BudgetMeter, prices: PriceList | None, attempt: tuple[str, int]) -> None:
         self._inner = inner
@@ -48,7 +49,7 @@ class BudgetedSpeaker:
         self._attempt = attempt
         self._agent = Spending()
         self.stopped: str | None = None
-        """Which limit ended the conversation, as text."""
+        """The limit that ended the conversation, as text."""
 
     async def say_next(self, answer: Evidence | None) -> str | None:
         """Return the user's next message. Raises `TargetError` if the budget is spent."""
@@ -59,13 +60,13 @@ class BudgetedSpeaker:
         self._meter.hold(self._attempt, self._agent.add(self._measure_user()))
         why = self._meter.explain_overspent() if text is not None else None
         if why is not None:
-            # Noted here as well: targets raise an error of their own in place of this one.
+            # Also stored here, because targets raise their own error instead of this one.
             self.stopped = why
             raise TargetError(f"the conversation was left in its middle: {why}", code=BUDGET)
         return text
 
     def describe_ending(self) -> UserEnding | None:
-        """Return who spoke and why it ended."""
+        """Return the speaker and why the conversation ended."""
         return self._inner.describe_ending()
 
     def _measure_user(self) -> Spending:
@@ -83,7 +84,7 @@ def measure_answer(answer: Evidence, prices: PriceList | None) -> Spending:
 
 
 class AttemptStopped(Exception):
-    """A limit of the run ended an attempt before its end: it is no result, and a resumed run drives it again."""
+    """A limit of the run ended an attempt early: it has no result, and a resumed run repeats it."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -92,7 +93,7 @@ class AttemptStopped(Exception):
 
 _EVIDENCE = make_json_decoder(Evidence)
 _LONGEST_REASON = 4_000
-"""Characters of a fault that a result keeps."""
+"""Maximum characters of a fault in a result."""
 
 
 class AttemptDriver:
@@ -119,7 +120,7 @@ class AttemptDriver:
         self._on_slowdown = on_slowdown
 
     async def drive(self, prepared: PreparedCase, number: int) -> tuple[CaseResult | None, Evidence | None]:
-        """Drive the agent and return the result with its evidence; no result yet if a judge must decide.
+        """Drive the agent and return the result with its evidence; the result is missing if a judge must decide.
 
         Raises `AttemptStopped` where a limit of the run ended it before its end, and `StoreError` where it cannot be recorded.
         """
@@ -143,13 +144,13 @@ class AttemptDriver:
                     raise AttemptStopped(why) from None
                 wait = self._choose_wait(tried, error.code, error.retry_after_s, deadline) if error.safe else None
                 if wait is None:
-                    seen = error.evidence if error.evidence is None or explain_unusable(error.evidence) is None else None
-                    return prepared.decide_unanswered(seen, number, error.code, exception_text(error, _LONGEST_REASON)), seen
+                    observed = error.evidence if error.evidence is None or explain_unusable(error.evidence) is None else None
+                    return prepared.decide_unanswered(observed, number, error.code, exception_text(error, _LONGEST_REASON)), observed
                 self._count_try(prepared, number, error.evidence)
                 await self._wait_before_retry(case.id, number, wait, exception_text(error), error.code, error.retry_after_s)
                 continue
             except StoreError:
-                # No fault of the target: what cannot be recorded must not be driven, and the others could not be recorded either.
+                # Not the target's fault: an attempt that cannot be recorded must not run, and the others could not be recorded either.
                 raise
             except Exception as error:  # a bug in a target is this attempt's error, not the end of the run
                 reason = f"a bug in the target: {type(error).__name__}: {exception_text(error)}"
@@ -182,25 +183,25 @@ class AttemptDriver:
         )
 
     def _give_speaker(self, prepared: PreparedCase, attempt: Attempt, tape: Tape) -> Attempt:
-        """Return the attempt with a new simulated user, who knows nothing of earlier tries and stops when the budget is spent."""
+        """Return the attempt with a new simulated user, which has no memory of earlier tries and stops when the budget is spent."""
         if attempt.case.user is None:
             return attempt
         if self._ports.speaker_for is None:
             raise TargetError(f"this run has no simulated user for case {attempt.case.id!r}", code="user_unavailable")
         speaker: Speaker = self._ports.speaker_for(attempt.case, tape)
-        # Where nothing bounds the spending no turn has to be measured and priced.
+        # Without a limit on spending, turns need no measuring or pricing.
         if self._spent.bounds_spending:
             speaker = BudgetedSpeaker(speaker, self._spent, prepared.prices, (attempt.case.id, attempt.number))
         return msgspec.structs.replace(attempt, speaker=speaker)
 
     def _count_try(self, prepared: PreparedCase, number: int, seen: Evidence | None) -> None:
-        """Count what a try took that is made again: only the last one leaves evidence by which an attempt is counted."""
-        held = self._spent.release((prepared.case.id, number))
-        # What a conversation took is held while it is under way, that of its user included.
-        if held is None and seen is not None and explain_unusable(seen) is None:
-            held = measure_answer(seen, prepared.prices)
-        if held is not None:
-            self._spent.add_spending(held)
+        """Count the usage of a try that will be repeated: an attempt is otherwise counted by the evidence of its last try."""
+        spent = self._spent.release((prepared.case.id, number))
+        # The usage of a running conversation, including its user, is held in the meter.
+        if spent is None and seen is not None and explain_unusable(seen) is None:
+            spent = measure_answer(seen, prepared.prices)
+        if spent is not None:
+            self._spent.add_spending(spent)
 
     async def _decide(self, prepared: PreparedCase, evidence: Evidence, number: int) -> CaseResult:
         if self._ports.decides is None:
@@ -213,7 +214,7 @@ class AttemptDriver:
             async with bound:
                 return await running
         except TimeoutError as error:
-            # A target may raise `TimeoutError` on its own: it is our time-out only where the bound has expired.
+            # A target may raise its own `TimeoutError`: it is our timeout only if the deadline has expired.
             why = (
                 f"no answer within {self._settings.timeout_s:g} s"
                 if bound.expired()
@@ -228,28 +229,28 @@ class AttemptDriver:
             raise TargetError("the target was cancelled from inside", code="internal_error") from None
 
     def _choose_wait(self, tried: int, code: str, retry_after_s: float | None, deadline: float) -> float | None:
-        """Return the seconds before the next try, or None where there is none: no retries left, or no time left in the attempt."""
+        """Return the seconds before the next try, or None if no retries or no time are left in the attempt."""
         if tried == self._settings.retries:
             return None
         wait = max(self._settings.backoff_s * 2**tried, retry_after_s or 0.0)
         if self._ports.clock() + wait < deadline:
             return wait
         if code in ("rate_limited", "overloaded"):
-            # Without the pause: it would close the gate for all other attempts, longer than any of them may take.
+            # Without the pause, which would close the gate for all other attempts for longer than any of them may take.
             self._gate.slow_down(None)
         return None
 
     async def _wait_before_retry(self, case: str, number: int, wait: float, why: str, code: str, retry_after_s: float | None) -> None:
-        left = self._spent.get_seconds_left()
-        if left is not None and wait >= left:
+        seconds_left = self._spent.get_seconds_left()
+        if seconds_left is not None and wait >= seconds_left:
             raise AttemptStopped(f"{self._spent.explain_time()} before the next try of {case!r}, in {wait:g} s ({code}: {why})")
         if code in ("rate_limited", "overloaded"):
             self._gate.slow_down(retry_after_s)
-            # The run may be waiting without a time limit, and has to learn of the pause to wake up at its end.
+            # The run may be waiting without a timeout, and must be notified of the pause to wake up when it ends.
             self._on_slowdown()
             self._ports.listener(Event(kind="slowed", case=case, attempt=number, message=f"at most {self._gate.limit} at once"))
         self._ports.listener(Event(kind="retrying", case=case, attempt=number, message=f"{why}; again in {wait:g} s"))
-        # The place at the gate stays taken: a retry must not let more requests through to an overloaded server.
+        # The slot at the gate stays taken: a retry must not send more requests to an overloaded server.
         await asyncio.sleep(wait)
 
 
@@ -258,7 +259,7 @@ def explain_unusable(evidence: object) -> str | None:
     if not isinstance(evidence, Evidence):
         return f"expected evidence, found {type(evidence).__name__}"
     try:
-        # msgspec checks no types when a struct is made, so a target may have put anything into it.
+        # msgspec does not check types when a struct is created, so a target may have put anything into it.
         _EVIDENCE.decode(msgspec.json.encode(evidence))
     except RecursionError:
         return "it is nested too deep, or contains itself"
@@ -268,11 +269,11 @@ def explain_unusable(evidence: object) -> str | None:
 
 
 def _read_retry_after_s(evidence: Evidence) -> float | None:
-    """Return how long an agent that answered 429 wants to be left alone, or None for any other answer."""
+    """Return the pause that an agent with status 429 requested, or None for any other answer."""
     if evidence.http_status != 429:
         return None
     retry_after = evidence.metadata.get("retry_after_s")
-    # A 429 that names no pause is still one: 0.0, and not None.
+    # A 429 without a pause is 0.0, not None.
     return float(retry_after) if is_number(retry_after) else 0.0
 
 
@@ -284,7 +285,7 @@ class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     ended: Ended
     reason: str = ""
-    """Why it ended before everything was done; of a run that completed, the bound that was reached when nothing was left to start."""
+    """Why it ended early; for a completed run, the limit reached when nothing was left to start."""
     unverified_limit: str = ""
     """The limit that could not be checked because usage is unknown."""
 
@@ -301,22 +302,24 @@ class Runner:
         settings: RunSettings | None = None,
         planned: int | None = None,
     ) -> None:
-        """`planned` is the number of attempts, if known: counting needs every case prepared, which takes long."""
+        """`planned` is the number of attempts, if known: counting requires preparing every case, which is slow."""
         self._cases = cases
         self._planned = planned
         self._tapes: dict[tuple[str, int], Tape] = {}
-        """The tapes of the attempts that are under way."""
+        """The tapes of running attempts."""
         self._new_tape = ports.tape_for
-        # Driver and judge ask these ports for a tape, and so get the one that is open for their attempt.
+        # Driver and judge get the tape that is open for their attempt from these ports.
         self._ports = ports = msgspec.structs.replace(ports, tape_for=self._open_tape)
         self._settings = settings = settings or RunSettings()
         self._notify = ports.listener
-        # A judge that is slower than the agent must not pile up answers without bound. What is there when a bound on the cost is reached is
-        # still judged, so with such a bound few may be there.
+        # A judge that is slower than the agent must not accumulate answers without limit. Answers that are waiting when a cost limit is
+        # reached are still judged, so only a few may wait if there is such a limit.
         bounded = settings.budget.max_cost is not None
         self._at_the_judge = asyncio.Semaphore(settings.concurrency if bounded else max(16, 4 * settings.concurrency))
         self._gate = AttemptGate(settings.concurrency, adapt=settings.adapt, clock=ports.clock)
-        self._spent = BudgetMeter(settings.budget, ports.clock)
+        self._spent = BudgetMeter(settings.budget, ports.clock, ports.judge_cost)
+        self.explain_cost = self._spent.explain_cost
+        self._paid_before: Mapping[tuple[str, int], Cost | None] = {}
         self._stop: str | None = None
         self._waiting: Iterator[tuple[PreparedCase, int]] = iter(())
         self._more = False
@@ -329,19 +332,20 @@ class Runner:
         self._lost = 0
         """Attempts that were cancelled, singly or with the run."""
 
-    async def run(self, done: Iterable[tuple[str, int]] = ()) -> RunOutcome:
-        """Drive everything that is not in `done`.
+    async def run(self, done: Iterable[tuple[str, int]] = (), paid_before: Mapping[tuple[str, int], Cost | None] = {}) -> RunOutcome:
+        """Drive everything that is not in `done`; `paid_before` is the cost of attempts that a limit cut and that are repeated.
 
         Raises `TargetError` if the target cannot be opened, and `StoreError` if results or recordings cannot be stored.
         """
+        self._paid_before = paid_before
         # Attempts that an interrupted run has stored are not repeated.
         finished = set(done)
         planned = sum(self._count_repeats(case) for case in self._cases) if self._planned is None else self._planned
         if planned > MOST_ATTEMPTS:
             raise InputError(f"{len(self._cases):,} cases repeated make {planned:,} attempts; a run has at most {MOST_ATTEMPTS:,}")
-        left = ((case, number) for case, number in self._plan_attempts() if (case.case.id, number) not in finished)
+        remaining = ((case, number) for case, number in self._plan_attempts() if (case.case.id, number) not in finished)
         # Lazy cases are not all built here.
-        waiting = left if is_lazy(self._cases) else list(left)
+        waiting = remaining if is_lazy(self._cases) else list(remaining)
         total = planned - len(finished) if is_lazy(self._cases) else sum(1 for _ in waiting)
         if not total:
             return RunOutcome(ended="completed")
@@ -369,14 +373,14 @@ class Runner:
             async with bound:
                 await self._ports.target.open()
         except TimeoutError:
-            # A timeout of the target's own is not ours to explain.
+            # Only our own timeout is explained here, not one of the target.
             if not bound.expired():
                 raise
             raise TargetError(f"the target was not open within {self._settings.open_s:g} s", code="timeout") from None
 
     @contextlib.asynccontextmanager
     async def _bound_by_run(self) -> AsyncGenerator[None]:
-        """Stop when the time of the run is over; raises `AttemptStopped` then."""
+        """Stop when the run's time is over; raises `AttemptStopped`."""
         bound = asyncio.timeout(self._spent.get_seconds_left())
         try:
             async with bound:
@@ -388,27 +392,27 @@ class Runner:
             raise AttemptStopped(self._spent.explain_time())
 
     def _open_tape(self, case: str, attempt: int) -> Tape:
-        """Return the tape of an attempt, the same for its agent, user and judge: opening it again would start a new recording."""
+        """Return the tape of an attempt, shared by its agent, user and judge: opening it again would start a new recording."""
         found = self._tapes.get((case, attempt))
         if found is None:
             found = self._tapes[case, attempt] = self._new_tape(case, attempt)
         return found
 
     def wind_down(self, reason: str) -> None:
-        """Start nothing more; finish and keep what is under way, and end the run as one whose budget is spent."""
+        """Start nothing more, finish and store running attempts, and end the run as if its budget were spent."""
         self._stop = self._stop or reason
         self._changed.set()
 
     def _plan_attempts(self) -> Iterable[tuple[PreparedCase, int]]:
-        """Yield the attempts repeat by repeat, so that an interrupted run has seen every case about equally often."""
-        number, more = 0, True
-        while more:
-            more = False
+        """Yield the attempts repeat by repeat, so that an interrupted run has tried every case about equally often."""
+        number, has_more = 0, True
+        while has_more:
+            has_more = False
             for case in self._cases:
                 repeats = self._count_repeats(case)
                 if number < repeats:
                     yield case, number
-                more = more or number + 1 < repeats
+                has_more = has_more or number + 1 < repeats
             number += 1
 
     def _count_repeats(self, case: PreparedCase) -> int:
@@ -448,13 +452,13 @@ class Runner:
         )
 
     def _start_attempts(self, group: asyncio.TaskGroup) -> None:
-        """Start as many attempts as there are places for."""
-        # What is finished and not yet on disk would be driven again after a crash: never more than a handful.
+        """Start as many attempts as there are free slots."""
+        # Finished attempts that are not yet on disk would be repeated after a crash, so only a few may wait.
         while self._more and self._writing <= self._settings.concurrency and self._gate.enter():
-            # The place comes first: an attempt that was taken from the iterator cannot be put back.
+            # The slot comes first: an attempt taken from the iterator cannot be put back.
             upcoming = next(self._waiting, None) if self._stop is None else None
             if upcoming is not None:
-                # A bound stops only a run that has something left to start.
+                # A limit stops a run only if something is left to start.
                 self._stop = self._spent.explain_exhausted()
             if upcoming is None or self._stop is not None:
                 self._gate.leave()
@@ -466,11 +470,11 @@ class Runner:
 
     async def _wait_for_change(self) -> None:
         """Wait until the last attempt has been started, or a pause is over."""
-        # There is no await between the last check of the gate and this, so that no change is lost.
+        # There is no await between the last check of the gate and this, so no change is lost.
         self._changed.clear()
         pause = self._gate.get_pause_s()
         try:
-            # An attempt that ends during a pause starts no other: when the pause is over this has to.
+            # An attempt that ends during a pause starts no other, so this must do it after the pause.
             await asyncio.wait_for(self._changed.wait(), pause or None)
         except TimeoutError:
             return
@@ -479,7 +483,7 @@ class Runner:
         try:
             await self._run_to_end(prepared, number, group)
         except AttemptStopped as stopped:
-            # Nothing of it is stored: a resumed run repeats it from its beginning.
+            # Nothing is stored: a resumed run repeats it from the start.
             self._tapes.pop((prepared.case.id, number), None)
             self.wind_down(stopped.why)
 
@@ -492,10 +496,10 @@ class Runner:
             self._notify(Event(kind="started", case=prepared.case.id, attempt=number))
             async with self._bound_by_run():
                 result, evidence = await self._driver.drive(prepared, number)
-                # An attempt that came to its end is counted by its evidence; one that left none has spent all the same.
+                # A finished attempt is counted by its evidence; one without evidence has also used tokens.
                 if evidence is None:
                     self._count_held(key)
-                # A place at the judge is waited for while the place at the agent is still held: so a slow judge slows the agent down.
+                # Wait for a slot at the judge while holding the slot at the agent, so that a slow judge slows down the agent.
                 waits = result is None and await self._at_the_judge.acquire()
         except asyncio.CancelledError:
             self._lost += 1
@@ -508,18 +512,24 @@ class Runner:
         finally:
             self._spent.release(key)
             self._gate.leave()
-        # Before the next one starts: this may have been the last that the budget allows.
+        # Before the next one starts: this may be the last one that the budget allows.
         self._count_tokens(evidence)
         if result is not None:
             self._count_result(result, evidence)
             self._writing += 1
-        # The agent is free again; waiting for a judge or for the disk need not hold up the next attempt.
+        # The agent is free again; the next attempt need not wait for the judge or the disk.
         self._start_attempts(group)
         if result is None:
             assert evidence is not None and waits
             result = await self._ask_judge(prepared, number, evidence)
+            why = self._spent.explain_cost() if is_cut_by_budget(result.verdicts) else None
+            if why is not None:
+                # Stored for its cost; a resumed run repeats it.
+                self.wind_down(why)
             self._count_result(result, evidence)
             self._writing += 1
+        if (paid := self._paid_before.get(key)) is not None:
+            result = msgspec.structs.replace(result, cost=paid if result.cost is None else add_costs(paid, result.cost))
         # A long run must not hold the tapes of all its attempts.
         self._tapes.pop((prepared.case.id, number), None)
         try:
@@ -531,25 +541,25 @@ class Runner:
         finally:
             self._writing -= 1
         self._notify(Event(kind="finished", case=prepared.case.id, attempt=number, result=result))
-        # A place may have waited for the disk.
+        # An attempt may be waiting for the disk.
         self._start_attempts(group)
 
     def _count_held(self, key: tuple[str, int]) -> None:
-        held = self._spent.release(key)
-        if held is not None:
-            self._spent.add_spending(held)
+        spent = self._spent.release(key)
+        if spent is not None:
+            self._spent.add_spending(spent)
 
     def _count_tokens(self, evidence: Evidence | None) -> None:
         usage = evidence.usage.total() if evidence is not None and evidence.usage is not None else None
         user = evidence.simulated_user.usage if evidence is not None and evidence.simulated_user is not None else None
         self._spent.add(tokens=usage or 0, user_tokens=(user and user.total()) or 0)
-        # An agent that reports no tokens uses some all the same: a limit on them cannot be checked.
+        # An agent that reports no tokens still uses some: a limit on tokens cannot be checked.
         self._spent.tokens_unknown += evidence is not None and usage is None
 
     def _count_result(self, result: CaseResult, evidence: Evidence | None) -> None:
-        """Count how an attempt ended and what it cost."""
+        """Count the outcome and the cost of an attempt."""
         self._spent.add(failed=result.outcome in ("fail", "error"))
-        # An agent that did not answer left nothing to price.
+        # An agent without an answer has no cost.
         if result.outcome != "skip" and evidence is not None:
             self._spent.add_cost(result.cost)
 
@@ -570,8 +580,8 @@ class Runner:
                 deliberation = prepared.deliberate(evidence, None, number, self._ports.now, fail_fast=self._settings.fail_fast)
                 return await settle(deliberation, ask)
         except (StoreError, AttemptStopped):
-            raise  # an answer that cannot be recorded, or the end of the run, is no bug of the judge
-        except Exception as error:  # the others go on
+            raise  # a recording error, or the end of the run, is not a bug of the judge
+        except Exception as error:  # other attempts continue
             why = f"a bug in the judge: {type(error).__name__}: {exception_text(error)}"
             return prepared.decide_unanswered(None, number, "internal_error", why)
         except asyncio.CancelledError:
@@ -579,8 +589,13 @@ class Runner:
             self._changed.set()
             raise
         finally:
-            # Taken in `_run_attempt`, while the place at the agent was still held.
+            # Acquired in `_run_attempt`, while the agent's slot was still held.
             self._at_the_judge.release()
+
+
+def is_cut_by_budget(verdicts: Iterable[Verdict]) -> bool:
+    """Return whether a limit prevented the judge from deciding a claim."""
+    return any(verdict.code == "judge_budget" for verdict in verdicts)
 
 
 def make_entry(result: CaseResult, evidence: Evidence | None, *, started_at: str, duration_ms: float) -> RunEntry:

@@ -1,1 +1,1 @@
-"""Simulated systems within reach of an agent: served on loopback, each attempt with systems and a token of its own."""
+"""Simulated systems that an agent can reach: served on loopback, with separate systems and a separate token for each attempt."""

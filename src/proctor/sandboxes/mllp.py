@@ -1,4 +1,4 @@
-"""A port on loopback that takes HL7 v2 messages over MLLP, for clients that speak nothing else.
+"""A port on loopback that accepts HL7 v2 messages over MLLP, for clients that support no other protocol.
 
 A frame is `0x0B`, the message, `0x1C 0x0D`; each is answered with the acknowledgement in a frame of its own, in order. Bytes outside of a
 frame are ignored, as the protocol requires. MLLP has no authentication, so the port is opened only for systems that request it, on
@@ -14,14 +14,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-# --- connections that clients of a server in a thread have left open
+# --- connections that clients of a threading server have left open
 
 # A mixin of the real server class at run time; for the type checker it is one, so that `super()` is known.
 _Server = socketserver.TCPServer if TYPE_CHECKING else object
 
 
 class OpenConnections(_Server):
-    """Part of a threading server that can end the connections which clients keep."""
+    """A mixin for a threading server that can close connections left open by clients."""
 
     daemon_threads = True
 
@@ -30,36 +30,36 @@ class OpenConnections(_Server):
         super().__init__(*given)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Remember a connection, and answer on it."""
+        """Register a connection, and serve it."""
         self._connections.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget a connection that ends."""
+        """Unregister a closing connection."""
         self._connections.discard(request)
         super().shutdown_request(request)
 
     def close_connections(self) -> None:
-        """End the connections that clients have left open, so that their threads end."""
-        # A copy: threads that end meanwhile take their connections out of the set.
+        """Shut down connections left open by clients, so that their threads end."""
+        # A copy: ending threads remove their connections from the set.
         for connection in list(self._connections):
             with contextlib.suppress(OSError):
-                # Not closed: its thread is woken by the end of the stream and closes it itself.
+                # Not closed: the end of the stream wakes its thread, which closes it.
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that went away in the middle is no concern of the run."""
+        """Ignore the error: a client that disconnects early does not affect the run."""
 
 
 MOST_BYTES = 10_000_000
 """Bytes of one message; the connection of a client that sends more without an end is closed."""
 _IDLE_S = 30.0
-"""How long a connection on which nothing comes stays open."""
+"""Seconds that an idle connection stays open."""
 _BEGIN, _END = b"\x0b", b"\x1c\r"
 
 
 class MllpServer:
-    """Takes messages on a port, and answers each with `answer`. `close` ends all threads and sockets."""
+    """Receives messages on a port, and answers each with `answer`. `close` ends all threads and sockets."""
 
     def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         self._tcp = _Tcp(("127.0.0.1", 0), type("Handler", (_Handler,), {"answer": staticmethod(answer)}))
@@ -73,14 +73,14 @@ class MllpServer:
         return int(self._tcp.server_address[1])
 
     def close(self) -> None:
-        """Stop to listen, and end the connections that are open."""
+        """Stop listening, and close open connections."""
         self._tcp.shutdown()
         self._tcp.close_connections()
         self._tcp.server_close()
         self._thread.join()
 
     def list_unfinished(self) -> list[str]:
-        """Return nothing: half a message is none, and no system of its kind would keep it."""
+        """Return nothing: an incomplete message is discarded, as real systems do."""
         return []
 
 
@@ -96,7 +96,7 @@ class _Handler(socketserver.BaseRequestHandler):
         wire: socket.socket = self.request
         wire.settimeout(_IDLE_S)
         waiting = bytearray()
-        # Whole frames are taken out as they come, so what waits is one unfinished message.
+        # Complete frames are removed as they arrive, so only one unfinished message is buffered.
         while len(waiting) <= MOST_BYTES:
             try:
                 received = wire.recv(65_536)
@@ -110,14 +110,14 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 def take_frames(waiting: bytearray) -> list[bytes]:
-    """Return the messages whose frames are whole, and take them out of what has come so far."""
+    """Remove and return the messages of complete frames from the received bytes."""
     frames: list[bytes] = []
     while True:
         begin = waiting.find(_BEGIN)
         if begin < 0:
             waiting.clear()
             return frames
-        # A new beginning inside of a frame ends the one before, which will never be whole.
+        # A new start byte inside a frame discards the previous one, which can no longer be completed.
         end = waiting.find(_END, begin)
         if end < 0:
             del waiting[:begin]

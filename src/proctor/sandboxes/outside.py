@@ -1,4 +1,4 @@
-"""Asks outside on behalf of simulated systems: an EHR that calls the agent's service of CDS Hooks, a phone line that calls its webhooks.
+"""Makes outgoing requests for simulated systems: an EHR that calls the agent's CDS Hooks service, a phone line that calls its webhooks.
 
 The addresses come from an agent, so they go through the guard: public addresses and those that are allowed, which in local runs is
 loopback, where a local agent listens, and nothing else of this machine's networks. Redirects are not followed.
@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from proctor.simulators.exchange import Errand, Fetched
 
 MOST_BYTES = 1_000_000
-"""Bytes of an answer that are read."""
+"""Maximum bytes of an answer."""
 TIMEOUT_S = 10.0
-"""How long an answer may take, from the first connection to its last byte."""
+"""Maximum seconds for an answer, from connecting to its last byte."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 async def fetch_outside(errand: Errand, *, allowed: Iterable[str] = LOOPBACK) -> Fetched:
-    """Return the answer of an address, or why it cannot be requested."""
+    """Return the answer of an address, or why the request failed."""
     try:
         import httpx2
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from proctor.codecs.query import decode_query
+from proctor.codecs.http import decode_query
 from proctor.errors import MissingExtra, SpecError, StoreError
 from proctor.model.evidence import Json
 from proctor.sandboxes.mllp import MllpServer, OpenConnections
@@ -33,30 +33,30 @@ from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Respons
 from proctor.simulators.sandbox import Sandbox
 from proctor.simulators.tools import describe_wrong_call, write_tool_refusal, write_tool_result
 
-# --- does the work that a system has left after its answer: a phone call continues, webhook after webhook, in the background
+# --- runs the remaining work of a system after its answer: a phone call continues, webhook after webhook, in the background
 
 GoOn = Callable[[str], Awaitable[str]]
-"""Lets the system do one thing, and returns where it goes on; nowhere: it is done."""
+"""Runs one step of a system, and returns the next one, or None when it is done."""
 
 
 class Follower:
-    """A thread that lets a system continue until it is done. `close` ends it, also during an outgoing request."""
+    """A thread that continues a system until it is done. `close` ends it, also during an outgoing request."""
 
     def __init__(self, go_on: GoOn, then: str) -> None:
         started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
         self._thread = threading.Thread(target=self._run, args=(go_on, then, started), name="proctor-following", daemon=True)
         self._thread.start()
-        # Waited for: `close` may come at once, and needs both.
+        # Waited for: `close` may be called at once, and needs both.
         self._loop, self._task = started.result()
 
     @property
     def is_working(self) -> bool:
-        """Whether something is left to do."""
+        """Whether work is left."""
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """Leave undone what is left to do."""
-        # The loop may have come to its end by itself.
+        """Drop the remaining work."""
+        # The loop may have ended already.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join()
@@ -70,29 +70,29 @@ class Follower:
             while path:
                 path = await go_on(path)
 
-        # A sandbox that is served no longer ends what its systems do.
+        # A removed sandbox also stops the work of its systems.
         with contextlib.suppress(asyncio.CancelledError, ConnectionAbortedError, StoreError):
             asyncio.run(work())
 
 
 MOST_BYTES = 64_000_000
-"""Bytes of a request's body that are read: more than the largest file that a system takes, so that the system itself can refuse it."""
+"""Maximum bytes of a request body: more than a system's largest file, so that the system itself can reject it."""
 _IDLE_S = 30.0
-"""How long a connection on which nothing comes stays open."""
+"""Seconds that an idle connection stays open."""
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _PATH = re.compile(r"/([A-Za-z0-9_-]+)/([A-Za-z0-9_-]+)((?:/.*)?)")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a sandbox is reached."""
+    """The address of a sandbox."""
 
     url: str
     token: str
     lines: tuple[tuple[str, int], ...] = ()
-    """Ports of systems that are reached by another protocol than HTTP, by the variable that leads there."""
+    """Ports of systems with another protocol than HTTP, by environment variable."""
 
     def find_variables(self, systems: tuple[str, ...]) -> dict[str, str]:
-        """Return the variables that lead an agent to the systems."""
+        """Return the environment variables through which an agent finds the systems."""
         found: dict[str, str] = {}
         for name in systems:
             found[f"{name}_url"] = f"{self.url}/{name}"
@@ -122,13 +122,13 @@ class _Served:
         self._followers: list[Follower] = []
 
     def open_mllp(self, system: str) -> int:
-        """Take messages of a system over MLLP, and return the port."""
+        """Open an MLLP port for a system, and return the port."""
         line = MllpServer(functools.partial(self.take_message, system))
         self.lines[line] = system
         return line.port
 
     def open_sftp(self, system: str) -> int:
-        """Take files of a system over SFTP, and return the port. Raises `MissingExtra` where that is not installed."""
+        """Open an SFTP port for a system, and return the port. Raises `MissingExtra` if SFTP is not installed."""
         try:
             from proctor.sandboxes.sftp import SftpServer
         except ImportError:
@@ -138,7 +138,7 @@ class _Served:
         return line.port
 
     def close_lines(self) -> None:
-        """Take no more messages over MLLP, and no more files over SFTP; what systems have left to do is left undone."""
+        """Close the MLLP and SFTP ports, and drop the remaining work of systems."""
         for line in (*self.lines, *self._followers):
             line.close()
         for line, system in self.lines.items():
@@ -147,7 +147,7 @@ class _Served:
         self._followers.clear()
 
     def follow(self, system: str, base: str, then: str) -> None:
-        """Let a system do what it has left to do, in a thread of its own."""
+        """Run the remaining work of a system in a separate thread."""
 
         async def go_on(path: str) -> str:
             with self.lock:
@@ -155,19 +155,19 @@ class _Served:
                 request = Request(method=GO_ON, path=path, base=base, token=self.token)
                 return (await self.sandbox.handle(system, request, fetch=self.fetch)).then
 
-        # Ended threads would stay until the sandbox is closed, and a long attempt may have many.
+        # Otherwise ended threads would accumulate until the sandbox is closed, and a long attempt may have many.
         self._followers = [one for one in self._followers if one.is_working]
         self._followers.append(Follower(go_on, then))
 
     async def fetch(self, errand: Errand) -> Fetched:
-        """Make an outgoing request of a system; its receiver may use the systems of this sandbox in the meantime."""
+        """Make an outgoing request for a system; its receiver may use this sandbox in the meantime."""
         # The receiver may use this sandbox before it answers: holding the lock would be a deadlock.
         self.lock.release()
         try:
             return await fetch_outside(errand)
         finally:
             self.lock.acquire()
-            # The sandbox may have been removed meanwhile, and nothing is written to one that is.
+            # The sandbox may have been removed by now; then nothing is written.
             self._require_open()
 
     def _require_open(self) -> None:
@@ -175,7 +175,7 @@ class _Served:
             raise ConnectionAbortedError("the sandbox is served no longer")
 
     def take_message(self, system: str, message: bytes) -> bytes:
-        """Send a message that came over MLLP to its system, and return the acknowledgement."""
+        """Pass an MLLP message to its system, and return the acknowledgement."""
         return self._ask(
             system, Request(method="POST", path="/outbound", headers={"content-type": "application/hl7-v2"}, body=message)
         ).body
@@ -200,8 +200,8 @@ class LoopbackServer:
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Begin to listen, on a port that is free. Raises `OSError` where none can be had."""
-        # A class for each server: the standard library makes the handlers itself, and gives them nothing of ours.
+        """Start listening on a free port. Raises `OSError` if there is none."""
+        # One class per server: the standard library creates the handlers, and passes none of our arguments.
         handler = type("Handler", (_Handler,), {"answer": staticmethod(self._answer)})
         self._http = _Http(("127.0.0.1", 0), handler)
         # `shutdown` waits for the next poll: by default that is half a second at the end of every run.
@@ -211,7 +211,7 @@ class LoopbackServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop to listen."""
+        """Stop listening."""
         for served in self._served.values():
             served.close_lines()
         if self._http is not None:
@@ -224,7 +224,7 @@ class LoopbackServer:
             self._thread = None
 
     def add(self, sandbox: Sandbox, systems: tuple[str, ...], *, mllp: tuple[str, ...] = (), sftp: tuple[str, ...] = ()) -> Place:
-        """Serve a sandbox, and return where; `mllp` and `sftp` are the systems that get a port for it.
+        """Serve a sandbox, and return its address; `mllp` and `sftp` are the systems that get such a port.
 
         Raises `OSError` where none can be had, and `MissingExtra` where SFTP is not installed.
         """
@@ -242,16 +242,16 @@ class LoopbackServer:
         return Place(f"{self._find_root()}/{sandbox.name}", token, ports)
 
     def remove(self, sandbox: Sandbox) -> None:
-        """Serve a sandbox no longer; what is under way there is finished before this returns."""
+        """Stop serving a sandbox; running requests finish before this returns."""
         served = self._served.pop(sandbox.name, None)
         if served is not None:
             with served.lock:
                 served.token = ""
-            # Without the lock: this waits for threads that may be waiting for it.
+            # Without the lock: this waits for threads that may need it.
             served.close_lines()
 
     def call_tool(self, sandbox: Sandbox, system: str, tool: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
-        """Call a tool of a system as a client would ask it, and return a result of MCP; waits for its turn, so call it from a thread."""
+        """Call a tool of a system as a client would, and return an MCP result; waits for the lock, so call it from a thread."""
         served = self._served.get(sandbox.name)
         try:
             request = sandbox.make_request(system, tool, arguments)
@@ -279,12 +279,12 @@ class LoopbackServer:
         if match is None or served is None:
             return refuse(404, "not_found", "there is no such sandbox").response
         with served.lock:
-            # Removed while this waited for its turn: what is open to everybody needs no token, and nothing comes after the end state.
+            # Removed while this waited: public endpoints need no token, and nothing may follow the end state.
             if not served.token:
                 return refuse(404, "not_found", "there is no such sandbox").response
             name, rest = match[2], match[3] or "/"
             known = name in served.systems
-            # Before the system is looked up: without a token the systems are not revealed.
+            # Before the system is looked up: systems are not revealed without a token.
             if not (known and served.sandbox.is_open(name, rest)) and not _has_token(headers, served.token):
                 response = served.sandbox.refuse(
                     name, 401, "unauthorized", "send the token of the sandbox as `Authorization: Bearer TOKEN`"
@@ -330,7 +330,7 @@ class _Http(OpenConnections, ThreadingHTTPServer):
 
 
 class _Unread(Exception):
-    """A body that was not read to its end, and why."""
+    """An incompletely read body, and why."""
 
     def __init__(self, message: str, status: int = 400, code: str = "bad_request") -> None:
         super().__init__(message)
@@ -343,7 +343,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _IDLE_S
     server_version = "proctor"
     sys_version = ""
-    # A response is written in two pieces; without this each second one would wait for the client's acknowledgement.
+    # A response is written in two pieces; without this, every second one would wait for the client's acknowledgement.
     disable_nagle_algorithm = True
     answer: Any
 
@@ -353,7 +353,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body = self._read_body(headers)
         except _Unread as error:
-            # What was not read of the body would be taken for the next request.
+            # The unread rest of the body would be taken for the next request.
             self.close_connection = True
             body = error
         self._answer(headers, body)
@@ -365,9 +365,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _write(self, response: Response) -> None:
         self.send_response(response.status)
         for name, value in response.headers.items():
-            # An id that an author chose may stand in a header, and nothing may end it early.
+            # An id chosen by an author may be in a header, and must not end it early.
             self.send_header(name, re.sub(r"[\r\n]", " ", value).encode("latin-1", "replace").decode("latin-1"))
-        # By HTTP neither has a body, and a 204 must not have a length either.
+        # In HTTP neither has a body, and a 204 must not have a length either.
         if response.status not in (204, 304):
             self.send_header("content-length", str(len(response.body)))
         self.end_headers()
@@ -378,13 +378,13 @@ class _Handler(BaseHTTPRequestHandler):
         if "chunked" in headers.get("transfer-encoding", "").lower():
             return self._read_chunks()
         length = headers.get("content-length", "0")
-        # Stricter than `int` alone, which takes signs, underscores and digits of other scripts, too.
+        # Stricter than `int`, which also accepts signs, underscores and digits of other scripts.
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
             raise _Unread(f"content-length: expected a whole number, found {length[:40]!r}")
         return self._read_exactly(int(length))
 
     def _read_exactly(self, length: int, before: int = 0) -> bytes:
-        """Return this many further bytes of a body; fewer would be half a request that looks complete."""
+        """Return this many further bytes of a body; fewer would be an incomplete request that looks complete."""
         if before + length > MOST_BYTES:
             raise _Unread(f"a request has at most {MOST_BYTES} bytes", 413, "too_large")
         try:
@@ -401,7 +401,7 @@ class _Handler(BaseHTTPRequestHandler):
         while True:
             head = self.rfile.readline(100)
             line = head.partition(b";")[0].strip()
-            # A line that is longer goes on in what would be taken for the chunk.
+            # A longer line would continue in the bytes taken for the chunk.
             if not head.endswith(b"\n") or not line or len(line) > 15 or any(byte not in b"0123456789abcdefABCDEF" for byte in line):
                 raise _Unread("a chunk of the body has no length")
             length = int(line, 16)
@@ -415,7 +415,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise _Unread("a chunk of the body is longer than its declared size")
 
     def __getattr__(self, name: str) -> Any:
-        # Looked up by the name of the method; what no system takes is refused like everything else, and is no fault of the server.
+        # Looked up by method name; unsupported methods are rejected like other requests, and are not a server error.
         if name.startswith("do_"):
             return self._refuse_method
         raise AttributeError(name)
@@ -428,7 +428,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _serve
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: every request is an event of its sandbox."""
+        """Log nothing: every request is an event of its sandbox."""
 
 
 def make_moment() -> str:

@@ -15,20 +15,24 @@ Intervals are a Bayesian bootstrap (Rubin 1981), stratified by label: the author
 these numbers are fixed, and only the judge's decisions are resampled. Half an item is added to each of the four cells
 (Jeffreys' prior). A plain bootstrap resamples the disagreements that happened to occur, so a judge without any would get the interval from
 1 to 1 after twenty items; this one does not, and is near it elsewhere. The seed is fixed.
+
+Random numbers are the same on every machine and in every version of Python. The generator is SplitMix64 (Steele, Lea and Flood 2014). It is
+implemented here because a report must not change when the standard library changes how it shuffles; it is good enough for intervals and
+folds, but not for secrets.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
-from proctor.scoring.draws import Draws
 from proctor.scoring.intervals import Interval
 
 DRAWS = 2000
-"""Tables drawn for an interval."""
+"""The number of tables drawn for an interval."""
 SEED = 20_260_101
 """A fixed seed, so that the same answers give the same interval."""
 FIGURES = ("accuracy", "precision", "recall", "f1", "kappa")
@@ -58,7 +62,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kappa(self) -> float | None:
-        """Cohen's kappa: 0 is what chance gives, 1 is full agreement."""
+        """Cohen's kappa: 0 is chance level, 1 is full agreement."""
         return self.compute_figures()["kappa"]
 
     def compute_figures(self) -> dict[str, float | None]:
@@ -67,14 +71,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """A figure and its interval; neither where it cannot be computed."""
+    """A figure and its interval, each None if it cannot be computed."""
 
     value: float | None
     interval: Interval | None
 
 
 def count_table(pairs: Iterable[tuple[bool, bool]]) -> Table:
-    """Return the table of pairs of label and decision."""
+    """Count pairs of label and decision."""
     cells = {(True, True): 0, (True, False): 0, (False, True): 0, (False, False): 0}
     for pair in pairs:
         cells[pair] += 1
@@ -82,9 +86,15 @@ def count_table(pairs: Iterable[tuple[bool, bool]]) -> Table:
 
 
 def with_intervals(table: Table, *, confidence: float = 0.95, draws: int = DRAWS, seed: int = SEED) -> dict[str, Figure]:
-    """Return every figure of a table with its interval. The interval always holds the figure."""
+    """Return every figure of a table with its interval, which always contains the figure.
+
+    Precision and kappa have none if all labels are the same.
+    """
     values = table.compute_figures()
-    found: dict[str, list[float]] = {name: [] for name, value in values.items() if value is not None}
+    has_both = table.true_pass + table.false_fail and table.false_pass + table.true_fail
+    # The rate of false passes is unknown without wrong answers, and the rate of true ones without right answers.
+    names = {name for name, value in values.items() if value is not None and (has_both or name not in ("precision", "kappa"))}
+    found: dict[str, list[float]] = {name: [] for name in names}
     stream = Draws(seed)
     for _ in range(draws if found else 0):
         drawn = _draw_figures(table, stream)
@@ -102,17 +112,17 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     """Kappa."""
     after: float | None
     p_value: float
-    """The chance of so great a gain if both judges were equally good: one-sided, by permutation."""
+    """The chance of a gain this large if both judges were equally good: one-sided, by permutation."""
 
 
 def measure_gain(labels: Sequence[bool], before: Sequence[bool], after: Sequence[bool], *, draws: int = DRAWS, seed: int = SEED) -> Gain:
-    """Compare two judges by kappa. Were they equally good, each item might as well have had their decisions swapped."""
+    """Compare two judges by kappa. If they were equally good, their decisions on any item could be swapped."""
     pairs = list(zip(labels, before, after, strict=True))
     right, wrong = sum(labels), len(pairs) - sum(labels)
     both = [sum(first and second and label is kind for label, first, second in pairs) for kind in (True, False)]
     differing = [pair for pair in pairs if pair[1] != pair[2]]
     every = (1 << len(differing)) - 1
-    # Items as bits: those that the first judge passes, of each label; the second passes the others.
+    # Items as bits: those that the first judge passes, by label; the second judge passes the others.
     kinds = [sum(1 << place for place, pair in enumerate(differing) if pair[0] is kind) for kind in (True, False)]
     passes = sum(1 << place for place, pair in enumerate(differing) if pair[1])
 
@@ -127,7 +137,7 @@ def measure_gain(labels: Sequence[bool], before: Sequence[bool], after: Sequence
     observed, stream, reached = compute_gain(0), Draws(seed), 0
     draws = draws if observed > 0 else 0
     for _ in range(draws):
-        # A little less counts as much: it is the same gain, rounded otherwise.
+        # A slightly smaller value counts too: it is the same gain with another rounding error.
         reached += compute_gain(_draw_bits(stream, len(differing))) >= observed - 1e-12
     p_value = (1 + reached) / (1 + draws) if draws else 1.0
     return Gain(before=compute_kappa(passes), after=compute_kappa(passes ^ every), p_value=p_value)
@@ -141,7 +151,7 @@ def _draw_bits(stream: Draws, count: int) -> int:
 
 
 def find_quantile(ordered: Sequence[float], share: float) -> float:
-    """Return where a share of sorted values lies below, with straight lines between them."""
+    """Return the value below which this share of sorted values lies, with linear interpolation."""
     place = share * (len(ordered) - 1)
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)
@@ -163,9 +173,9 @@ def _compute_figures(true_pass: float, false_fail: float, false_pass: float, tru
 
 
 def _draw_figures(table: Table, stream: Draws) -> dict[str, float | None]:
-    """Return the figures of a table whose rows are resampled."""
+    """Return the figures of a table with resampled rows."""
     right, wrong = table.true_pass + table.false_fail, table.false_pass + table.true_fail
-    # Each row by itself: how many answers are labelled right was chosen by people and is not left to chance.
+    # Each row separately: people chose how many answers are labelled right, so that is not random.
     passed_right = right * stream.beta(table.true_pass + 0.5, table.false_fail + 0.5) if right else 0.0
     passed_wrong = wrong * stream.beta(table.false_pass + 0.5, table.true_fail + 0.5) if wrong else 0.0
     return _compute_figures(passed_right, right - passed_right, passed_wrong, wrong - passed_wrong)
@@ -176,9 +186,75 @@ def _find_interval(value: float | None, drawn: list[float], confidence: float) -
         return None
     drawn.sort()
     tail = (1 - confidence) / 2
-    # At the ends of the scale the draws come near the figure without reaching it.
+    # At the ends of the scale the draws approach the figure without reaching it.
     return Interval(min(value, find_quantile(drawn, tail)), max(value, find_quantile(drawn, 1 - tail)))
 
 
 def _divide(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
+
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+"""The step of SplitMix64: 2**64 over the golden ratio, which spreads states evenly."""
+
+Item = TypeVar("Item")
+
+
+class Draws:
+    """A stream of draws that its seed determines."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed & _MASK
+
+    def _bits(self) -> int:
+        self._state = (self._state + _GOLDEN) & _MASK
+        mixed = self._state
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+        return mixed ^ (mixed >> 31)
+
+    def uniform(self) -> float:
+        """Return a number of at least 0 and below 1."""
+        return (self._bits() >> 11) * 2.0**-53
+
+    def below(self, bound: int) -> int:
+        """Return an integer of at least 0 and below `bound`, uniformly distributed."""
+        # A number above the largest multiple of the bound is redrawn; otherwise small numbers would be slightly more likely.
+        most = (1 << 64) - (1 << 64) % bound
+        while (bits := self._bits()) >= most:
+            pass
+        return bits % bound
+
+    def shuffled(self, items: Sequence[Item]) -> list[Item]:
+        """Return the items in another order."""
+        mixed = list(items)
+        for last in range(len(mixed) - 1, 0, -1):
+            other = self.below(last + 1)
+            mixed[last], mixed[other] = mixed[other], mixed[last]
+        return mixed
+
+    def beta(self, one: float, other: float) -> float:
+        """Return a share distributed as Beta(one, other); both above 0."""
+        first, second = self._gamma(one), self._gamma(other)
+        total = first + second
+        # With shapes near 0 both draws can be rounded to 0.
+        return first / total if total > 0 else 0.5
+
+    def _gamma(self, shape: float) -> float:
+        # Marsaglia and Tsang 2000; a shape below 1 uses the draw for shape + 1.
+        if shape < 1:
+            return self._gamma(shape + 1) * (1 - self.uniform()) ** (1 / shape)
+        d = shape - 1 / 3
+        c = 1 / math.sqrt(9 * d)
+        while True:
+            x = self._normal()
+            v = (1 + c * x) ** 3
+            if v > 0 and math.log(1 - self.uniform()) < 0.5 * x * x + d - d * v + d * math.log(v):
+                return d * v
+
+    def _normal(self) -> float:
+        # From 1: `uniform` may return 0, which has no logarithm, and never returns 1.
+        return math.sqrt(-2 * math.log(1 - self.uniform())) * math.cos(2 * math.pi * self.uniform())

@@ -1,7 +1,7 @@
-"""What judged labels say about a judge: everything a report of a calibration shows, as one value.
+"""Computes everything that a calibration report shows about a judge.
 
-An item the judge could not decide (it was down, its reply could not be used, it was uncertain) is neither right nor wrong: it is counted
-apart and is in no figure. So a judge that errs often can still agree well, and the two are read side by side.
+An item the judge could not decide (it was down, its reply was unusable, it was uncertain) is neither right nor wrong: it is counted
+separately and excluded from all figures. So a judge that errs often can still agree well, and the two are shown together.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from typing import Literal
 import msgspec
 
 from proctor.model.evidence import Json
+from proctor.model.json_values import is_number
 from proctor.model.labelled import JudgedAnswer
 from proctor.scoring.agreement import DRAWS, SEED, Figure, Table, count_table, with_intervals
 from proctor.scoring.cutting import FOLDS, REPEATS, ChosenCut, Scored, SweepRow, choose_cut, sweep_thresholds
 from proctor.scoring.intervals import Counts, Interval, wilson
 
 MOST_SWEPT = 200
-"""Maximum rows of the sweep; of more distinct scores, evenly chosen ones are shown."""
+"""The maximum number of rows of the sweep; of more distinct scores, evenly spaced ones are shown."""
 _MOST_DEALT = 200_000
-"""Items times repeats of the cross-validation: a hundred thousand labels are dealt twice, some hundred twenty times."""
+"""The maximum of items times repeats in the cross-validation: a hundred thousand labels are split twice, a few hundred twenty times."""
 
 Strength = Literal["none", "slight", "fair", "moderate", "substantial", "almost perfect", "unknown"]
 
 
 class TagRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How the judge does on one kind of item."""
+    """The results of the judge on one kind of item."""
 
     tag: str
     items: int
@@ -38,35 +39,35 @@ class TagRow(msgspec.Struct, frozen=True, kw_only=True):
     undecided: int
     accuracy: float | None
     interval: Interval | None
-    """Wilson's, of the accuracy."""
+    """Wilson's interval of the accuracy."""
 
 
 class JudgeCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What the judge is, and what asking it took, as far as its opinions say."""
+    """The judge's identity and cost, according to its opinions."""
 
     judges: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
     """The versions of the instruction."""
     tokens: int | None = None
-    """Of replies that did not come from the cache."""
+    """Tokens of replies that did not come from the cache."""
     cost: float | None = None
     remembered: int = 0
-    """Items that were answered from what was remembered, and cost nothing."""
+    """Items that were answered from the cache at no cost."""
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about one judge on one set of labels."""
+    """The figures of one judge on one set of labels."""
 
     items: tuple[JudgedAnswer, ...]
     threshold: float | None
-    """The score from which on the judge passed an answer; None if it decided yes or no."""
+    """The lowest score that passed; None if the judge decided yes or no."""
     table: Table
     figures: dict[str, Figure]
     strength: Strength
-    """What Landis and Koch (1977) call such a kappa; `unknown` if its interval spans two of their classes."""
+    """The term of Landis and Koch (1977) for such a kappa; `unknown` if its interval spans two of their classes."""
     undecided: dict[str, int]
-    """How many items could not be decided, by code."""
+    """The number of undecided items, by code."""
     sweep: tuple[SweepRow, ...]
     cut: ChosenCut | None
     tags: tuple[TagRow, ...]
@@ -75,7 +76,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     draws: int
     seed: int
     left_out: dict[str, int] = {}
-    """Labels that the judge was not asked about, by code."""
+    """Labels that were not sent to the judge, by code."""
 
     @property
     def decided(self) -> int:
@@ -84,24 +85,24 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def false_passes(self) -> list[JudgedAnswer]:
-        """What the judge passed and people call wrong."""
+        """Items that the judge passed and people call wrong."""
         return [one for one in self.items if one.decided and one.passed and not one.item.label]
 
     @property
     def false_fails(self) -> list[JudgedAnswer]:
-        """What the judge failed and people call right."""
+        """Items that the judge failed and people call right."""
         return [one for one in self.items if one.decided and not one.passed and one.item.label]
 
     @property
     def without_decision(self) -> list[JudgedAnswer]:
-        """What the judge could not decide."""
+        """Items that the judge could not decide."""
         return [one for one in self.items if not one.decided]
 
 
 def summarize_calibration(
     judged: Sequence[JudgedAnswer], *, threshold: float | None, confidence: float = 0.95, draws: int = DRAWS, seed: int = SEED
 ) -> Calibration:
-    """Return the figures of a judge from what it made of labelled answers."""
+    """Return the figures of a judge from its opinions on labelled answers."""
     decided = [one for one in judged if one.decided]
     table = count_table((one.item.label, one.passed) for one in decided)
     figures = with_intervals(table, confidence=confidence, draws=draws, seed=seed)
@@ -125,14 +126,14 @@ def summarize_calibration(
 
 
 def _name_strength_of(kappa: Figure) -> Strength:
-    """Return the word for a kappa, if its whole interval has the same one."""
+    """Return the term for a kappa, if its whole interval has the same one."""
     if kappa.interval is None or (word := name_strength(kappa.interval.low)) != name_strength(kappa.interval.high):
         return "unknown"
     return word
 
 
 def name_strength(kappa: float | None) -> Strength:
-    """Return the word of Landis and Koch for a kappa."""
+    """Return the term of Landis and Koch for a kappa."""
     if kappa is None:
         return "unknown"
     words: tuple[tuple[float, Strength], ...] = (
@@ -179,7 +180,7 @@ def _sum_spent(judged: Sequence[JudgedAnswer]) -> JudgeCost:
     # A cached reply was paid for when it was first requested.
     uncached = [one for one in details if one.get("cached") is not True]
     tokens = [count for one in uncached if (count := _count_tokens(one.get("usage"))) is not None]
-    costs = [cost for one in uncached if isinstance(cost := one.get("cost"), (int, float)) and not isinstance(cost, bool)]
+    costs = [cost for one in uncached if is_number(cost := one.get("cost"))]
     return JudgeCost(
         judges=_list_names(one.get("judge") for one in details),
         models=_list_names(one.get("models") or one.get("model") for one in details),
@@ -191,7 +192,7 @@ def _sum_spent(judged: Sequence[JudgedAnswer]) -> JudgeCost:
 
 
 def _list_names(values: Iterable[Json]) -> tuple[str, ...]:
-    """Return the texts among the values, or in lists among them, each once."""
+    """Return the distinct texts among the values, or in lists among them."""
     found: dict[str, None] = {}
     for value in values:
         for one in value if isinstance(value, (list, tuple)) else (value,):

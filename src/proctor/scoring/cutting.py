@@ -18,15 +18,14 @@ from typing import Literal
 
 import msgspec
 
-from proctor.scoring.agreement import SEED, Table, count_table, find_quantile
-from proctor.scoring.draws import Draws
+from proctor.scoring.agreement import SEED, Draws, Table, count_table, find_quantile
 
 FOLDS = 5
-"""Parts that the items are dealt into: each is decided by a threshold that was chosen on the others."""
+"""The number of folds: each is decided by a threshold that was chosen on the others."""
 REPEATS = 20
-"""How often the items are split again; the mean over them moves little."""
+"""The number of repeated splits; the mean over them is stable."""
 ALPHA = 0.05
-"""The chance of an error up to which a new threshold is advised."""
+"""The maximum p-value at which a new threshold is advised."""
 
 Advice = Literal["keep", "move", "cannot_tell"]
 
@@ -35,21 +34,21 @@ Scored = tuple[float, bool]
 
 
 class SweepRow(msgspec.Struct, frozen=True):
-    """What a threshold gives: everything from this score on passes."""
+    """The result of a threshold: this score and higher ones pass."""
 
     threshold: float
     table: Table
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Thresholds above `low`, up to and with `high`, which all give the same table."""
+    """Thresholds above `low`, up to and including `high`, which all give the same table."""
 
     low: float
     high: float
     table: Table
 
     def place(self, present: float) -> float:
-        """Return the threshold to take: the present one where it lies here, else half-way."""
+        """Return the threshold to use: the present one if it is in the gap, else the middle."""
         return present if self.low < present <= self.high else (self.low + self.high) / 2
 
     def measure_distance(self, present: float) -> float:
@@ -68,26 +67,26 @@ class ChosenCut(msgspec.Struct, frozen=True, kw_only=True):
     folds: int
     repeats: int
     held_out_accuracy: float
-    """The mean over the repeats, of answers the cut was not chosen on."""
+    """The mean over the repeats, on answers that were not used to choose the cut."""
     held_out_kappa: float | None
     present_accuracy: float
     present_kappa: float | None
     fitted_accuracy: float
-    """Of the very answers it was chosen on: how much better a cut looks than it is."""
+    """The figure on the answers that were used to choose the cut, which is too optimistic."""
     fitted_kappa: float | None
     spread: tuple[float, float]
-    """Between which the middle nine tenths of the chosen cuts lie: wide where the choice hangs on single items."""
+    """The range of the middle nine tenths of the chosen cuts; wide if the choice depends on single items."""
     p_value: float
-    """That the difference from the present threshold is chance."""
+    """The p-value of the difference from the present threshold."""
 
 
 def count_at_threshold(items: Sequence[Scored], threshold: float) -> Table:
-    """Return the table when everything from `threshold` on passes."""
+    """Return the table if scores from `threshold` on pass."""
     return count_table((label, score >= threshold) for score, label in items)
 
 
 def sweep_thresholds(items: Sequence[Scored], *, most: int | None = None) -> list[SweepRow]:
-    """Return one row for each score that occurred, lowest first; with `most`, evenly chosen ones of them."""
+    """Return one row for each distinct score, lowest first; with `most`, evenly spaced ones."""
     rows = [SweepRow(gap.high, gap.table) for gap in _list_gaps(items)]
     if most is None or len(rows) <= most:
         return rows
@@ -99,7 +98,7 @@ def choose_cut(
 ) -> ChosenCut | None:
     """Return the best cut for these items, or None if a label has fewer items than folds, or all scores are the same."""
     by_label = [[index for index, (_, label) in enumerate(items) if label is wanted] for wanted in (True, False)]
-    # Every fold needs both labels, and a cut needs two scores to lie between.
+    # Every fold needs both labels, and a cut needs two distinct scores.
     if min(len(indices) for indices in by_label) < folds or len({score for score, _ in items}) < 2:
         return None
     stream = Draws(seed)
@@ -124,11 +123,11 @@ def _make_chosen_cut(
     items: Sequence[Scored], present: float, cuts: list[float], tables: list[Table], gains: Sequence[float], folds: int
 ) -> ChosenCut:
     threshold = _round_cut(items, find_quantile(cuts, 0.5), present)
-    before, fitted = count_at_threshold(items, present), _choose_best(_list_gaps(items), present).table
+    present_table, fitted = count_at_threshold(items, present), _choose_best(_list_gaps(items), present).table
     accuracy, kappa = _find_mean(tables, lambda table: table.accuracy) or 0.0, _find_mean(tables, lambda table: table.kappa)
     p_value = measure_chance_of_gains(gains)
     advice: Advice = "cannot_tell"
-    if threshold == present or (kappa or 0.0) <= (before.kappa or 0.0):
+    if threshold == present or (kappa or 0.0) <= (present_table.kappa or 0.0):
         advice = "keep"
     elif p_value <= ALPHA and math.fsum(gains) > 0:
         advice = "move"
@@ -140,8 +139,8 @@ def _make_chosen_cut(
         repeats=len(tables),
         held_out_accuracy=accuracy,
         held_out_kappa=kappa,
-        present_accuracy=before.accuracy or 0.0,
-        present_kappa=before.kappa,
+        present_accuracy=present_table.accuracy or 0.0,
+        present_kappa=present_table.kappa,
         fitted_accuracy=fitted.accuracy or 0.0,
         fitted_kappa=fitted.kappa,
         spread=(find_quantile(cuts, 0.05), find_quantile(cuts, 0.95)),
@@ -150,18 +149,18 @@ def _make_chosen_cut(
 
 
 def measure_chance_of_gains(gains: Sequence[float]) -> float:
-    """Return the two-sided chance of so great a sum of gains if each might as well be a loss; McNemar's test for whole gains."""
+    """Return the two-sided p-value of a sum of gains if each could as well be a loss; McNemar's test for whole gains."""
     spread = math.sqrt(math.fsum(gain * gain for gain in gains))
     return math.erfc(abs(math.fsum(gains)) / spread / math.sqrt(2)) if spread else 1.0
 
 
 def _list_gaps(items: Sequence[Scored]) -> list[Gap]:
-    """Return the thresholds that differ, lowest first, in one walk over the sorted scores."""
+    """Return the distinct thresholds, lowest first, in one pass over the sorted scores."""
     right = sum(label for _, label in items)
     wrong = len(items) - right
     failed_right = failed_wrong = 0
     gaps: list[Gap] = []
-    # Everything passes at the lowest score; a threshold of 0 would too, so nothing lower is tried.
+    # Everything passes at the lowest score, as with a threshold of 0, so nothing lower is tried.
     low = 0.0
     ordered = sorted(items)
     at = 0
@@ -180,14 +179,14 @@ def _list_gaps(items: Sequence[Scored]) -> list[Gap]:
 def _choose_best(gaps: Sequence[Gap], present: float) -> Gap:
     def worth(gap: Gap) -> tuple[float, float, float]:
         kappa = gap.table.kappa
-        # Rounded, so that the last bit of a sum does not win over staying near the present threshold.
+        # Rounded, so that rounding errors do not outweigh staying near the present threshold.
         return (round(kappa if kappa is not None else 0.0, 12), round(gap.table.accuracy or 0.0, 12), -gap.measure_distance(present))
 
     return max(gaps, key=worth)
 
 
 def deal_folds(by_label: Sequence[list[int]], folds: int, stream: Draws) -> Iterator[set[int]]:
-    """Yield the items dealt into folds, each label by itself, so that every fold has both."""
+    """Yield the items split into folds, each label separately, so that every fold has both."""
     dealt: list[set[int]] = [set() for _ in range(folds)]
     for indices in by_label:
         for place, index in enumerate(stream.shuffled(indices)):
@@ -196,7 +195,7 @@ def deal_folds(by_label: Sequence[list[int]], folds: int, stream: Draws) -> Iter
 
 
 def _round_cut(items: Sequence[Scored], cut: float, present: float) -> float:
-    """Return a cut that decides every item alike: the present threshold if it does, else with as few places as can be."""
+    """Return an equivalent cut: the present threshold if it decides every item alike, else one with as few decimals as possible."""
     decided = [score >= cut for score, _ in items]
     for short in (present, round(cut, 1), round(cut, 2), round(cut, 3)):
         if [score >= short for score, _ in items] == decided:

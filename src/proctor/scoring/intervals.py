@@ -8,6 +8,10 @@ stratified       two runs over the same cases with any number of attempts each. 
                  `newcombe_paired`, with a single case it *is* `newcombe`: see `stratified_difference`
 
 Differences are always candidate minus base: negative is a drop.
+
+The estimate for a large population, from a sample drawn separately from each of several strata, is the mean of the rates of the strata,
+weighted by their sizes. Its interval combines Wilson's intervals of the strata (Zou and Donner), which stay sensible if a stratum has few
+samples or only passes.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ class Interval(msgspec.Struct, frozen=True, gc=False):
 
 
 class Counts(msgspec.Struct, frozen=True, gc=False):
-    """How many attempts were decided, and how many of them passed.
+    """The number of decided attempts, and how many of them passed.
 
     An attempt that errored was decided and did not pass; one that was skipped does not count.
     """
@@ -58,8 +62,8 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
 
 @functools.lru_cache(maxsize=64)
 def find_normal_quantile(probability: float) -> float:
-    """Return where the standard normal distribution reaches this probability."""
-    from statistics import NormalDist  # late: it loads decimal, fractions and random, and most commands need no quantile
+    """Return the standard normal quantile of this probability."""
+    from statistics import NormalDist  # imported late: it loads decimal, fractions and random, and most commands need no quantile
 
     return NormalDist().inv_cdf(probability)
 
@@ -82,7 +86,7 @@ def wilson(counts: Counts, *, confidence: float = 0.95) -> Interval:
 # Most cases of a suite have the same counts.
 @functools.lru_cache(maxsize=4096)
 def newcombe(base: Counts, candidate: Counts, *, confidence: float = 0.95) -> Interval:
-    """Return the hybrid score interval of the difference of two independent pass rates; -1 to 1 when one side has no runs."""
+    """Return the hybrid score interval of the difference of two independent pass rates; -1 to 1 if one side has no runs."""
     if not base.runs or not candidate.runs:
         return Interval(-1.0, 1.0)
     z = find_two_sided_z(confidence)
@@ -90,14 +94,14 @@ def newcombe(base: Counts, candidate: Counts, *, confidence: float = 0.95) -> In
 
 
 def newcombe_paired(both: int, only_base: int, only_candidate: int, neither: int, *, confidence: float = 0.95) -> Interval:
-    """Return the hybrid score interval of the difference over pairs: how many passed in both runs, in one only, in neither."""
+    """Return the hybrid score interval of the difference over pairs that passed in both runs, in only one, or in neither."""
     pairs = both + only_base + only_candidate + neither
     if not pairs:
         return Interval(-1.0, 1.0)
     base, candidate = both + only_base, both + only_candidate
     margins = base * (pairs - base) * candidate * (pairs - candidate)
     concordance: float = both * neither - only_base * only_candidate
-    # Newcombe's correction for continuity: it weakens a correlation and never turns it round.
+    # Newcombe's continuity correction: it weakens a correlation and never reverses it.
     if concordance > 0:
         concordance = max(0.0, concordance - pairs / 2)
     phi = concordance / math.sqrt(margins) if margins else 0.0
@@ -130,7 +134,7 @@ def stratified_difference(pairs: Sequence[tuple[Counts, Counts]], *, confidence:
     whole, total = _find_difference(pairs, confidence)
     low, high = whole.interval.low, whole.interval.high
     if all(base.runs == candidate.runs == 1 for base, candidate in pairs):
-        return whole  # pairs, for which Newcombe's formula is made
+        return whole  # pairs, for which Newcombe's formula was made
     not_failing = [pair for pair in pairs if pair[0].passes or pair[1].passes]
     not_passing = [pair for pair in pairs if pair[0].passes < pair[0].runs or pair[1].passes < pair[1].runs]
     for others in (not_failing, not_passing):
@@ -146,7 +150,7 @@ def _find_difference(pairs: Sequence[tuple[Counts, Counts]], confidence: float) 
     total = math.fsum(weights)
     base_rate = math.fsum(w * base.rate for w, (base, _) in zip(weights, pairs, strict=True)) / total
     candidate_rate = math.fsum(w * candidate.rate for w, (_, candidate) in zip(weights, pairs, strict=True)) / total
-    # How many attempts of a single rate would be as precise as these; with equal repeats, all of them.
+    # The number of attempts at a single rate with the same precision; with equal repeats, all of them.
     base_size = total**2 / math.fsum(w * w / base.runs for w, (base, _) in zip(weights, pairs, strict=True))
     candidate_size = total**2 / math.fsum(w * w / candidate.runs for w, (_, candidate) in zip(weights, pairs, strict=True))
     difference = candidate_rate - base_rate
@@ -158,7 +162,7 @@ def _find_difference(pairs: Sequence[tuple[Counts, Counts]], confidence: float) 
 def _find_correlation(
     pairs: Sequence[tuple[Counts, Counts]], difference: float, total: float, base: tuple[float, float], candidate: tuple[float, float]
 ) -> float:
-    """Return how much of the variance of two independent rates the pairing by case takes away."""
+    """Return how much the pairing by case reduces the variance of two independent rates."""
     base_variance = base[0] * (1 - base[0]) / base[1]
     candidate_variance = candidate[0] * (1 - candidate[0]) / candidate[1]
     scale = math.sqrt(base_variance * candidate_variance)
@@ -187,7 +191,7 @@ def _wilson(rate: float, size: float, z: float) -> Interval:
     shrink = 1 + z * z / size
     centre = (rate + z * z / (2 * size)) / shrink
     reach = z / shrink * math.sqrt(rate * (1 - rate) / size + z * z / (4 * size * size))
-    # At the ends the bound is the end itself; computed, it would miss it by a rounding error.
+    # At the ends the bound is exactly 0 or 1, which the formula would miss by a rounding error.
     return Interval(0.0 if rate <= 0 else max(0.0, centre - reach), 1.0 if rate >= 1 else min(1.0, centre + reach))
 
 
@@ -202,5 +206,44 @@ def _square_and_add(
 
 
 def _join(one: float, other: float, correlation: float) -> float:
-    # With a correlation of 1 and equal parts, rounding may leave a little less than 0.
+    # With a correlation of 1 and equal parts, rounding may give slightly less than 0.
     return math.sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))
+
+
+class Stratum(msgspec.Struct, frozen=True):
+    """One stratum: its size, its sample size, and the decisions on the sample."""
+
+    size: int
+    looked_at: int
+    counts: Counts
+
+
+class SampledRate(msgspec.Struct, frozen=True):
+    """An estimate and its interval."""
+
+    rate: float
+    interval: Interval
+
+
+def estimate_rate(strata: Sequence[Stratum], *, confidence: float = 0.95) -> SampledRate | None:
+    """Return the estimated pass rate; None if nothing was decided.
+
+    A stratum whose whole sample is undecided is ignored. One without a sample may have any rate.
+    """
+    known = [part for part in strata if part.size and not (part.looked_at and not part.counts.runs)]
+    decided = Counts(sum(part.counts.runs for part in known), sum(part.counts.passes for part in known))
+    if not decided.runs:
+        return None
+    total = sum(part.size for part in known)
+    rate = below = above = 0.0
+    for part in known:
+        weight = part.size / total
+        # An unsampled stratum is assumed to be like the others; its bounds show the uncertainty.
+        own = part.counts.rate if part.counts.runs else decided.rate
+        # A stratum that was sampled completely has no uncertainty.
+        whole = part.counts.runs >= part.size
+        bounds = Interval(own, own) if whole else wilson(part.counts, confidence=confidence) if part.counts.runs else Interval(0.0, 1.0)
+        rate += weight * own
+        below += (weight * (own - bounds.low)) ** 2
+        above += (weight * (bounds.high - own)) ** 2
+    return SampledRate(rate, Interval(max(0.0, rate - math.sqrt(below)), min(1.0, rate + math.sqrt(above))))

@@ -1,4 +1,4 @@
-"""From cases to the figures of a whole run, as running sums so that a stream of any length fits in memory."""
+"""Computes the figures of a run from its cases, as running sums so that a stream of any length fits in memory."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from proctor.model.name_table import NameTable
 from proctor.model.result import CaseResult, CaseSummary
 from proctor.model.scratch import IN_MEMORY, Scratch
 from proctor.model.verdict import OUTCOMES, Outcome
-from proctor.scoring.reduce import reduce_attempts
+from proctor.scoring.score import reduce_attempts
 
-# --- how often each of very many cases ended in each outcome, put aside wherever there is a place for it
+# --- the number of results of each of very many cases in each outcome, stored in scratch space
 
 
 class PackedCounts:
-    """Cases in the order in which they were first met."""
+    """Cases in the order of first occurrence."""
 
     def __init__(self, scratch: Scratch = IN_MEMORY) -> None:
         self._scratch = scratch
         self._count = 0
         self._totals: dict[Outcome, int] = dict.fromkeys(OUTCOMES, 0)
         self._thresholds: dict[float | None, int] = {}
-        """All that are different, each with its number."""
+        """The distinct thresholds, each with its number."""
         self._numbers: NameTable | None = None
 
     def __len__(self) -> int:
@@ -34,7 +34,7 @@ class PackedCounts:
         return self._find(case_id) is not None
 
     def add(self, case: Case, outcome: Outcome, often: int = 1) -> None:
-        """Count results of one case that ended alike."""
+        """Count results of one case with the same outcome."""
         number = self._find(case.id)
         if number is None:
             number = self._append(case)
@@ -42,7 +42,7 @@ class PackedCounts:
         self._totals[outcome] += often
 
     def count(self, outcome: Outcome) -> int:
-        """Return how many results ended so."""
+        """Return the number of results with this outcome."""
         return self._totals[outcome]
 
     def summarize(self, number: int) -> CaseSummary:
@@ -58,10 +58,10 @@ class PackedCounts:
 
     def _append(self, case: Case) -> int:
         if self._numbers is None:
-            # Most runs have few cases, and need no place for more.
+            # Most runs have few cases, and need no scratch storage.
             self._numbers = NameTable(self._scratch)
             self._texts = self._scratch.make_texts()
-            """The id and the name of each case, one after the other."""
+            """The id and the name of each case, alternating."""
             self._of_case = self._scratch.make_numbers("I")
             """The number of the threshold of each case."""
             self._counts = {outcome: self._scratch.make_numbers("I") for outcome in OUTCOMES}
@@ -78,25 +78,25 @@ class PackedCounts:
     def _find(self, case_id: str) -> int | None:
         if self._numbers is None:
             return None
-        # The table knows hashes, and another id may have the same one.
+        # The table stores hashes, and another id may have the same one.
         return next((number for number in self._numbers.find(case_id) if self._texts[2 * number] == case_id), None)
 
 
 MOST_COUNTED = 5_000
-"""Cases that are counted one by one; of more the counts are packed, which costs a little time and saves much memory."""
+"""The maximum number of cases counted individually; the counts of further cases are packed, which is slower but saves much memory."""
 
 
 class _Count:
-    """How often one case ended in each outcome."""
+    """The number of results of one case by outcome."""
 
     __slots__ = ("clean", "error", "fail", "name", "pass_threshold", "passed", "skip")
 
     def __init__(self, case: Case) -> None:
-        # Not the case itself: in a large suite it is made on demand, and would stay in memory here.
+        # Not the case itself: in a large suite it is created on demand, and would stay in memory here.
         self.name = case.name
         self.pass_threshold = case.pass_threshold
         self.passed = self.fail = self.error = self.skip = 0
-        # Passes with the full score after a result of the same case: nearly all of a healthy agent. One number counts them.
+        # Passes with the full score after a result of the same case: nearly all results of a healthy agent. One number counts them.
         self.clean = 0
 
     def to_counts(self) -> dict[str, int]:
@@ -112,10 +112,10 @@ class Tally:
     """Counts, scores and per-case outcomes over a stream of case results."""
 
     def __init__(self, scratch: Scratch = IN_MEMORY) -> None:
-        """`scratch` takes the counts of very many cases."""
+        """`scratch` stores the counts of very many cases."""
         self._by_case: dict[str, _Count] = {}
         self._packed = PackedCounts(scratch)
-        """The cases that are too many to be counted one by one."""
+        """The cases beyond the limit for individual counting."""
         self._last: _Count | None = None
         self._last_case: Case | None = None
         self._score_sum = 0.0
@@ -125,7 +125,7 @@ class Tally:
     def add(self, result: CaseResult) -> None:
         """Count one result."""
         case, count, score = result.case, self._last, result.score
-        # Results of one case mostly follow each other, and its identity saves the lookup by id.
+        # Results of one case are usually consecutive, and comparing identity saves the lookup by id.
         if count is not None and case is self._last_case:
             if score == 1.0 and result.outcome == "pass" and result.cost is None:
                 count.clean += 1
@@ -156,7 +156,7 @@ class Tally:
             count.skip += 1
 
     def add_all(self, results: Iterable[CaseResult]) -> None:
-        """Count many results; runs of passes of one case, the bulk of any large set, are counted in passing."""
+        """Count many results; consecutive passes of one case, the bulk of any large set, are counted together."""
         case: Case | None = None
         passes = 0
         score_sum = 0.0
@@ -168,7 +168,7 @@ class Tally:
                     self._costs.add(result.cost)
             else:
                 self.add(result)
-                # A failure between passes of the same case leaves them to be counted on; only another case ends the row.
+                # A failure between passes of the same case does not end the series; only another case does.
                 if case is not None and case is not result.case:
                     self._add_passes(case, passes)
                     passes = 0
@@ -181,27 +181,27 @@ class Tally:
         count = self._by_case.get(case.id)
         if count is not None:
             count.passed += passes
-        # Only a case that came when `MOST_COUNTED` others were there is not found: it is among the packed ones.
+        # Only a case that arrived after `MOST_COUNTED` others is not found: it is packed.
         elif passes:
             self._packed.add(case, "pass", passes)
         self._scored += passes
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many results ended in each outcome."""
+        """The number of results by outcome."""
         per_case = [count.to_counts() for count in self._by_case.values()]
         return {outcome: sum(counts[outcome] for counts in per_case) + self._packed.count(outcome) for outcome in OUTCOMES}
 
     @property
     def score(self) -> float | None:
-        """The plain mean of case scores; nothing when none was scored."""
+        """The plain mean of case scores; None if none was scored."""
         clean = sum(count.clean for count in self._by_case.values())
         scored = self._scored + clean
         return round((self._score_sum + clean) / scored, 12) if scored else None
 
     @property
     def cost(self) -> TotalCost | None:
-        """What all results cost; nothing where there were no prices."""
+        """The cost of all results; None without prices."""
         return self._costs.finish()
 
     def has_seen(self, case_id: str) -> bool:
@@ -209,7 +209,7 @@ class Tally:
         return case_id in self._by_case or case_id in self._packed
 
     def list_summaries(self) -> Sequence[CaseSummary]:
-        """Return one line per case, in the order of first appearance; of very many cases a line is made on demand."""
+        """Return one line per case, in order of first occurrence; for very many cases lines are created on demand."""
         if not len(self._packed):
             return tuple(self._iterate_summaries())
         first = tuple(count.summarize(case_id) for case_id, count in self._by_case.items())
@@ -226,7 +226,7 @@ class Tally:
             yield self._packed.summarize(number)
 
     def decide_outcome(self) -> Outcome:
-        """Return the outcome of the run: fail before error before pass; skip when nothing was decided."""
+        """Return the outcome of the run: fail before error before pass; skip if nothing was decided."""
         outcomes = {summary.outcome for summary in self._iterate_summaries()}
         for candidate in ("fail", "error", "pass"):
             if candidate in outcomes:

@@ -2,7 +2,7 @@
 
 The suite verdict:
 
-regressed, improved  the exact test over all cases (`exact.py`) gives p <= alpha, the interval of the change lies on one side
+regressed, improved  the exact test over all cases gives p <= alpha, the interval of the change lies on one side
                      of 0, and the change is at least `min_effect`; at most a share alpha of comparisons in which nothing
                      changed ends so
 unchanged            it does not, and the interval of the change lies within plus or minus `resolution`: had the rate moved by
@@ -12,32 +12,42 @@ too_little_data      it does not, and a change that large is still possible, or 
 In addition, each case on its own: Fisher's exact test with the adjustment of Benjamini and Hochberg over the cases that could
 show anything at all (a case that always passed in both runs cannot, and would only dilute the others), and the plain lists
 of what passed before and does not now, which need no statistics.
+
+The exact tests on counts of passes assume nothing but that attempts of one case are alike and independent.
+
+Given how often a case passed in both runs together, chance alone decides how these passes split between the runs when nothing
+changed: the split follows a hypergeometric distribution. Cases are independent, so the total of the candidate's passes follows
+the sum of these distributions, which is computed exactly. One case makes this Fisher's test; one attempt per case and run makes
+it McNemar's; in between it is the exact test of Cochran, Mantel and Haenszel. A test at level alpha therefore cries wolf in at
+most that share of comparisons, whatever the pass rates of the cases are and however few attempts there were.
+
+Two-sided means: every total at most as likely as the one observed counts against "nothing changed".
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from proctor.scoring.exact import benjamini_hochberg, find_least_p_value, find_least_p_value_of, fisher, stratified_test
 from proctor.scoring.intervals import Counts, Interval, find_normal_quantile, find_two_sided_z, newcombe, stratified_difference
-from proctor.scoring.reduce import reduce_attempts
+from proctor.scoring.score import reduce_attempts
 from proctor.scoring.statistics import SuiteStatistics, summarize_suite
 
-# --- how small a drop a comparison can see, and how many repeats it takes
+# --- the smallest drop that a comparison can detect, and the repeats it takes
 
 
 def compute_power(cases: int, repeats: int, base_rate: float, drop: float, *, alpha: float = 0.05) -> float:
-    """Return the chance that a comparison gives `regressed` when every case's pass rate falls by `drop`."""
+    """Return the chance that a comparison gives `regressed` if every case's pass rate falls by `drop`."""
     _check(base_rate, drop)
     attempts = cases * repeats
     if attempts < 1 or drop <= 0:
         return 0.0
     after = base_rate - drop
-    # A fall to exactly zero may come out a little below it by rounding.
+    # A fall to exactly zero may be slightly negative by rounding.
     if after < -1e-12:
         return 0.0
     after = max(0.0, after)
@@ -51,7 +61,7 @@ def compute_power(cases: int, repeats: int, base_rate: float, drop: float, *, al
 
 
 def repeats_needed(cases: int, base_rate: float, drop: float, *, power: float = 0.8, alpha: float = 0.05) -> int | None:
-    """Return how often both runs must repeat each case to see a drop with this power, or None if the rate cannot fall so far."""
+    """Return how often both runs must repeat each case to detect a drop with this power, or None if the rate cannot fall so far."""
     _check(base_rate, drop)
     if cases < 1 or drop <= 0 or drop > base_rate + 1e-12:
         return None
@@ -61,12 +71,12 @@ def repeats_needed(cases: int, base_rate: float, drop: float, *, power: float = 
     root += find_normal_quantile(power) * math.sqrt(base_rate * (1 - base_rate) + after * (1 - after))
     root /= drop
     attempts = ((root + math.sqrt(root * root + 4 / drop)) / 2) ** 2
-    # A quotient that is a whole number but for its last bit must not cost one more repeat of everything.
+    # A rounding error in an integer quotient must not cost one more repeat of everything.
     return max(1, math.ceil(attempts / cases - 1e-9))
 
 
 def detectable_drop(cases: int, repeats: int, base_rate: float, *, power: float = 0.8, alpha: float = 0.05) -> float | None:
-    """Return the smallest drop, to a tenth of a point, that is seen with this power, or None when not even the fall to zero is."""
+    """Return the smallest drop, to a tenth of a point, that is detected with this power, or None if not even a fall to zero is."""
     for tenths in range(1, int(base_rate * 1000 + 1e-9) + 1):
         attempts = repeats_needed(cases, base_rate, tenths / 1000, power=power, alpha=alpha)
         if attempts is not None and attempts <= repeats:
@@ -80,7 +90,7 @@ def _check(base_rate: float, drop: float) -> None:
 
 
 ALPHA = 0.05
-"""The chance of calling a change that is none."""
+"""The chance of reporting a change if there is none."""
 LEAST_ALPHA = 1e-9
 """Less than this is treated as zero."""
 RESOLUTION = 0.2
@@ -98,7 +108,7 @@ class CaseChange(msgspec.Struct, frozen=True, kw_only=True):
     base: Counts
     candidate: Counts
     verdict: Change
-    """`regressed` or `improved` when the adjusted p-value is at most alpha; `too_little_data` when so few attempts never could be."""
+    """`regressed` or `improved` if the adjusted p-value is at most alpha; `too_little_data` if so few attempts can never reach it."""
     difference: float
     """Candidate rate minus base rate."""
     interval: Interval
@@ -109,11 +119,11 @@ class CaseChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepeatsNeeded(msgspec.Struct, frozen=True):
-    """How often every case must be run, in both runs, to see a drop four times out of five."""
+    """How often every case must be run, in both runs, to detect a drop four times out of five."""
 
     drop: float
     repeats: int | None
-    """Nothing when the base rate is too low to fall so far."""
+    """None if the base rate is too low to fall so far."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,18 +136,18 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     cases: int
     """Cases with decided attempts in both runs; everything below but the `only_in` lists is about these."""
     informative: int
-    """Those that neither always passed nor always failed over both runs: only they can show a change."""
+    """Cases that neither always passed nor always failed over both runs: only they can show a change."""
     base: SuiteStatistics
     candidate: SuiteStatistics
     base_rate: float
-    """The mean over the cases, weighted by their attempts where these differ."""
+    """The mean over the cases, weighted by their attempts if these differ."""
     candidate_rate: float
     effect: float
     """Candidate rate minus base rate."""
     interval: Interval
-    """Of the effect, with confidence 1 - alpha; it holds 0 whenever the test finds nothing."""
+    """The interval of the effect, with confidence 1 - alpha; it contains 0 if the test finds no change."""
     p_value: float
-    """Of the exact test over all cases, two-sided."""
+    """The two-sided p-value of the exact test over all cases."""
     p_regressed: float
     p_improved: float
     exact: bool
@@ -145,13 +155,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[CaseChange, ...] = ()
     """Every case, in the order of the base run."""
     newly_failing: tuple[str, ...] = ()
-    """Passed in the base run and does not in the candidate, or passed there in part and in no attempt of the candidate."""
+    """Cases that passed in the base run and not in the candidate, or passed sometimes and never in the candidate."""
     newly_passing: tuple[str, ...] = ()
     only_in_base: tuple[str, ...] = ()
     """Cases without a decided attempt in the candidate."""
     only_in_candidate: tuple[str, ...] = ()
     detectable_drop: float | None = None
-    """The smallest drop seen four times out of five with as many cases and repeats."""
+    """The smallest drop that is detected four times out of five with as many cases and repeats."""
     repeats_needed: tuple[RepeatsNeeded, ...] = ()
 
 
@@ -210,19 +220,19 @@ def compare_runs(
 def list_turned_cases(
     before: Mapping[str, Counts], after: Mapping[str, Counts], thresholds: Mapping[str, float]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the cases that passed and do not any more, and those that did not and do now.
+    """Return the cases that no longer pass, and those that newly pass.
 
-    A case that passed in part and passes in no attempt now has lost something, whatever it was called before.
+    A case that passed sometimes and never passes now counts as failing, whatever its outcome was before.
     """
     passed = {case for case, counts in before.items() if _has_passed(counts, thresholds.get(case))}
     passes = {case for case, counts in after.items() if _has_passed(counts, thresholds.get(case))}
-    had = passed | {case for case, counts in before.items() if counts.passes and not after[case].passes}
-    failing = tuple(case for case in before if case in had and case not in passes)
+    previous_counts = passed | {case for case, counts in before.items() if counts.passes and not after[case].passes}
+    failing = tuple(case for case in before if case in previous_counts and case not in passes)
     return failing, tuple(case for case in before if case in passes and case not in passed)
 
 
 def _find_detectable_drop(pairs: Sequence[tuple[Counts, Counts]], base_rate: float, alpha: float) -> float | None:
-    """Return the smallest drop that such a comparison sees; it sees no more than the case with the fewest attempts allows."""
+    """Return the smallest drop that such a comparison detects; the case with the fewest attempts limits it."""
     repeats = min((counts.runs for pair in pairs for counts in pair), default=0)
     return detectable_drop(len(pairs), repeats, base_rate, alpha=alpha) if pairs else None
 
@@ -232,11 +242,11 @@ def _count_repeats_needed(cases: int, base_rate: float, alpha: float) -> tuple[R
 
 
 def compare_cases(base: Mapping[str, Counts], candidate: Mapping[str, Counts], *, alpha: float = ALPHA) -> tuple[CaseChange, ...]:
-    """Return each case of both runs on its own, adjusted for their number."""
+    """Return each case of both runs separately, adjusted for their number."""
     shared = [case for case in base if case in candidate]
     p_values = {case: fisher(base[case], candidate[case]) for case in shared}
-    # Which cases could be significant is known from their attempts and passes together, before looking at how these split:
-    # choosing the family by it keeps the error rate (Gilbert 2005), and the cases left out could not have been called anyway.
+    # Which cases could be significant is known from their total attempts and passes, before looking at how these split: choosing the family
+    # by it keeps the error rate (Gilbert 2005), and the excluded cases could never be significant.
     family = [case for case in shared if find_least_p_value_of(base[case], candidate[case]) <= alpha]
     adjusted = dict(zip(family, benjamini_hochberg([p_values[case] for case in family]), strict=True))
     return tuple(_make_case_change(case, base[case], candidate[case], p_values[case], adjusted.get(case, 1.0), alpha) for case in shared)
@@ -265,7 +275,7 @@ def _has_passed(counts: Counts, threshold: float | None) -> bool:
 
 
 def _widen_to_zero(interval: Interval) -> Interval:
-    """Widen an interval to include zero: it is an approximation and may not rule out what the exact test allows."""
+    """Widen an interval to include zero: it is an approximation and must not contradict the exact test."""
     return Interval(min(0.0, interval.low), max(0.0, interval.high))
 
 
@@ -285,7 +295,9 @@ def _write_reason(
     if not cases:
         return "no case has results in both runs"
     bounds = f"{_write_points(interval.low)} to {_write_points(interval.high)}"
-    figures = f"{_write_points(effect)} points, {1 - alpha:.0%} interval {bounds}, p = {p_value:.2g}"
+    figures = (
+        f"{_write_points(effect)} points, {1 - alpha:.0%} interval {bounds}, {'p < 0.001' if p_value < 0.001 else f'p = {p_value:.2g}'}"
+    )
     over = f"over {cases} {'case' if cases == 1 else 'cases'}"
     if verdict in ("regressed", "improved"):
         return f"the pass rate {'fell' if effect < 0 else 'rose'} {over}: {figures}"
@@ -302,3 +314,162 @@ def _write_reason(
 
 def _write_points(share: float) -> str:
     return f"{100 * share:+.1f}"
+
+
+LARGEST_EXACT_BITS = 2_000_000
+"""The maximum size of the exact distribution; beyond it, hundreds of cases vary and the normal curve is as good."""
+
+_Kind: TypeAlias = tuple[int, int, int]
+"""Attempts of the base, attempts of the candidate, passes of both together."""
+
+
+class ExactTest(msgspec.Struct, frozen=True, gc=False):
+    """How well "nothing changed" explains the counts."""
+
+    p_value: float
+    """Two-sided."""
+    p_regressed: float
+    """The chance of a candidate at least this bad."""
+    p_improved: float
+    """The chance of a candidate at least this good."""
+    informative: int
+    """Informative cases: those that neither always passed nor never did."""
+    exact: bool = True
+    """Whether the distribution was computed exactly instead of by the normal curve with continuity correction."""
+
+
+def stratified_test(pairs: Iterable[tuple[Counts, Counts]]) -> ExactTest:
+    """Test whether the candidate passes as often as the base, case by case; each case as counts of base and candidate."""
+    kinds: dict[_Kind, int] = {}
+    observed = 0
+    for base, candidate in pairs:
+        passes, runs = base.passes + candidate.passes, base.runs + candidate.runs
+        if base.runs and candidate.runs and 0 < passes < runs:
+            # Cases with the same counts have the same distribution: each kind is computed once and raised to its power.
+            kind = (base.runs, candidate.runs, passes)
+            kinds[kind] = kinds.get(kind, 0) + 1
+            observed += candidate.passes - _find_fewest(kind)
+    return _test(kinds, observed)
+
+
+@functools.lru_cache(maxsize=4096)
+def fisher(base: Counts, candidate: Counts) -> float:
+    """Return the two-sided p-value of Fisher's exact test of one case."""
+    return stratified_test([(base, candidate)]).p_value
+
+
+def mcnemar(only_base: int, only_candidate: int) -> float:
+    """Return the exact test of McNemar, which is the sign test of items that passed in only one run, two-sided."""
+    changed = only_base + only_candidate
+    return _test({(1, 1, 1): changed} if changed else {}, only_candidate).p_value
+
+
+def find_least_p_value(base_runs: int, candidate_runs: int) -> float:
+    """Return the smallest two-sided p-value of Fisher's test with these attempts: all pass on one side, none on the other."""
+    return fisher(Counts(base_runs, base_runs), Counts(candidate_runs, 0)) if base_runs and candidate_runs else 1.0
+
+
+@functools.lru_cache(maxsize=4096)
+def find_least_p_value_of(base: Counts, candidate: Counts) -> float:
+    """Return the smallest two-sided p-value of Fisher's test with these attempts and this total number of passes."""
+    passes = base.passes + candidate.passes
+    most = min(candidate.runs, passes)
+    fewest = max(0, passes - base.runs)
+    return min(fisher(Counts(base.runs, passes - x), Counts(candidate.runs, x)) for x in (fewest, most))
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted so that at most a share q of the calls with a value up to q are false."""
+    adjusted = [1.0] * len(p_values)
+    least = 1.0
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index], reverse=True)
+    for rank, index in zip(range(len(p_values), 0, -1), order, strict=True):
+        # From the largest down, with the minimum so far: a smaller p-value never gets a larger adjusted one.
+        least = min(least, p_values[index] * len(p_values) / rank)
+        adjusted[index] = least
+    return adjusted
+
+
+def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted after Holm: with calls up to alpha, the chance of any false call is at most alpha."""
+    adjusted = [1.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        # With the maximum so far: a larger p-value never gets a smaller adjusted one.
+        largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        adjusted[index] = largest
+    return adjusted
+
+
+def _find_fewest(kind: _Kind) -> int:
+    base_runs, _, passes = kind
+    return max(0, passes - base_runs)
+
+
+def _find_most(kind: _Kind) -> int:
+    _, candidate_runs, passes = kind
+    return min(candidate_runs, passes)
+
+
+def _test(kinds: Mapping[_Kind, int], observed: int) -> ExactTest:
+    """Return the test; `observed` is the candidate's number of passes above the minimum possible."""
+    informative = sum(kinds.values())
+    if not informative:
+        return ExactTest(1.0, 1.0, 1.0, 0)
+    length = 1 + sum(count * (_find_most(kind) - _find_fewest(kind)) for kind, count in kinds.items())
+    bits = sum(count * _estimate_log2_ways(kind) for kind, count in kinds.items())
+    # Up to eight extra bits for each total, because coefficients are stored in whole bytes.
+    if length * (bits + 8) > LARGEST_EXACT_BITS:
+        return _test_by_normal_curve(kinds, observed, informative)
+    ways = _count_ways(kinds, length)
+    # Integers, so that totals exactly as likely as the observed one are found; floats would miss ties.
+    total, observed_ways = sum(ways), ways[observed]
+    return ExactTest(
+        sum(count_of_ways for count_of_ways in ways if count_of_ways <= observed_ways) / total,
+        sum(ways[: observed + 1]) / total,
+        sum(ways[observed:]) / total,
+        informative,
+    )
+
+
+def _estimate_log2_ways(kind: _Kind) -> float:
+    runs, passes = kind[0] + kind[1], kind[2]
+    return (math.lgamma(runs + 1) - math.lgamma(passes + 1) - math.lgamma(runs - passes + 1)) / math.log(2)
+
+
+def _count_ways(kinds: Mapping[_Kind, int], length: int) -> list[int]:
+    """Return the number of ways to reach each total.
+
+    The distribution of a sum is the product of polynomials. Encoded as integers, with coefficients in digits wide enough not to overflow,
+    Python multiplies them exactly and fast.
+    """
+    # The sum of all coefficients, so that none of them overflows into the next.
+    everything = math.prod(math.comb(n + m, passes) ** count for (n, m, passes), count in kinds.items())
+    width = (everything.bit_length() + 7) // 8
+    product = 1
+    for kind, count in kinds.items():
+        n, m, passes = kind
+        fewest = _find_fewest(kind)
+        polynomial = sum(
+            math.comb(m, x) * math.comb(n, passes - x) << 8 * width * (x - fewest) for x in range(fewest, _find_most(kind) + 1)
+        )
+        product *= polynomial**count
+    digits = product.to_bytes(width * length, "little")
+    return [int.from_bytes(digits[place : place + width], "little") for place in range(0, len(digits), width)]
+
+
+def _test_by_normal_curve(kinds: Mapping[_Kind, int], observed: int, informative: int) -> ExactTest:
+    mean = variance = 0.0
+    for (n, m, passes), count in kinds.items():
+        runs = n + m
+        mean += count * (m * passes / runs - _find_fewest((n, m, passes)))
+        variance += count * (n * m * passes * (runs - passes) / (runs * runs * (runs - 1)))
+    # Never 0: every kind has passes and failures, and attempts in both runs.
+    deviation = math.sqrt(variance)
+    regressed = _find_share_below((observed + 0.5 - mean) / deviation)
+    improved = _find_share_below((mean - observed + 0.5) / deviation)
+    return ExactTest(min(1.0, 2 * min(regressed, improved)), regressed, improved, informative, exact=False)
+
+
+def _find_share_below(z: float) -> float:
+    return math.erfc(-z / math.sqrt(2)) / 2

@@ -1,4 +1,4 @@
-"""From verdicts to the outcome of one case.
+"""From verdicts to the outcome of one attempt, and from attempts to the outcome of their case.
 
 Only *gating* assertions count: an advisory one enters neither outcome nor score. *Decided* means pass or fail.
 
@@ -8,11 +8,14 @@ weighted  a gating error makes the case error and counts 0 in its score, so that
           assertion fails it whatever the mean; the outcome is pass exactly when the verdict is
 
 Nothing decided is `skip`. A case without any assertion has the outcome of its scoring (`when_empty`).
+
+Attempts of one case are combined into one outcome. Without a threshold a case passes if every decided attempt passes. With `pass_threshold`
+it passes if the share of passing attempts reaches it; skipped attempts do not count, errored attempts count as not passed.
 """
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -22,7 +25,7 @@ from proctor.model.verdict import Outcome, Verdict
 
 DEFAULT_AXIS = "__default__"
 TOLERANCE = 1e-9
-"""What a mean may lack to its threshold by rounding: weights of .2, .4 and .3 are to give 0.9."""
+"""The rounding error allowed below a threshold: weights of .2, .4 and .3 must give 0.9."""
 
 
 class CaseScore(msgspec.Struct, frozen=True, gc=False):
@@ -33,7 +36,7 @@ class CaseScore(msgspec.Struct, frozen=True, gc=False):
     verdict: CaseVerdict | None = None
     axes: dict[str, AxisScore] | None = None
     undecided: int = 0
-    """How many assertions of a weighted case could not be decided."""
+    """The number of undecided assertions of a weighted case."""
 
 
 def find_weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
@@ -44,7 +47,7 @@ def find_weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
     """
     entries = list(pairs)
     total = math.fsum(weight for _, weight in entries)
-    # Not `<= 0`, so that a sum that is no number counts as none, too.
+    # Not `<= 0`, so that a NaN sum counts as no weight too.
     if not total > 0:
         return None
     return round(math.fsum(score * weight for score, weight in entries) / total, 12)
@@ -63,7 +66,7 @@ def score_case(assertions: Sequence[Assertion], verdicts: Sequence[Verdict], sco
     if not assertions:
         return _score_empty(scoring)
     gating = [(a, v) for a, v in zip(assertions, verdicts, strict=True) if not a.advisory]
-    # Boolean scores are of what was decided; a weighted one would rise by what could not be decided.
+    # A boolean score covers only decided assertions; a weighted one would rise with undecided ones.
     decided = [(a, v) for a, v in gating if v.outcome in ("pass", "fail") or (weighted and v.outcome == "error")]
     score = find_weighted_mean((v.score, a.weight) for a, v in decided)
     outcomes = {v.outcome for _, v in gating}
@@ -106,7 +109,7 @@ def score_evenly(verdicts: Sequence[Verdict]) -> tuple[Outcome, float | None]:
     return outcome, _divide(total, decided) if decided else None
 
 
-# Over a million cases the same few quotients come again and again.
+# Over a million cases the same few quotients recur.
 @functools.lru_cache(maxsize=1024)
 def _divide(total: float, count: int) -> float:
     return round(total / count, 12)
@@ -130,3 +133,20 @@ def _score_empty(scoring: Scoring) -> CaseScore:
     if scoring.when_empty == "fail":
         return CaseScore("fail", 0.0, "fail" if axes is not None else None, axes)
     return CaseScore("skip", None, None, axes)
+
+
+def reduce_attempts(counts: Mapping[str, int], pass_threshold: float | None = None) -> Outcome:
+    """Return the outcome of a case from the number of attempts by outcome."""
+    passed, failed, errored = counts.get("pass", 0), counts.get("fail", 0), counts.get("error", 0)
+    decided = passed + failed + errored
+    if not decided:
+        return "skip"
+    # A single attempt has no rate: it passed or not.
+    if pass_threshold is not None and decided > 1:
+        if passed / decided >= pass_threshold - TOLERANCE:
+            return "pass"
+        # If only errors keep it below its threshold, it has not certainly failed.
+        return "fail" if failed else "error"
+    if failed:
+        return "fail"
+    return "error" if errored else "pass"

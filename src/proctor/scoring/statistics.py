@@ -10,20 +10,23 @@ from three. Over a suite they are means over the cases, for every k that each ca
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from proctor.model.case import Case
+from proctor.model.result import Ending, Incomplete, MissingAttempts
+from proctor.model.verdict import Outcome
 from proctor.scoring.intervals import Counts, Interval, wilson
 
 SHOWN_K = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
-"""The k that are reported, as far as there are attempts, and the number of attempts itself."""
+"""The reported values of k, up to the number of attempts, and that number itself."""
 LARGEST_K = 10_000
-"""More attempts than this are no k of their own: in how many ways a million are chosen of two has a million digits."""
+"""The maximum number of attempts that is reported as its own k: the number of ways to choose half of a million has a million digits."""
 
 
 class CaseStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What the attempts at one case say."""
+    """Statistics of the attempts at one case."""
 
     runs: int
     """Attempts that were decided: skipped ones do not count, errored ones do."""
@@ -40,7 +43,7 @@ class CaseStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SuiteStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What the attempts at all cases say."""
+    """Statistics of the attempts at all cases."""
 
     cases: int
     """Cases with at least one decided attempt."""
@@ -49,7 +52,7 @@ class SuiteStatistics(msgspec.Struct, frozen=True, kw_only=True):
     rate: float
     """Passes over decided attempts."""
     interval: Interval
-    """Wilson's interval of that rate; cases of unequal difficulty make it wider than need be."""
+    """Wilson's interval of that rate; cases of unequal difficulty make it wider than necessary."""
     pass_at: dict[int, float]
     """By k: the mean over the cases."""
     pass_hat: dict[int, float]
@@ -59,7 +62,7 @@ class SuiteStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_outcomes(outcomes: Mapping[str, int]) -> Counts:
-    """Count attempts by outcome: an error is an attempt that did not pass, a skip is no attempt."""
+    """Count attempts by outcome: an error did not pass, a skip does not count."""
     passes = outcomes.get("pass", 0)
     return Counts(passes + outcomes.get("fail", 0) + outcomes.get("error", 0), passes)
 
@@ -67,7 +70,7 @@ def count_outcomes(outcomes: Mapping[str, int]) -> Counts:
 def pass_at_k(counts: Counts, k: int) -> float:
     """Return the chance that at least one of k attempts passes."""
     ways = _count_ways(counts, k)
-    # Whole numbers up to the division: the difference of two floats near 1 would lose its digits.
+    # Integers up to the division: the difference of two floats near 1 would lose its digits.
     return (ways - math.comb(counts.runs - counts.passes, k)) / ways
 
 
@@ -109,7 +112,7 @@ def summarize_suite(cases: Mapping[str, Counts], *, confidence: float = 0.95) ->
 
 
 def _find_mean(decided: Sequence[Counts], find_chance: Callable[[Counts], float]) -> float:
-    # Most cases of a suite have the same counts: each of these is worked out once.
+    # Most cases of a suite have the same counts, so each is computed once.
     known = {counts: find_chance(counts) for counts in set(decided)}
     return math.fsum(known[counts] for counts in decided) / len(decided)
 
@@ -128,3 +131,50 @@ def _count_ways(counts: Counts, k: int) -> int:
 def _show_runs(runs: int) -> list[int]:
     shown = [k for k in SHOWN_K if k <= runs]
     return shown if not runs or runs in shown or runs > LARGEST_K else [*shown, runs]
+
+
+# Decides whether a run is complete, and which attempts are missing.
+# A run plans every case `repeat` times, or as often as the case itself requires if that is more. A missing attempt has neither passed nor
+# failed: a run without it is incomplete, whatever its results.
+
+
+def count_planned_attempts(case: Case, repeat: int) -> int:
+    """Return how often a run with this `repeat` runs the case."""
+    return max(repeat, case.repetitions or 1)
+
+
+def find_incomplete(cases: Sequence[Case], repeat: int, finished: Iterable[tuple[str, int]], ended: Ending) -> Incomplete | None:
+    """Return the missing planned attempts, or None if there are none."""
+    found_attempts: dict[str, set[int]] = {}
+    for case_id, attempt in finished:
+        found_attempts.setdefault(case_id, set()).add(attempt)
+    return find_incomplete_cases(cases, repeat, found_attempts, ended)
+
+
+def find_incomplete_cases(cases: Sequence[Case], repeat: int, finished: Mapping[str, Collection[int]], ended: Ending) -> Incomplete | None:
+    """Return the same from the number of finished attempts per case."""
+    attempts_planned = attempts_finished = 0
+    missing: list[MissingAttempts] = []
+    for case in cases:
+        planned = count_planned_attempts(case, repeat)
+        # Attempts beyond the plan (recorded with more repeats) do not compensate for missing ones.
+        done = sum(map(planned.__gt__, set(finished.get(case.id, ()))))
+        attempts_planned += planned
+        attempts_finished += done
+        if done < planned:
+            missing.append(MissingAttempts(case=case, planned=planned, finished=done))
+    if not missing:
+        return None
+    return Incomplete(
+        ended=ended,
+        attempts_finished=attempts_finished,
+        attempts_planned=attempts_planned,
+        cases_finished=len(cases) - len(missing),
+        cases_planned=len(cases),
+        missing=tuple(missing),
+    )
+
+
+def decide_outcome(decided: Outcome, incomplete: Incomplete | None) -> Outcome:
+    """Return the outcome of a run: a failure stays a failure, but an incomplete run does not pass."""
+    return decided if incomplete is None or decided == "fail" else "error"

@@ -74,9 +74,9 @@ class FairQueue:
     def _grant_turns(self) -> None:
         while True:
             borrowed = sum(max(0, busy - self._share) for busy in self._busy.values())
-            within = [tenant for tenant in self._waiting if self._busy.get(tenant, 0) < self._share]
+            eligible = [tenant for tenant in self._waiting if self._busy.get(tenant, 0) < self._share]
             # Borrowed turns do not block: a tenant without a turn always gets one.
-            ready = within if self._free + borrowed > 0 and within else list(self._waiting) if self._free > 0 else []
+            ready = eligible if self._free + borrowed > 0 and eligible else list(self._waiting) if self._free > 0 else []
             if not ready:
                 return
             tenant = min(ready, key=self._spent.__getitem__)

@@ -30,11 +30,11 @@ def _drop_seen_servers(settings: dict[str, Json], seen: set[int]) -> dict[str, J
     servers: Json = settings.get("mcp_servers")
     if not isinstance(servers, list):
         return settings
-    left: list[Json] = []
+    remaining: list[Json] = []
     for server in servers:
-        left.append(None if id(server) in seen else server)
+        remaining.append(None if id(server) in seen else server)
         seen.add(id(server))
-    return {**settings, "mcp_servers": left}
+    return {**settings, "mcp_servers": remaining}
 
 
 def refuse_plain_secrets(value: Json, field: str) -> None:

@@ -13,11 +13,10 @@ from datetime import UTC, datetime
 import msgspec
 
 from proctor.model.stamps import stamp_moment
-from proctor.service.access.agent_cache import AgentCache
 from proctor.service.access.secret_box import SecretBox
+from proctor.service.agent import AgentCache, SizedLruCache, Turns
 from proctor.service.decisions.pool import Decisions, ThreadDecisions
 from proctor.service.fair_queue import FairQueue
-from proctor.service.lru_cache import SizedLruCache, Turns
 from proctor.service.settings import ServiceSettings
 from proctor.store.sql.database import Database
 from proctor.store.sql.pages import Row
@@ -75,7 +74,7 @@ COUNTED = {
     "traces_evaluated": "Evaluated traces.",
     "evaluations": "Cases decided on a trace.",
     "runs_finished": "Runs that ended in this process.",
-    "alerts_sent": "Alerts accepted by a webhook.",
+    "alerts_sent": "Alerts accepted by a webhook or a mail server.",
     "results_exported": "Results accepted by an OpenTelemetry receiver.",
     "results_not_exported": "Results rejected by the receiver, or not delivered in time.",
     "worker_failures": "Workers restarted after a failure.",

@@ -41,7 +41,7 @@ def delete_folder(home: Path, project_id: str) -> None:
 
 def delete_older(home: Path, before: float, project_id: str | None = None) -> int:
     """Delete replies written before a time, in Unix seconds, of one project or of all, and return their number."""
-    gone = 0
+    deleted = 0
     troubles: list[OSError] = []
 
     def collect(error: OSError) -> None:
@@ -56,7 +56,7 @@ def delete_older(home: Path, before: float, project_id: str | None = None) -> in
                 try:
                     if os.lstat(path).st_mtime < before:
                         os.unlink(path)
-                        gone += 1
+                        deleted += 1
                 # Deleted by another sweep, or with its project.
                 except FileNotFoundError:
                     continue
@@ -64,7 +64,7 @@ def delete_older(home: Path, before: float, project_id: str | None = None) -> in
                     troubles.append(error)
     if troubles:
         _LOG.warning("old replies of judges could not be deleted", extra={"count": len(troubles), "error": str(troubles[0])})
-    return gone
+    return deleted
 
 
 def _list_caches(home: Path, troubles: list[OSError]) -> list[Path]:

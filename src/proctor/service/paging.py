@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.model.evidence import Json
+from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.resource import Page
 from proctor.store.accounts.tenants import find_row, lock_row
-from proctor.store.sql.pages import BadCursor, Page, Row, fetch_page
+from proctor.store.sql.pages import BadCursor, Row, fetch_page
+from proctor.store.sql.pages import Page as Rows
 from proctor.store.sql.queries import ListQuery
+
+T = TypeVar("T")
 
 
 async def require_row(
@@ -34,7 +38,7 @@ async def fetch_page_or_refuse(
     cursor: str | None = None,
     time: str = "created_at",
     id: str = "id",
-) -> Page:
+) -> Rows:
     """Return the page at `cursor`. Raises `Refusal` for an invalid cursor."""
     try:
         return await fetch_page(connection, query, table, limit=limit, cursor=cursor, time=time, id=id)
@@ -42,6 +46,14 @@ async def fetch_page_or_refuse(
         raise Refusal("BAD_REQUEST", str(error), hint="start again without a cursor") from None
 
 
-def show_page(found: Page, show: Callable[[Row], Json]) -> dict[str, Json]:
-    """Return a page as JSON."""
+def show_page(found: Rows, show: Callable[[Row], T]) -> Page[T]:
+    """Return a page of values."""
     return {"data": [show(row) for row in found.rows], "_meta": {"next": found.next, "prev": found.prev, "limit": found.limit}}
+
+
+async def read_page(
+    hub: Hub, query: sa.Select[Any] | ListQuery, table: sa.Table, show: Callable[[Row], T], *, limit: int | None, cursor: str | None
+) -> Page[T]:
+    """Return the page of a list at `cursor`."""
+    async with hub.database.reading() as connection:
+        return show_page(await fetch_page_or_refuse(connection, query, table, limit=limit, cursor=cursor), show)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from proctor.cassettes.scrub import REDACTED, Scrubber
+from proctor.cassettes.entries import REDACTED, Scrubber
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 
@@ -32,7 +32,8 @@ _SCRUBBER = Scrubber()
 _ANYWHERE = ("AKIA", "ASIA", "AIza", "eyJ")
 _SCHEMES = ("bearer", "basic ")
 _WITH_DASHES = (
-    "sk-", "vk_", "mibo_", "vrl_", "-----begin", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xox", "hf_", "gsk_",
+    "sk-", "vk_", "mibo_", "proctor_org_", "proctor_proj_",
+    "vrl_", "-----begin", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xox", "hf_", "gsk_",
     "nvapi-", "r8_",
 )  # fmt: skip
 _IN_FIELDS = ("authori", "authent", "cookie", "passw", "passphrase", "secret", "key", "token", "credential", "://", "sig=", "signature=")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+
+MAIL_ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+"""An e-mail address without a name: nothing in it can begin another header or another recipient."""
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,3 +54,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     metrics_organization: str | None = None
     unknown_agents: Literal["create", "refuse"] | None = None
     log_content: bool = False
+    public_url: str | None = None
+    smtp_host: str | None = None
+    smtp_port: int = 587
+    smtp_security: Literal["starttls", "tls", "none"] = "starttls"
+    smtp_from: str | None = None
+    smtp_user: str | None = None
+    smtp_password: str | None = None

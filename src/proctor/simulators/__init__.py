@@ -1,1 +1,1 @@
-"""Simulated systems that an agent works in: what they hold, what they answer, and what differs in the end. Pure: no clock, no wire."""
+"""Simulated systems for agents: their data, their answers, and the differences at the end. Pure: no clock, no network."""

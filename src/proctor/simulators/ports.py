@@ -1,43 +1,48 @@
-"""What a kind of simulated system is, and what it is handed while it works."""
+"""The interface of a kind of simulated system, and the objects passed to it."""
 
 from __future__ import annotations
 
+import functools
+import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
+from proctor.errors import SpecError
 from proctor.model.evidence import Json, State
+from proctor.model.show import nearest, show
 from proctor.simulators.exchange import Request, Response
 from proctor.simulators.rows import Draft
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What simulated systems get from outside."""
+    """The clock and the id source of simulated systems."""
 
     now: Callable[[], str]
     """The time of day in UTC, as `2026-11-16T09:30:00.000Z`."""
     new_id: Callable[[], str]
-    """A name that nothing else has."""
+    """Returns a unique name."""
     seconds: Callable[[], float]
-    """Seconds from anywhere, for how long a request took."""
+    """A monotonic clock in seconds, for durations."""
 
 
 def make_still_surroundings() -> Surroundings:
-    """Return surroundings in which no time passes, to try whether a system can be made."""
+    """Return surroundings with a fixed time, to test whether a system can be created."""
     ids = iter(range(10**9))
     return Surroundings(now=lambda: "2000-01-01T00:00:00.000Z", new_id=lambda: f"id-{next(ids)}", seconds=lambda: 0.0)
 
 
 class Desk(msgspec.Struct, frozen=True):
-    """What a system has at hand while it handles one request: its rows, and its surroundings."""
+    """The rows and the surroundings of a system during one request."""
 
     rows: Draft
     around: Surroundings
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a model can do with a system: an MCP tool that makes a request of its arguments."""
+    """An MCP tool of a system, which turns its arguments into a request."""
 
     name: str
     description: str
@@ -47,23 +52,23 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Simulator(Protocol):
-    """One kind of simulated system; it holds nothing itself."""
+    """One kind of simulated system; it has no state itself."""
 
     kind: str
-    """The word that suites write."""
+    """The name in suites."""
     summary: str
-    """What it simulates, in a sentence."""
+    """A one-sentence description."""
     steps: tuple[str, ...]
-    """The steps of a scenario that it performs."""
+    """The scenario steps that it supports."""
     open_paths: tuple[str, ...]
     """Paths that need no token of the sandbox; a final `*` matches everything below."""
 
     def seed(self, seed: Json, desk: Desk) -> None:
-        """Put what a suite writes as `seed` into the rows. Raises `SpecError` that names the place."""
+        """Store a suite's `seed` in the rows. Raises `SpecError` with the position."""
         ...
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
-        """Perform one step of a scenario, before the agent begins. Raises `SpecError` for one that cannot be."""
+        """Perform one step of a scenario, before the agent starts. Raises `SpecError` for an invalid step."""
         ...
 
     def handle(self, request: Request, desk: Desk) -> Response:
@@ -71,9 +76,26 @@ class Simulator(Protocol):
         ...
 
     def read_state(self, desk: Desk) -> State:
-        """Return the current state of this system as the checks read it; changes made here are dropped."""
+        """Return the state of this system for the checks; changes made here are dropped."""
         ...
 
     def list_tools(self) -> tuple[Tool, ...]:
-        """Return what a model can do with it."""
+        """Return its tools for a model."""
         ...
+
+
+@functools.cache
+def list_kinds() -> tuple[str, ...]:
+    """Return the names of all kinds, sorted."""
+    package = importlib.import_module("proctor.simulators.kinds")
+    return tuple(sorted(info.name for info in pkgutil.iter_modules(package.__path__)))
+
+
+def find_simulator(kind: str) -> Simulator:
+    """Return the simulator of a kind, named in any case. Raises `SpecError` with the nearest names for an unknown one."""
+    known = list_kinds()
+    if kind.lower() not in known:
+        raise SpecError(
+            f"unknown kind of system {show(kind)}; there are {', '.join(known)}", field="kind", nearest=nearest(kind.lower(), known)
+        )
+    return importlib.import_module(f"proctor.simulators.kinds.{kind.lower()}").SIMULATOR

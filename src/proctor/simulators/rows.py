@@ -1,4 +1,4 @@
-"""What a sandbox holds: rows of JSON by collection and key, never changed in place.
+"""The data of a sandbox: JSON rows by collection and key, never modified in place.
 
 Every attempt begins on the same rows, those of the dataset. A change makes a copy of the collection it is in and of nothing else, so that
 branching costs nothing and nothing that an agent does can reach the dataset. Rows themselves are values: who wants another row puts one.
@@ -15,25 +15,25 @@ from proctor.model.evidence import Json, StateChange
 from proctor.work import spend
 
 Rows = Mapping[str, Mapping[str, Json]]
-"""Rows by collection and key, in the order they were added; the first part of a collection's name is its system: `clinic/Patient`."""
+"""Rows by collection and key, in insertion order; the first part of a collection's name is its system: `clinic/Patient`."""
 NO_ROWS: Rows = {}
 HIDDEN = "_"
-"""Collections whose name begins so are the system's own bookkeeping (earlier versions, tombstones): no part of its state."""
+"""The prefix of collections with a system's internal data (earlier versions, tombstones), which is not part of its state."""
 
 
 _BY_OTHERS = "_by_others"
-"""Places of rows that simulated people added: no part of what the agent changed."""
+"""Keys of rows that simulated people added, which are not changes of the agent."""
 
 
 class Index(Protocol):
-    """What a system found out about the rows of a collection, so that it need not look at all of them each time."""
+    """A search index over the rows of a collection."""
 
     def branch(self) -> Index:
-        """Return an index that goes its own way from here."""
+        """Return an independent copy of the index."""
         ...
 
     def follow(self, key: str, *, removed: bool) -> bool:
-        """Note that a row was put or taken away; False where the index is of no use any more."""
+        """Note that a row was stored or removed; return False if the index is no longer usable."""
         ...
 
 
@@ -44,11 +44,11 @@ class Collection(dict[str, Json]):
 
     def __init__(self, rows: Mapping[str, Json]) -> None:
         super().__init__(rows)
-        before = rows.index if isinstance(rows, Collection) else None
-        self.index: Index | None = before and before.branch()
+        old_index = rows.index if isinstance(rows, Collection) else None
+        self.index: Index | None = old_index and old_index.branch()
 
     def write(self, key: str, row: Json) -> None:
-        """Put a row, or take it away where it is None."""
+        """Store a row, or remove it if it is None."""
         if self.index is not None and not self.index.follow(key, removed=row is None):
             self.index = None
         if row is None:
@@ -58,7 +58,7 @@ class Collection(dict[str, Json]):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A row that was put, or taken away where it is None."""
+    """A stored row, or a removed one if it is None."""
 
     collection: str
     key: str
@@ -66,22 +66,22 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def apply_changes(rows: Rows, changes: tuple[Change, ...]) -> Rows:
-    """Return the rows after the changes; what is not changed is shared with the rows before."""
+    """Return the rows after the changes; unchanged collections are shared with the previous rows."""
     changed: dict[str, Collection] = {}
     for change in changes:
         held = changed.get(change.collection)
         if held is None:
             held = changed[change.collection] = Collection(rows.get(change.collection, {}))
         held.write(change.key, change.row)
-    # A `Collection`, so that an index can be stored, even if nothing ever changes.
+    # A `Collection`, so that it can have an index, even if it never changes.
     unchanged = {name: held if isinstance(held, Collection) else Collection(held) for name, held in rows.items() if name not in changed}
-    # In the order in which the collections came to be.
+    # In the order in which the collections were created.
     return {name: changed[name] if name in changed else unchanged[name] for name in dict.fromkeys((*rows, *changed))}
 
 
 def count_rows(rows: Rows) -> int:
-    """Return how many rows there are, those of bookkeeping included."""
-    return sum(len(held) for held in rows.values())
+    """Return the number of rows, including internal ones."""
+    return sum(len(collection) for collection in rows.values())
 
 
 class Draft:
@@ -103,58 +103,58 @@ class Draft:
         return self._rows.get(f"{self._system}/{collection}", {})
 
     def find_index(self, collection: str, make: Callable[[Mapping[str, Json]], Index]) -> Index | None:
-        """Return the index of a collection, made now where there is none; None where the rows are not held as a `Collection`."""
-        held = self.list(collection)
-        if not isinstance(held, Collection):
+        """Return the index of a collection, created if needed; None if the rows are not in a `Collection`."""
+        listed = self.list(collection)
+        if not isinstance(listed, Collection):
             return None
-        if held.index is None:
+        if listed.index is None:
             # Stored with the shared rows, so that it is built once for all sandboxes of a dataset.
-            held.index = make(held)
-        return held.index
+            listed.index = make(listed)
+        return listed.index
 
     def list_collections(self) -> Iterator[str]:
-        """Yield the names of the collections that were ever written to, those of the system's own bookkeeping left out."""
-        before = f"{self._system}/"
-        return (name[len(before) :] for name in self._rows if name.startswith(before) and not name.startswith(before + HIDDEN))
+        """Yield the names of all collections that were written to, except internal ones."""
+        prefix = f"{self._system}/"
+        return (name[len(prefix) :] for name in self._rows if name.startswith(prefix) and not name.startswith(prefix + HIDDEN))
 
     def count(self) -> int:
         """Return how many rows all systems of the sandbox have."""
         return count_rows(self._rows)
 
     def put(self, collection: str, key: str, row: Json, *, by_other: bool = False) -> None:
-        """Add a row, or replace the one with this key in its place; `by_other`: a simulated person did it, not the agent."""
+        """Add a row, or replace the one with this key at its position; `by_other` means that a simulated person did it, not the agent."""
         self._write(Change(f"{self._system}/{collection}", key, row))
         if by_other:
             self._write(Change(f"{self._system}/{_BY_OTHERS}", f"{collection}/{key}", True))
 
     def remove(self, collection: str, key: str) -> None:
-        """Take a row away, where there is one."""
+        """Remove a row if it exists."""
         self._write(Change(f"{self._system}/{collection}", key, None))
 
     def branch(self) -> Draft:
-        """Return a draft over this one, for work that is all or nothing: see `absorb`."""
-        # It owns no collection yet, so that its first write copies one and leaves ours as it is.
+        """Return a draft over this one, for atomic work: see `absorb`."""
+        # It owns no collection yet, so that its first write copies one and does not change ours.
         return Draft(self._rows, self._system)
 
     def absorb(self, other: Draft) -> None:
-        """Take over what was written in a branch."""
+        """Take over the changes of a branch."""
         for change in other.list_changes():
             self._write(change)
 
     def list_changes(self) -> tuple[Change, ...]:
-        """Return everything that was written, in order."""
+        """Return all changes, in order."""
         return tuple(self._changes)
 
     def _write(self, change: Change) -> None:
-        held = self._rows.get(change.collection, {})
-        # Shared with the rows of the store until the first change.
-        if change.collection in self._own and isinstance(held, Collection):
-            own = held
+        current = self._rows.get(change.collection, {})
+        # Shared with the stored rows until the first change.
+        if change.collection in self._own and isinstance(current, Collection):
+            collection = current
         else:
-            spend(len(held) // 16)
-            own = Collection(held)
-        own.write(change.key, change.row)
-        self._rows[change.collection] = own
+            spend(len(current) // 16)
+            collection = Collection(current)
+        collection.write(change.key, change.row)
+        self._rows[change.collection] = collection
         self._own.add(change.collection)
         self._changes.append(change)
 
@@ -163,21 +163,21 @@ def _are_same(was: Json, now: Json) -> bool:
     """Return whether two rows are the same JSON; in Python `true` equals 1, in JSON it does not."""
     if was != now:
         return False
-    # Equal ones are rare, and their members may come in another order.
+    # Equal rows are rare, and their members may be in another order.
     return msgspec.json.encode(was, order="sorted") == msgspec.json.encode(now, order="sorted")
 
 
 def list_differences(before: Rows, after: Rows) -> tuple[StateChange, ...]:
-    """Return what the agent added, changed and removed, by system; bookkeeping is left out."""
+    """Return the rows that the agent added, changed and removed, by system, without internal ones."""
     found: list[StateChange] = []
     for name in dict.fromkeys((*before, *after)):
         system, _, collection = name.partition("/")
         old, new = before.get(name, {}), after.get(name, {})
         if old is new or collection.startswith(HIDDEN):
             continue
-        others = after.get(f"{system}/{_BY_OTHERS}", {})
+        added_by_others = after.get(f"{system}/{_BY_OTHERS}", {})
         for key in dict.fromkeys((*old, *new)):
-            if f"{collection}/{key}" in others and key not in old:
+            if f"{collection}/{key}" in added_by_others and key not in old:
                 continue
             was, now = old.get(key), new.get(key)
             if was is not now and not _are_same(was, now):

@@ -1,7 +1,9 @@
-"""One set of simulated systems for one attempt: provisioned from a dataset, worked in, compared with how it began.
+"""The simulated systems of one attempt: provisioned from a dataset, used, and compared with their initial state.
 
 Every request is handled on a draft of the rows. Draft and event are committed together; after a concurrent change, the request is
 handled again on the newer rows. A request that a bug of ours breaks leaves an event with status 500 and no change.
+
+Errors have the format that the system's clients expect.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ import msgspec
 
 from proctor.errors import CheckFault, SpecError, StoreError
 from proctor.model.evidence import Json, State, StateChange, StateRequest
+from proctor.model.json_values import MISSING, decode_embedded
 from proctor.model.show import exception_text, nearest, show
 from proctor.model.system import System
-from proctor.simulators.exchange import Errand, Fetched, Request, Response
-from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool
-from proctor.simulators.refusals import TOO_COSTLY, refuse_for
-from proctor.simulators.registry import find_simulator
+from proctor.simulators.exchange import Errand, Fetched, Request, Response, refuse
+from proctor.simulators.fhir.resources import refuse_fhir
+from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool, find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, list_differences
 from proctor.simulators.store import SandboxStore
 from proctor.simulators.tools import find_tools, make_tool_request
@@ -27,11 +29,11 @@ from proctor.work import begin_counting, end_counting
 Fetch = Callable[[Errand], Awaitable[Fetched]]
 """Makes outgoing requests, and reports the problem if one cannot be made."""
 MOST_BODY = 10_000
-"""Characters of a request's or response's body that an event keeps."""
+"""Characters of a request or response body stored in an event."""
 Answer = Callable[[Simulator, Request, Desk], Awaitable[Response]]
-"""How a request is handed to a simulator: in place, or in a thread."""
+"""How a request is passed to a simulator: directly, or in a thread."""
 Read = Callable[[Callable[[], Json]], Awaitable[Json]]
-"""How the state is read, which takes long for many rows: in place, or in a thread."""
+"""How the state is read, which is slow for many rows: directly, or in a thread."""
 MOST_ERRANDS = 20
 """Maximum number of outgoing requests per request."""
 _MOST_TRIES = 20
@@ -39,7 +41,7 @@ _MOST_TRIES = 20
 
 
 def provision_rows(systems: tuple[System, ...], around: Surroundings, *, with_late: bool = False) -> Rows:
-    """Return the rows that sandboxes of these systems begin with; made once, they serve any number of sandboxes.
+    """Return the initial rows of these systems, which can be shared by any number of sandboxes.
 
     Steps that come later are no part of them; `with_late` they are performed, too, to try them. Raises `SpecError` for a seed or a step
     that cannot be used; its `field` begins with the name of the system.
@@ -70,7 +72,7 @@ def provision_rows(systems: tuple[System, ...], around: Surroundings, *, with_la
 
 
 def _blame(place: str, work: object) -> None:
-    """Do some work; a `SpecError` of it names the place it is about from the system on."""
+    """Run some work; its `SpecError` gets a path that starts with the system."""
     assert callable(work)
     try:
         work()
@@ -80,7 +82,7 @@ def _blame(place: str, work: object) -> None:
 
 
 def answer_counted(simulator: Simulator, request: Request, desk: Desk) -> Response:
-    """Let a simulator answer a request. Raises `CheckFault` where that takes too much work, or the answer is too large."""
+    """Answer a request with a simulator. Raises `CheckFault` if that takes too much work, or the answer is too large."""
     token = begin_counting("one request may not cause this much work or such a large answer: ask for less at once")
     try:
         return simulator.handle(request, desk)
@@ -89,12 +91,12 @@ def answer_counted(simulator: Simulator, request: Request, desk: Desk) -> Respon
 
 
 async def answer_here(simulator: Simulator, request: Request, desk: Desk) -> Response:
-    """Let a simulator answer a request in place."""
+    """Answer a request with a simulator directly."""
     return answer_counted(simulator, request, desk)
 
 
 async def read_here(read: Callable[[], Json]) -> Json:
-    """Return what a function reads, in place."""
+    """Return the result of a read function, called directly."""
     return read()
 
 
@@ -123,20 +125,20 @@ class Sandbox:
         self._answer = answer
         self._read = read
         late = ((step.after_s, system.name, step) for system in systems for step in system.scenario if step.after_s > 0)
-        # By time alone: sorting keeps the order in which steps of one moment were written.
+        # Only by time: sorting is stable, so steps of one time stay in their written order.
         self._late = sorted(late, key=lambda one: one[0])
         self._began = 0.0
         self._unfinished: list[str] = []
         self.failed_steps: list[str] = []
-        """Steps that were due and could not be performed on what the systems held by then, and why."""
+        """Due steps that could not be performed, and why."""
 
     async def provision(self, rows: Rows) -> None:
-        """Begin with these rows (`provision_rows`), the baseline. Raises `StoreError` where the sandbox is there already."""
+        """Start with these rows (`provision_rows`), the baseline. Raises `StoreError` if the sandbox already exists."""
         await self._store.create(self.name, rows)
         self._began = self._around.seconds()
 
     async def handle(self, system: str, request: Request, *, fetch: Fetch | None = None) -> Response:
-        """Answer a request to one of the systems, and keep what it changed together with its event.
+        """Answer a request to one of the systems, and store its changes together with its event.
 
         `fetch` makes outgoing requests of the system; without it there are none.
         """
@@ -155,7 +157,7 @@ class Sandbox:
             except Errand as errand:
                 # The draft is dropped: the request is handled again with the result.
                 request = msgspec.structs.replace(request, fetched=(*request.fetched, await _go(errand, request, fetch)))
-                # To ask outside is no conflict with others; how often that is done has a limit of its own.
+                # An outgoing request is not a conflict; it has its own limit.
                 tries -= 1
                 continue
             except CheckFault as fault:
@@ -168,16 +170,16 @@ class Sandbox:
         raise StoreError(f"sandbox {self.name!r} changed {_MOST_TRIES} times while one request was handled")
 
     async def refuse_unread(self, system: str, request: Request, status: int, code: str, message: str) -> Response:
-        """Refuse a request that came without its whole body; it was made all the same, so it is an event."""
+        """Reject a request with an incomplete body; it is still an event."""
         response = self.refuse(system, status, code, message)
         event = self._make_event(system, request, response, self._around.seconds())
         event = msgspec.structs.replace(event, cut=tuple(dict.fromkeys(("body", *event.cut))))
-        # Without a change it fits any revision.
+        # Without a change, any revision is valid.
         await self._store.commit(self.name, 0, (), event)
         return response
 
     def _make_event(self, system: str, request: Request, response: Response, began: float) -> StateRequest:
-        # Events are stored and shown, and the token would open the sandbox to their readers.
+        # Events are stored and shown, and the token would give their readers access to the sandbox.
         body, response_body = (_read_body(_mask(each, request.token)) for each in (request.body, response.body))
         return StateRequest(
             system=system,
@@ -193,9 +195,9 @@ class Sandbox:
         )
 
     async def _perform_due_steps(self) -> None:
-        """Let happen what was to happen by now, as part of how the systems began: the agent did not do it."""
+        """Perform the due steps, as part of the baseline: they are not changes of the agent."""
         while self._late and self._around.seconds() - self._began >= self._late[0][0]:
-            # Removed before it is tried: a step that fails is reported once, and does not block later ones.
+            # Removed before it is tried: a failing step is reported once, and does not block later ones.
             _, system, step = self._late.pop(0)
             for _ in range(_MOST_TRIES):
                 snapshot = await self._store.load(self.name)
@@ -215,7 +217,7 @@ class Sandbox:
                 self.failed_steps.append(f"{system}: {step.name}: the systems changed {_MOST_TRIES} times meanwhile")
 
     def list_unplayed(self) -> tuple[str, ...]:
-        """Return the steps of the scenario whose time has not come, and what the agent had begun and not finished."""
+        """Return the scenario steps that were not due yet, and the agent's unfinished work."""
         return (*(describe_unplayed(system, step.name, after_s) for after_s, system, step in self._late), *self._unfinished)
 
     def note_unfinished(self, system: str, files: list[str]) -> None:
@@ -229,11 +231,11 @@ class Sandbox:
         return await self._answer(self._simulators[system], request, Desk(Draft(rows, system), self._around))
 
     async def reset(self) -> None:
-        """Bring every system back to how it began; events stay."""
+        """Restore the initial state of every system; events stay."""
         await self._store.reset(self.name)
 
     async def find_differences(self) -> tuple[StateChange, ...]:
-        """Return what was added, changed and removed since the beginning."""
+        """Return the rows added, changed and removed since the start."""
         snapshot = await self._store.load(self.name)
         baseline = await self._store.load_baseline(self.name)
         return await self._read(lambda: list_differences(baseline, snapshot.rows))
@@ -261,32 +263,32 @@ class Sandbox:
         return refuse_for("" if simulator is None else simulator.kind, status, code, message)
 
     def list_tools(self) -> dict[str, tuple[Tool, ...]]:
-        """Return what a model can do, by the name of the system."""
+        """Return the tools for a model, by system name."""
         return {name: find_tools(simulator) for name, simulator in self._simulators.items()}
 
     def make_request(self, system: str, tool: str, arguments: Mapping[str, Json]) -> Request:
-        """Return the request that a call of a tool makes. Raises `SpecError` for an unknown tool, and for arguments it does not take."""
+        """Return the request for a tool call. Raises `SpecError` for an unknown tool or invalid arguments."""
         tools = {one.name: one for one in find_tools(self._simulators[system])}
         if tool not in tools:
             raise SpecError(f"unknown tool {show(tool)}", field="tool", nearest=nearest(tool, tools))
         return make_tool_request(tools[tool], arguments)
 
     async def call_tool(self, system: str, tool: str, arguments: Mapping[str, Json]) -> Response:
-        """Do what a tool does: send its request. Raises `SpecError` as `make_request`."""
+        """Send the request of a tool. Raises `SpecError` like `make_request`."""
         return await self.handle(system, self.make_request(system, tool, arguments))
 
     async def remove(self) -> None:
-        """Forget everything."""
+        """Remove the sandbox."""
         await self._store.remove(self.name)
 
 
 def describe_unplayed(system: str, step: str, after_s: float) -> str:
-    """Return a step of a scenario that did not happen, in a sentence."""
+    """Return the description of a scenario step that was not performed."""
     return f"the step {step} of {system}, due after {after_s:g} s, did not happen: the agent was done before"
 
 
 def join_state(families: dict[str, Json], state: State) -> None:
-    """Add the state of a system to that of others; what several of them have, such as records, is of all of them."""
+    """Add the state of a system to that of others; families of several systems, such as records, are merged."""
     for name in state.__struct_fields__:
         value = getattr(state, name)
         if value is not None:
@@ -302,7 +304,7 @@ def _join(before: Json, more: Json) -> Json:
 
 
 async def _go(errand: Errand, request: Request, fetch: Fetch | None) -> Fetched:
-    """Ask outside on behalf of a request, which asks so many at most."""
+    """Make an outgoing request for a request, up to the limit."""
     if fetch is None:
         return Fetched(url=errand.url, problem="this sandbox makes no outgoing requests")
     if len(request.fetched) >= MOST_ERRANDS:
@@ -320,7 +322,7 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 def _read_body(body: bytes) -> _Body:
-    """Return a body as an event keeps it: JSON as it is where it is short, else text that is cut."""
+    """Return a body for an event: short JSON unchanged, else truncated text."""
     if not body:
         return _Body()
     try:
@@ -329,7 +331,27 @@ def _read_body(body: bytes) -> _Body:
         return _Body(f"({len(body)} bytes that are not text)", is_cut=True)
     if len(text) > MOST_BODY:
         return _Body(f"{text[:MOST_BODY]}… ({len(text)} characters)", is_cut=True)
-    try:
-        return _Body(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return _Body(text)
+    value = decode_embedded(body)
+    return _Body(text if value is MISSING else value)
+
+
+TOO_COSTLY = "too_costly"
+# FHIR's issue types (https://hl7.org/fhir/R4/valueset-issue-type.html) by status.
+_ISSUES = {
+    400: "structure",
+    401: "login",
+    403: "forbidden",
+    404: "not-found",
+    409: "conflict",
+    413: "too-long",
+    429: "throttled",
+    503: "transient",
+}
+
+
+def refuse_for(kind: str, status: int, code: str, message: str) -> Response:
+    """Return an error response for a kind of system: an OperationOutcome for FHIR, else a code and a message."""
+    if kind == "fhir":
+        issue = "too-costly" if code == TOO_COSTLY else _ISSUES.get(status, "exception" if status >= 500 else "processing")
+        return refuse_fhir(status, issue, message).response
+    return refuse(status, code, message).response

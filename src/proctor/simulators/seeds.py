@@ -1,28 +1,33 @@
-"""What the simulated systems read from a suite: seeds and steps. What cannot be used is a `SpecError` that names its place."""
+"""Reads seeds and steps of simulated systems from a suite. Invalid values are a `SpecError` with their position."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
+import msgspec
+
 from proctor.errors import SpecError
-from proctor.expressions.scope import NO_SCOPE
+from proctor.expressions.text_form import NO_SCOPE
 from proctor.matchers.compile import compile_expected, holds_matcher
 from proctor.matchers.equal import find_difference
 from proctor.model.evidence import Json
-from proctor.model.json_values import MISSING, Missing, is_number
+from proctor.model.json_values import MISSING, Missing, is_finite, is_number
 from proctor.model.show import kind_of, nearest, show
+from proctor.model.system import LONGEST_S
+from proctor.simulators.ports import find_simulator, list_kinds
+from proctor.simulators.type_names import read_kind
 
 _ALIKE = 0.85
-"""How much of two names is the same from which on one is a slip of the other."""
+"""The similarity above which one name is a misspelling of another."""
 
 
 class NotHeld(SpecError):
-    """A step names something that the system does not hold: whether it will is known only when the system is filled."""
+    """A step names an object that the system does not have yet: that is known only when the system is filled."""
 
 
 def read_members(value: Json, known: Iterable[str], at: str = "", *, required: Iterable[str] = ()) -> dict[str, Json]:
-    """Return an object whose members all are known."""
+    """Return an object that has only known members."""
     if not isinstance(value, dict):
         raise SpecError(f"expected an object, found {kind_of(value)}", field=at or None)
     given = cast("dict[str, Json]", value)
@@ -39,16 +44,16 @@ def read_members(value: Json, known: Iterable[str], at: str = "", *, required: I
 
 
 def read_condition(value: Json, at: str) -> dict[str, Json]:
-    """Return the values that something must have: literals, matchers, or null for a value that is absent or null."""
+    """Return the required values: literals, matchers, or null for an absent or null value."""
     given = {} if value is None else read_members(value, value if isinstance(value, dict) else (), at)
-    for name, wanted in given.items():
-        if holds_matcher(wanted):
-            compile_expected(wanted, field=join_place(at, name))
+    for name, value_wanted in given.items():
+        if holds_matcher(value_wanted):
+            compile_expected(value_wanted, field=join_place(at, name))
     return given
 
 
 def holds_condition(wanted: Mapping[str, Json], find: Callable[[str], Json | Missing]) -> bool:
-    """Return whether every value that `find` gives for a name is as wanted."""
+    """Return whether every value that `find` returns for a name matches."""
     return all(_is_as_wanted(expected, find(name)) for name, expected in wanted.items())
 
 
@@ -61,19 +66,19 @@ def _is_as_wanted(expected: Json, actual: Json | Missing) -> bool:
 
 
 def refuse_slips(given: Iterable[str], known: Iterable[str], at: str) -> None:
-    """Refuse a name that is a slip of a known one, where others are an author's own."""
+    """Reject a name that is a misspelling of a known one, where other names are the author's own."""
     from difflib import SequenceMatcher  # costs a regex compile
 
     names = tuple(known)
     for name in given:
         for one in names if name not in names else ():
-            # Letters that changed places are alike, too. Less alike are `provider_name` and `provider_npi`, which are two things.
+            # Swapped letters count as similar, too. `provider_name` and `provider_npi` are less similar, and are different fields.
             if sorted(name) == sorted(one) or SequenceMatcher(None, name[:200], one).ratio() >= _ALIKE:
                 raise SpecError(f"unknown key {show(name)}; did you mean {one}?", field=join_place(at, name), nearest=(one,))
 
 
 def read_items(value: Json, at: str = "") -> Iterator[tuple[str, Json]]:
-    """Yield the items of a list, each with its place; nothing is an empty list."""
+    """Yield the items of a list, each with its position; None is an empty list."""
     if value is None:
         return
     if not isinstance(value, list):
@@ -105,14 +110,104 @@ def read_flag(value: Json, at: str, *, default: bool = False) -> bool:
 
 
 def refuse_doubles(names: Iterable[tuple[str, str]], what: str) -> None:
-    """Refuse a name that comes twice in one seed; each comes with its place. Of two only one would be there."""
-    seen: dict[str, str] = {}
+    """Reject a repeated name in one seed, given with its position: only one of the two would exist."""
+    first_places: dict[str, str] = {}
     for at, name in names:
-        if name in seen:
-            raise SpecError(f"{what} {show(name)} is there twice; the first one is {seen[name]}", field=at)
-        seen[name] = at
+        if name in first_places:
+            raise SpecError(f"{what} {show(name)} is there twice; the first one is {first_places[name]}", field=at)
+        first_places[name] = at
 
 
 def join_place(at: str, name: str) -> str:
-    """Return the place of a member."""
+    """Return the path of a member."""
     return f"{at}.{name}" if at else name
+
+
+# Scheduled events in the simulated systems of a task: a file arrives, a resource is added. At the start of the task, or later.
+# {"drop_file_inbox": {"path": "referral.json", "content": "..."}} {"steps": [{"simulator": "files", "step": "drop_file_inbox", "given":
+# {...}, "after_s": 30}]}
+# The short form names steps that one kind of system alone performs. `simulator` is a type (`Files`) or a kind (`files`); left out, it is
+# the one kind that has the step.
+
+MOST_STEPS = 100
+_KEYS = ("simulator", "step", "given", "after_s")
+
+
+class ScenarioStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a scenario."""
+
+    kind: str
+    """The kind of the affected system."""
+    step: str
+    given: Json = None
+    after_s: float = 0.0
+    """Seconds after the start of the task."""
+
+
+def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
+    """Return the steps of a scenario. Raises `SpecError` with the field of an error."""
+    if value is None:
+        return ()
+    if not isinstance(value, dict):
+        raise SpecError(f"a scenario is an object, found {kind_of(value)}")
+    given = cast("dict[str, Json]", value)
+    if "steps" not in given:
+        return tuple(_read_step({"step": name, "given": content}, name) for name, content in given.items())
+    for name in given:
+        if name != "steps":
+            raise SpecError("unknown key, expected only steps", field=name)
+    steps = given["steps"]
+    if not isinstance(steps, list) or len(cast("list[Json]", steps)) > MOST_STEPS:
+        raise SpecError(f"expected a list of at most {MOST_STEPS} steps", field="steps")
+    return tuple(_read_step(step, f"steps.{index}") for index, step in enumerate(cast("list[Json]", steps)))
+
+
+def _read_step(value: Json, place: str) -> ScenarioStep:
+    if not isinstance(value, dict):
+        raise SpecError(f"expected an object, got {kind_of(value)}", field=place)
+    given = cast("dict[str, Json]", value)
+    for name in given:
+        if name not in _KEYS:
+            near = nearest(name, _KEYS)
+            raise SpecError(f"unknown key; nearest: {', '.join(near or _KEYS)}", field=f"{place}.{name}")
+    step, simulator, after_s = given.get("step"), given.get("simulator"), given.get("after_s", 0)
+    if not isinstance(step, str):
+        raise SpecError("expected the name of a step", field=f"{place}.step")
+    if not is_number(after_s) or not is_finite(after_s) or not 0 <= after_s <= LONGEST_S:
+        raise SpecError(f"expected seconds from 0 to {LONGEST_S:g}, got {show(after_s, 40)}", field=f"{place}.after_s")
+    kind = _find_kind_of_step(step, place) if simulator is None else _find_simulator(simulator, f"{place}.simulator")
+    _check_step(kind, step, place)
+    return ScenarioStep(kind=kind, step=step, given=given.get("given"), after_s=float(after_s))
+
+
+def _find_simulator(word: Json, place: str) -> str:
+    try:
+        return read_kind(word)
+    except SpecError as error:
+        raise SpecError(error.message, field=place) from None
+
+
+def _find_kind_of_step(step: str, place: str) -> str:
+    steps: Mapping[str, list[str]] = _list_steps()
+    if len(steps.get(step, ())) != 1:
+        near = nearest(step, steps)
+        suggestion = f"; nearest: {', '.join(near)}" if near else ""
+        message = "several simulators have it: add `simulator`" if step in steps else f"no simulator has such a step{suggestion}"
+        raise SpecError(f"{show(step, 60)}: {message}", field=place)
+    return steps[step][0]
+
+
+def _list_steps() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for kind in list_kinds():
+        for step in find_simulator(kind).steps:
+            found.setdefault(step, []).append(kind)
+    return found
+
+
+def _check_step(kind: str, step: str, place: str) -> None:
+    steps = find_simulator(kind).steps
+    if step not in steps:
+        near = nearest(step, steps)
+        suggestion = f"; nearest: {', '.join(near)}" if near else f"; there are: {', '.join(steps) or 'none'}"
+        raise SpecError(f"a system of kind {kind} has no step {show(step, 60)}{suggestion}", field=f"{place}.step")

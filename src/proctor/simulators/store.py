@@ -16,33 +16,33 @@ from proctor.simulators.rows import Change, Rows, apply_changes
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The rows of a sandbox at one moment."""
+    """The rows of a sandbox at one time."""
 
     revision: int
     rows: Rows
 
 
 class SandboxClosed(StoreError):
-    """A sandbox in which nothing changes any more; it can be read."""
+    """A closed sandbox, which can only be read."""
 
 
 class SandboxFull(StoreError):
-    """A sandbox that holds no more."""
+    """A sandbox that has reached its limit."""
 
 
 class SandboxStore(Protocol):
-    """Keeps the rows, the baseline and the events of sandboxes. Every method raises `StoreError` for a sandbox that is not there."""
+    """Stores the rows, the baseline and the events of sandboxes. Every method raises `StoreError` for an unknown sandbox."""
 
     async def create(self, sandbox: str, rows: Rows) -> None:
-        """Keep a new sandbox with these rows as its baseline. Raises `StoreError` where the name is taken."""
+        """Store a new sandbox with these rows as its baseline. Raises `StoreError` if the name exists."""
         ...
 
     async def load(self, sandbox: str) -> Snapshot:
-        """Return the rows as they are."""
+        """Return the current rows."""
         ...
 
     async def load_baseline(self, sandbox: str) -> Rows:
-        """Return the rows that the sandbox began with."""
+        """Return the initial rows."""
         ...
 
     async def commit(self, sandbox: str, revision: int, changes: tuple[Change, ...], event: StateRequest) -> bool:
@@ -50,11 +50,11 @@ class SandboxStore(Protocol):
         ...
 
     async def advance(self, sandbox: str, revision: int, changes: tuple[Change, ...], note: dict[str, Json]) -> bool:
-        """Keep changes that no request made (a file arrives), in the rows and in the baseline; False as for `commit`."""
+        """Store changes without a request (a file arrives), in the rows and in the baseline; return False like `commit`."""
         ...
 
     async def reset(self, sandbox: str) -> None:
-        """Bring the rows back to the baseline; events stay."""
+        """Reset the rows to the baseline; events stay."""
         ...
 
     async def list_events(self, sandbox: str) -> tuple[StateRequest, ...]:
@@ -62,7 +62,7 @@ class SandboxStore(Protocol):
         ...
 
     async def remove(self, sandbox: str) -> None:
-        """Forget the sandbox."""
+        """Remove the sandbox."""
         ...
 
 
@@ -82,22 +82,22 @@ class MemoryStore:
         self._sandboxes: dict[str, _Stored] = {}
 
     async def create(self, sandbox: str, rows: Rows) -> None:
-        """Keep a new sandbox; the rows are shared, not copied."""
+        """Store a new sandbox; the rows are shared, not copied."""
         if sandbox in self._sandboxes:
             raise StoreError(f"there is a sandbox {sandbox!r} already")
         self._sandboxes[sandbox] = _Stored(rows)
 
     async def load(self, sandbox: str) -> Snapshot:
-        """Return the rows as they are."""
+        """Return the current rows."""
         stored = self._find(sandbox)
         return Snapshot(stored.revision, stored.rows)
 
     async def load_baseline(self, sandbox: str) -> Rows:
-        """Return the rows that the sandbox began with."""
+        """Return the initial rows."""
         return self._find(sandbox).baseline
 
     async def commit(self, sandbox: str, revision: int, changes: tuple[Change, ...], event: StateRequest) -> bool:
-        """Keep changes and event, both or neither."""
+        """Store changes and event, both or neither."""
         stored = self._find(sandbox)
         if changes and stored.revision != revision:
             return False
@@ -109,7 +109,7 @@ class MemoryStore:
         return True
 
     async def advance(self, sandbox: str, revision: int, changes: tuple[Change, ...], note: dict[str, Json]) -> bool:
-        """Keep changes that no request made, in the rows and in the baseline."""
+        """Store changes without a request, in the rows and in the baseline."""
         stored = self._find(sandbox)
         if stored.revision != revision:
             return False
@@ -118,7 +118,7 @@ class MemoryStore:
         return True
 
     async def reset(self, sandbox: str) -> None:
-        """Bring the rows back to the baseline."""
+        """Reset the rows to the baseline."""
         stored = self._find(sandbox)
         stored.rows, stored.revision = stored.baseline, stored.revision + 1
 
@@ -127,7 +127,7 @@ class MemoryStore:
         return tuple(self._find(sandbox).events)
 
     async def remove(self, sandbox: str) -> None:
-        """Forget the sandbox."""
+        """Remove the sandbox."""
         self._find(sandbox)
         del self._sandboxes[sandbox]
 

@@ -1,4 +1,4 @@
-"""The tools of simulated systems for models: what a kind declares, held against its schema, and answered as results of MCP.
+"""The tools of simulated systems for models: declared by a kind, validated by its schema, and answered as MCP results.
 
 A tool makes a request of its arguments, and nothing else: what becomes of it is the business of the system, as for every other request.
 Arguments that fit no schema never become a request. What models do all the time is forgiven: null for what is left out, JSON written
@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
-from proctor.model.json_values import write_as_text
+from proctor.model.json_values import MISSING, decode_embedded, write_as_text
 from proctor.model.show import kind_of, nearest, show
 from proctor.simulators.exchange import Request, Response
 from proctor.simulators.ports import Simulator, Tool
@@ -27,12 +27,12 @@ _TYPES: dict[str, type] = {"string": str, "object": dict, "array": list, "intege
 
 
 def find_tools(simulator: Simulator) -> tuple[Tool, ...]:
-    """Return what a model can do with a system: what its kind declares, or any request where that is nothing."""
+    """Return the tools of a system: those that its kind declares, or a generic request tool if there are none."""
     return simulator.list_tools() or (_make_request_tool(simulator),)
 
 
 def make_tool_request(tool: Tool, arguments: Mapping[str, Json]) -> Request:
-    """Return the request that a call makes. Raises `SpecError` for arguments that the tool does not take."""
+    """Return the request for a call. Raises `SpecError` for invalid arguments."""
     properties: dict[str, dict[str, Json]] = tool.schema["properties"]
     for name in arguments:
         if name not in properties:
@@ -55,27 +55,21 @@ def _read_argument(value: Json, schema: Mapping[str, Json], name: str) -> Json:
         if value not in schema["enum"]:
             raise SpecError(f"{name}: expected one of {', '.join(map(str, schema['enum']))}, found {show(value, 80)}", field=name)
         return value
-    wanted = schema.get("type")
-    if not isinstance(wanted, str):
+    kind = schema.get("type")
+    if not isinstance(kind, str):
         return value
-    if wanted == "string" and isinstance(value, (int, float)):
+    if kind == "string" and isinstance(value, (int, float)):
         return write_as_text(value)
-    if wanted in ("object", "array") and isinstance(value, str):
-        value = _decode_text(value)
-    if not isinstance(value, _TYPES[wanted]) or (wanted == "integer" and isinstance(value, bool)):
-        raise SpecError(f"{name}: expected {_WORDS[wanted]}, found {kind_of(value)}", field=name)
+    if kind in ("object", "array") and isinstance(value, str):
+        inner = decode_embedded(value)
+        value = value if inner is MISSING else inner
+    if not isinstance(value, _TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
+        raise SpecError(f"{name}: expected {_WORDS[kind]}, found {kind_of(value)}", field=name)
     return value
 
 
-def _decode_text(text: str) -> Json:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return text
-
-
 def make_query(given: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:
-    """Return names and values of a query; a list is a name that comes several times, null one that does not come."""
+    """Return the names and values of a query; a list repeats the name, null omits it."""
     found: list[tuple[str, str]] = []
     for name, value in given.items():
         several = cast("list[Json]", value) if isinstance(value, list) else [value]
@@ -84,7 +78,7 @@ def make_query(given: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:
 
 
 def write_tool_result(response: Response) -> dict[str, Json]:
-    """Return a response as a result of MCP: its body as text, or as it is where it is none; a refusal is an error."""
+    """Return a response as an MCP result: its body as text if possible; a refusal is an error."""
     failed = response.status >= 400
     kind = response.headers.get("content-type", _PLAIN)
     try:
@@ -98,17 +92,17 @@ def write_tool_result(response: Response) -> dict[str, Json]:
 
 
 def write_tool_refusal(message: str) -> dict[str, Json]:
-    """Return the result of MCP for a call that never became a request."""
+    """Return the MCP result for a call that was not sent as a request."""
     return {"content": [{"type": "text", "text": message}], "isError": True}
 
 
 def describe_wrong_call(error: SpecError) -> str:
-    """Return what is wrong with a call, with the nearest right word."""
+    """Return the error in a call, with the nearest valid name."""
     return error.message + (f"; nearest: {', '.join(error.nearest)}" if error.nearest else "")
 
 
 def _make_request_tool(simulator: Simulator) -> Tool:
-    """Return the tool of a kind that declares none: a request like any client's."""
+    """Return the tool for a kind that declares none: a generic request."""
     words: dict[str, Json] = {"type": "string", "description": "The path below the system, such as /orders/7."}
     query: dict[str, Json] = {"type": "object", "description": "Names and values of the query."}
     properties: dict[str, Json] = {

@@ -14,11 +14,11 @@ from typing import cast
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
-from proctor.simulators.registry import find_simulator, list_kinds
+from proctor.simulators.ports import find_simulator, list_kinds
 
 _VERIAL = ("FHIR", "HL7", "X12", "Voice", "Fax", "Payer", "Files", "Message", "CDSHooks")
 _OTHER_NAMES = {"Payer": "portal", "Message": "messages", "CDSHooks": "cds"}
-"""Kinds that are called otherwise than their type."""
+"""Kinds whose name differs from their type."""
 
 
 def _name_kind(type: str) -> str:
@@ -26,7 +26,7 @@ def _name_kind(type: str) -> str:
 
 
 TYPES = (*_VERIAL, *(kind.capitalize() for kind in list_kinds() if kind not in {_name_kind(type) for type in _VERIAL}))
-"""The types there are, as they are written back; read in any case."""
+"""All types in their canonical spelling; read in any case."""
 ALIASES = {"Clearinghouse": "X12", "SFTP": "Files", "Portal": "Payer", "WebPortal": "Payer", "Messages": "Message", "CDS": "CDSHooks"}
 LIVE_TYPES = tuple(type for type in TYPES if _name_kind(type) in list_kinds())
 """The types that are simulated."""
@@ -38,13 +38,13 @@ def find_kind(type: str) -> str | None:
 
 
 def read_kind(word: Json) -> str:
-    """Return the kind that a type, another name of one, or a kind means, in any case. Raises `SpecError` with the nearest names."""
+    """Return the kind for a type, an alias or a kind, in any case. Raises `SpecError` with the nearest names."""
     known = {name.lower(): find_kind(type) for type in TYPES for name in (type, *(a for a, meant in ALIASES.items() if meant == type))}
     known |= {kind: kind for kind in list_kinds()}
     if not isinstance(word, str) or word.lower() not in known:
         near = nearest(str(word).lower(), known)
-        more = f"; nearest: {', '.join(near)}" if near else f"; there are {', '.join(list_kinds())}"
-        raise SpecError(f"unknown simulator {show(word, 60)}{more}")
+        suggestion = f"; nearest: {', '.join(near)}" if near else f"; there are {', '.join(list_kinds())}"
+        raise SpecError(f"unknown simulator {show(word, 60)}{suggestion}")
     kind = known[word.lower()]
     if kind is None:
         raise SpecError(f"simulators of type {show(word, 60)} are not supported; expected one of {', '.join(list_kinds())}")
@@ -52,7 +52,7 @@ def read_kind(word: Json) -> str:
 
 
 def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
-    """Return what the config of a simulator puts into a system of this kind; None: nothing."""
+    """Return the seed in a simulator's config for a system of this kind, or None."""
     if not config:
         return None
     seed = config.get("seed")
@@ -67,21 +67,21 @@ def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
 
 
 def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json]) -> list[Json]:
-    """Return what a system of this kind is filled with: its config first; as one with the first seed where the kind takes it so.
+    """Return the seeds of a system of this kind: its config first, merged with the first seed if the kind supports that.
 
     What both have is never put together: the one would take the place of the other, and nothing of the config may get lost.
     """
     first = find_config_seed(kind, config)
     if first is None:
         return seeds
-    both = isinstance(first, dict) and seeds and isinstance(seeds[0], dict)
-    if getattr(find_simulator(kind), "config_names", ()) and both and not first.keys() & seeds[0].keys():
+    are_objects = isinstance(first, dict) and seeds and isinstance(seeds[0], dict)
+    if getattr(find_simulator(kind), "config_names", ()) and are_objects and not first.keys() & seeds[0].keys():
         return [{**first, **cast("dict[str, Json]", seeds[0])}, *seeds[1:]]
     return [first, *seeds]
 
 
 def describe_spec_error(error: SpecError) -> str:
-    """Return what is wrong with a seed or a step, where, and the nearest right words."""
+    """Return the error in a seed or a step, with its position and the nearest valid names."""
     at = f"{error.field}: " if error.field else ""
     near = f"; nearest: {', '.join(error.nearest)}" if error.nearest else ""
     return f"{at}{error.message}{near}"

@@ -1,1 +1,1 @@
-"""Reads files, folders and streams that hold suites and evidence."""
+"""Reads files, folders and streams that contain suites and evidence."""

@@ -16,24 +16,24 @@ from proctor.checks.shared.custom_checks import is_own_check, read_own_check
 from proctor.errors import InputError
 
 OWN_MODULE = "proctor_own_checks_"
-"""What the modules of these files are called, before the name of the file."""
+"""The prefix of module names for these files."""
 _LOADED: dict[str, tuple[tuple[int, int], tuple[CheckEntry, ...]]] = {}
-"""The checks of a file, while the file stays as it was: two suites of one process share them."""
+"""The checks of a file while it is unchanged: suites of one process share them."""
 
 
 def load_check_file(path: Path) -> tuple[CheckEntry, ...]:
-    """Return the checks of a Python file, in order of definition. Raises `InputError` with the line of what is wrong in it."""
-    shown = _shorten(path)
+    """Return the checks of a Python file, in order of definition. Raises `InputError` with the line of an error."""
+    short_path = _shorten(path)
     try:
-        # Before the file is read: where it changes in between, the version is the older one, and the next load reads it again.
+        # Before the file is read: if it changes in between, the older version is stored, and the next load reads it again.
         status = path.stat()
         source = path.read_bytes()
     except OSError as error:
-        raise InputError(f"checks: {shown} cannot be read: {error.strerror or error}") from None
+        raise InputError(f"checks: {short_path} cannot be read: {error.strerror or error}") from None
     version = (status.st_mtime_ns, status.st_size)
     known = _LOADED.get(str(path))
     if known is None or known[0] != version:
-        known = _LOADED[str(path)] = (version, tuple(_load(path, shown, source)))
+        known = _LOADED[str(path)] = (version, tuple(_load(path, short_path, source)))
     return known[1]
 
 
@@ -41,7 +41,7 @@ def _load(path: Path, shown: str, source: bytes) -> list[CheckEntry]:
     loader = _OwnLoader(shown, source, f"{OWN_MODULE}{path.stem}", str(path))
     module = ModuleType(loader.name)
     module.__file__ = str(path)
-    # Dataclasses and annotations look their module up.
+    # Dataclasses and annotations look up their module.
     sys.modules[module.__name__] = module
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
@@ -53,15 +53,15 @@ def _load(path: Path, shown: str, source: bytes) -> list[CheckEntry]:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == shown]
         line = frames[-1].lineno if frames else 0
         raise InputError(f"{shown}:{line}: loading the checks raised {type(error).__name__}: {error}") from None
-    own = [value for value in vars(module).values() if is_own_check(value) and getattr(value, "__module__", None) == module.__name__]
-    entries = [*_read_functions(dict.fromkeys(own)), *iterate_entries(module)]
+    checks = [value for value in vars(module).values() if is_own_check(value) and getattr(value, "__module__", None) == module.__name__]
+    entries = [*_read_functions(dict.fromkeys(checks)), *iterate_entries(module)]
     if not entries:
         raise InputError(f"{shown}: no check in this file; mark a function of evidence with @proctor.check")
     return entries
 
 
 def _read_functions(functions: Iterable[Callable[..., Any]]) -> list[CheckEntry]:
-    """Return the checks that functions are. Raises one `InputError` that names every one that is none."""
+    """Return the checks that functions define. Raises one `InputError` that names every invalid one."""
     entries: list[CheckEntry] = []
     wrong: list[str] = []
     for function in functions:
@@ -88,7 +88,7 @@ class _OwnLoader(SourceFileLoader):
 
 
 def _shorten(path: Path) -> str:
-    """Return the path from where the command was given, if it lies below."""
+    """Return the path relative to the current directory, if it is below."""
     try:
         return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
     except OSError:

@@ -5,10 +5,11 @@ The claim of another check than `judged` is labelled as a suite writes it, next 
 judge what the suite asks. A line without anything to judge is a problem.
 
 All problems of all lines are reported at once, as `file:line:column`. Two lines that ask the same and disagree about the label are a
-problem: whichever way a judge decides, it would be wrong. A line that only repeats another is a warning, since it counts twice.
+problem: whichever way a judge decides, it would be wrong. A line that only repeats another is left out with a warning.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from proctor.formats.text.building import UNUSABLE, build_struct
 from proctor.formats.text.json_text import read_json
 from proctor.formats.text.located import Located, Reading
 from proctor.model.evidence import Evidence, Json
-from proctor.model.json_values import is_finite
+from proctor.model.json_values import is_finite, is_number
 from proctor.model.judgement import Material, PendingVerdict, Question, make_pending
 from proctor.model.labelled import LabelledAnswer
 from proctor.model.problem import Origin, Problem
@@ -35,13 +36,15 @@ from proctor.sources.texts import read_bounded
 MAX_LABELS_BYTES = 64 * 1024 * 1024
 """The largest file of labels that is read."""
 MAX_LABELS = 100_000
-"""The most labelled answers of one set: more than a real set has."""
+"""Maximum labelled answers of one set: more than a real set has."""
 MAX_PROBLEMS = 200
 """Problems that are shown; the total follows them."""
 _NOTES = ("label", "id", "tags", "why", "batch")
 _KEYS = ("answer", "criterion", "context", "kind", "reference", "rubric", "negative_constraints", "threshold", *_NOTES)
 _CHECK_KEYS = ("check", "with", "evidence", *_NOTES)
 _KINDS = ("quality", "semantic", "hallucination")
+_INVISIBLE = re.compile(r"(?:\\[nrt]|[\s\u00ad\u200b-\u200f\u2060\ufeff])+")
+_AT_QUOTE = re.compile(' ?" ?')
 """`semantic` is the name of `quality` in Mibo's suites."""
 _SHOWN_PARTS = ("input", "text", "body", "tool_calls", "nodes", "turns", "context", "state", "simulated_user")
 """The parts of a run that a claim can show to a judge."""
@@ -57,14 +60,14 @@ _SHAPE = 'lines of {"answer": ..., "criterion": ..., "label": true or false}'
 
 
 class Labels(msgspec.Struct, frozen=True):
-    """What was read, and what is odd about it."""
+    """The labels that were read, and warnings about them."""
 
     items: tuple[LabelledAnswer, ...]
     warnings: tuple[Problem, ...] = ()
 
 
 def read_labels(paths: Iterable[Path], check: str | None = None) -> Labels:
-    """Return the labelled answers of all files, in order; raises `InputError` with every problem there is.
+    """Return the labelled answers of all files, in order; raises `InputError` with every problem.
 
     With `check` every line is about a claim of that check.
     """
@@ -85,7 +88,7 @@ class _LabelCollector:
         self._check = check
         self._items: list[LabelledAnswer] = []
         self._problems: list[Problem] = []
-        self._by_question: dict[str, LabelledAnswer] = {}
+        self._by_question: dict[tuple[str, bool], LabelledAnswer] = {}
         self._ids: dict[str, Origin] = {}
         self._unlabelled: list[Origin] = []
 
@@ -96,32 +99,35 @@ class _LabelCollector:
             self._unlabelled.append(Origin(file=file, line=number, column=node.column))
             return
         item = _read_line(node, reading, self._check) if node is not None else None
-        # A line was read as a document of its own, so every place in it has line 1.
+        # A line was read as a separate document, so every position in it has line 1.
         self._problems += [msgspec.structs.replace(one, origin=_move_to_line(one.origin, number)) for one in reading.problems]
         if item is None or node is None or any(problem.level == "error" for problem in reading.problems):
             return
         item = msgspec.structs.replace(item, origin=Origin(file=file, line=number, column=node.column))
-        self._find_repeats(item, line)
-        self._items.append(item)
+        if not self._find_repeats(item, line):
+            self._items.append(item)
 
-    def _find_repeats(self, item: LabelledAnswer, line: str) -> None:
-        """Look for the same question, and for the same id, further up."""
-        # As text, since answers may be objects, and a dictionary finds a repetition without comparing each with each.
-        claim = (item.context, item.grounded, item.reference, item.rubric, item.negative_constraints, item.threshold, item.check)
-        key = json.dumps([item.answer, item.criterion, *claim], sort_keys=True)
-        known = self._by_question.setdefault(key, item)
-        if known is not item:
-            if known.label != item.label:
-                self._add_problem(
-                    item, line, f"the same answer and criterion have the other label at {known.origin}", "contradicting_label"
-                )
-            else:
-                self._add_problem(item, line, f"the same as {known.origin}, so it counts twice", "repeated_label", warning=True)
-        if item.id:
+    def _find_repeats(self, item: LabelledAnswer, line: str) -> bool:
+        """Check for an earlier line with the same id, and return whether an earlier line has the same question, which counts once."""
+        # As text, because answers may be objects, and a dictionary finds repetitions without comparing all pairs. Another
+        # threshold makes no other question: the judge gives the same score.
+        scored = item.threshold is not None
+        claim = (item.context, item.grounded, item.reference, item.rubric, item.negative_constraints, item.check, scored)
+        key = json.dumps([item.answer, item.criterion, *claim], sort_keys=True, ensure_ascii=False)
+        # White space and invisible characters make no other question.
+        key = _AT_QUOTE.sub('"', _INVISIBLE.sub(" ", key))
+        known = self._by_question.setdefault((key, item.label), item)
+        opposite = self._by_question.get((key, not item.label))
+        if opposite is not None and opposite.threshold == item.threshold:
+            self._add_problem(item, line, f"the same answer and criterion have the other label at {opposite.origin}", "contradicting_label")
+        elif known is not item:
+            self._add_problem(item, line, f"the same as {known.origin}, so it is left out", "repeated_label", warning=True)
+        if item.id and known is item:
             first = self._ids.setdefault(item.id, item.origin)
-            # By identity: where the id is new, `setdefault` returns this very origin.
+            # By identity: if the id is new, `setdefault` returns this very origin.
             if first is not item.origin:
                 self._add_problem(item, line, f"the id {item.id!r} is already used at {first}", "duplicate_id")
+        return known is not item
 
     def _add_problem(self, item: LabelledAnswer, line: str, message: str, code: str, *, warning: bool = False) -> None:
         self._problems.append(
@@ -132,7 +138,7 @@ class _LabelCollector:
         if self._unlabelled:
             message = f"{count_noun(len(self._unlabelled), 'line')} without a label left out, the first here"
             step = 'write true or false in place of `"label": null`'
-            # The first line alone: a file that was just written has no label at all.
+            # Only the first line: a newly written file has no labels at all.
             level = "warning" if self._items else "error"
             self._problems.append(Problem(message=message, origin=self._unlabelled[0], level=level, code="unlabelled", hint=step))
         errors = [problem for problem in self._problems if problem.level == "error"]
@@ -146,7 +152,7 @@ class _LabelCollector:
 
 
 def _read_line(node: Located, reading: Reading, check: str | None = None) -> LabelledAnswer | None:
-    """Read one line; report its problems, and return nothing if there are any."""
+    """Read one line, or report its problems and return None."""
     if reading.require_object(node, "a labelled answer") is None:
         return None
     if check is not None or node.get("check") is not None:
@@ -165,7 +171,7 @@ def _read_line(node: Located, reading: Reading, check: str | None = None) -> Lab
 
 
 def _read_claim(node: Located, reading: Reading) -> dict[str, Json]:
-    """Return what a claim of a suite may have in addition to its criterion."""
+    """Return the optional fields of a claim other than its criterion."""
     kind = reading.require_text(node.get("kind"), "kind")
     if kind is not None and kind not in _KINDS:
         reading.error(node.get("kind") or node, f"kind: expected {' or '.join(_KINDS)}, found {kind!r}", code="unknown_kind")
@@ -186,7 +192,7 @@ def _read_threshold(node: Located | None, reading: Reading) -> float | None:
     if node is None or node.value is None:
         return None
     value: Json = node.plain()
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (is_finite(value) and 0 <= value <= 1):
+    if not is_number(value) or not (is_finite(value) and 0 <= value <= 1):
         reading.error(node, f"threshold: expected a number from 0 to 1, found {show(value)}", code="wrong_threshold")
         return None
     return float(value)
@@ -206,7 +212,7 @@ def _read_claim_of_check(node: Located, reading: Reading, wanted: str | None) ->
         reading.error(named or node, f"this label is about {show(name)}, and --rubric names {wanted}", code="other_check")
         return None
     try:
-        # Without `with` every field is as a suite leaves it; one that is required is reported as missing, at the line.
+        # Without `with`, every field has its default; a missing required field is reported at the line.
         fields = node.get("with") or msgspec.structs.replace(node, value={})
         built = build_struct(default_registry().get(name).spec, fields, reading, name)
         if label is None or evidence is None or built is UNUSABLE:
@@ -230,7 +236,7 @@ def _read_claim_of_check(node: Located, reading: Reading, wanted: str | None) ->
 
 
 def pose_label(item: LabelledAnswer, threshold: float | None = None) -> Verdict:
-    """Return the verdict on an item that waits for its opinions, as the check of its claim makes it.
+    """Return the verdict on an item before its opinions, as the check of its claim makes it.
 
     With `threshold` a claim that is decided by yes or no, or by a score, gets a score.
     """
@@ -252,7 +258,7 @@ def pose_label(item: LabelledAnswer, threshold: float | None = None) -> Verdict:
         rubric=item.rubric,
         reference=item.reference,
     )
-    # An object has the parts of a context by name, as a claim shows them.
+    # The members of an object are the parts of a context by name, as a claim shows them.
     context: dict[str, Json] = item.context if isinstance(item.context, dict) else {} if item.context is None else {"context": item.context}
     return make_pending(pose_claim(claim, Material(subject=item.answer, context=context)), lambda opinions: settle_claim(claim, opinions))
 
@@ -263,7 +269,7 @@ def _decide(check: str, spec: msgspec.Struct, evidence: Json) -> Verdict:
 
 
 def write_line(id: str, check: str, spec: msgspec.Struct, evidence: Evidence, questions: Sequence[Question]) -> dict[str, Json] | None:
-    """Return a claim as a line without its label; None if no line asks a judge these questions.
+    """Return a claim as a line without its label, or None if no line would ask a judge these questions.
 
     A claim of `judged` becomes a criterion and an answer if these are all it takes, any other claim its check with the recorded run.
     """
@@ -289,7 +295,7 @@ def write_line(id: str, check: str, spec: msgspec.Struct, evidence: Evidence, qu
 
 
 def _list_questions(line: dict[str, Json]) -> Sequence[Question]:
-    """Return what a line asks a judge; nothing if it cannot be read."""
+    """Return the questions of a line; none if it cannot be read."""
     text = msgspec.json.encode({**line, "label": True}).decode()
     reading = Reading(file="", text=text)
     node = read_json(text, reading)
@@ -303,13 +309,13 @@ def write_labels(items: Iterable[LabelledAnswer]) -> bytes:
     lines: list[bytes] = []
     for item in items:
         line: dict[str, Json] = msgspec.to_builtins(item)
-        keys, more = (_KEYS, {"kind": "hallucination"} if item.grounded else {}) if item.check is None else (_CHECK_KEYS, item.context)
-        lines.append(msgspec.json.encode({**{key: value for key, value in line.items() if key in keys}, **more}))
+        keys, extra = (_KEYS, {"kind": "hallucination"} if item.grounded else {}) if item.check is None else (_CHECK_KEYS, item.context)
+        lines.append(msgspec.json.encode({**{key: value for key, value in line.items() if key in keys}, **extra}))
     return b"".join(line + b"\n" for line in lines)
 
 
 def _read_notes(node: Located, reading: Reading) -> dict[str, Json]:
-    """Return what people note next to a label: `id`, `tags`, `why` and `batch`."""
+    """Return the notes of a label: `id`, `tags`, `why` and `batch`."""
     name, why = reading.require_text(node.get("id"), "id"), reading.require_text(node.get("why"), "why")
     tags = reading.require_list(node.get("tags"), "tags")
     words = [_read_filled_text(tag, reading, "a tag") for tag in tags.items()] if tags is not None else []
@@ -318,7 +324,7 @@ def _read_notes(node: Located, reading: Reading) -> dict[str, Json]:
 
 
 def _read_answer(node: Located | None, reading: Reading, what: str) -> Json:
-    """Return an answer: text, an object or a list, nothing else."""
+    """Return an answer: a text, an object or a list."""
     if node is None or isinstance(node.value, (str, dict, list)):
         return node.plain() if node is not None else None
     reading.error(node, f"{what}: expected text, an object or a list, found {node.kind}", code="wrong_type")
@@ -338,9 +344,9 @@ def _move_to_line(origin: Origin, line: int) -> Origin:
 
 
 def _bound_problems(problems: list[Problem]) -> Iterator[Problem]:
-    """Yield the problems, errors before warnings where not all can be shown."""
+    """Yield the problems; errors come before warnings if not all can be shown."""
     if len(problems) > MAX_PROBLEMS:
-        # The words happen to sort as they should, `error` before `warning`; each kind stays in the order of the files.
+        # `error` sorts before `warning`; each kind stays in the order of the files.
         problems = sorted(problems, key=lambda problem: problem.level)
     yield from problems[:MAX_PROBLEMS]
     if len(problems) > MAX_PROBLEMS:
@@ -348,7 +354,7 @@ def _bound_problems(problems: list[Problem]) -> Iterator[Problem]:
 
 
 def _require_lines(path: Path, text: str) -> None:
-    """Raise `InputError` for a file that has no lines at all, rather than one error for each of its lines."""
+    """Raise `InputError` for a file that is not a file of lines, instead of one error per line."""
     lines = [line for line in map(str.strip, text.split("\n")) if line]
     document = path.suffix.lower() in (".yaml", ".yml") or bool(lines and lines[0] in ("{", "["))
     if document or (len(lines) > 1 and not any(line.startswith("{") for line in lines)):

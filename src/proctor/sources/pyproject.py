@@ -1,4 +1,4 @@
-"""Reads the table `[tool.proctor]` of a `pyproject.toml`: the workspace of a Python project that has no file of its own for it."""
+"""Reads the table `[tool.proctor]` of a `pyproject.toml`: the settings of a Python project without a workspace file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEADING = re.compile(rb"^[ \t]*\[[ \t]*tool[ \t]*\.[ \t]*proctor[ \t]*[\].]", r
 
 
 def has_workspace_table(folder: Path) -> bool:
-    """Return whether the project in a folder has settings of ours, be they readable or not; a file that cannot be read has none."""
+    """Return whether the project in a folder has settings of ours, valid or not; an unreadable file has none."""
     try:
         return read_workspace_table(folder) is not None
     except InputError:
@@ -26,24 +26,24 @@ def has_workspace_table(folder: Path) -> bool:
 
 
 def read_workspace_table(folder: Path) -> dict[str, Json] | None:
-    """Return the table, or None where there is none. Raises `InputError` for a file that has one and cannot be read."""
+    """Return the table, or None if there is none. Raises `InputError` for a file that has one but is invalid."""
     path = folder / PYPROJECT
     data = _read(path)
-    # Most projects have no such table: they need no parser, and a fault in their file is none of ours.
+    # Most projects have no such table: they need no parser, and errors in their file are not reported.
     if data is None or _HEADING.search(data) is None:
         return None
-    import tomllib  # only such a project needs it
+    import tomllib  # needed only for such a project
 
     try:
         document = tomllib.loads(data.decode("utf-8"))
-    # A `TOMLDecodeError` is a `ValueError`, and so is what an integer of thousands of digits raises.
+    # `TOMLDecodeError` is a `ValueError`, and so is the error for an integer with thousands of digits.
     except (ValueError, RecursionError) as error:
         message = "nested too deep" if isinstance(error, RecursionError) else str(error)
         place = re.search(r"\(at line (\d+), column (\d+)\)", message)
         origin = Origin(file=str(path), line=int(place[1]), column=int(place[2])) if place else Origin(file=str(path))
         raise _refuse(f"is no TOML: {message.partition(' (at line')[0]}", origin) from None
     tool = document.get("tool")
-    # What looks like its heading may stand inside a text of several lines.
+    # The heading may have been text inside a multi-line string.
     table = tool.get("proctor") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
         raise _refuse(f"tool.proctor: expected a table, found {describe_value(table)}", Origin(file=str(path)))

@@ -6,10 +6,11 @@ a trace may be spread over several of them, so their spans wait in a window.
 """
 
 import os
-import re
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -21,7 +22,8 @@ from proctor.evidence.reading import find_spans, read_bytes
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.evidence.values.json_bytes import decode, split_documents
 from proctor.model.account import MCPLAB_TRACE, PARTS, Account, Part
-from proctor.model.evidence import Evidence, Source
+from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.mapping import DeclaredEvidence, EvidenceMap
 from proctor.model.show import nearest
 from proctor.model.typed import decode_json
@@ -30,13 +32,13 @@ from proctor.sources.texts import check_path
 
 if TYPE_CHECKING:
     from proctor.evidence.otlp.spans import Span
-    from proctor.sources.mcplab_results import TraceResults
     from proctor.sources.trace_window import OnTrace, TraceWindow
+    from proctor.sources.workspaces import TraceResults
 
 
-_WORD = re.compile(rb"[\w.:-]+")
+_WORD = lazy_pattern(rb"[\w.:-]+")
 _SEARCHED_BYTES = 10_000
-"""Bytes of a line that is not JSON in which names of runs are looked for."""
+"""Bytes of a line that is not JSON that are searched for names of runs."""
 
 
 class _Run(msgspec.Struct):
@@ -49,7 +51,7 @@ class _Run(msgspec.Struct):
 
 
 class GroupedLines:
-    """Lines of a file by the run they belong to; runs may be interleaved, so they are held until the file ends."""
+    """Lines of a file grouped by run; runs may be interleaved, so they are held until the file ends."""
 
     def __init__(self, paths: EvidenceMap) -> None:
         from proctor.evidence.mapping.read import compile_mapping  # most evidence needs no mapping
@@ -57,7 +59,7 @@ class GroupedLines:
         self._mapping = compile_mapping(paths)
         self._runs: dict[str, _Run] = {}
         self._broken: list[tuple[int, frozenset[str], str]] = []
-        """Lines that are not JSON: the position of each, the words in it, which may name its run, and why it cannot be read."""
+        """Lines that are not JSON: the position, the words, which may name a run, and the error."""
         self._count = 0
 
     def add(self, line: bytes, source: Source) -> None:
@@ -77,15 +79,15 @@ class GroupedLines:
         run.last = self._count
 
     def read(self) -> Iterator[tuple[Evidence | EvidenceError, Source]]:
-        """Yield the runs in the order of their first lines, or why they cannot be read, and forget them."""
+        """Yield and remove the runs in the order of their first lines, or the errors."""
         runs, broken, self._runs, self._broken = self._runs, self._broken, {}, []
         named = {name: why for _, words, why in broken for name in words & runs.keys()}
-        # A line that names no run may belong to any that goes on after it.
+        # A line that names no run may belong to any run that continues after it.
         unnamed = [(place, why) for place, words, why in broken if words.isdisjoint(runs)]
         for name, run in runs.items():
-            after = bisect_right(unnamed, (run.first, ""))
-            is_inside = after < len(unnamed) and unnamed[after][0] < run.last
-            lost = unnamed[after][1] if is_inside else named.get(name)
+            position = bisect_right(unnamed, (run.first, ""))
+            is_inside = position < len(unnamed) and unnamed[position][0] < run.last
+            lost = unnamed[position][1] if is_inside else named.get(name)
             try:
                 evidence = self._mapping.read([decode(line) for line in run.lines])
                 yield evidence if lost is None else _mark_lost(evidence, lost), run.source
@@ -94,7 +96,7 @@ class GroupedLines:
 
 
 def _mark_lost(evidence: Evidence, why: str) -> Evidence:
-    """Return the evidence of a run with a lost line, which may have had any part."""
+    """Return the evidence of a run with a lost line, which may have contained any part."""
     account = evidence.account or Account()
     unknown: dict[Part, str] = {**account.unknown, **dict.fromkeys(PARTS, why)}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown, overridable=(), seen_tools=()))
@@ -107,6 +109,7 @@ MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
 BLOCK_BYTES = 64 * 1024
 """Bytes of one read."""
 LINE_SUFFIXES = (".jsonl", ".ndjson")
+TABLE_SUFFIXES = (".csv", ".tsv")
 BINARY_SUFFIXES = (".pb", ".binpb", ".otlp", ".protobuf")
 # A file of lines is often called .json: the collector of OpenTelemetry does so.
 DOCUMENT_SUFFIXES = (".json", *BINARY_SUFFIXES)
@@ -125,14 +128,14 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Blocks(Protocol):
-    """A stream of bytes that yields what is available, so that records of a slow writer are decided immediately."""
+    """A stream of bytes that returns available bytes, so that records of a slow writer are decided immediately."""
 
     def read1(self, size: int, /) -> bytes:
-        """Return at most this many available bytes; none at the end."""
+        """Return at most this many available bytes; empty at the end."""
         ...
 
 
-class Stream(Blocks, Protocol):
+class Stream(Protocol):
     """A file opened for reading bytes."""
 
     def read(self, size: int, /) -> bytes:
@@ -152,7 +155,7 @@ def read_records(
     on_trace: "OnTrace | None" = None,
     repeated_keys: bool = True,
 ) -> Iterator[Record]:
-    """Yield every record under `paths`: files, folders, or `-` for standard input; `on_trace` gets the spans of each OTLP trace.
+    """Yield every record under `paths`: files, folders, or `-` for standard input; `on_trace` receives the spans of each OTLP trace.
 
     `declared` is the mapping and the complete parts that the author declares. Without `repeated_keys`, lines of plain evidence are not
     searched for repeated keys.
@@ -160,20 +163,12 @@ def read_records(
     if format is not None:
         require_format(format)
     reader = RecordReader(format, declared=declared, on_trace=on_trace, repeated_keys=repeated_keys)
-    for path in paths:
-        if path == "-":
-            if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
-                raise InputError("cannot read standard input: it is closed")
-            # A buffered reader, though its declared type does not say so.
-            yield from reader.complete_all(reader.read_stream(cast("Stream", sys.stdin.buffer), "<stdin>", whole=False))
-        else:
-            yield from reader.complete_all(reader.read_path(Path(path)))
-    yield from reader.complete_all(reader.flush())
+    return chain.from_iterable(map(reader.complete_all, reader.read_paths(paths)))
 
 
 def require_format(name: str) -> None:
-    """Raise `InputError` for an unknown format: one mistake of the caller, not one error for every record."""
-    from proctor.evidence.recognise import FORMATS  # every reader there is; most runs recognise plain evidence without them
+    """Raise `InputError` for an unknown format, once instead of for every record."""
+    from proctor.evidence.recognise import FORMATS  # loads every reader; most runs recognise plain evidence without them
 
     if name not in FORMATS:
         close = nearest(name, FORMATS)
@@ -193,19 +188,31 @@ class RecordReader:
         repeated_keys: bool = True,
         holds_spans: bool = True,
     ) -> None:
-        """Without `holds_spans` requests of OTLP are records that cannot be read: a trace may be spread over several of them."""
+        """Without `holds_spans`, OTLP requests are errors: a trace may be spread over several of them."""
         self._format = format
         self._declared = declared
         self._map = declared.map if declared is not None else None
         self._lines = GroupedLines(self._map) if self._map is not None and self._map.group is not None else None
         decode = make_line_decoder() if repeated_keys else decode_unique_line
         self.decode_plain: Callable[[bytes], Evidence | None] = decode if format is None and declared is None else _decode_nothing
-        """Returns the evidence of a record in plain form, as most are; None for one that `read_record` must decode."""
+        """Returns the evidence of a plain record, the usual form; None if `read_record` must decode it."""
         self._on_trace = on_trace
         self._holds_spans = holds_spans
         self._window: TraceWindow | None = None
         self._results: TraceResults | None = None
         self._path: Path | None = None
+
+    def read_paths(self, paths: Iterable[str]) -> Iterator[Iterator[Record]]:
+        """Yield the records of each path, and at the end those of traces that were still open."""
+        for path in paths:
+            if path != "-":
+                yield self.read_path(Path(path))
+                continue
+            if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
+                raise InputError("cannot read standard input: it is closed")
+            # A buffered reader, although its declared type is more general.
+            yield self.read_stream(cast("Stream", sys.stdin.buffer), "<stdin>", whole=False)
+        yield self.flush()
 
     def read_path(self, path: Path) -> Iterator[Record]:
         """Yield the records of a file or folder."""
@@ -216,13 +223,17 @@ class RecordReader:
         if not path.exists():
             raise InputError(f"no evidence at {str(path)!r}: no such file or folder")
         try:
-            file = path.open("rb")
+            file = path.open("rb", buffering=BLOCK_BYTES)
         except OSError as error:
             raise InputError(f"cannot open {str(path)!r}: {error.strerror}") from error
         suffix = path.suffix.lower()
         self.begin_file(path)
         with file:
-            if suffix in LINE_SUFFIXES:
+            if suffix in TABLE_SUFFIXES:
+                for values, source in iterate_rows(path):
+                    yield from self.read_record(msgspec.json.encode(values), source)
+                yield from self.end_lines()
+            elif suffix in LINE_SUFFIXES:
                 yield from self._read_lines(file, str(path))
             else:
                 yield from self.read_stream(file, str(path), whole=suffix in BINARY_SUFFIXES)
@@ -241,13 +252,13 @@ class RecordReader:
         )
 
     def begin_file(self, path: Path | None) -> None:
-        """Say which file the next records come from; nothing for one that is no file of this machine."""
+        """Set the file of the next records; None for a source that is not a local file."""
         # `results.json` belongs to the traces of its own folder.
         self._path, self._results = path, None
 
     def _read_folder(self, folder: Path, *, inner: bool = False) -> Iterator[Record]:
-        from proctor.sources.mcplab_results import is_trace_results  # a single file needs none of it
         from proctor.sources.state_folder import is_state_folder, read_state_folder
+        from proctor.sources.workspaces import is_trace_results  # not needed for a single file
 
         if is_state_folder(folder):
             yield from self._yield_records(lambda: [read_state_folder(folder)], str(folder))
@@ -255,7 +266,7 @@ class RecordReader:
         found = False
         for entry in _list_entries(folder):
             found = True
-            # MCPLab writes both of the same run: read as evidence of its own, every attempt would count twice.
+            # MCPLab writes both files for one run: read as separate evidence, every attempt would count twice.
             if entry.name == "results.json" and is_trace_results(entry, MAX_DOCUMENT_BYTES):
                 continue
             yield from self._read_folder(entry, inner=True) if entry.is_dir() else self.read_path(entry)
@@ -266,23 +277,23 @@ class RecordReader:
             )
 
     def read_stream(self, file: Stream, name: str, *, whole: bool) -> Iterator[Record]:
-        """Yield the records of JSONL where the first line is a whole JSON value and more follow, else of one document."""
+        """Yield the records of JSONL if the first line is a complete JSON value and more lines follow, else of one document."""
         first = file.readline(MAX_LINE_BYTES + 1)
         if not whole and _is_complete_json(first):
-            # One whole value may be a document that was written on one line; only a second one makes it a file of lines.
+            # One complete value may be a document on one line; only a second one makes it a file of lines.
             second = file.readline(MAX_LINE_BYTES + 1)
             while second.isspace():
                 second = file.readline(MAX_LINE_BYTES + 1)
-            yield from self._read_lines(_Prefixed(first + second, file), name) if second else self._read_document(first, name)
+            yield from self._read_lines(file, name, (first, second)) if second else self._read_document(first, name)
             return
-        # One byte more than allowed is enough to recognise that it is too large.
-        rest = file.read(max(0, MAX_DOCUMENT_BYTES + 1 - len(first)))
-        if len(first) + len(rest) > MAX_DOCUMENT_BYTES:
+        # One byte over the limit is enough to detect that it is too large.
+        remaining = file.read(max(0, MAX_DOCUMENT_BYTES + 1 - len(first)))
+        if len(first) + len(remaining) > MAX_DOCUMENT_BYTES:
             megabytes = MAX_DOCUMENT_BYTES // 2**20
             too_big = EvidenceError(f"larger than {megabytes} MB; split it, or write one JSON object per line", code="too_large")
             yield Record(None, Source(file=name), too_big)
             return
-        yield from self._read_document(first + rest, name)
+        yield from self._read_document(first + remaining, name)
 
     def _read_document(self, data: bytes, name: str) -> Iterator[Record]:
         try:
@@ -297,29 +308,24 @@ class RecordReader:
         else:
             yield from self._yield_records(lambda: read_bytes(data, format=self._format, mapping=self._map), name)
 
-    def _read_lines(self, file: Blocks, name: str) -> Iterator[Record]:
-        number = 0
+    def _read_lines(self, file: Stream, name: str, first: Sequence[bytes] = ()) -> Iterator[Record]:
+        """Yield the records of lines; `first` are lines that were already read."""
         decode = self.decode_plain
-        for block in iterate_whole_lines(file):
-            if block is None:
-                number += 1
+        # A buffered `readline` returns a line as soon as it is complete, so records of a slow writer are decided as they arrive.
+        for number, line in enumerate(chain(first, iter(partial(file.readline, MAX_LINE_BYTES + 1), b"")), 1):
+            if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+                while (rest := file.readline(BLOCK_BYTES)) and not rest.endswith(b"\n"):
+                    pass
                 error = EvidenceError(f"a line longer than {MAX_LINE_BYTES // 2**20} MB", code="line_too_long")
                 yield Record(None, Source(name, number), error)
-                continue
-            start, find = 0, block.find
-            # `find` jumps from break to break; `split` would read every byte.
-            while (end := find(b"\n", start)) >= 0:
-                line = block[start:end]
-                start = end + 1
-                number += 1
-                if line and (evidence := decode(line)) is not None:
-                    yield Record(evidence, Source(name, number))
-                elif line and not line.isspace():
-                    yield from self.read_record(line, Source(name, number))
+            elif (evidence := decode(line)) is not None:
+                yield Record(evidence, Source(name, number))
+            elif not line.isspace():
+                yield from self.read_record(line.removesuffix(b"\n"), Source(name, number))
         yield from self.end_lines()
 
     def read_record(self, line: bytes, source: Source) -> Iterator[Record]:
-        """Yield the runs of one record: a line of a file, or a row; lines that a mapping groups come with `end_lines`."""
+        """Yield the runs of one record (a line of a file, or a row); lines that a mapping groups follow with `end_lines`."""
         try:
             if self._lines is not None:
                 self._lines.add(line, source)
@@ -337,11 +343,11 @@ class RecordReader:
 
     @property
     def groups_lines(self) -> bool:
-        """Whether a mapping groups lines, which come with `end_lines`."""
+        """Whether a mapping groups lines, which are returned by `end_lines`."""
         return self._lines is not None
 
     def end_lines(self) -> Iterator[Record]:
-        """Yield the runs of the lines that a mapping groups; to be called at the end of each file."""
+        """Yield the runs of grouped lines; call it at the end of each file."""
         for found, source in self._lines.read() if self._lines is not None else ():
             yield Record(found, source) if isinstance(found, Evidence) else Record(None, source, found)
 
@@ -350,28 +356,28 @@ class RecordReader:
         if self._path is None or evidence.account is None or evidence.account.reader != MCPLAB_TRACE:
             return evidence
         if self._results is None:
-            from proctor.sources.mcplab_results import TraceResults  # only a trace of MCPLab needs it
+            from proctor.sources.workspaces import TraceResults  # needed only for an MCPLab trace
 
             self._results = TraceResults(self._path, MAX_DOCUMENT_BYTES)
         return self._results.complete(evidence)
 
     def find_spans(self, data: bytes) -> "list[Span] | None":
-        """Return the spans of a request of OTLP or a row, perhaps a part of a trace; None for any other. Raises `EvidenceError`."""
+        """Return the spans of an OTLP request or a row, possibly a part of a trace; None for others. Raises `EvidenceError`."""
         if self._map is not None or (self._format is not None and self._format not in SPAN_FORMATS):
             return None
         if self._format not in (None, "otlp") or (self._format is None and may_hold_rows(data)):
             return find_spans(decode(data), format=self._format)
-        # A search for four words is far cheaper than decoding; `find_spans` decides.
+        # Searching for four words is far cheaper than decoding; `find_spans` decides.
         if any(word in data for word in OTLP_WORDS):
             return find_spans(decode(data))
         if data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"["):
-            # Protobuf begins with field 1, which is a line break to JSON.
-            from proctor.evidence.otlp.protobuf import read_traces_or_logs  # only binary traces come here
+            # The first byte of protobuf (field 1) is a line break in JSON.
+            from proctor.evidence.otlp.protobuf import read_traces_or_logs  # needed only for binary traces
 
             try:
                 return read_traces_or_logs(data) or None
             except EvidenceError:
-                # Bytes that only begin like protobuf; reading them as a document gives the error.
+                # Bytes that only begin like protobuf; reading them as a document reports the error.
                 return None
         return None
 
@@ -380,14 +386,14 @@ class RecordReader:
             yield Record(None, source, EvidenceError(_SPANS_APART, code="spans_apart"))
             return
         if self._window is None:
-            from proctor.sources.trace_window import TraceWindow  # only traces in pieces need it
+            from proctor.sources.trace_window import TraceWindow  # needed only for traces in pieces
 
             self._window = TraceWindow(on_trace=self._on_trace)
         for evidence, place in self._window.add(spans, source):
             yield Record(evidence, place)
 
     def flush(self) -> Iterator[Record]:
-        """Yield what waited for more spans."""
+        """Yield the traces that were waiting for more spans."""
         if self._window is not None:
             for evidence, place in self._window.finish():
                 yield Record(evidence, place)
@@ -406,12 +412,25 @@ class RecordReader:
             yield Record(evidence, source)
 
 
+def iterate_rows(path: Path) -> Iterator[tuple[dict[str, Json], Source]]:
+    """Yield the rows of a CSV file as objects of texts. Raises `InputError` for a broken file, whose further rows would be missing."""
+    from proctor.formats.text.row_shapes import TableOptions  # most evidence is JSON
+    from proctor.sources.tables.text import CsvTable  # as above
+
+    with path.open("rb") as file:
+        header = file.readline(BLOCK_BYTES)
+    # Excel writes semicolons in countries with a decimal comma.
+    separator = ";" if path.suffix.lower() == ".csv" and header.count(b";") > header.count(b",") else None
+    for row in CsvTable(path, str(path), TableOptions(delimiter=separator)).rows():
+        yield row.values, Source(str(path), row.origin.line)
+
+
 def _decode_nothing(line: bytes) -> Evidence | None:
     return None
 
 
 def _list_entries(folder: Path) -> Iterator[Path]:
-    """Yield the folders and evidence files in a folder, in order, without pipes and links to folders, which may form a circle."""
+    """Yield the folders and evidence files in a folder, in order, without pipes and links to folders, which may form a cycle."""
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             continue
@@ -420,53 +439,41 @@ def _list_entries(folder: Path) -> Iterator[Path]:
             yield entry
 
 
-class _Prefixed:
-    """Bytes already taken from a file, then the rest of it."""
-
-    def __init__(self, taken: bytes, file: Blocks) -> None:
-        self._taken = taken
-        self._file = file
-
-    def read1(self, size: int, /) -> bytes:
-        taken, self._taken = self._taken, b""
-        return taken or self._file.read1(size)
-
-
 def iterate_whole_lines(file: Blocks) -> Iterator[bytes | None]:
-    """Yield a file in blocks of whole lines, each ending in a line break; None for a line that is too long to hold.
+    """Yield a file in blocks of complete lines, each ending in a line break; None for a line that is too long.
 
     Splitting blocks into lines is much faster than reading single lines.
     """
-    # Pieces of a line whose end has not come: joined once, since adding to bytes copies all of them every time.
-    rest: list[bytes] = []
+    # Pieces of an incomplete line: joined once, because adding to bytes copies all of them every time.
+    pieces: list[bytes] = []
     length = 0
     too_long = False
     while block := file.read1(BLOCK_BYTES):
         if too_long:
-            # Wait for its end without keeping it.
+            # Skip to its end without storing it.
             _, found, block = block.partition(b"\n")
             if not found:
                 continue
             too_long = False
             yield None
-        # Whole lines are passed on immediately, so that records of a slow writer are decided as they arrive.
+        # Complete lines are yielded immediately, so that records of a slow writer are decided as they arrive.
         end = block.rfind(b"\n") + 1
         if end:
-            rest.append(block[:end])
-            yield b"".join(rest)
-            rest = [block[end:]]
+            pieces.append(block[:end])
+            yield b"".join(pieces)
+            pieces = [block[end:]]
             length = len(block) - end
         else:
-            rest.append(block)
+            pieces.append(block)
             length += len(block)
         if length > MAX_LINE_BYTES:
             too_long = True
-            rest, length = [], 0
+            pieces, length = [], 0
     if too_long:
         yield None
     elif length:
-        # The last line may lack its break, and callers split blocks at breaks.
-        yield b"".join(rest) + b"\n"
+        # The last line may lack its line break, and callers split blocks at line breaks.
+        yield b"".join(pieces) + b"\n"
 
 
 def _is_complete_json(line: bytes) -> bool:

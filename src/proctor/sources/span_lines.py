@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from proctor.errors import EvidenceError
+from proctor.model.lazy_pattern import lazy_pattern
 
 SPAN_FORMATS = frozenset(("otlp", "phoenix", "langfuse", "langsmith", "spans"))
 """Formats in which a record may be a part of a trace."""
 OTLP_WORDS = (b"resourceSpans", b"resource_spans", b"resourceLogs", b"resource_logs")
 _ROW_WORDS = (b'"context.trace_id"', b'"span_kind"', b'"run_type"', b'"traceId"', b'"parent_observation_id"')
-"""Keys that rows of spans have, and hardly any other record."""
-# One file of a collector may hold all three.
+"""Keys that rows of spans have, and few other records."""
+# A collector's file may contain all three.
 _BOM = b"\xef\xbb\xbf"
-_OTLP_BEGINNING = re.compile(rb'\s*\{\s*"resource_?(?:Spans|spans|Logs|logs|Metrics|metrics)"')
-_METRICS_BEGINNING = re.compile(rb'\s*\{\s*"resource_?(?:Metrics|metrics)"')
+_OTLP_BEGINNING = lazy_pattern(rb'\s*\{\s*"resource_?(?:Spans|spans|Logs|logs|Metrics|metrics)"')
+_METRICS_BEGINNING = lazy_pattern(rb'\s*\{\s*"resource_?(?:Metrics|metrics)"')
 
 
 def is_metrics(record: bytes) -> bool:
@@ -29,12 +29,12 @@ def may_hold_rows(data: bytes) -> bool:
         return False
     if any(word in data for word in _ROW_WORDS):
         return True
-    # Spans in the words of OTLP: alone, not in a body that holds them all.
+    # Spans in OTLP spelling: separate, not in a body that contains all of them.
     return (b'"span_id"' in data or b'"spanId"' in data) and b'"spans"' not in data and not any(word in data for word in OTLP_WORDS)
 
 
 def begins_with_spans(head: bytes, format: str | None) -> bool | None:
-    """Return whether the records of a file are parts of traces, by its beginning and the format that was named.
+    """Return whether the records of a file are parts of traces, by its beginning and the given format.
 
     Returns None where no line of the beginning can be read.
     """
@@ -49,7 +49,7 @@ def begins_with_spans(head: bytes, format: str | None) -> bool | None:
 
 
 def _list_lines(head: bytes) -> Iterator[tuple[bytes, bool]]:
-    """Yield each line that is not blank, and whether all of it is there."""
+    """Yield each line that is not blank, and whether it is complete."""
     for line in head.splitlines(keepends=True):
         if not line.isspace():
             yield line, line.endswith(b"\n")
@@ -57,7 +57,7 @@ def _list_lines(head: bytes) -> Iterator[tuple[bytes, bool]]:
 
 def _is_line_of_spans(line: bytes, *, is_whole: bool) -> bool | None:
     from proctor.evidence.reading import find_spans
-    from proctor.evidence.values.json_bytes import decode  # only the first lines of a file come here
+    from proctor.evidence.values.json_bytes import decode  # only for the first lines of a file
 
     if _OTLP_BEGINNING.match(line):
         return True
@@ -65,7 +65,7 @@ def _is_line_of_spans(line: bytes, *, is_whole: bool) -> bool | None:
         try:
             return find_spans(decode(line)) is not None
         except EvidenceError:
-            # A line of which this is only the beginning, or a row that is broken among others.
+            # An incomplete line, or an invalid row among others.
             return True if not is_whole or any(word in line for word in _ROW_WORDS) else None
     try:
         decode(line)

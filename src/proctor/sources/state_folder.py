@@ -23,6 +23,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
 from proctor.model.account import Account, Part
 from proctor.model.evidence import Evidence, Json, VoiceTurn
+from proctor.model.json_values import NotJson, read_json
 from proctor.model.show import kind_of
 
 FAMILIES = ("fhir", "hl7", "files", "voice", "x12")
@@ -30,7 +31,7 @@ _KINDS: dict[str, TranscriptKind] = {".json": "json", ".vtt": "vtt", ".srt": "sr
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """The largest file of an end state that is read."""
 MAX_FILES = 10_000
-"""Files of an end state that are read: a wrong folder must not be read for minutes."""
+"""Maximum files of an end state, so that a wrong folder is not read for minutes."""
 
 
 def is_state_folder(folder: Path) -> bool:
@@ -68,7 +69,7 @@ def read_state_folder(folder: Path) -> Evidence:
         turns: list[VoiceTurn] = []
         for path in _list_files(folder / "voice", tuple(_KINDS), unread):
             found = read_transcript(_read_text(path), _KINDS[path.suffix.lower()])
-            # Each file is a call of its own.
+            # Each file is a separate call.
             turns.extend(msgspec.structs.replace(turn, call=turn.call or path.stem) for turn in found)
         state["voice"] = {"turns": msgspec.to_builtins(turns)}
     if (folder / "x12").is_dir():
@@ -79,13 +80,13 @@ def read_state_folder(folder: Path) -> Evidence:
 
 def _mark_state_unknown(evidence: Evidence, unread: str) -> Evidence:
     account = evidence.account or Account("plain")
-    # An entry of the reader about the state wins.
+    # The reader's own entry about the state wins.
     unknown: dict[Part, str] = {"state": f"{unread} was not read", **account.unknown}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown))
 
 
 def _list_files(folder: Path, suffixes: tuple[str, ...] | None, unread: list[Path]) -> list[Path]:
-    """Return the files to be read in the order of their names, and add those that are not read to `unread`."""
+    """Return the files to read in the order of their names, and add the others to `unread`."""
     found: list[Path] = []
     # By name: file systems list in any order, and the order of messages is part of the evidence.
     for path in sorted(folder.rglob("*")):
@@ -116,12 +117,12 @@ def _read_text(path: Path) -> str:
 
 
 def _read_lossy(path: Path) -> str:
-    # A PDF among the files must not make the folder unreadable; only its path can be checked then.
+    # A PDF among the files must not make the folder unreadable; then only its path can be checked.
     return _read_bytes(path).decode("utf-8", errors="replace")
 
 
 def _read_json(path: Path) -> Json:
     try:
-        return msgspec.json.decode(_read_bytes(path))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return read_json(_read_bytes(path))
+    except NotJson as error:
         raise EvidenceError(f"{path.name} is not JSON: {error}") from error

@@ -1,4 +1,4 @@
-"""Reads suite files as text, bounded and decoded with kind errors."""
+"""Reads suite files as text, with size limits and clear errors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from proctor.errors import InputError
 from proctor.model.show import show
 
 MAX_SUITE_BYTES = 32 * 1024 * 1024
-"""What is read at all; `proctor.formats.text.documents` bounds what is then taken apart."""
+"""Maximum bytes to read; `proctor.formats.text.documents` limits what is then parsed."""
 SUITE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def check_path(path: Path) -> None:
-    """Raise `InputError` for a path that the system cannot even look for: a name that is too long, a folder that is closed."""
+    """Raise `InputError` for a path that the system cannot look up: a name that is too long, a folder without permission."""
     try:
         path.is_dir()
     except OSError as error:
@@ -22,7 +22,7 @@ def check_path(path: Path) -> None:
 
 
 def read_bounded(path: Path, most: int) -> bytes | None:
-    """Return the bytes of a file, or None where they are more than `most`; raises `InputError` where it cannot be read."""
+    """Return the bytes of a file, or None if there are more than `most`; raises `InputError` if it cannot be read."""
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)
@@ -32,14 +32,14 @@ def read_bounded(path: Path, most: int) -> bytes | None:
 
 
 def read_suite_text(path: Path) -> str:
-    """Return the text of a suite file; raises `InputError` where it cannot be one."""
+    """Return the text of a suite file; raises `InputError` if it cannot be one."""
     try:
         size = path.stat().st_size
         if size > MAX_SUITE_BYTES:
             raise _too_large(str(path), size)
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    # A device or a pipe has no size, and may have no end.
+    # A device or a pipe has no size, and may not end.
     data = read_bounded(path, MAX_SUITE_BYTES)
     if data is None:
         raise _too_large(str(path), MAX_SUITE_BYTES + 1)
@@ -47,7 +47,7 @@ def read_suite_text(path: Path) -> str:
 
 
 def read_piped_suite() -> str:
-    """Return the suite on standard input as text; raises `InputError` where it cannot be one."""
+    """Return the suite on standard input as text; raises `InputError` if it cannot be one."""
     if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
         raise InputError("cannot read standard input: it is closed")
     data = sys.stdin.buffer.read(MAX_SUITE_BYTES + 1)

@@ -1,4 +1,4 @@
-"""Holds spans of traces that arrive in pieces: over the lines of a file, or over several files.
+"""Holds spans of traces that arrive in pieces: across the lines of a file, or several files.
 
 A trace is handed on at the end of the input, or when it is the oldest and too many spans are held: memory stays bounded, and only a trace
 whose pieces are extremely far apart is decided in parts.
@@ -16,7 +16,7 @@ MOST_SPANS = 200_000
 """Spans held in memory, over all open traces."""
 
 OnTrace = Callable[[Source, list[Span]], None]
-"""Gets the spans of each trace before its evidence is handed on."""
+"""Receives the spans of each trace before its evidence is yielded."""
 
 
 class TraceWindow:
@@ -36,12 +36,12 @@ class TraceWindow:
                 entry = self._traces[span.trace_id] = (source, [])
             entry[1].append(span)
             self._held += 1
-        # The last trace stays whatever its size: it is the one whose pieces are coming in.
+        # The newest trace always stays: its pieces are still arriving.
         while self._held > self._most and len(self._traces) > 1:
             yield from self._release_trace(next(iter(self._traces)))
 
     def finish(self) -> Iterator[tuple[Evidence, Source]]:
-        """Yield the evidence of everything still held."""
+        """Yield the evidence of all remaining traces."""
         for trace_id in list(self._traces):
             yield from self._release_trace(trace_id)
 

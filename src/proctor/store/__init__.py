@@ -1,1 +1,1 @@
-"""Keeps finished results so that a crash cannot lose them."""
+"""Stores finished results durably."""

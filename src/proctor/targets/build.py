@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, SpecError
 from proctor.formats.text.references import References
-from proctor.formats.workspace_file.workspace import Section
+from proctor.formats.workspace_file import Section
 from proctor.llm.ports import ChatModel
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case, Suite
@@ -33,7 +33,7 @@ TYPES: dict[str, str] = {
     "command": "a program that reads the message and prints the answer",
     "recorded": "an agent that was recorded",
 }
-"""Every kind of target, and what it is."""
+"""Every kind of target, with a description."""
 
 
 class BuiltTarget(Protocol):
@@ -45,7 +45,7 @@ class BuiltTarget(Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect what is shared by all attempts."""
+        """Open resources shared by all attempts."""
         ...
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
@@ -53,7 +53,7 @@ class BuiltTarget(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close everything that `open` made."""
+        """Close everything that `open` opened."""
         ...
 
 
@@ -91,7 +91,7 @@ def build_target(
 
 
 def problems_with(target: object, cases: Iterable[Case]) -> list[Problem]:
-    """Return the problems that can be known before anything is sent, such as a template that uses a variable a case lacks."""
+    """Return the problems that can be detected before anything is sent, such as a template with a variable that a case lacks."""
     look = getattr(target, "problems_with", None)
     return list(look(cases)) if look is not None else []
 
@@ -107,7 +107,7 @@ def check_cases(target: object, suite: Suite) -> None:
 
 
 def _refuse_users(target: object, cases: Iterable[Case]) -> list[Problem]:
-    """Return the cases with a simulated user, where `target` does not ask one what to say (`takes_speakers`)."""
+    """Return the cases with a simulated user if `target` does not support one (`takes_speakers`)."""
     if getattr(target, "takes_speakers", False):
         return []
     name = getattr(target, "name", type(target).__name__)
@@ -126,7 +126,7 @@ def _refuse_users(target: object, cases: Iterable[Case]) -> list[Problem]:
 def _build_kind(
     kind: str, name: str, section: Section, references: References, base: Path | None, transport: MakeTransport | None
 ) -> BuiltTarget:
-    # Of the kinds a run needs one, and some of them load a good deal.
+    # A run needs one of the kinds, and some of them are slow to load.
     what = f"target {name!r}"
     match kind:
         case "http":
@@ -170,7 +170,7 @@ def _build_mcp_agent(
     offline: bool,
     transport: MakeTransport | None,
 ) -> BuiltTarget:
-    from proctor.targets.mcp.agent import build_mcp_agent  # loads what speaks to servers
+    from proctor.targets.mcp.agent import build_mcp_agent  # loads the MCP client
 
     if model_for is None:
         raise SpecError(f"target {name!r} needs a model: `model` names one of `models`", field="model")

@@ -58,7 +58,9 @@ def test_an_agent_that_another_server_has_just_made_gets_its_first_trace(databas
         other = Hub(database=other_database, settings=hub.settings, clock=clock)
         try:
             await post(other, {**SPANS, "platformId": known})  # the other server knows the agents now
-            new = await agents.create_agent(hub, LOCAL, project_id=project, name="new", service_name="new", external_ref="wf-new")
+            new = await agents.create_agent(
+                hub, LOCAL, agents.NewAgent(project_id=project, name="new", service_name="new", external_ref="wf-new")
+            )
             if named_by == "service name":
                 await send(other, request(root(new_trace()), service="new"), caller=project_key(project))
             elif named_by == "workflow":
@@ -122,7 +124,7 @@ async def test_whoever_waits_is_not_answered_by_a_reading_that_began_before_they
     early = asyncio.create_task(reload_agents(held, HERE))
     await wait_until(lambda: slow.readings == 1)
     await asyncio.sleep(0.05)
-    new = (await agents.create_agent(hub, LOCAL, project_id=project, name="new"))["id"]
+    new = (await agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project, name="new")))["id"]
     late = asyncio.create_task(reload_agents(held, HERE))
     slow.may_answer.set()
     assert new not in await early

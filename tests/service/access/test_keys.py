@@ -47,8 +47,8 @@ async def fill(hub: Hub) -> None:
 
 async def test_a_key_is_shown_once_and_recognised_by_its_hash(hub: Hub) -> None:
     row, plain = await create_key(hub, LOCAL, KeySpec(kind="organization", name="ci"))
-    assert plain.startswith("vk_") and len(plain) >= 3 + 32
-    assert row["masked"] == f"vk_...{plain[-4:]}"
+    assert plain.startswith("proctor_org_") and len(plain) >= 3 + 32
+    assert row["masked"] == f"proctor_org_...{plain[-4:]}"
     async with hub.database.reading() as connection:
         stored = (await connection.execute(sa.select(keys))).mappings().one()
     assert plain not in str(dict(stored)) and len(stored["hash"]) == 64
@@ -59,11 +59,11 @@ async def test_a_key_is_shown_once_and_recognised_by_its_hash(hub: Hub) -> None:
 
 
 SCOPES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
-    ("organization", "vk_", {}, {}),
-    ("project", "mibo_", {"project_id": "proj_org_default"}, {"project_id": "proj_org_default"}),
+    ("organization", "proctor_org_", {}, {}),
+    ("project", "proctor_proj_", {"project_id": "proj_org_default"}, {"project_id": "proj_org_default"}),
     (
         "project",
-        "mibo_",
+        "proctor_proj_",
         {"project_id": "proj_org_default", "agent_ids": ["agent_org_default_1"]},
         {"project_id": "proj_org_default", "agent_ids": ("agent_org_default_1",)},
     ),

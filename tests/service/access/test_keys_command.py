@@ -59,15 +59,15 @@ def test_a_key_is_created_used_listed_and_revoked(database: TestDatabase, procto
     where = ("--database", database.url)
     database.run_hub(fill)
     plain = proctor("keys", "create", "--kind", "organization", "--name", "ci", *where).strip()
-    assert plain.startswith("vk_") and plain not in proctor.err and "shown only once" in proctor.err
+    assert plain.startswith("proctor_org_") and plain not in proctor.err and "shown only once" in proctor.err
     scoped = json.loads(
         proctor("keys", "create", "--kind", "project", "--project", "proj_1", "--agent", "agent_1", "--format", "json", *where)
     )
-    assert scoped["key"].startswith("mibo_") and scoped["agent_ids"] == ["agent_1"] and "hash" not in scoped
+    assert scoped["key"].startswith("proctor_proj_") and scoped["agent_ids"] == ["agent_1"] and "hash" not in scoped
     caller = database.run_hub(lambda hub: authenticate(hub, plain))
     assert caller is not None and caller.kind == "organization"
     listed = proctor("keys", "list", *where)
-    assert plain not in listed and f"vk_...{plain[-4:]}" in listed and "proj_1 agent_1" in listed
+    assert plain not in listed and f"proctor_org_...{plain[-4:]}" in listed and "proj_1 agent_1" in listed
     assert len(json.loads(proctor("keys", "list", "--kind", "project", "--format", "json", *where))) == 1
     assert caller.key_id is not None
     assert "revoked since" in proctor("keys", "revoke", caller.key_id, *where)

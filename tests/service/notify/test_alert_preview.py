@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.service.hub import stamp
-from proctor.service.notify.alerts import DEFAULTS, AlertKind, Past, follow_rule, judge_counts, thin_points
+from proctor.service.notify.alert_kinds import KINDS, AlertKind, judge_counts
+from proctor.service.notify.alerts import Past, follow_rule, thin_points
 
 RATE = {"below": 0.6, "window_s": 100, "minimum": 2}
 OFTEN = {"times": 2, "window_s": 100, "case_id": None}
@@ -51,13 +52,13 @@ def test_a_rule_would_have_fired(
     assert found.periods == [{"since": stamp(one), "until": None if other is None else stamp(other)} for one, other in periods]
 
 
-@given(st.lists(st.tuples(st.integers(0, 2_000), st.sampled_from("pfesm")), max_size=40), st.sampled_from(sorted(DEFAULTS)))
+@given(st.lists(st.tuples(st.integers(0, 2_000), st.sampled_from("pfesm")), max_size=40), st.sampled_from(sorted(KINDS)))
 def test_at_its_end_the_rule_stands_as_the_service_would_find_it(steps: list[tuple[int, str]], kind: AlertKind) -> None:
     past = list_past(" ".join(f"{at}{letter}" for at, letter in sorted(steps)))
-    settings = {**DEFAULTS[kind], "window_s": 300}
+    settings = {**KINDS[kind].defaults, "window_s": 300}
     found = follow_rule(kind, settings, past, 0, 2_000)
     counts = [(outcome, code, 1) for at, outcome, code in past if at > 1_700]
-    _, firing = judge_counts(kind, settings, counts)
+    _, _, firing = judge_counts(kind, settings, counts)
     if firing is not None:
         assert (found.firing or False) == firing
     assert all(one["until"] is not None for one in found.periods[:-1])

@@ -10,17 +10,17 @@ import pytest
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.hub import Hub, new_id
-from proctor.service.notify import alerts
+from proctor.service.notify.alert_kinds import KINDS
 from proctor.service.notify.alerts import (
-    RuleSpec,
+    NewAlert,
     check_rules,
-    create_rule,
-    delete_rule,
-    get_rule,
+    create_alert,
+    delete_alert,
+    get_alert,
+    list_alerts,
     list_deliveries,
-    list_rules,
     send_test,
-    update_rule,
+    update_alert,
 )
 from proctor.service.refusals import Refusal
 from proctor.store.sql.compressed_json import pack
@@ -53,7 +53,7 @@ async def events(hub: Hub, rule: str) -> list[str]:
 
 
 async def made(hub: Hub, project: str, kind: Any, **more: Any) -> str:
-    return (await create_rule(hub, LOCAL, RuleSpec(project_id=project, name="r", kind=kind, webhook_url=HOOK, **more)))["id"]
+    return (await create_alert(hub, LOCAL, NewAlert(project_id=project, name="r", kind=kind, webhook_url=HOOK, **more)))["id"]
 
 
 def test_a_pass_rate_below_its_bound_fires_once_and_is_resolved_once(database: TestDatabase) -> None:
@@ -64,7 +64,7 @@ def test_a_pass_rate_below_its_bound_fires_once_and_is_resolved_once(database: T
         rule = await made(hub, project, "pass_rate", settings={"below": 0.9, "minimum": 10, "window_s": 600})
         await add(hub, project, agent, "fail", 5)
         await check_rules(hub)
-        assert (await get_rule(hub, LOCAL, rule))["state"] is None, "too little to say"
+        assert (await get_alert(hub, LOCAL, rule))["state"] is None, "too little to say"
         await add(hub, project, agent, "pass", 10)
         for _ in range(3):
             await check_rules(hub)
@@ -88,7 +88,7 @@ async def test_a_rule_that_begins_quiet_says_nothing(hub: Hub) -> None:
     rule = await made(hub, project, "pass_rate")
     await add(hub, project, agent, "pass", 20)
     await check_rules(hub)
-    assert (await get_rule(hub, LOCAL, rule))["state"] == "quiet" and await events(hub, rule) == []
+    assert (await get_alert(hub, LOCAL, rule))["state"] == "quiet" and await events(hub, rule) == []
 
 
 def test_a_failing_case_and_missing_instrumentation(database: TestDatabase) -> None:
@@ -126,17 +126,17 @@ async def test_of_two_servers_one_says_it(hub: Hub) -> None:
 
 async def test_rules_are_made_listed_changed_and_deleted_with_their_messages(hub: Hub) -> None:
     project, _ = await world(hub)
-    rule = await create_rule(hub, LOCAL, RuleSpec(project_id=project, name="r", kind="pass_rate", webhook_url=HOOK))
-    assert rule["secret"].startswith("whsec_") and rule["settings"] == alerts.DEFAULTS["pass_rate"]
+    rule = await create_alert(hub, LOCAL, NewAlert(project_id=project, name="r", kind="pass_rate", webhook_url=HOOK))
+    assert rule["secret"].startswith("whsec_") and rule["settings"] == KINDS["pass_rate"].defaults
     async with hub.database.reading() as connection:
         kept = (await connection.execute(alert_rules.select())).mappings().one()
     assert rule["secret"] not in kept["secret"], "what signs is encrypted"
-    (listed,) = (await list_rules(hub, LOCAL, project_id=project))["data"]
+    (listed,) = (await list_alerts(hub, LOCAL, project_id=project))["data"]
     assert "secret" not in listed and listed["id"] == rule["id"]
-    changed = await update_rule(hub, LOCAL, rule["id"], {"settings": {"below": 0.5}, "name": "n"})
+    changed = await update_alert(hub, LOCAL, rule["id"], {"settings": {"below": 0.5}, "name": "n"})
     assert changed["settings"]["below"] == 0.5 and changed["settings"]["minimum"] == 10 and changed["name"] == "n"
     assert (await send_test(hub, LOCAL, rule["id"]))["payload"]["event"] == "alert.test"
-    await delete_rule(hub, LOCAL, rule["id"])
+    await delete_alert(hub, LOCAL, rule["id"])
     with pytest.raises(Refusal, match="there is no alert"):
         await list_deliveries(hub, LOCAL, rule["id"])
 
@@ -152,7 +152,7 @@ async def test_a_secret_is_locked_while_nobody_waits_for_the_writer(hub: Hub, mo
     monkeypatch.setattr(SecretBox, "lock", lock_alone)
     project, _ = await world(hub)
     rule = await made(hub, project, "pass_rate")
-    assert await update_rule(hub, LOCAL, rule, {"secret": "x" * 16})
+    assert await update_alert(hub, LOCAL, rule, {"secret": "x" * 16})
 
 
 BAD = [
@@ -177,7 +177,7 @@ def test_a_rule_that_cannot_work_is_refused_by_field(tmp_path: Any, changes: dic
         project, _ = await world(hub)
         values: dict[str, Any] = {"project_id": project, "name": "r", "kind": "pass_rate", "webhook_url": HOOK}
         with pytest.raises(Refusal) as caught:
-            await create_rule(hub, LOCAL, RuleSpec(**{**values, **changes}))
+            await create_alert(hub, LOCAL, NewAlert(**{**values, **changes}))
         assert list(caught.value.fields) == [field]
 
     TestDatabase(f"sqlite:///{tmp_path}/p.db", tmp_path).run_hub(use)
@@ -187,11 +187,11 @@ async def test_rules_of_others_are_not_there_and_project_keys_see_none(hub: Hub)
     project, _ = await world(hub)
     rule = await made(hub, project, "pass_rate")
     stranger = Caller(organization_id="org_other")
-    for verb in (get_rule, delete_rule, send_test, list_deliveries):
+    for verb in (get_alert, delete_alert, send_test, list_deliveries):
         with pytest.raises(Refusal, match="there is no alert"):
             await verb(hub, stranger, rule)
         with pytest.raises(Refusal, match="organization key"):
             await verb(hub, Caller(organization_id=LOCAL.organization_id, kind="project", project_id=project), rule)
-    assert (await list_rules(hub, stranger))["data"] == []
+    assert (await list_alerts(hub, stranger))["data"] == []
     with pytest.raises(Refusal, match="there is no case"):
         await made(hub, project, "failing_case", settings={"case_id": "case_nobody"})

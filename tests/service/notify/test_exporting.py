@@ -21,7 +21,7 @@ from proctor.service.hub import Hub
 from proctor.service.notify import export
 from proctor.service.notify.export import KEEP_S, LOOK_S, Exporter, export_results
 from proctor.service.traces.evaluator import evaluate_all, evaluate_traces
-from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
+from proctor.service.traces.reevaluation import Reevaluation, request_reevaluation
 from proctor.store.sql.tables import exports, traces
 from tests.databases import TestDatabase
 from tests.service.trace_world import Clock, new_trace, post, request, root, send, span, world
@@ -236,7 +236,7 @@ def test_a_worker_that_died_while_sending_is_followed_by_another(database: TestD
             _, agent = await world(hub)
             await post(hub, {"data": {"text": "Refund"}, "platformId": agent})
             await evaluate_all(hub)
-            from proctor.store.traces.export_queue import take_exports
+            from proctor.store.traces.traces import take_exports
 
             async with hub.database.writing() as connection:
                 assert await take_exports(connection, now=clock.now, until=clock.now + 120, limit=10)
@@ -261,7 +261,7 @@ def test_what_is_evaluated_again_while_it_is_sent_is_sent_again(database: TestDa
 
                 async def slowly(batch: Any) -> Any:
                     gone = await send_it(batch)
-                    await request_reevaluation(hub, LOCAL, ReevaluationRequest(agent_id=agent))
+                    await request_reevaluation(hub, LOCAL, Reevaluation(agent_id=agent))
                     await evaluate_all(hub)
                     return gone
 

@@ -14,9 +14,9 @@ import pytest
 
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import get_organization_caller
-from proctor.service.access.projects import create_project
+from proctor.service.access.projects import NewProject, create_project
 from proctor.service.hub import Hub
-from proctor.service.notify.alerts import RuleSpec, create_rule, list_deliveries, send_test
+from proctor.service.notify.alerts import NewAlert, create_alert, list_deliveries, send_test
 from proctor.service.notify.webhooks import ATTEMPTS_AFTER_S, PER_ORGANIZATION, PER_PROJECT, TIMEOUT_S, deliver_due, watch_alerts
 from proctor.store.accounts.alerts import lease_delivery, list_due_deliveries
 from tests.databases import TestDatabase
@@ -48,7 +48,7 @@ async def webhook(*statuses: int, location: str = "") -> AsyncIterator[tuple[str
 
 async def queued(hub: Hub, url: str, **more: Any) -> tuple[str, str]:
     project, _ = await world(hub)
-    rule = await create_rule(hub, LOCAL, RuleSpec(project_id=project, name="r", kind="pass_rate", webhook_url=url, **more))
+    rule = await create_alert(hub, LOCAL, NewAlert(project_id=project, name="r", kind="pass_rate", webhook_url=url, **more))
     await send_test(hub, LOCAL, rule["id"])
     return rule["id"], rule["secret"]
 
@@ -222,8 +222,8 @@ async def tenant(hub: Hub, name: str, url: str, *, projects: int, messages: int)
     """An organization with so many projects and messages to send in each."""
     caller = await get_organization_caller(hub, name, create=True)
     for number in range(projects):
-        project = (await create_project(hub, caller, name=f"{name} {number}"))["id"]
-        rule = await create_rule(hub, caller, RuleSpec(project_id=project, name="r", kind="pass_rate", webhook_url=url))
+        project = (await create_project(hub, caller, NewProject(name=f"{name} {number}")))["id"]
+        rule = await create_alert(hub, caller, NewAlert(project_id=project, name="r", kind="pass_rate", webhook_url=url))
         for _ in range(messages):
             await send_test(hub, caller, rule["id"])
 

@@ -9,7 +9,7 @@ import pytest
 from proctor.model.run import RunEntry
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.service.overview import read as overview_read
+from proctor.service.runs import comparisons
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.tables import alert_rules, results
 from tests.pages.conftest import kept_world, url, world  # noqa: F401  # fixtures
@@ -30,32 +30,37 @@ def test_the_newest_run_stands_against_the_last_one_before(world: World) -> None
     assert found["trend"][0]["rate"] == 1.0 and 0.7 < found["trend"][0]["low"] < 1
     assert found["new_runs"] == {"completed": 1} and not found["more_runs"]
     (suite,) = found["suites"]
-    assert (suite["run_id"], suite["before_id"], suite["is_part"]) == ("run_after", "run_before", False)
+    assert (suite["run_id"], suite["before_id"], suite["verdict"]) == ("run_after", "run_before", "regressed")
+    assert suite["effect"] == pytest.approx(-2 / 3) and suite["low"] < suite["effect"] < suite["high"] < 0
     failing = suite["newly_failing"]
     assert failing["total"] == 2 and {case["case"] for case in failing["cases"]} == {"refund-twice", "opening-hours"}
     assert all(case["reason"] and case["before"] == {"runs": 4, "passes": 4} for case in failing["cases"])
-    assert suite["newly_passing"]["total"] == suite["newly_flaky"]["total"] == 0
+    assert suite["newly_passing"]["total"] == suite["within_chance"] == 0
 
 
 def test_what_changed_between_two_runs_that_have_ended_is_found_out_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     first = ask(world)["suites"]
-    monkeypatch.setattr(overview_read, "_compare_suite", lambda *given: pytest.fail("both were compared before"))
+    monkeypatch.setattr(comparisons, "_compare_with", lambda *given: pytest.fail("both were compared before"))
     assert ask(world)["suites"] == first != []
 
 
-def test_cases_that_pass_again_and_cases_that_became_flaky_are_told(world: World) -> None:  # noqa: F811
+def test_cases_that_pass_again_are_listed_and_changes_within_chance_are_counted(world: World) -> None:  # noqa: F811
     again = decide_all(GOOD, repeat=4)
     mixed = [
         entry if entry.case != "greeting" or entry.attempt else RunEntry(case="greeting", attempt=0, outcome="fail") for entry in again
     ]
     world.service.run(lambda hub: add_run(hub, "run_again", mixed, repeat=4, at="2026-11-17T09:00:00.000Z"))
     (suite,) = ask(world, "2026-11-17")["suites"]
-    assert suite["before_id"] == "run_after"
-    assert [case["case"] for case in suite["newly_flaky"]["cases"]] == ["greeting"]
+    assert suite["before_id"] == "run_after" and suite["verdict"] == "improved"
     assert {case["case"] for case in suite["newly_passing"]["cases"]} == {"refund-twice", "opening-hours"}
-    # From earlier on both runs are new: the newest stands against the oldest of them.
-    (whole,) = ask(world, "2020-01-01")["suites"]
-    assert (whole["before_id"], whole["newly_failing"]["total"]) == ("run_before", 1)
+    # One of four attempts at the greeting failed, which may be chance.
+    assert suite["newly_failing"]["total"] == 0 and suite["within_chance"] == 1
+
+
+def test_a_soak_run_in_between_is_not_the_base(world: World) -> None:  # noqa: F811
+    world.service.run(lambda hub: add_run(hub, "run_soak", decide_all(GOOD), at="2026-11-16T08:00:00.000Z", name="soak"))
+    (suite,) = ask(world)["suites"]
+    assert suite["before_id"] == "run_before"
 
 
 def test_a_first_run_and_a_day_without_runs_are_said(world: World) -> None:  # noqa: F811
@@ -76,13 +81,7 @@ def test_a_case_that_may_fail_now_and_then_has_not_turned(world: World) -> None:
         more: dict[str, Any] = {"suite_name": "rates", "document": document, "repeat": 4, "at": f"{at}T09:00:00.000Z"}
         world.service.run(lambda hub, id=id, outcomes=outcomes, more=more: add_run(hub, id, make(outcomes), **more))
     (suite,) = ask(world, "2026-11-21")["suites"]
-    assert suite["newly_failing"]["total"] == 0 and suite["newly_flaky"]["total"] == 1
-
-
-def test_of_very_many_failing_cases_some_are_looked_at_and_it_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    monkeypatch.setattr(overview_read, "MOST_FAILED", 3)
-    (suite,) = ask(world)["suites"]
-    assert suite["is_part"] and suite["newly_failing"]["total"] >= 1
+    assert suite["newly_failing"]["total"] == 0 and suite["within_chance"] == 1
 
 
 def test_new_reasons_of_traces_and_alerts_that_fire_are_told(world: World) -> None:  # noqa: F811

@@ -13,11 +13,11 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.runs import backtest, backtest_runner, worker
-from proctor.service.runs.requests import BacktestSpec, cancel_run, get_run, list_runs, start_backtest
+from proctor.service.runs.requests import NewBacktest, cancel_run, get_run, list_runs, start_backtest
 from proctor.service.runs.results import events, list_run_results, read_run_result, run_report
 from proctor.service.runs.worker import run_worker, work_once
 from proctor.service.traces.case_history import list_run_history
-from proctor.service.traces.cases import CaseSpec, create_case
+from proctor.service.traces.cases import NewCase, create_case
 from proctor.store.sql.compressed_json import from_json, pack
 from proctor.store.sql.tables import results, runs, traces
 from tests.databases import TestDatabase
@@ -29,9 +29,9 @@ JUDGED = {"proctor": 1, "cases": [{"id": "kind", "expect": [{"judged": {"criteri
 
 async def a_world(hub: Hub, document: Any = SUITE, **case: Any) -> tuple[str, str, str]:
     """A project, an agent and a paused case of it."""
-    project = str((await projects.create_project(hub, LOCAL, name="p"))["id"])
-    agent = str((await agents.create_agent(hub, LOCAL, project_id=project, name="a"))["id"])
-    spec = CaseSpec(project_id=project, document=document, active=False, **case)
+    project = str((await projects.create_project(hub, LOCAL, projects.NewProject(name="p")))["id"])
+    agent = str((await agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project, name="a")))["id"])
+    spec = NewCase(project_id=project, document=document, active=False, **case)
     return project, agent, str((await create_case(hub, LOCAL, spec))["id"])
 
 
@@ -64,7 +64,7 @@ def test_a_paused_case_is_decided_on_every_kept_trace_that_it_is_about(database:
         await add_trace(hub, project, agent, 3, metadata={"env": "test"})
         await add_trace(hub, project, agent, 4, status="open", **prod)
         await add_trace(hub, project, agent, 5, size=2_000_000, **prod)
-        run = await start_backtest(hub, LOCAL, case, BacktestSpec(name="before", tags=["try"]))
+        run = await start_backtest(hub, LOCAL, case, NewBacktest(name="before", tags=["try"]))
         assert (run["status"], run["target"], run["attempts"]) == ("queued", "stored traces", 5)
         await add_trace(hub, project, agent, 6, "came later", created_at="2999-01-01T00:00:00.000Z", **prod)
         assert await work_once(hub) == run["id"]
@@ -94,7 +94,7 @@ def test_a_backtest_that_decided_nothing_has_not_passed(database: TestDatabase) 
     async def use(hub: Hub) -> None:
         project, agent, case = await a_world(hub, when={"tags": ["never"]})
         await add_trace(hub, project, agent, 1)
-        run = await start_backtest(hub, LOCAL, case, BacktestSpec())
+        run = await start_backtest(hub, LOCAL, case, NewBacktest())
         await work_once(hub)
         done: Any = await get_run(hub, LOCAL, str(run["id"]))
         assert (done["status"], done["outcome"], done["attempts"]) == ("completed", "error", 0)
@@ -107,7 +107,7 @@ def test_of_many_traces_the_newest_are_looked_at_within_the_times_asked_for(data
         project, agent, case = await a_world(hub)
         for number in range(50):
             await add_trace(hub, project, agent, number)
-        spec = BacktestSpec(since="2026-11-01T09:00:10Z", until="2026-11-01T09:00:40Z", limit=25)
+        spec = NewBacktest(since="2026-11-01T09:00:10Z", until="2026-11-01T09:00:40Z", limit=25)
         run = await start_backtest(hub, LOCAL, case, spec)
         await work_once(hub)
         assert [trace for trace, _, _ in await list_decided(hub, str(run["id"]))] == [f"trc_{n:04}" for n in range(39, 14, -1)]
@@ -137,7 +137,7 @@ def test_a_backtest_that_is_taken_up_again_decides_every_trace_once(
         project, agent, case = await a_world(hub, two)
         for number in range(8):
             await add_trace(hub, project, agent, number, status="open" if number == 7 else "evaluated")
-        run = await start_backtest(hub, LOCAL, case, BacktestSpec())
+        run = await start_backtest(hub, LOCAL, case, NewBacktest())
         with pytest.raises(StoreError):
             await work_once(hub)
         async with hub.database.writing() as connection:
@@ -160,7 +160,7 @@ def test_a_backtest_is_cancelled_and_keeps_what_it_has(database: TestDatabase, m
         project, agent, case = await a_world(hub)
         for number in range(6):
             await add_trace(hub, project, agent, number)
-        run_id = str((await start_backtest(hub, LOCAL, case, BacktestSpec()))["id"])
+        run_id = str((await start_backtest(hub, LOCAL, case, NewBacktest()))["id"])
         async with working(run_worker, hub):
             await until(hub, run_id, lambda run: run["finished"] == 2 and run["backtest"]["looked_at"] == 2)
             await cancel_run(hub, LOCAL, run_id)
@@ -183,10 +183,10 @@ def test_a_backtest_makes_room_for_another_project_and_goes_on(database: TestDat
         project, agent, case = await a_world(hub)
         for number in range(12):
             await add_trace(hub, project, agent, number)
-        first = str((await start_backtest(hub, LOCAL, case, BacktestSpec()))["id"])
+        first = str((await start_backtest(hub, LOCAL, case, NewBacktest()))["id"])
         other, agent, case = await a_world(hub)
         await add_trace(hub, other, agent, 100)
-        second = str((await start_backtest(hub, LOCAL, case, BacktestSpec()))["id"])
+        second = str((await start_backtest(hub, LOCAL, case, NewBacktest()))["id"])
         await work_once(hub)
         found: Any = await get_run(hub, LOCAL, first)
         assert found["status"] == "queued" and found["finished"] < 12 and found["backtest"]["looked_at"] == found["finished"]
@@ -218,7 +218,7 @@ def test_what_cannot_be_tried_is_refused_and_nothing_is_queued(what: str, databa
         project, agent, case = await a_world(hub, **case_fields)
         await add_trace(hub, project, agent, 1)
         with pytest.raises(Refusal) as caught:
-            await start_backtest(hub, LOCAL, case, BacktestSpec(**fields))
+            await start_backtest(hub, LOCAL, case, NewBacktest(**fields))
         assert caught.value.code == code and told in str([caught.value.message, dict(caught.value.fields)])
         assert (await list_runs(hub, LOCAL))["data"] == []
 

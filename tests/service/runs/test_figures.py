@@ -10,16 +10,17 @@ import sqlalchemy as sa
 
 from proctor.actions.history.overview import SuiteChange
 from proctor.service.access.callers import LOCAL
-from proctor.service.hub import Hub, stamp
-from proctor.service.overview.read import find_suite_changes
+from proctor.service.hub import Hub
+from proctor.service.overview import find_suite_changes
 from proctor.service.runs.comparisons import compare_runs
 from proctor.service.runs.figures import group_run_failures, measure_latency
+from proctor.service.runs.run import show_run
 from proctor.service.runs.worker import store_run_figures
+from proctor.store.runs.retention import Deletable, delete_listed
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import run_entries, run_figures, runs
-from proctor.store.upkeep.retention import Deletable, delete_listed
 from tests.databases import TestDatabase
-from tests.service.runs.test_large_runs import NOW, add_run, read_all
+from tests.service.runs.test_large_runs import add_run, read_all
 
 
 async def find_rows(hub: Hub) -> dict[str, Row]:
@@ -41,8 +42,7 @@ async def forget(hub: Hub) -> None:
 async def read_everything(hub: Hub) -> tuple[Any, ...]:
     """What pages show of two runs beside their attempts, and what the overview says of them."""
     rows = await find_rows(hub)
-    async with hub.database.reading() as connection:
-        changes = await find_suite_changes(hub, connection, LOCAL, "proj_1", [rows["run_b"], rows["run_a"]], stamp(NOW - 60))
+    changes = await find_suite_changes(hub, LOCAL, "proj_1", [show_run(rows["run_b"]), show_run(rows["run_a"])])
     compared = await compare_runs(hub, LOCAL, "run_b", "run_a")
     return compared, await group_run_failures(hub, LOCAL, "run_b"), await measure_latency(hub, LOCAL, "run_b"), _sort_cases(changes)
 
@@ -51,7 +51,7 @@ def _sort_cases(changes: tuple[SuiteChange, ...]) -> Any:
     """The same whatever order the cases were read in, which is all that differs."""
     found: list[Any] = msgspec.to_builtins(changes)
     for change in found:
-        for kind in ("newly_failing", "newly_passing", "newly_flaky"):
+        for kind in ("newly_failing", "newly_passing"):
             change[kind]["cases"] = sorted(change[kind]["cases"], key=lambda case: case["case"])
     return found
 

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from proctor.mcp_server.ports import RunRequest
+from proctor.mcp_server.arguments import RunRequest
 from proctor.mcp_server.service_runs import ServiceRuns
 from proctor.service import redaction
 from proctor.service.access.callers import LOCAL
@@ -23,10 +23,10 @@ from proctor.service.access.projects import update_project
 from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.runs.requests import RunSpec, get_run, start_run
+from proctor.service.runs.requests import NewRun, get_run, start_run
 from proctor.service.runs.results import get_run_result, list_run_results, run_report
 from proctor.service.runs.worker import run_worker, work_once
-from proctor.service.traces.cases import CaseSpec, create_case, update_case
+from proctor.service.traces.cases import NewCase, create_case, update_case
 from proctor.store.sql.tables import runs
 from tests.actions.mcplab_world import AGENTS, CONFIG, LOOKUP, clerk, completion
 from tests.databases import TestDatabase
@@ -64,7 +64,7 @@ async def with_keys(hub: Hub, seen: Provider, **settings: Any) -> str:
 
 
 async def driven(hub: Hub, project: str, **sent: Any) -> dict[str, Any]:
-    run = await start_run(hub, LOCAL, RunSpec(project_id=project, **sent))
+    run = await start_run(hub, LOCAL, NewRun(project_id=project, **sent))
     assert await work_once(hub) == run["id"]
     return await get_run(hub, LOCAL, run["id"])
 
@@ -76,7 +76,7 @@ async def results(hub: Hub, run_id: str) -> dict[str, dict[str, Any]]:
 
 async def refusal(hub: Hub, project: str, **sent: Any) -> Refusal:
     with pytest.raises(Refusal) as refused:
-        await start_run(hub, LOCAL, RunSpec(project_id=project, **sent))
+        await start_run(hub, LOCAL, NewRun(project_id=project, **sent))
     return refused.value
 
 
@@ -145,7 +145,7 @@ def test_references_lead_into_the_library_of_the_project_as_it_was_when_the_run_
             library = {"agents": yaml.safe_load(AGENTS), "servers": {"shop": shop}, "test_cases": [yaml.safe_load(LOOKUP)]}
             project = await with_keys(hub, seen, mcplab=library)
             await set_secret(hub, LOCAL, project, "SHOP_TOKEN", "tok-1234567")
-            run = await start_run(hub, LOCAL, RunSpec(project_id=project, suite=CONFIG))
+            run = await start_run(hub, LOCAL, NewRun(project_id=project, suite=CONFIG))
             await update_project(hub, LOCAL, project, {"settings": {}})
             await work_once(hub)
             found = await get_run(hub, LOCAL, run["id"])
@@ -186,7 +186,7 @@ def test_a_server_of_the_library_is_started_where_that_command_is_allowed_and_on
 def test_what_was_allowed_when_it_was_sent_may_be_refused_when_it_is_driven(sqlite: TestDatabase) -> None:
     async def send(hub: Hub) -> str:
         async with provider(clerk) as seen:
-            return str((await start_run(hub, LOCAL, RunSpec(project_id=await with_keys(hub, seen), suite=config(url))))["id"])
+            return str((await start_run(hub, LOCAL, NewRun(project_id=await with_keys(hub, seen), suite=config(url))))["id"])
 
     async def drive(hub: Hub) -> None:
         await work_once(hub)
@@ -275,7 +275,7 @@ def test_a_case_of_the_project_is_driven_by_the_agents_of_its_library(sqlite: Te
                 "servers": [{"id": "shop", "transport": "http", "url": f"{url}/mcp"}],
             }
             project = await with_keys(hub, seen, mcplab=library)
-            case = await create_case(hub, LOCAL, CaseSpec(project_id=project, document=LOOKUP))
+            case = await create_case(hub, LOCAL, NewCase(project_id=project, document=LOOKUP))
             run = await driven(hub, project, cases=[case["id"]])
             assert (run["status"], run["outcome"], run["target"], run["dialect"]) == ("completed", "pass", "gpt", "mcplab"), run
 
@@ -329,7 +329,7 @@ def test_a_run_that_was_interrupted_goes_on_with_each_combination_once(database:
     async def use(hub: Hub) -> None:
         async with provider(slowly) as seen:
             run = await start_run(
-                hub, LOCAL, RunSpec(project_id=await with_keys(hub, seen), suite=config(url, agents=agents), repeat=5, concurrency=1)
+                hub, LOCAL, NewRun(project_id=await with_keys(hub, seen), suite=config(url, agents=agents), repeat=5, concurrency=1)
             )
             stop = asyncio.Event()
             task = asyncio.create_task(work_once(hub, stop))
@@ -395,13 +395,13 @@ def test_a_server_that_many_scenarios_name_is_looked_through_once_and_beside_the
             project = await a_project(hub, targets={"shop": agent.target}, mcplab=library)
             for sent, most in ((older, 1), (refs, 3)):
                 looked.clear()
-                await start_run(hub, LOCAL, RunSpec(project_id=project, suite=sent))
+                await start_run(hub, LOCAL, NewRun(project_id=project, suite=sent))
                 assert 1 <= len(looked) <= most and not any(on_loop for _, on_loop in looked)
             looked.clear()
-            made = [await create_case(hub, LOCAL, CaseSpec(project_id=project, document=older, name=name)) for name in ("one", "two")]
+            made = [await create_case(hub, LOCAL, NewCase(project_id=project, document=older, name=name)) for name in ("one", "two")]
             await update_case(hub, LOCAL, made[0]["id"], {"document": {**older, "name": "another"}})
             assert len(looked) == 3 and not any(on_loop for _, on_loop in looked)
-            run = await start_run(hub, LOCAL, RunSpec(project_id=project, cases=[case["id"] for case in made]))
+            run = await start_run(hub, LOCAL, NewRun(project_id=project, cases=[case["id"] for case in made]))
             async with hub.database.reading() as connection:
                 text = (await connection.execute(sa.select(runs.c.document).where(runs.c.id == run["id"]))).scalar_one()
             assert len(text) < 1_000_000 and "shop" in text
@@ -417,7 +417,7 @@ def test_a_secret_of_a_server_is_found_wherever_the_server_stands(sqlite: TestDa
     async def use(hub: Hub) -> None:
         project = await a_project(hub)
         with pytest.raises(Refusal, match="plain secret") as refused:
-            await create_case(hub, LOCAL, CaseSpec(project_id=project, document={"name": "x", "scenarios": scenarios}))
+            await create_case(hub, LOCAL, NewCase(project_id=project, document={"name": "x", "scenarios": scenarios}))
         assert set(refused.value.fields) == {"document.servers[1].url"}
 
     sqlite.run_hub(use)

@@ -14,10 +14,10 @@ import sqlalchemy as sa
 
 from proctor.actions.running.run_builder import BuiltRun
 from proctor.service.access.callers import LOCAL, Caller
-from proctor.service.access.projects import create_project
+from proctor.service.access.projects import NewProject, create_project
 from proctor.service.hub import Hub
 from proctor.service.runs import worker
-from proctor.service.runs.requests import RunSpec, cancel_run, get_run, start_run
+from proctor.service.runs.requests import NewRun, cancel_run, get_run, start_run
 from proctor.service.runs.worker import RunTurns, run_worker, work_once
 from proctor.store.accounts.tenants import ensure_organization
 from proctor.store.runs import run_rows
@@ -36,8 +36,8 @@ async def start(hub: Hub, agent: Agent, *ids: str, caller: Caller = LOCAL, proje
     if project is None:
         async with hub.database.writing() as connection:
             await ensure_organization(connection, caller.organization_id, "someone", hub.now())
-        project = str((await create_project(hub, caller, name="p", settings={"targets": {"shop": agent.target}}))["id"])
-    return str((await start_run(hub, caller, RunSpec(project_id=project, suite=suite(*ids), **more)))["id"])
+        project = str((await create_project(hub, caller, NewProject(name="p", settings={"targets": {"shop": agent.target}})))["id"])
+    return str((await start_run(hub, caller, NewRun(project_id=project, suite=suite(*ids), **more)))["id"])
 
 
 async def row_of(hub: Hub, run_id: str) -> dict[str, Any]:

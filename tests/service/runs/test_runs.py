@@ -22,7 +22,7 @@ from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub, new_id
 from proctor.service.refusals import Refusal
 from proctor.service.runs.comparisons import compare_runs
-from proctor.service.runs.requests import RunSearch, RunSpec, cancel_run, get_run, list_runs, start_run
+from proctor.service.runs.requests import NewRun, RunSearch, cancel_run, get_run, list_runs, start_run
 from proctor.service.runs.results import (
     REPORTS,
     AttemptFilter,
@@ -35,7 +35,7 @@ from proctor.service.runs.results import (
     show_run_result,
 )
 from proctor.service.runs.worker import Cleaner, make_range_finder, run_worker, work_once
-from proctor.service.traces.cases import CaseSpec, create_case
+from proctor.service.traces.cases import NewCase, create_case
 from proctor.store.runs.run_rows import LeaseLost, RunLease, RunRows, claim_run, iterate_entries, list_done_attempts, list_events_after
 from proctor.store.sql.tables import run_entries, runs
 from tests.databases import TestDatabase
@@ -47,7 +47,7 @@ WATCHES: dict[str, Any] = {"on_written": lambda: None, "find_ranges": make_range
 
 async def start(hub: Hub, agent: Agent, *ids: str, project: str | None = None, **more: Any) -> str:
     place = project or await a_project(hub, targets={"shop": agent.target})
-    return str((await start_run(hub, LOCAL, RunSpec(project_id=place, suite=suite(*ids), **more)))["id"])
+    return str((await start_run(hub, LOCAL, NewRun(project_id=place, suite=suite(*ids), **more)))["id"])
 
 
 async def kinds(hub: Hub, run_id: str) -> list[str]:
@@ -103,7 +103,7 @@ def test_a_simulated_user_talks_to_the_agent(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:
             project = await a_project(hub, targets={"shop": agent.target})
-            run_id = (await start_run(hub, LOCAL, RunSpec(project_id=project, suite=document)))["id"]
+            run_id = (await start_run(hub, LOCAL, NewRun(project_id=project, suite=document)))["id"]
             await work_once(hub)
             assert agent.times == {"one": 1, "two": 1, "four": 1}
             model, script = json.loads(await run_report(hub, LOCAL, run_id, "json"))["cases"]
@@ -388,13 +388,13 @@ def test_cases_of_the_project_can_be_run_by_their_ids(database: TestDatabase) ->
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:
             project = await a_project(hub, targets={"shop": agent.target})
-            made = [await create_case(hub, LOCAL, CaseSpec(project_id=project, document=suite("a"), name=name)) for name in ("one", "two")]
-            run = await start_run(hub, LOCAL, RunSpec(project_id=project, cases=[case["id"] for case in made]))
+            made = [await create_case(hub, LOCAL, NewCase(project_id=project, document=suite("a"), name=name)) for name in ("one", "two")]
+            run = await start_run(hub, LOCAL, NewRun(project_id=project, cases=[case["id"] for case in made]))
             await work_once(hub)
             assert await attempts(hub, run["id"]) == [("a", 0), ("two/a", 0)]
             assert (await get_run(hub, LOCAL, run["id"]))["outcome"] == "pass"
             with pytest.raises(Refusal, match="no case"):
-                await start_run(hub, LOCAL, RunSpec(project_id=await a_project(hub), cases=[made[0]["id"]], target=agent.target))
+                await start_run(hub, LOCAL, NewRun(project_id=await a_project(hub), cases=[made[0]["id"]], target=agent.target))
 
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
@@ -423,7 +423,7 @@ def test_secrets_of_the_project_are_used_and_never_kept(database: TestDatabase, 
             project = await a_project(hub)
             await set_secret(hub, LOCAL, project, "SHOP", "plainwords-in-here")
             target = {**agent.target, "auth": {"type": "bearer", "token": "${SHOP}"}}
-            run = await start_run(hub, LOCAL, RunSpec(project_id=project, suite=suite("a"), target=target))
+            run = await start_run(hub, LOCAL, NewRun(project_id=project, suite=suite("a"), target=target))
             await work_once(hub)
             assert agent.server.asked[0].headers["authorization"] == "Bearer plainwords-in-here"
             page = await list_run_results(hub, LOCAL, run["id"])
@@ -435,7 +435,7 @@ def test_secrets_of_the_project_are_used_and_never_kept(database: TestDatabase, 
             assert not (await list_run_results(hub, LOCAL, run["id"], AttemptFilter(text="plainwords")))["data"]
             with pytest.raises(Refusal) as refused:
                 own = {**agent.target, "auth": {"type": "bearer", "token": "${SERVER_ONLY}"}}
-                await start_run(hub, LOCAL, RunSpec(project_id=project, suite=suite("a"), target=own))
+                await start_run(hub, LOCAL, NewRun(project_id=project, suite=suite("a"), target=own))
             assert "the project has no secret SERVER_ONLY" in str(refused.value.fields)
 
     database.run_hub(use, allowed_addresses=LOOPBACK)
@@ -445,7 +445,7 @@ async def test_an_address_that_turns_out_to_be_private_is_refused_when_it_is_rea
     async with an_agent() as agent:
         project = await a_project(hub)
         await set_secret(hub, LOCAL, project, "WHERE", agent.url)
-        run = await start_run(hub, LOCAL, RunSpec(project_id=project, suite=suite("a"), target={"type": "http", "url": "${WHERE}"}))
+        run = await start_run(hub, LOCAL, NewRun(project_id=project, suite=suite("a"), target={"type": "http", "url": "${WHERE}"}))
         await work_once(hub)
         page = await list_run_results(hub, LOCAL, run["id"])
         assert page["data"][0]["code"] == "address_refused" and "--allowed-address" in page["data"][0]["reason"]
@@ -539,7 +539,7 @@ def test_events_are_told_as_they_happen_and_can_be_taken_up_anywhere(database: T
 
 async def test_the_last_event_of_a_run_is_found_by_a_word_that_means_it(hub: Hub) -> None:
     project = await a_project(hub, targets={"shop": {"type": "http", "url": "https://shop.example.com"}})
-    run_id = (await start_run(hub, LOCAL, RunSpec(project_id=project, suite=suite("a"), name="nightly")))["id"]
+    run_id = (await start_run(hub, LOCAL, NewRun(project_id=project, suite=suite("a"), name="nightly")))["id"]
     assert {await find_last_event(hub, LOCAL, word) for word in (run_id, "latest", "nightly")} == {(run_id, 1)}
 
 

@@ -15,7 +15,7 @@ from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.runs.policy import ProjectPolicy
-from proctor.service.runs.requests import RunSpec, get_run, start_run
+from proctor.service.runs.requests import NewRun, get_run, start_run
 from proctor.service.runs.results import list_run_results
 from proctor.service.runs.worker import work_once
 from tests.databases import TestDatabase
@@ -48,7 +48,7 @@ def test_what_must_not_be_driven_is_refused(row: dict[str, Any], sqlite: TestDat
         if given.pop("without_suite", False):
             sent = {}
         with pytest.raises(Refusal) as refused:
-            await start_run(hub, LOCAL, RunSpec(project_id=project, **sent, **given))
+            await start_run(hub, LOCAL, NewRun(project_id=project, **sent, **given))
         told = f"{refused.value.message} {json.dumps(refused.value.fields, ensure_ascii=False)}"
         assert row["expect"] in told, told
         assert refused.value.code == row.get("code", "VALIDATION_ERROR"), told
@@ -63,7 +63,7 @@ def test_only_organization_keys_start_runs(sqlite: TestDatabase) -> None:
         for caller, code in ((reader, "FORBIDDEN"), (Caller(organization_id="org_other"), "NOT_FOUND")):
             with pytest.raises(Refusal) as refused:
                 await start_run(
-                    hub, caller, RunSpec(project_id=project, suite=suite("a"), target={"type": "http", "url": "https://example.com"})
+                    hub, caller, NewRun(project_id=project, suite=suite("a"), target={"type": "http", "url": "https://example.com"})
                 )
             assert refused.value.code == code
 
@@ -77,7 +77,7 @@ def test_an_allowed_command_is_started(sqlite: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         project = await a_project(hub, models={"m": {"provider": "scripted", "replies": replies}})
         target = {"type": "mcp_agent", "model": "m", "servers": servers}
-        run = await start_run(hub, LOCAL, RunSpec(project_id=project, suite=suite("a"), target=target))
+        run = await start_run(hub, LOCAL, NewRun(project_id=project, suite=suite("a"), target=target))
         await work_once(hub)
         found = await get_run(hub, LOCAL, run["id"])
         assert (found["status"], found["outcome"]) == ("completed", "pass"), (found, await list_run_results(hub, LOCAL, run["id"]))
@@ -98,7 +98,7 @@ def test_an_allowed_function_and_an_allowed_file_are_used(sqlite: TestDatabase, 
             {"type": "command", "command": ["sh", "-c", "echo hello"]},
             {"type": "command", "command": "sh -c 'echo hello'"},
         ):
-            run = await start_run(hub, LOCAL, RunSpec(project_id=project, suite=suite("a"), target=target))
+            run = await start_run(hub, LOCAL, NewRun(project_id=project, suite=suite("a"), target=target))
             await work_once(hub)
             found = await get_run(hub, LOCAL, run["id"])
             assert (found["status"], found["outcome"]) == ("completed", "pass"), (found, await list_run_results(hub, LOCAL, run["id"]))
@@ -109,7 +109,7 @@ def test_an_allowed_function_and_an_allowed_file_are_used(sqlite: TestDatabase, 
 def test_what_was_allowed_when_it_was_sent_may_be_refused_when_it_is_driven(sqlite: TestDatabase) -> None:
     async def send(hub: Hub) -> str:
         async with an_agent() as agent:
-            run = await start_run(hub, LOCAL, RunSpec(project_id=await a_project(hub), suite=suite("a"), target=agent.target))
+            run = await start_run(hub, LOCAL, NewRun(project_id=await a_project(hub), suite=suite("a"), target=agent.target))
         return str(run["id"])
 
     async def drive(hub: Hub) -> None:
@@ -127,7 +127,7 @@ def test_an_mcp_server_at_an_address_that_turns_out_to_be_private_fails_the_run(
             project = await a_project(hub, models={"m": {"provider": "scripted", "replies": [{"text": "hello"}]}})
             await set_secret(hub, LOCAL, project, "WHERE", agent.url)
             target = {"type": "mcp_agent", "model": "m", "servers": [{"id": "s", "url": "${WHERE}", "transport": "http"}]}
-            run = await start_run(hub, LOCAL, RunSpec(project_id=project, suite=suite("a"), target=target))
+            run = await start_run(hub, LOCAL, NewRun(project_id=project, suite=suite("a"), target=target))
             await work_once(hub)
             found = await get_run(hub, LOCAL, run["id"])
             assert found["status"] == "failed" and found["error"].startswith("address_refused: "), found
@@ -144,7 +144,7 @@ def test_a_model_at_an_address_that_turns_out_to_be_private_is_not_asked(sqlite:
             await set_secret(hub, LOCAL, project, "WHERE", agent.url)
             await set_secret(hub, LOCAL, project, "KEY", "a-key-of-a-model")
             run = await start_run(
-                hub, LOCAL, RunSpec(project_id=project, suite=suite("a"), target={"type": "mcp_agent", "model": "m", "servers": []})
+                hub, LOCAL, NewRun(project_id=project, suite=suite("a"), target={"type": "mcp_agent", "model": "m", "servers": []})
             )
             await work_once(hub)
             row = (await list_run_results(hub, LOCAL, run["id"]))["data"][0]
@@ -163,7 +163,7 @@ def test_a_judge_of_the_project_goes_by_the_same_rules(sqlite: TestDatabase) -> 
             await set_secret(hub, LOCAL, project, "KEY", "a-key-of-a-judge")
             judged = suite("a")
             judged["cases"][0]["expect"] = [{"judged": "is polite"}]
-            run = await start_run(hub, LOCAL, RunSpec(project_id=project, suite=judged, target=agent.target))
+            run = await start_run(hub, LOCAL, NewRun(project_id=project, suite=judged, target=agent.target))
             await work_once(hub)
             found = await list_run_results(hub, LOCAL, run["id"])
             assert found["data"][0]["outcome"] == "error", found

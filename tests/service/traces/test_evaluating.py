@@ -21,9 +21,9 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.traces import cases, evaluation_leases, evaluator
 from proctor.service.traces import evaluator as evaluation
-from proctor.service.traces.cases import CaseSpec
+from proctor.service.traces.cases import NewCase
 from proctor.service.traces.evaluator import Evaluator, evaluate_all, evaluate_traces
-from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
+from proctor.service.traces.reevaluation import Reevaluation, request_reevaluation
 from proctor.service.traces.search import get_trace
 from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.database import open_database
@@ -52,10 +52,10 @@ def turn(owner: str, clock: Clock, limit: int = 10, **more: Any) -> BatchRequest
 
 async def test_a_complete_trace_is_evaluated_against_every_active_case_of_its_agent(hub: Hub) -> None:
     project, agent = await world(hub)
-    other = (await agents.create_agent(hub, LOCAL, project_id=project, name="other"))["id"]
-    own = await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, agent_id=agent, document=SUITE.replace("refund", "own")))
-    await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, agent_id=other, document=SUITE.replace("refund", "theirs")))
-    await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE.replace("refund", "paused"), active=False))
+    other = (await agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project, name="other")))["id"]
+    own = await cases.create_case(hub, LOCAL, NewCase(project_id=project, agent_id=agent, document=SUITE.replace("refund", "own")))
+    await cases.create_case(hub, LOCAL, NewCase(project_id=project, agent_id=other, document=SUITE.replace("refund", "theirs")))
+    await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE.replace("refund", "paused"), active=False))
     good = await post(hub, {**ANSWER, "platformId": agent})
     bad = await post(hub, {"data": {"text": "No."}, "metadata": {"http_status": 500}, "platformId": agent})
     assert await evaluate_all(hub) == 2
@@ -114,7 +114,7 @@ def test_a_trace_whose_root_never_came_passes_no_claim_that_nothing_happened(dat
 
 async def test_what_no_longer_applies_to_a_changed_trace_is_gone(hub: Hub) -> None:
     project, agent = await world(hub, suite=None)
-    await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE, when={"metadata": {"env": "live"}}))
+    await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE, when={"metadata": {"env": "live"}}))
     await post(hub, {**ANSWER, "platformId": agent, "metadata": {"env": "live"}}, request_id="r")
     await evaluate_all(hub)
     assert len(await result_rows(hub)) == 1
@@ -125,36 +125,36 @@ async def test_what_no_longer_applies_to_a_changed_trace_is_gone(hub: Hub) -> No
 
 async def test_a_changed_case_counts_for_new_traces_and_for_old_ones_when_asked(hub: Hub) -> None:
     project, agent = await world(hub, suite=None)
-    case = await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE))
+    case = await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE))
     await post(hub, {**ANSWER, "platformId": agent})
     await evaluate_all(hub)
     await cases.update_case(hub, LOCAL, case["id"], {"document": SUITE.replace("Refund", "Sorry")})
     await evaluate_all(hub)
     assert [(row["case_version"], row["outcome"]) for row in await result_rows(hub)] == [(1, "pass")]
-    assert await request_reevaluation(hub, LOCAL, ReevaluationRequest(case_id=case["id"])) == {"traces": 1}
+    assert await request_reevaluation(hub, LOCAL, Reevaluation(case_id=case["id"])) == {"traces": 1}
     await evaluate_all(hub)
     assert [(row["case_version"], row["outcome"]) for row in await result_rows(hub)] == [(1, "pass"), (2, "fail")]
-    await request_reevaluation(hub, LOCAL, ReevaluationRequest(agent_id=agent))
+    await request_reevaluation(hub, LOCAL, Reevaluation(agent_id=agent))
     await evaluate_all(hub)
     assert len(await result_rows(hub)) == 2, "again, and still one for each version"
-    assert await request_reevaluation(hub, LOCAL, ReevaluationRequest(until="2001-01-01T00:00:00Z")) == {"traces": 0}
+    assert await request_reevaluation(hub, LOCAL, Reevaluation(until="2001-01-01T00:00:00Z")) == {"traces": 0}
     for caller, wanted, status in (
-        (LOCAL, ReevaluationRequest(case_id="case_nobody"), 404),
-        (LOCAL, ReevaluationRequest(agent_id="agent_nobody"), 404),
-        (LOCAL, ReevaluationRequest(project_id="proj_nobody"), 404),
-        (Caller(organization_id="org_other"), ReevaluationRequest(project_id=project), 404),
-        (Caller(organization_id="org_other"), ReevaluationRequest(agent_id=agent), 404),
-        (Caller(organization_id=LOCAL.organization_id, kind="project", project_id=project), ReevaluationRequest(), 403),
+        (LOCAL, Reevaluation(case_id="case_nobody"), 404),
+        (LOCAL, Reevaluation(agent_id="agent_nobody"), 404),
+        (LOCAL, Reevaluation(project_id="proj_nobody"), 404),
+        (Caller(organization_id="org_other"), Reevaluation(project_id=project), 404),
+        (Caller(organization_id="org_other"), Reevaluation(agent_id=agent), 404),
+        (Caller(organization_id=LOCAL.organization_id, kind="project", project_id=project), Reevaluation(), 403),
     ):
         with pytest.raises(Refusal) as caught:
             await request_reevaluation(hub, caller, wanted)
         assert caught.value.status == status
-    assert await request_reevaluation(hub, Caller(organization_id="org_other"), ReevaluationRequest()) == {"traces": 0}
+    assert await request_reevaluation(hub, Caller(organization_id="org_other"), Reevaluation()) == {"traces": 0}
 
 
 async def test_what_a_case_is_narrowed_to_counts_from_the_moment_it_is_changed(hub: Hub) -> None:
     project, agent = await world(hub, suite=None)
-    case = await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE, when={"metadata": {"env": "live"}}))
+    case = await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE, when={"metadata": {"env": "live"}}))
 
     async with Evaluator.open(hub, ThreadDecider()) as evaluator:
 
@@ -216,7 +216,7 @@ def test_asking_for_an_evaluation_while_one_is_under_way_is_not_lost(database: T
         async with Evaluator.open(hub, ThreadDecider()) as evaluator:
             taken = await evaluator._take_batch()
             clock.now += 1
-            await request_reevaluation(hub, LOCAL, ReevaluationRequest())
+            await request_reevaluation(hub, LOCAL, Reevaluation())
             await evaluator._evaluate(taken)
         assert (await trace_rows(hub))[0]["due_at"] == clock.now
         assert await evaluate_all(hub) == 1
@@ -293,7 +293,7 @@ async def test_a_trace_that_cannot_be_read_fails_with_its_code_and_the_others_ar
 
 async def test_a_case_that_can_no_longer_be_read_is_an_error_and_the_others_are_decided(hub: Hub) -> None:
     project, agent = await world(hub)
-    bad = await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE))
+    bad = await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE))
     async with hub.database.writing() as connection:
         await connection.execute(sa.update(case_table).where(case_table.c.id == bad["id"]).values(document="proctor: ["))
     await post(hub, {**ANSWER, "platformId": agent})
@@ -313,7 +313,7 @@ async def test_judged_cases_are_decided_by_the_judge_and_are_errors_without(hub:
     await post(hub, {**ANSWER, "platformId": agent}, request_id="a")
     await evaluate_all(hub)
     assert [(row["outcome"], row["code"]) for row in await result_rows(hub)] == [("error", "judge_unavailable")]
-    await request_reevaluation(hub, LOCAL, ReevaluationRequest())
+    await request_reevaluation(hub, LOCAL, Reevaluation())
     await evaluate_all(hub, judge=ScriptedJudge(lambda question: 1.0))
     assert [(row["outcome"], row["code"]) for row in await result_rows(hub)] == [("pass", None)]
 
@@ -334,7 +334,7 @@ async def test_a_judge_that_breaks_or_never_answers_spoils_its_own_assertions_on
         async def close(self) -> None: ...
 
     project, agent = await world(hub, suite=JUDGED + "      - response_contains: Refund\n")
-    await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE))
+    await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE))
     for name in ("a", "b"):
         await post(hub, {**ANSWER, "platformId": agent}, request_id=name)
     await evaluate_all(hub, judge=Broken())  # type: ignore[arg-type]
@@ -381,7 +381,7 @@ def test_an_agent_that_another_server_has_just_made_is_not_gone(database: TestDa
         try:
             await post(hub, {**ANSWER, "platformId": agent})
             assert await evaluate_all(other) == 1, "the other server knows the agents now"
-            new = (await agents.create_agent(hub, LOCAL, project_id=project, name="new"))["id"]
+            new = (await agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project, name="new")))["id"]
             made = await post(hub, {**ANSWER, "platformId": new})
             assert await evaluate_all(other) == 1
             rows = {row["id"]: row for row in await trace_rows(hub)}

@@ -55,6 +55,17 @@ async def test_spans_of_several_traces_and_requests_are_merged_by_trace_and_span
     assert other.tool_calls is None and other.no_run, "nothing tells of an agent there"
 
 
+async def test_traces_of_one_customer_that_called_a_tool_are_found_by_attributes_of_their_spans(hub: Hub) -> None:
+    await world(hub)
+    for customer in ("17", "18", "17"):
+        trace = new_trace()
+        tool = span(trace, "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa", gen_ai__tool__name="refund", user__id=customer)
+        await send(hub, request(root(trace), tool))
+    await send(hub, request(root(new_trace())))
+    found = await list_traces(hub, LOCAL, TraceSearch(metadata=["user.id=17"]))
+    assert len(found["data"]) == 2 and all(one["metadata"]["service.name"] == "shop" for one in found["data"])
+
+
 def test_a_trace_is_due_when_its_root_has_ended_and_nothing_came_for_a_while(database: TestDatabase) -> None:
     clock, trace = Clock(), new_trace()
 

@@ -9,11 +9,11 @@ import pytest
 from proctor.judge.scripted import ScriptedJudge
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.service.notify.alerts import RuleSpec, check_rules, create_rule, get_rule, list_deliveries
+from proctor.service.notify.alerts import NewAlert, check_rules, create_alert, get_alert, list_deliveries
 from proctor.service.traces import cases
-from proctor.service.traces.cases import CaseSpec
+from proctor.service.traces.cases import NewCase
 from proctor.service.traces.evaluator import evaluate_all
-from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
+from proctor.service.traces.reevaluation import Reevaluation, request_reevaluation
 from proctor.service.traces.search import get_trace, list_traces
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.tables import case_versions, results
@@ -65,8 +65,8 @@ async def test_a_trace_that_no_case_was_decided_on_says_so(hub: Hub) -> None:
     (row,) = (await list_traces(hub, LOCAL))["data"]
     assert (row["status"], row["outcome"], row["no_run"]) == ("evaluated", None, None)
     assert row["not_judged"] == "no active case is for this trace"
-    await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE.split("  - {id: silent")[0]))
-    await request_reevaluation(hub, LOCAL, ReevaluationRequest(agent_id=agent))
+    await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE.split("  - {id: silent")[0]))
+    await request_reevaluation(hub, LOCAL, Reevaluation(agent_id=agent))
     await evaluate_all(hub)
     (row,) = (await list_traces(hub, LOCAL))["data"]
     assert (row["status"], row["outcome"], row["not_judged"]) == ("evaluated", "pass", None)
@@ -74,7 +74,7 @@ async def test_a_trace_that_no_case_was_decided_on_says_so(hub: Hub) -> None:
 
 async def _break_a_case(hub: Hub, project: str) -> None:
     """A case that cannot be read any more is an error on every run, and on nothing else."""
-    made = await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE))
+    made = await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=SUITE))
     async with hub.database.writing() as connection:
         for table, id in ((case_table, "id"), (case_versions, "case_id")):
             await connection.execute(table.update().where(table.c[id] == made["id"]).values(document="proctor: 1\ncases: 7"))
@@ -84,8 +84,8 @@ async def _break_a_case(hub: Hub, project: str) -> None:
 async def test_alerts_do_not_count_what_is_no_run(kind: Any, hub: Hub) -> None:
     project, _ = await world(hub)
     settings: dict[str, Any] = {} if kind == "failing_case" else {"minimum": 3}
-    rule = await create_rule(
-        hub, LOCAL, RuleSpec(project_id=project, name="r", kind=kind, webhook_url="https://example.com/x", settings=settings)
+    rule = await create_alert(
+        hub, LOCAL, NewAlert(project_id=project, name="r", kind=kind, webhook_url="https://example.com/x", settings=settings)
     )
     for spans in NO_RUNS.values():
         await send(hub, trace_of(spans, new_trace()), flush=True)
@@ -94,7 +94,7 @@ async def test_alerts_do_not_count_what_is_no_run(kind: Any, hub: Hub) -> None:
     assert await evaluate_all(hub) == 7
     assert [row["outcome"] for row in await result_rows(hub)] == ["pass"] * 3
     await check_rules(hub)
-    assert (await get_rule(hub, LOCAL, rule["id"]))["state"] == "quiet"
+    assert (await get_alert(hub, LOCAL, rule["id"]))["state"] == "quiet"
     assert (await list_deliveries(hub, LOCAL, rule["id"]))["data"] == []
 
 
@@ -121,6 +121,6 @@ async def test_results_from_before_it_was_known_to_be_no_run_go_when_it_is_evalu
     place = {name: row[name] for name in ("organization_id", "project_id", "agent_id", "created_at", "updated_at")}
     async with hub.database.writing() as connection:
         await connection.execute(results.insert().values(**old, **place, outcome="fail", body=pack({})))
-    await request_reevaluation(hub, LOCAL, ReevaluationRequest())
+    await request_reevaluation(hub, LOCAL, Reevaluation())
     assert await evaluate_all(hub) == 1
     assert await result_rows(hub) == []

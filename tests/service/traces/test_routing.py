@@ -52,8 +52,8 @@ async def test_the_agent_is_named_at_the_top_or_in_the_metadata_nested_or_flat(n
 
 async def test_a_key_for_one_agent_needs_no_name_and_one_for_several_is_held_to_them(hub: Hub) -> None:
     project, one = await world(hub)
-    two = (await agents.create_agent(hub, LOCAL, project_id=project, name="two"))["id"]
-    three = (await agents.create_agent(hub, LOCAL, project_id=project, name="three"))["id"]
+    two = (await agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project, name="two")))["id"]
+    three = (await agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project, name="three")))["id"]
 
     await post(hub, SPANS, caller=project_key(project, two))
     assert (await trace_rows(hub))[-1]["agent_id"] == two
@@ -73,7 +73,7 @@ async def test_a_key_for_one_agent_needs_no_name_and_one_for_several_is_held_to_
 @pytest.mark.parametrize("field", ["service_name", "external_ref"])
 async def test_a_project_key_finds_agents_of_its_project_only(field: str, hub: Hub) -> None:
     _, of_batch = await world(hub, **{"service_name": None, field: "shop"})
-    web = (await projects.create_project(hub, LOCAL, name="web"))["id"]
+    web = (await projects.create_project(hub, LOCAL, projects.NewProject(name="web")))["id"]
 
     async def send_to_shop() -> None:
         if field == "service_name":
@@ -85,6 +85,6 @@ async def test_a_project_key_finds_agents_of_its_project_only(field: str, hub: H
         await send_to_shop()
     assert caught.value.status == (400 if field == "service_name" else 404), caught.value.message
     assert of_batch not in caught.value.message and await trace_rows(hub) == []
-    of_web = (await agents.create_agent(hub, LOCAL, project_id=web, name="shop", **{field: "shop"}))["id"]
+    of_web = (await agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=web, name="shop", **{field: "shop"})))["id"]
     await send_to_shop()
     assert [row["agent_id"] for row in await trace_rows(hub)] == [of_web]

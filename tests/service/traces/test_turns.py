@@ -25,9 +25,9 @@ from proctor.service.hub import Hub
 from proctor.service.traces import cases, evaluation_leases
 from proctor.service.traces import evaluator as evaluating
 from proctor.service.traces import evaluator as evaluation
-from proctor.service.traces.cases import CaseSpec
+from proctor.service.traces.cases import NewCase
 from proctor.service.traces.evaluator import Evaluator, JudgeTurns, ResultWriter, evaluate_all
-from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
+from proctor.service.traces.reevaluation import Reevaluation, request_reevaluation
 from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.tables import traces
 from proctor.store.traces.trace_work import FinishedTrace, find_next_due, lease_abandoned, lease_batch, list_leased
@@ -51,7 +51,7 @@ deciding_process.main()
 
 
 async def another_agent(hub: Hub, project: str, name: str) -> str:
-    return str((await agents.create_agent(hub, LOCAL, project_id=project, name=name))["id"])
+    return str((await agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project, name=name)))["id"])
 
 
 async def traces_of(hub: Hub, agent: str, count: int, text: str = "Refund") -> list[str]:
@@ -145,7 +145,7 @@ def test_what_a_dead_worker_left_is_taken_with_few_others_then_alone_then_given_
         assert (failed["status"], failed["attempts"], failed["due_at"]) == ("failed", 0, None)
         assert failed["error"].startswith("evaluation_crashed: its evaluation was interrupted 4 times")
         assert set(rows) < set(ids) and {(row["status"], row["attempts"]) for row in rows.values()} == {("evaluated", 0)}
-        await request_reevaluation(hub, LOCAL, ReevaluationRequest(trace_ids=(few[0],)))
+        await request_reevaluation(hub, LOCAL, Reevaluation(trace_ids=[few[0]]))
         assert await evaluate_all(hub) == 1
         assert {row["status"] for row in await trace_rows(hub)} == {"evaluated"}
 
@@ -172,14 +172,14 @@ async def test_a_trace_that_ends_its_process_is_given_up_and_takes_no_other_alon
 async def test_a_process_decides_as_a_thread_does(hub: Hub) -> None:
     project, agent = await world(hub)
     await cases.create_case(
-        hub, LOCAL, CaseSpec(project_id=project, document=SUITE.replace("refund", "own"), when={"metadata": {"big": 2**70}})
+        hub, LOCAL, NewCase(project_id=project, document=SUITE.replace("refund", "own"), when={"metadata": {"big": 2**70}})
     )
     await traces_of(hub, agent, 3)
     await traces_of(hub, agent, 2, "No \ud83d.")
     await post(hub, {**ANSWER, "metadata": {"big": 2**70}, "platformId": agent})
     found: list[Any] = []
     for decider in (ProcessDecider(), ThreadDecider()):
-        await request_reevaluation(hub, LOCAL, ReevaluationRequest())
+        await request_reevaluation(hub, LOCAL, Reevaluation())
         async with Evaluator.open(hub, decider) as evaluator:
             while await evaluator.evaluate_batch():
                 pass
@@ -193,7 +193,7 @@ async def test_without_a_process_a_thread_decides(hub: Hub) -> None:
     await traces_of(hub, agent, 3)
     for command in (("/nowhere/python",), (sys.executable, "-c", "pass"), (sys.executable, "-c", "print('something else')")):
         with pytest.raises(CannotStart):
-            await ProcessDecider(command=command).decide(Batch(cases=b"[]", tasks=[], judging=False), {})
+            await ProcessDecider(command=command).decide(Batch(cases=b"[]", tasks=[]), {})
     async with Evaluator.open(hub, ProcessDecider(command=("/nowhere/python",))) as evaluator:
         assert await evaluator.evaluate_batch() == 3
     assert {row["outcome"] for row in await trace_rows(hub)} == {"pass"}
@@ -206,12 +206,12 @@ from proctor.service.decisions import trace_verdicts
 from proctor.service.decisions.process import main
 
 inner = trace_verdicts.TraceDecider._decide_task
-def decide(self, task, cases, judging):
+def decide(self, task, cases):
     own, other = Path(sys.argv[-1], task.id), Path(sys.argv[-1], {"a": "b", "b": "a"}.get(task.id, task.id))
     own.touch()
     while not other.exists():
         time.sleep(0.01)
-    return inner(self, task, cases, judging)
+    return inner(self, task, cases)
 trace_verdicts.TraceDecider._decide_task = decide
 main()
 """
@@ -222,7 +222,7 @@ async def test_two_batches_are_decided_at_once_and_the_second_process_ends_when_
     deciders = [ProcessDecider(command=(sys.executable, "-c", WAITS, str(tmp_path))) for _ in range(2)]
     pair = PairDecider(*deciders, idle_s=0.05)
     assert not pair.was_ready
-    batches = [Batch(cases=b"[]", tasks=[task(id=id)], judging=False) for id in "ab"]
+    batches = [Batch(cases=b"[]", tasks=[task(id=id)]) for id in "ab"]
     async with asyncio.timeout(30):
         found = await asyncio.gather(*(pair.decide(batch, {}) for batch in batches))
         assert [len(decisions) for decisions in found] == [1, 1] and pair.was_ready
@@ -231,7 +231,7 @@ async def test_two_batches_are_decided_at_once_and_the_second_process_ends_when_
         while second.is_running:
             await asyncio.sleep(0.01)
         # One batch at a time needs no second process.
-        assert len(await pair.decide(Batch(cases=b"[]", tasks=[task(id="c")], judging=False), {})) == 1
+        assert len(await pair.decide(Batch(cases=b"[]", tasks=[task(id="c")]), {})) == 1
         assert first.is_running and deciders[1]._process is None  # pyright: ignore[reportPrivateUsage]
         await pair.close()
         assert not first.is_running
@@ -240,7 +240,7 @@ async def test_two_batches_are_decided_at_once_and_the_second_process_ends_when_
 async def test_a_process_that_dies_takes_nothing_of_the_other_batch_along() -> None:
     pair = PairDecider(*(ProcessDecider(command=(sys.executable, "-c", DEADLY)) for _ in range(2)))
     deadly = task(id="b", pieces=[pack({"data": {"text": "DEADLY"}})])
-    batches = [Batch(cases=b"[]", tasks=tasks, judging=False) for tasks in ([task(id="a"), deadly, task(id="c")], [task(id="d")] * 20)]
+    batches = [Batch(cases=b"[]", tasks=tasks) for tasks in ([task(id="a"), deadly, task(id="c")], [task(id="d")] * 20)]
     async with asyncio.timeout(30):
         found = await asyncio.gather(*(pair.decide(batch, {}) for batch in batches))
     assert [len(decisions) for decisions in found] == [1, 20]
@@ -261,10 +261,10 @@ async def test_decisions_of_a_long_batch_are_taken_up_together_and_the_deadly_tr
     whole = [task(pieces=[pack([{"resource": {}, "spans": [span]}])]) for span in asked]
     deadly = task(id="b", pieces=[pack({"data": {"text": "DEADLY"}})])
     async with asyncio.timeout(30):
-        found = await decider.decide(Batch(cases=b"[]", tasks=whole, judging=False), {})
+        found = await decider.decide(Batch(cases=b"[]", tasks=whole), {})
         assert [decision.input_text for decision in found] == [f"question {number}" for number in range(120)]
         assert rests
-        assert len(await decider.decide(Batch(cases=b"[]", tasks=[*whole[:70], deadly, *whole[70:]], judging=False), {})) == 70
+        assert len(await decider.decide(Batch(cases=b"[]", tasks=[*whole[:70], deadly, *whole[70:]]), {})) == 70
     await decider.close()
 
 
@@ -274,8 +274,8 @@ def test_a_process_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -
     async def use() -> None:
         decider = ProcessDecider(command=stuck, stall_s=1.0)
         tasks = [task(id="a"), task(id="b", pieces=[pack({"data": {"text": "DEADLY"}})]), task(id="c")]
-        assert len(await decider.decide(Batch(cases=b"[]", tasks=tasks, judging=False), {})) == 1
-        assert len(await decider.decide(Batch(cases=b"[]", tasks=tasks[:1], judging=False), {})) == 1, "a new one"
+        assert len(await decider.decide(Batch(cases=b"[]", tasks=tasks), {})) == 1
+        assert len(await decider.decide(Batch(cases=b"[]", tasks=tasks[:1]), {})) == 1, "a new one"
         await decider.close()
 
     asyncio.run(asyncio.wait_for(use(), 30))
@@ -303,11 +303,11 @@ def test_an_agent_that_used_up_its_time_waits_for_the_next_batch_and_the_others_
     read = trace_verdicts.read_evidence
     monkeypatch.setattr(trace_verdicts, "read_evidence", slow)
     tasks = [one for _ in range(5) for one in (task(agent="slow", pieces=[b"slow"]), task(agent="quick"))]
-    decided = list(TraceDecider(clock=lambda: now).decide(Batch(cases=b"[]", tasks=tasks, judging=False)))
+    decided = list(TraceDecider(clock=lambda: now).decide(Batch(cases=b"[]", tasks=tasks)))
     assert [one.undone for one in decided[0::2]] == [False, False, True, True, True]
     assert not any(one.undone for one in decided[1::2])
     many = [task(agent=str(number), pieces=[b"slow"]) for number in range(20)]
-    done = [not one.undone for one in TraceDecider(clock=lambda: now).decide(Batch(cases=b"[]", tasks=many, judging=False))]
+    done = [not one.undone for one in TraceDecider(clock=lambda: now).decide(Batch(cases=b"[]", tasks=many))]
     assert 1 <= sum(done) <= 8 and done == sorted(done, reverse=True), "the batch has an end, too"
 
 
@@ -384,7 +384,7 @@ def test_a_case_of_slow_patterns_is_an_error_and_the_others_are_decided(alarm: A
     known = [{"id": text.id, "version": 1, "project_id": "p", "agent_id": None, "name": "", "when": None, "sample": 1.0} for text in texts]
     import msgspec
 
-    batch = Batch(cases=msgspec.json.encode(known), tasks=[task(wanted=[0, 1])], judging=False, texts=texts)
+    batch = Batch(cases=msgspec.json.encode(known), tasks=[task(wanted=[0, 1])], texts=texts)
     started = time.process_time()
     (decision,) = TraceDecider(limit=alarm).decide(batch)
     assert time.process_time() - started < 4, "forty of them would take ten seconds"
@@ -420,9 +420,9 @@ async def test_traces_that_wait_for_the_judge_hold_up_no_other_agent(monkeypatch
             return await super().judge(*questions, **more)
 
     project, judged = await world(hub, suite=None)
-    await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, agent_id=judged, document=JUDGED))
+    await cases.create_case(hub, LOCAL, NewCase(project_id=project, agent_id=judged, document=JUDGED))
     other = await another_agent(hub, project, "other")
-    await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, agent_id=other, document=SUITE))
+    await cases.create_case(hub, LOCAL, NewCase(project_id=project, agent_id=other, document=SUITE))
     await traces_of(hub, judged, 8)
     async with Evaluator.open(hub, ThreadDecider(), judge=Slow(lambda question: 1.0)) as evaluator:
         assert await evaluator.evaluate_batch() == 8
@@ -492,7 +492,7 @@ def test_a_bug_while_evaluating_is_counted_and_stops_nobody(database: TestDataba
         assert {(row["status"], (row["error"] or "").partition(":")[0]) for row in await trace_rows(hub)} == {
             ("failed", "evaluation_crashed")
         }
-        await request_reevaluation(hub, LOCAL, ReevaluationRequest())
+        await request_reevaluation(hub, LOCAL, Reevaluation())
         await evaluate_all(hub)
         assert {row["status"] for row in await trace_rows(hub)} == {"evaluated"}
 
@@ -530,7 +530,7 @@ async def test_a_trace_that_was_with_the_judge_when_the_service_stopped_is_given
             await asyncio.Event().wait()
 
     project, agent = await world(hub, suite=None)
-    await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, agent_id=agent, document=JUDGED))
+    await cases.create_case(hub, LOCAL, NewCase(project_id=project, agent_id=agent, document=JUDGED))
     await traces_of(hub, agent, 1)
     async with Evaluator.open(hub, ThreadDecider(), judge=Silent([])) as evaluator:
         assert await evaluator.evaluate_batch() == 1
@@ -579,12 +579,12 @@ async def test_what_is_due_again_when_its_result_was_just_written_is_taken_at_on
         await finish(self, *jobs)
         if jobs[0] and not taken:
             # Its batch, or whoever judges it, has not gone on yet.
-            await request_reevaluation(hub, LOCAL, ReevaluationRequest())
+            await request_reevaluation(hub, LOCAL, Reevaluation())
             taken.append(await evaluator.start_batch())
 
     monkeypatch.setattr(ResultWriter, "finish", finish_and_ask_again)
     project, agent = await world(hub, suite=None)
-    await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, document=document))
+    await cases.create_case(hub, LOCAL, NewCase(project_id=project, document=document))
     await traces_of(hub, agent, 1)
     async with Evaluator.open(hub, ThreadDecider(), judge=ScriptedJudge(lambda question: 1.0)) as evaluator:
         assert await evaluator.start_batch() == 1

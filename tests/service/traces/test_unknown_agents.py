@@ -77,7 +77,7 @@ async def test_cases_of_the_project_count_for_an_agent_that_was_made(hub: Hub) -
 
 async def test_of_several_projects_the_one_called_default_is_taken(hub: Hub) -> None:
     for name in ("one", "two"):
-        await projects.create_project(hub, LOCAL, name=name)
+        await projects.create_project(hub, LOCAL, projects.NewProject(name=name))
     for service in ("a", "b"):
         await send(hub, request(root(new_trace()), service=service))
     names = {project["id"]: project["name"] for project in (await projects.list_projects(hub, LOCAL))["data"]}
@@ -95,8 +95,8 @@ async def test_with_keys_unknown_services_are_refused_unless_the_administrator_s
 def test_a_project_key_makes_agents_in_its_project_and_a_restricted_one_none(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         project, agent = await world(hub)
-        await projects.create_project(hub, LOCAL, name="other")
-        two = (await agents.create_agent(hub, LOCAL, project_id=project, name="two"))["id"]
+        await projects.create_project(hub, LOCAL, projects.NewProject(name="other"))
+        two = (await agents.create_agent(hub, LOCAL, agents.NewAgent(project_id=project, name="two")))["id"]
         await send(hub, request(root(new_trace()), service="new"), caller=project_key(project))
         new = (await made_agents(hub))[-1]
         assert (new["name"], new["project_id"]) == ("new", project)
@@ -111,7 +111,7 @@ def test_a_project_key_makes_agents_in_its_project_and_a_restricted_one_none(dat
 def test_a_name_that_only_an_agent_of_another_project_has_makes_one_in_the_project_of_the_key(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await world(hub)
-        web = (await projects.create_project(hub, LOCAL, name="web"))["id"]
+        web = (await projects.create_project(hub, LOCAL, projects.NewProject(name="web")))["id"]
         await send(hub, request(root(new_trace()), service="shop"), caller=project_key(web))
         new = (await made_agents(hub))[-1]
         assert (new["service_name"], new["project_id"]) == ("shop", web)

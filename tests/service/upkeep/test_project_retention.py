@@ -11,7 +11,7 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.upkeep import retention
-from proctor.service.upkeep.retention import Retention, SweepCounts, get_retention, preview_retention, set_retention, sweep_once
+from proctor.service.upkeep.retention import NewRetention, SweepCounts, get_retention, preview_retention, set_retention, sweep_once
 from proctor.store.sql.tables import audit, projects
 from tests.databases import TestDatabase
 from tests.service.upkeep.test_retention import DAY, NOW, add_run, add_trace, fill, left
@@ -30,7 +30,7 @@ def test_what_a_project_does_not_keep_goes_and_what_is_of_others_stays(database:
         await add_trace(hub, "trc_other", 9, project_id="another")
         await add_trace(hub, "trc_leased", 9, leased_until=NOW + 10)
         await add_run(hub, "run_running", 9, "running")
-        wanted = Retention(trace_days=3, run_days=6)
+        wanted = NewRetention(trace_days=3, run_days=6)
         told = await preview_retention(hub, LOCAL, "p", wanted)
         assert told == {"trace_days": 3, "run_days": 6, "traces": 3, "runs": 1, "counted_to": 1_000_000}
         assert await sweep_once(hub) == SweepCounts(), "a preview changes nothing"
@@ -47,12 +47,12 @@ def test_one_of_both_can_be_bounded_and_the_bound_can_be_taken_away(database: Te
     async def use(hub: Hub) -> None:
         await add_project(hub)
         await fill(hub)
-        kept = await set_retention(hub, LOCAL, "p", Retention(run_days=1))
+        kept = await set_retention(hub, LOCAL, "p", NewRetention(run_days=1))
         bounds = {"service_days": 90.0, "service_bytes": None}
         assert kept == await get_retention(hub, LOCAL, "p") == {"project_id": "p", "trace_days": None, "run_days": 1, **bounds}
         assert (await sweep_once(hub)).runs == 3
         assert await left(hub) == ["trc_1", "trc_5", "trc_9"]
-        await set_retention(hub, LOCAL, "p", Retention())
+        await set_retention(hub, LOCAL, "p", NewRetention())
         await add_run(hub, "run_old", 80)
         assert await sweep_once(hub) == SweepCounts()
         async with hub.database.reading() as connection:
@@ -79,7 +79,7 @@ def test_days_out_of_bounds_are_refused_and_nothing_is_set(database: TestDatabas
         await add_project(hub)
         for verb in (set_retention, preview_retention):
             with pytest.raises(Refusal) as refused:
-                await verb(hub, LOCAL, "p", Retention(trace_days=days, run_days=days))
+                await verb(hub, LOCAL, "p", NewRetention(trace_days=days, run_days=days))
             assert refused.value.fields == {"trace_days": [said], "run_days": [said]}
         assert (await get_retention(hub, LOCAL, "p"))["trace_days"] is None
 
@@ -90,7 +90,7 @@ def test_a_service_that_keeps_less_than_a_project_said_earlier_counts(database: 
     async def set_long(hub: Hub) -> None:
         await add_project(hub)
         await fill(hub)
-        await set_retention(hub, LOCAL, "p", Retention(trace_days=100, run_days=100))
+        await set_retention(hub, LOCAL, "p", NewRetention(trace_days=100, run_days=100))
 
     async def sweep(hub: Hub) -> None:
         await sweep_once(hub)
@@ -106,7 +106,7 @@ def test_a_preview_counts_no_further_than_its_bound(database: TestDatabase, monk
     async def use(hub: Hub) -> None:
         await add_project(hub)
         await fill(hub)
-        told = await preview_retention(hub, LOCAL, "p", Retention(trace_days=1, run_days=1))
+        told = await preview_retention(hub, LOCAL, "p", NewRetention(trace_days=1, run_days=1))
         assert (told["traces"], told["runs"], told["counted_to"]) == (2, 2, 2)
 
     database.run_hub(use, clock=lambda: NOW + DAY)
@@ -126,7 +126,7 @@ def test_replies_of_the_judge_stay_as_long_as_the_longer_of_both(database: TestD
         await add_project(hub)
         await add_project(hub, "without_a_judge")
         for project in ("p", "without_a_judge"):
-            await set_retention(hub, LOCAL, project, Retention(trace_days=1, run_days=5))
+            await set_retention(hub, LOCAL, project, NewRetention(trace_days=1, run_days=5))
         assert (await sweep_once(hub)).replies == 1
 
     database.run_hub(use, clock=lambda: NOW)

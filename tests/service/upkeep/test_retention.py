@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from proctor.errors import StoreError
 from proctor.service.hub import Hub, stamp
 from proctor.service.upkeep.retention import SweepCounts, keep_sweeping, sweep_once
+from proctor.store.runs.retention import sum_stored_bytes
 from proctor.store.sql.tables import alert_deliveries, audit, keys, results, run_entries, run_events, runs, trace_parts, traces
-from proctor.store.upkeep.retention import sum_stored_bytes
 from tests.databases import TestDatabase
 
 NOW = 1_800_000_000.0

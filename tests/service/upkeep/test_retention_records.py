@@ -18,8 +18,8 @@ from proctor.service.verification.runs import shares as run_shares
 from proctor.service.verification.runs.public_runs import start_public_run
 from proctor.service.verification.runs.task_runs import put_task_run_state
 from proctor.service.verification.sandboxes import records as sandbox_records
+from proctor.store.runs.retention import sum_stored_bytes
 from proctor.store.sql.tables import keys, links, records
-from proctor.store.upkeep.retention import sum_stored_bytes
 from tests.databases import TestDatabase
 
 NOW = 1_800_000_000.0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.service.verification.sandboxes.system_kinds import describe_access, describe_endpoints
-from proctor.simulators.registry import find_simulator, list_kinds
+from proctor.simulators.ports import find_simulator, list_kinds
 from proctor.simulators.type_names import LIVE_TYPES, TYPES, find_kind, join_config
 
 

@@ -37,9 +37,9 @@ CONCURRENCY = 8
 RUBRICS = tuple(sorted(VERSIONS))
 """The rubrics that come with a labelled set."""
 WITHOUT_SET = tuple(sorted(METRICS))
-"""The checks with a rubric text that come without one."""
+"""Checks with a rubric text but without a labelled set."""
 IS_EXAMPLE = "label_is_example"
-"""The code of labels that are left out because the judge is shown their decision."""
+"""The code of labels that are left out because the judge sees their decision as an example."""
 _STEPS = {
     "judge_unauthorized": "check the key of the model (`api_key`), and whether it may use the model",
     "judge_unreachable": "check the address of the model (`base_url`), and whether it is running",
@@ -49,9 +49,9 @@ _STEPS = {
     "judge_bad_request": "check the name of the model (`model`), and what it accepts",
     "judge_budget": "raise --max-judge-calls",
 }
-"""The next step after a fault of the judge; the replies are at fault otherwise."""
+"""The next step by error code of the judge; otherwise the replies are unusable."""
 CASE = "calibrate"
-"""What remembered replies are filed under: the same for all items, so that moving a line in the file costs nothing."""
+"""The case id of cached replies: the same for all items, so that a moved line in the file still hits the cache."""
 
 
 def starter_labels() -> Path:
@@ -65,7 +65,7 @@ def rubric_labels(rubric: str) -> Path:
 
 
 def judge_to_calibrate(home: Path, options: JudgeOptions, spent: JudgeSpending | None = None) -> OpenedJudge:
-    """Return the judge that the workspace of `home`, the environment or the options name; raises `InputError` where none is."""
+    """Return the judge that the workspace of `home`, the environment or the options name; raises `InputError` if there is none."""
     opened = open_home_judge(home, os.environ, options=options, spent=spent)
     if opened is None:
         raise InputError(
@@ -76,13 +76,13 @@ def judge_to_calibrate(home: Path, options: JudgeOptions, spent: JudgeSpending |
 
 
 def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, today: str) -> bool:
-    """Store what was measured on criteria, so that the verdicts of this judge carry it: yes or no apart from scores.
+    """Store the calibration on criteria, which the verdicts of this judge then show; yes/no and scores are stored separately.
 
     Return False if too few were decided, or a calibration with more labels is stored already. Raises `StoreError`.
     """
     stored = True
     for scored in (False, True):
-        # The claims of other checks have other prompts.
+        # Claims of other checks use different prompts.
         items = [one for one in found.items if one.item.check is None and (one.item.threshold is not None) is scored]
         decided = [one for one in items if one.decided]
         if len(decided) < MIN_DECIDED * len(items):
@@ -106,15 +106,15 @@ def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, tod
 
 
 def leave_out_examples(items: Sequence[LabelledAnswer], judge: OpenedJudge) -> list[LabelledAnswer]:
-    """Return the items that are not among the examples of the judge: it is shown how people decided those."""
+    """Return the items that are not among the examples of the judge, which show it the human decision."""
 
     def make_key(example: dict[str, Json]) -> bytes:
         return msgspec.json.encode([example.get("criterion"), example.get("answer")], order="sorted")
 
     if not judge.settings.decisions:
         return list(items)
-    shown = set(map(make_key, judge.settings.decisions))
-    found = [item for item in items if make_key(show_example(item)) not in shown]
+    example_keys = set(map(make_key, judge.settings.decisions))
+    found = [item for item in items if make_key(show_example(item)) not in example_keys]
     if not found:
         raise InputError(
             f"{IS_EXAMPLE}: every label is also an example of the judge\n  calibrate on labels that are not among its examples"
@@ -123,7 +123,7 @@ def leave_out_examples(items: Sequence[LabelledAnswer], judge: OpenedJudge) -> l
 
 
 def explain_undecided(judged: Sequence[JudgedAnswer]) -> str:
-    """Return why most of the answers without a decision have none, and the next step; empty if all are decided."""
+    """Return the commonest reason why answers are undecided, and the next step; empty if all are decided."""
     undecided = [one.opinion for one in judged if not one.decided]
     if not undecided:
         return ""
@@ -142,7 +142,7 @@ async def calibrate(
     tape: Tape = LIVE,
     on_item: Callable[[JudgedAnswer], None] | None = None,
 ) -> Calibration:
-    """Ask `judge` about every item in the form of its claim, some at once, and sum up. `on_item` is called with every item.
+    """Ask `judge` about every item in the form of its claim, several concurrently, and sum up. `on_item` is called with every item.
 
     With `threshold` all items that can have a score get one, whatever their own threshold is.
     """
@@ -164,7 +164,7 @@ async def calibrate(
                 if on_item is not None:
                     on_item(JudgedAnswer(item=items[index], opinion=opinion))
 
-    # A few workers take the items one after another: a hundred thousand waiting tasks would be a burden and no faster.
+    # A few workers take one item after another: a hundred thousand waiting tasks would use memory and be no faster.
     try:
         async with asyncio.TaskGroup() as workers:
             for _ in range(max(1, min(concurrency, len(items)))):
@@ -173,7 +173,7 @@ async def calibrate(
         # A judge raises only if further requests are pointless; callers handle the first exception, not a group.
         raise broken.exceptions[0] from None
     judged = [JudgedAnswer(item=item, opinion=opinion) for item, opinion in zip(items, opinions, strict=True) if opinion is not None]
-    # Scores have a threshold to choose only where all items have one.
+    # A threshold can be chosen only if all items have a score.
     return summarize_calibration(judged, threshold=None if None in forms else _find_common(forms))
 
 
@@ -190,15 +190,15 @@ def _list_batches(items: Sequence[LabelledAnswer]) -> list[list[int]]:
 
 
 async def _ask(verdicts: Sequence[Verdict], judge: Judge, tape: Tape) -> list[Opinion]:
-    """Return the opinions that verdicts come to, once the judge has answered all their questions."""
+    """Ask the judge all questions of the verdicts, and return the resulting opinions."""
     questions = [question for verdict in verdicts if isinstance(verdict, PendingVerdict) for question in verdict.questions]
     found = list(await judge.judge(questions, case=CASE, attempt=0, tape=tape)) if questions else []
     if len(found) != len(questions):
         raise ValueError(f"the judge gave {len(found)} opinions on {count_noun(len(questions), 'question')}")
-    heard, opinions = iter(found), list[Opinion]()
+    answers, opinions = iter(found), list[Opinion]()
     for verdict in verdicts:
         if isinstance(verdict, PendingVerdict):
-            verdict = verdict.settle_with([next(heard) for _ in verdict.questions])
+            verdict = verdict.settle_with([next(answers) for _ in verdict.questions])
         assert verdict.outcome != "skip", "no judge and no rubric skips"
         opinions.append(
             Opinion(outcome=verdict.outcome, score=verdict.score, reason=verdict.reason, code=verdict.code, details=verdict.details)

@@ -1,7 +1,7 @@
 """Let people teach a judge: labels to fill in from a stored run, and examples or a criterion that make it agree with people better.
 
-Both are proposed from labels that the judge decides otherwise than people, and tried on other labels: the labels are dealt into folds, and
-the judge decides each fold with what was proposed from the others. A proposal is accepted only if kappa on these held-out labels rises
+Both are proposed from labels on which the judge and people disagree, and tried on other labels: the labels are split into folds, and
+the judge decides each fold with the proposal from the others. A proposal is accepted only if kappa on these held-out labels rises
 beyond chance.
 """
 
@@ -27,20 +27,19 @@ from proctor.model.evidence import Json
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.model.typed import decode_json
 from proctor.report.words.wording import count_noun
-from proctor.scoring.agreement import SEED, Gain, measure_gain
+from proctor.scoring.agreement import SEED, Draws, Gain, measure_gain
 from proctor.scoring.cutting import FOLDS, deal_folds
-from proctor.scoring.draws import Draws
 from proctor.sources.labels import write_line
 from proctor.store.files.run_files import RunFiles
 
 MOST_EXAMPLES = 8
-"""Examples that a judge is shown."""
+"""The maximum number of examples for a judge."""
 ALPHA = 0.025
-"""The chance up to which a proposal that helps nothing is accepted; shared by the kinds of proposals that are tried."""
+"""The probability of accepting a useless proposal, divided among the kinds of proposals."""
 MOST_SHOWN = 16
-"""Decisions that a model is shown to write a sharper criterion."""
+"""The maximum number of decisions that a model sees to write a sharper criterion."""
 _MOST_CRITERIA = 4
-"""Different criteria in the labels up to which sharper ones are proposed."""
+"""The maximum number of different criteria in the labels for which sharper ones are proposed."""
 _LONGEST_CRITERION = 2_000
 _SHARPEN = """You improve a criterion by which answers are judged. The data below lists answers, whether each meets the criterion in the \
 opinion of people, and whether a judge thought so who read nothing but the criterion. Write a criterion by which the judge would decide as \
@@ -55,9 +54,9 @@ _CRITERION_SCHEMA: dict[str, Json] = {
 
 _T = TypeVar("_T")
 Measure = Callable[[Sequence[LabelledAnswer], Sequence[LabelledAnswer]], Awaitable[Sequence[JudgedAnswer]]]
-"""Asks a judge about some items while it is shown others as examples."""
+"""Asks a judge about some items, with others as examples."""
 Sharpen = Callable[[Sequence[JudgedAnswer]], Awaitable[dict[str, str]]]
-"""Returns sharper criteria by the criteria of judged answers."""
+"""Returns sharper criteria by the original criteria."""
 Way = Literal["examples", "criterion"]
 
 
@@ -65,7 +64,7 @@ Way = Literal["examples", "criterion"]
 
 
 class RunLabels(msgspec.Struct, frozen=True):
-    """The claims of a stored run as lines of a label file without their labels."""
+    """The claims of a stored run as lines of a label file, still without labels."""
 
     lines: list[dict[str, Json]]
     left_out: dict[tuple[str, str], int]
@@ -79,8 +78,8 @@ class RunLabels(msgspec.Struct, frozen=True):
 def list_run_labels(home: Path, run: str) -> RunLabels:
     """Return the claims of a stored run that a judge decided, each in the form that the judge saw.
 
-    What passed and what failed take turns, and the least certain come first. The decision of the judge is left out: it would suggest one.
-    Raises `StoreError`, and `InputError` if there is no line.
+    Passed and failed claims alternate, the least certain first. The decision of the judge is left out, because it would influence the
+    label. Raises `StoreError`, and `InputError` if there is no line.
     """
     cases = {case.id: case for case in suite_to_recheck(home, run).cases}
     passed: list[tuple[float, dict[str, Json]]] = []
@@ -88,7 +87,8 @@ def list_run_labels(home: Path, run: str) -> RunLabels:
     left_out, seen = Counter[tuple[str, str]](), set[tuple[str, bytes]]()
     for entry in RunFiles(home).open(run).entries():
         case = cases.get(entry.case)
-        for position, claim in list_claims(case, entry.evidence).items() if case is not None and entry.evidence is not None else ():
+        claims = list_claims(case, entry.evidence) if case is not None and entry.evidence is not None else {}
+        for position, claim in claims.items():
             check, spec = claim.assertion.check, claim.assertion.spec
             verdict = entry.verdicts[position] if position < len(entry.verdicts) else None
             if verdict is None or verdict.outcome not in ("pass", "fail") or "judge" not in verdict.details:
@@ -103,12 +103,14 @@ def list_run_labels(home: Path, run: str) -> RunLabels:
             if line is None:
                 left_out[check, "its run cannot be written as plain evidence"] += 1
             else:
+                # The claims of a case are judged together, so they are labelled together.
+                line |= {"batch": f"{entry.case}.{entry.attempt}"} if len(claims) > 1 else {}
                 (passed if verdict.outcome == "pass" else failed).append((abs(verdict.score - 0.5), line))
     lines = [line for _, line in _take_turns(sorted(failed, key=_get_first), sorted(passed, key=_get_first))]
     found = RunLabels(lines, dict(left_out))
     if not lines:
-        left = f"\n  left out: {found.describe_left_out()}" if left_out else ""
-        raise InputError(f"the run {run!r} has no claim that a judge decided{left}")
+        omissions = f"\n  left out: {found.describe_left_out()}" if left_out else ""
+        raise InputError(f"the run {run!r} has no claim that a judge decided{omissions}")
     return found
 
 
@@ -128,9 +130,9 @@ class Improvement(msgspec.Struct, frozen=True, kw_only=True):
 
     accepted: bool
     way: Way
-    """Which of the proposals this is: the accepted one with the higher kappa, else the first."""
+    """The kind of the proposal: the accepted one with the higher kappa, else the first."""
     gain: Gain
-    """Of kappa on labels that the proposal was not made from."""
+    """The gain in kappa on held-out labels."""
     items: int
     undecided: tuple[int, int]
     """Without and with the proposal; an item without a decision counts as decided wrongly."""
@@ -139,7 +141,7 @@ class Improvement(msgspec.Struct, frozen=True, kw_only=True):
     criteria: dict[str, str] = {}
     """Sharper criteria by those that they replace, written from all labels."""
     cause: str = ""
-    """Why the judge decided some of the answers not at all with the proposal, and the next step."""
+    """Why the judge left answers undecided with the proposal, and the next step."""
 
 
 async def improve(
@@ -152,12 +154,12 @@ async def improve(
     by_label = [[index for index, item in enumerate(items) if item.label is label] for label in (True, False)]
     if min(map(len, by_label)) < 2 * folds:
         raise InputError(f"expected at least {2 * folds} answers labelled true and as many labelled false, found {len(items)} in all")
-    plain = await measure(items, ())
-    decided = sum(each.decided for each in plain)
+    baseline = await measure(items, ())
+    decided = sum(each.decided for each in baseline)
     if decided < MIN_DECIDED * len(items):
-        # Against a judge that was down any proposal would seem to help.
+        # If the judge was unavailable before, any proposal would seem to help.
         counts = f"{decided} of {len(items)} answers, and at least {MIN_DECIDED * 100:g} % are needed to improve it"
-        raise InputError(f"the judge decided {counts}: {explain_undecided(plain)}")
+        raise InputError(f"the judge decided {counts}: {explain_undecided(baseline)}")
     dealt = [sorted(fold) for fold in deal_folds(by_label, folds, Draws(seed))]
 
     async def use_examples(held_out: Sequence[LabelledAnswer], training: Sequence[JudgedAnswer]) -> Sequence[JudgedAnswer]:
@@ -169,21 +171,21 @@ async def improve(
             [msgspec.structs.replace(item, criterion=sharper.get(item.criterion, item.criterion)) for item in held_out], ()
         )
 
-    tried: dict[Way, list[JudgedAnswer]] = {"examples": await _try_held_out(items, plain, dealt, use_examples)}
-    criteria = await sharpen(plain) if sharpen is not None else {}
+    tried: dict[Way, list[JudgedAnswer]] = {"examples": await _try_held_out(items, baseline, dealt, use_examples)}
+    criteria = await sharpen(baseline) if sharpen is not None else {}
     if criteria:
-        tried["criterion"] = await _try_held_out(items, plain, dealt, use_criteria)
+        tried["criterion"] = await _try_held_out(items, baseline, dealt, use_criteria)
     found: list[Improvement] = []
     for way, after in tried.items():
-        gain = measure_gain([item.label for item in items], list(map(_decide, plain)), list(map(_decide, after)), seed=seed)
+        gain = measure_gain([item.label for item in items], list(map(_decide, baseline)), list(map(_decide, after)), seed=seed)
         found.append(
             Improvement(
                 accepted=gain.p_value <= ALPHA / len(tried),
                 way=way,
                 gain=gain,
                 items=len(items),
-                undecided=(sum(not each.decided for each in plain), sum(not each.decided for each in after)),
-                examples=choose_examples(plain) if way == "examples" else (),
+                undecided=(sum(not each.decided for each in baseline), sum(not each.decided for each in after)),
+                examples=choose_examples(baseline) if way == "examples" else (),
                 criteria=criteria if way == "criterion" else {},
                 cause=explain_undecided(after),
             )
@@ -197,28 +199,28 @@ async def _try_held_out(
     dealt: Sequence[Sequence[int]],
     use: Callable[[Sequence[LabelledAnswer], Sequence[JudgedAnswer]], Awaitable[Sequence[JudgedAnswer]]],
 ) -> list[JudgedAnswer]:
-    """Return how a judge decides each fold with what was proposed from the others."""
+    """Return how a judge decides each fold with the proposal from the other folds."""
     after: dict[int, JudgedAnswer] = {}
     for fold in dealt:
-        seen = [items[index].answer for index in fold]
-        # The same answer twice in the labels is in no example for itself.
-        training = [each for index, each in enumerate(plain) if index not in fold and each.item.answer not in seen]
+        held_out_answers = [items[index].answer for index in fold]
+        # An answer that is labelled twice must not be an example for itself.
+        training = [each for index, each in enumerate(plain) if index not in fold and each.item.answer not in held_out_answers]
         after.update(zip(fold, await use([items[index] for index in fold], training), strict=True))
     return [after[index] for index in range(len(items))]
 
 
 def make_sharpen(ask: Callable[[ChatRequest], Awaitable[ChatReply]]) -> Sharpen:
-    """Return a function that has a model write sharper criteria; one that the model does not answer usably is left as it is."""
+    """Return a function that has a model write sharper criteria; a criterion stays unchanged if the reply is unusable."""
 
     async def sharpen(judged: Sequence[JudgedAnswer]) -> dict[str, str]:
         criteria = dict.fromkeys(each.item.criterion for each in judged)
         found: dict[str, str] = {}
         for criterion in criteria if len(criteria) <= _MOST_CRITERIA else ():
-            own = sorted((each for each in judged if each.item.criterion == criterion), key=lambda each: each.agrees)
-            if own[0].agrees:
-                continue  # There is nothing to learn.
+            answers = sorted((each for each in judged if each.item.criterion == criterion), key=lambda each: each.agrees)
+            if answers[0].agrees:
+                continue  # No disagreement to learn from.
             try:
-                sharper = read_criterion((await ask(_make_sharpening(criterion, own[:MOST_SHOWN]))).text)
+                sharper = read_criterion((await ask(_make_sharpening(criterion, answers[:MOST_SHOWN]))).text)
             except TargetError:
                 continue  # The judge is called next, and reports it.
             if sharper is not None and sharper != criterion:
@@ -229,9 +231,9 @@ def make_sharpen(ask: Callable[[ChatRequest], Awaitable[ChatReply]]) -> Sharpen:
 
 
 def _make_sharpening(criterion: str, judged: Sequence[JudgedAnswer]) -> ChatRequest:
-    shown = [{"answer": each.item.answer, "people": each.item.label, "judge": each.passed if each.decided else None} for each in judged]
-    # What is judged elsewhere is untrusted here as well.
-    line = fence.encode_line([fit_value(neutralise_value(entry)[0], LONGEST_EXAMPLE)[0] for entry in shown])
+    examples = [{"answer": each.item.answer, "people": each.item.label, "judge": each.passed if each.decided else None} for each in judged]
+    # Judged answers are untrusted here as well.
+    line = fence.encode_line([fit_value(neutralise_value(entry)[0], LONGEST_EXAMPLE)[0] for entry in examples])
     marker = fence.choose_marker(_SHARPEN, line)
     text = f"The criterion: {criterion}\n{fence.fence_line(line, marker)}"
     return ChatRequest(
@@ -255,7 +257,7 @@ def read_criterion(text: str) -> str | None:
 
 
 def choose_examples(judged: Sequence[JudgedAnswer], most: int = MOST_EXAMPLES) -> tuple[LabelledAnswer, ...]:
-    """Return answers to show: right and wrong ones by turns, of each those first that the judge decides otherwise than people."""
+    """Return answers to show: right and wrong ones alternate, and those on which the judge and people disagree come first."""
     misjudged_first = [each.item for each in sorted(judged, key=lambda each: each.agrees)]
     return tuple(_take_turns(*([item for item in misjudged_first if item.label is label] for label in (True, False)))[:most])
 

@@ -34,10 +34,10 @@ def read_evidence(
     mapping: EvidencePaths | None = None,
     complete: Sequence[Part] = (),
 ) -> Evidence:
-    """One piece of evidence from a mapping, a list of messages, a file, or what an agent framework returns.
+    """Read one piece of evidence from a mapping, a list of messages, a file, or the result of an agent framework.
 
     `mapping` has the paths of its parts in a record of your own format, `complete` lists parts that are recorded completely. Raises
-    `EvidenceError` where it cannot be read, or holds more than one run (`read_all_evidence` takes those).
+    `EvidenceError` if it cannot be read, or holds more than one run (`read_all_evidence` takes those).
     """
     returned = _read_framework(source) if format is None and mapping is None else None
     if returned is not None:
@@ -49,9 +49,9 @@ def read_evidence(
 
 
 def _read_framework(source: object) -> Evidence | None:
-    """Return the evidence in a result of a framework; plain data has readers of its own."""
+    """Return the evidence in a result of a framework; plain data has its own readers."""
     from proctor.targets.answers.plain_values import Unreadable
-    from proctor.targets.frameworks.recognise import read_returned  # only a value that is no plain data needs it
+    from proctor.targets.frameworks.recognise import read_returned  # only needed for values that are not plain data
 
     listed = cast("list[object]", source) if isinstance(source, list) else [source]
     if not listed or all(isinstance(item, (Mapping, str, Path, bytes, int, float, list, tuple)) or item is None for item in listed):
@@ -130,8 +130,8 @@ def check(suite: Json = None, evidence: Json = None, *, name: str | None = None,
     `judge` decides claims in plain language: a judge, a function of a question that answers yes, no or a score, a mapping like `judge:` in
     a suite, or `provider/name` of a model.
 
-    As a decorator: the parameters after the first are the fields of the check, `name` is its name where it is not the function's, and a
-    score that the function returns passes from `pass_at` on.
+    As a decorator: the parameters after the first are the fields of the check, `name` replaces the name of the function, and a score that
+    the function returns passes if it is at least `pass_at`.
     """
     if evidence is None and not options and (suite is None or (callable(suite) and not isinstance(suite, Suite))):
         from proctor.checks.shared.custom_checks import mark_own_check  # most checks are ours
@@ -155,7 +155,7 @@ def _check(
 ) -> RunResult:
     suite, registry = _find_suite(suite, checks, registry)
     if judge is not None or _names_judge(suite):
-        from proctor.actions.workspace.run_sync import wait_for_end  # asyncio costs more than a small check; only a judge needs it
+        from proctor.processes.threads import wait_for_end  # asyncio costs more than a small check; only a judge needs it
 
         found = suite
         return wait_for_end(
@@ -169,15 +169,15 @@ def _check(
     results: list[CaseResult] = []
     append, clock = results.append, stream.clock
     lookup = stream.lookup if now is None else {}
-    for number, piece in enumerate(_one_or_more(evidence), 1):
+    for number, piece in enumerate(_list_evidence(evidence), 1):
         if isinstance(piece, Evidence) and (cases := lookup.get(piece.case)):
-            # What `decide_evidence` does, without a call: this loop is the one that large sets go through.
+            # `decide_evidence`, inlined: large sets go through this loop.
             for decide in cases:
                 append(decide(piece, NO_SOURCE, 0, clock))
         elif isinstance(piece, Evidence):
             stream.decide_evidence(piece, NO_SOURCE, results)
         else:
-            for record in _records(piece, number, suite):
+            for record in _read_records(piece, number, suite):
                 stream.decide(record, results)
     stream.tally.add_all(results)
     results.extend(stream.unanswered())
@@ -185,7 +185,7 @@ def _check(
 
 
 def _find_suite(suite: Suite | str | Path, checks: OwnChecks | None, registry: Registry | None) -> tuple[Suite, Registry | None]:
-    """Return a suite, read where it is a path, and the checks to decide it with."""
+    """Return the suite, read if it is a path, and the checks to decide it with."""
     if checks is not None and registry is None:
         registry = registry_of(checks)
     return (suite, registry) if isinstance(suite, Suite) else (load_suite(suite, checks=checks), registry)
@@ -203,15 +203,15 @@ def _names_judge(suite: Suite) -> bool:
     return any(part.settings.get("judge") is not None for part in every_part(suite))
 
 
-def _one_or_more(evidence: EvidenceLike) -> Iterable[Json]:
+def _list_evidence(evidence: EvidenceLike) -> Iterable[Json]:
     if isinstance(evidence, (Evidence, Mapping)):
         return (evidence,)
     if isinstance(evidence, (str, bytes)) or not isinstance(evidence, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not typed
-        raise _no_evidence(evidence)
+        raise _make_no_evidence_error(evidence)
     return evidence
 
 
-def _no_evidence(found: object) -> InputError:
+def _make_no_evidence_error(found: object) -> InputError:
     return InputError(f"expected evidence, an object like it or a list of these, found {type(found).__name__} {show(repr(found))}")
 
 
@@ -224,10 +224,10 @@ async def check_async(
     registry: Registry | None = None,
     checks: OwnChecks | None = None,
 ) -> RunResult:
-    """`check` for code that runs in an event loop: the loop is not held up while the checks are decided."""
+    """`check` for code that runs in an event loop: the loop is not blocked while the checks are decided."""
     suite, registry = _find_suite(suite, checks, registry)
     if judge is None and not _names_judge(suite):
-        import asyncio  # costs more than a small check; only this road needs it
+        import asyncio  # costs more than a small check; only needed here
 
         return await asyncio.to_thread(_check, suite, evidence, now=now, registry=registry)
     from proctor.actions.checking.judged_check import JudgedStream
@@ -236,17 +236,17 @@ async def check_async(
 
     stream, home = CheckStream(suite, now=now, registry=registry), find_home(None)
     if judge is not None:
-        made = make_judge(judge, os.environ, home=home)
+        built_judge = make_judge(judge, os.environ, home=home)
     else:
         opened = open_suite_judge(suite, home, os.environ)
         if opened is None:
             return stream.finish(list(stream.over(all_records(evidence, suite))))
-        made = opened.judge
+        built_judge = opened.judge
     try:
-        results = [result async for result in JudgedStream(stream, made).over(all_records(evidence, suite))]
+        results = [result async for result in JudgedStream(stream, built_judge).over(all_records(evidence, suite))]
     finally:
-        if made is not judge:
-            await made.close()
+        if built_judge is not judge:
+            await built_judge.close()
     return stream.finish(results)
 
 
@@ -255,16 +255,16 @@ def all_records(evidence: EvidenceLike, suite: Suite | None = None) -> Iterator[
     if isinstance(evidence, (str, Path)):
         yield from read_records([str(evidence)], declared=None if suite is None else suite.find_declared())
         return
-    for number, piece in enumerate(_one_or_more(evidence), 1):
+    for number, piece in enumerate(_list_evidence(evidence), 1):
         if isinstance(piece, Evidence):
             yield Record(piece, NO_SOURCE)
         else:
-            yield from _records(piece, number, suite)
+            yield from _read_records(piece, number, suite)
 
 
-def _records(piece: Mapping[str, Json], number: int, suite: Suite | None) -> Iterator[Record]:
+def _read_records(piece: Mapping[str, Json], number: int, suite: Suite | None) -> Iterator[Record]:
     if not isinstance(piece, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not typed
-        raise _no_evidence(piece)
+        raise _make_no_evidence_error(piece)
     try:
         for evidence in read_declared(dict(piece), None if suite is None else suite.find_declared()):
             yield Record(evidence, NO_SOURCE)

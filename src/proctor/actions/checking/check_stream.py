@@ -11,28 +11,28 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Registry
+from proctor.checks.registry import Registry, default_registry
+from proctor.checks.shared.missing_evidence import find_reads
 from proctor.decide.other_input import OTHER_INPUT, OtherInputs, describe_other_input, has_other_input
 from proctor.decide.prepare import Clock, PreparedSuite, skip_case, with_account
-from proctor.decide.survey import Survey, survey_cases
 from proctor.errors import EvidenceError
-from proctor.model.case import Case, Suite
+from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
-from proctor.model.lazy_cases import EMPTY, find_scratch, is_lazy, may_have
+from proctor.model.lazy_cases import EMPTY, find_scratch, is_lazy, may_claim, may_have
 from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, Incomplete, RunResult, Unmet
 from proctor.model.show import nearest
 from proctor.model.stamps import stamp_moment
 from proctor.report.blocks.exchange import with_exchange
-from proctor.scoring.completeness import decide_outcome
 from proctor.scoring.metrics import Tally
+from proctor.scoring.statistics import decide_outcome
 from proctor.sources.records import Record
 
 _WHEN_EMPTY = {"pass": "passes", "fail": "fails", "skip": "is skipped"}
 MOST_UNMATCHED = 100
-"""How many unmatched records a result lists; the rest is counted."""
+"""The number of unmatched records that a result lists; the rest is counted."""
 MOST_EMPTY = 100
-"""How many cases that assert nothing a result names; the rest is counted."""
+"""The number of cases without assertions that a result names; the rest is counted."""
 
 
 Shows = Literal["verdicts", "account", "evidence"]
@@ -48,7 +48,7 @@ def new_run_id() -> str:
     """An id that sorts by time and does not repeat."""
     now = time.time_ns()
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now // 1_000_000_000))
-    # Two runs of one second differ in their milliseconds, so that the later one is the latest.
+    # Milliseconds, so that two runs in the same second sort by time.
     return f"{moment}-{now // 1_000_000 % 1000:03d}{os.urandom(4).hex()}"
 
 
@@ -71,12 +71,12 @@ class CheckStream:
         self._strict = strict
         self.prepared = prepare_once(suite) if registry is None else PreparedSuite(suite, registry)
         self.fixed_now = now
-        """The clock of every piece of evidence, where one was given."""
+        """The clock of every piece of evidence, if one was given."""
         # One clock for the whole run: two cases of one run never disagree about today.
         self._started_at = clock()
         self.clock: Clock = lambda: self._started_at
         self.lookup = self.prepared.lookup
-        # Evidence that gets another clock, or that is to be shown, takes the longer road in `decide_evidence`.
+        # Evidence with a replaced clock, or that is to be shown, takes the slower path in `decide_evidence`.
         self._quick = self.lookup if now is None and shows == "verdicts" else {}
         self.tally = Tally(find_scratch(suite.cases))
         self.unmatched: list[Json] = []
@@ -88,7 +88,7 @@ class CheckStream:
         self._not_selected_count = 0
         self._unanswered_count = 0
         self._answered = bytearray(len(suite.cases)) if is_lazy(suite.cases) else None
-        """Which cases were answered, where asking for each once more would mean to make it."""
+        """Which cases were answered, for lazy cases, which would have to be built to ask them."""
         self.interrupted = False
         """Set by the caller if it stopped before the last record."""
         self.run_id = new_run_id()
@@ -101,7 +101,7 @@ class CheckStream:
         for record in records:
             evidence = record.evidence
             if evidence is not None and (cases := lookup.get(evidence.case)):
-                # What `decide` does, without a call: a long stream goes through here.
+                # `decide`, inlined: long streams go through here.
                 for decide in cases:
                     result = decide(evidence, record.source, 0, clock)
                     add(result)
@@ -115,7 +115,7 @@ class CheckStream:
         yield from self.unanswered()
 
     def unanswered(self) -> Iterator[CaseResult]:
-        """One `skip` for every case that nothing answered so far."""
+        """One `skip` for every case that no record has answered so far."""
         add = self.tally.add
         for case in self._iterate_unmarked_cases():
             if not self.tally.has_seen(case.id):
@@ -140,12 +140,12 @@ class CheckStream:
     def decide(self, record: Record, results: list[CaseResult]) -> None:
         """Add the results of one record to `results`."""
         if record.evidence is None:
-            results.append(_unreadable(record))
+            results.append(_make_unreadable_result(record))
         else:
             self.decide_evidence(record.evidence, record.source, results)
 
     def decide_evidence(self, evidence: Evidence, source: Source, results: list[CaseResult], only: Container[int] | None = None) -> None:
-        """Add the results of one piece of evidence: of the cases that it answers, or of those among them whose position is in `only`."""
+        """Add the results of one piece of evidence for the cases that it answers, limited to the positions in `only` if given."""
         if only is None and (cases := self._quick.get(evidence.case)):
             for decide in cases:
                 results.append(decide(evidence, source, 0, self.clock))
@@ -159,7 +159,7 @@ class CheckStream:
             results.append(self.with_evidence(self.prepared.decides[position](evidence, source, 0, self.clock), evidence))
 
     def positions_for(self, evidence: Evidence, source: Source, results: list[CaseResult]) -> tuple[int, ...]:
-        """The positions of the cases that a record answers; one that answers none is noted, and one that is refused is a result."""
+        """Return the positions of the cases that a record answers; note a record that answers none, and add a result for a rejected one."""
         try:
             positions = self.prepared.find(evidence)
             self._note_other_inputs(evidence, positions or ())
@@ -183,7 +183,7 @@ class CheckStream:
             self.other_inputs.note(case, evidence)
 
     def with_evidence(self, result: CaseResult, evidence: Evidence) -> CaseResult:
-        """Return a result with as much of its evidence as this run is to show."""
+        """Return a result with the parts of its evidence that this run shows."""
         if self._shows == "verdicts":
             return result
         result = with_exchange(with_account(result, evidence), evidence)
@@ -191,14 +191,14 @@ class CheckStream:
 
     @property
     def judged(self) -> bool:
-        """Whether a judge has anything to say here."""
+        """Whether any claim needs a judge."""
         if is_lazy(self.suite.cases):
             return self._survey.judged
         return any(case.judged for case in self.prepared.cases)
 
     @property
     def only_presence(self) -> bool:
-        """Whether every claim is that something is there, so that more evidence could only help."""
+        """Whether every claim is about presence, so that more evidence could only help."""
         if is_lazy(self.suite.cases):
             return self._survey.only_presence
         return all(case.only_presence for case in self.prepared.cases)
@@ -209,7 +209,7 @@ class CheckStream:
 
     @property
     def unmet(self) -> Unmet:
-        """How many cases and records did not meet so far; cases without evidence are known at the end."""
+        """The number of cases and records without a match so far; cases without evidence are known at the end."""
         return Unmet(
             cases_without_evidence=self._unanswered_count,
             records_without_case=self._unmatched_count + self._refused_count,
@@ -226,7 +226,7 @@ class CheckStream:
             self.unmatched.append({"case": evidence.case, "file": source.file, "line": source.line, "nearest": list(near)})
 
     def finish(self, cases: Iterable[CaseResult] = ()) -> RunResult:
-        """The result of the whole run; `cases` if the caller has stored them."""
+        """Return the result of the whole run, with `cases` if the caller has stored them."""
         counts = dict(self.tally.counts)
         incomplete = Incomplete(ended="interrupted", attempts_finished=sum(counts.values())) if self.interrupted else None
         return RunResult(
@@ -244,10 +244,10 @@ class CheckStream:
             unmatched_evidence=tuple(self.unmatched),
             unmet=self.unmet,
             incomplete=incomplete,
-            warnings=(*self._interrupted_warning(), *self.suite.warnings, *self._list_record_warnings(), *list_empty_cases(self.suite)),
+            warnings=(*self._list_interruption(), *self.suite.warnings, *self._list_record_warnings(), *list_empty_cases(self.suite)),
         )
 
-    def _interrupted_warning(self) -> Iterator[Problem]:
+    def _list_interruption(self) -> Iterator[Problem]:
         if self.interrupted:
             yield Problem(
                 message="interrupted: the evidence was not read to its end, and only what was finished is here",
@@ -269,7 +269,7 @@ class CheckStream:
 
 
 def list_empty_cases(suite: Suite) -> Iterator[Problem]:
-    """A warning for every case that asserts nothing, unless its reader gave one; of very many, for the first ones and how many more."""
+    """Return a warning for every case without assertions, unless its reader gave one; only the first ones and a count if there are many."""
     count = 0
     known = {problem.origin for problem in suite.warnings if problem.code == "no_assertions"}
     for case in suite.cases if may_have(suite.cases, EMPTY) else ():
@@ -305,7 +305,7 @@ def prepare_once(suite: Suite) -> PreparedSuite:
     return _prepare(_ById(suite))
 
 
-# Bounded, as every entry holds a suite and its compiled checks for as long as the process lives.
+# Bounded, because entries hold a suite and its compiled checks for the lifetime of the process.
 @functools.lru_cache(maxsize=32)
 def _prepare(holder: _ById) -> PreparedSuite:
     return PreparedSuite(holder.suite)
@@ -315,18 +315,49 @@ NO_SOURCE = Source()
 """The source of evidence handed over in code."""
 
 NO_CASE = Case(id="", name="unreadable evidence")
-"""The case of a record that could not be read, and so names none."""
+"""The case of an unreadable record, which names none."""
 REFUSED = Case(id="", name="evidence without a case")
 """The case of a record that could answer several, and names none."""
 OTHER = Case(id="", name="evidence of another input")
 """The case of a record whose input differs from the input of the case."""
 
 
-def _unreadable(record: Record) -> CaseResult:
+def _make_unreadable_result(record: Record) -> CaseResult:
     return _make_undecided_result(NO_CASE, record.source, record.error or EvidenceError("could not be read"))
 
 
 def _make_undecided_result(case: Case, source: Source, error: EvidenceError) -> CaseResult:
     place = source.file or source.id or "the evidence"
-    where = f"{place}:{source.line}" if source.line is not None else place
-    return CaseResult(case, "error", None, (), source, code=error.code, reason=f"{where}: {error.message}")
+    location = f"{place}:{source.line}" if source.line is not None else place
+    return CaseResult(case, "error", None, (), source, code=error.code, reason=f"{location}: {error.message}")
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """The needs of a suite."""
+
+    judged: bool
+    """Whether a judge may be needed."""
+    only_presence: bool
+    """Whether every claim requires that something is present."""
+
+
+def survey_cases(suite: Suite, registry: Registry | None = None) -> Survey:
+    """Examine every claim of every case once, shared claims only once."""
+    known = registry or default_registry()
+    judged, only_presence = False, True
+    may_be_judged = may_claim(suite.cases, lambda claim: known.get_for(claim.check, claim.spec).judged)
+    last: tuple[Assertion, ...] = ()
+    for case in suite.cases:
+        if not only_presence and judged == may_be_judged:
+            # The remaining cases cannot change the answer.
+            break
+        for assertion in case.assertions:
+            if any(assertion is each for each in last):
+                continue
+            # Custom checks are found by their specs in any registry.
+            entry = known.get_for(assertion.check, assertion.spec)
+            judged = judged or entry.judged
+            reads = find_reads(entry.reads, assertion.spec) if only_presence else None
+            only_presence = reads is not None and bool(reads.parts) and reads.claim == "presence"
+        last = case.assertions
+    return Survey(judged, only_presence)

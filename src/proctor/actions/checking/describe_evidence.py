@@ -1,26 +1,105 @@
-"""What was read of a log and what is unknown, with a mapping for what is not recognised: `proctor describe evidence FILE`."""
+"""Describes a file of recorded evidence and what was understood of it: `proctor describe trace FILE`, `proctor describe evidence FILE`.
+
+For a log it also proposes a mapping for the rest. Nothing is decided and no service is needed. OTLP traces are described by their spans;
+any evidence by its reader and the known parts.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.actions.checking.describe_trace import FileDescription, describe_trace
 from proctor.actions.start.starters import SUITE_FILE, Starter
 from proctor.actions.workspace.suites import add_workspace
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.mapping.propose import propose_map, write_map
 from proctor.evidence.reading import read_document
+from proctor.evidence.traces.survey import MOST_NAMED, Counted, TraceSurvey, survey_trace
+from proctor.evidence.unknowns.account import find_known
 from proctor.evidence.values.json_bytes import decode
 from proctor.formats.text.yaml_text import to_yaml
+from proctor.model.account import Known
 from proctor.model.case import Suite
-from proctor.model.evidence import Json
-from proctor.model.mapping import EvidenceMap
-from proctor.sources.records import LINE_SUFFIXES, MAX_DOCUMENT_BYTES
+from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.mapping import DeclaredEvidence, EvidenceMap
+from proctor.sources.records import LINE_SUFFIXES, MAX_DOCUMENT_BYTES, TABLE_SUFFIXES, Record, iterate_rows, read_records
 from proctor.sources.texts import check_path
+
+if TYPE_CHECKING:
+    from proctor.evidence.otlp.spans import Span
+
+
+MOST_RECORDS = 200
+"""How many records of a file are described; the rest is counted."""
+
+
+class RecordDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What was understood of one record."""
+
+    source: Source
+    known: Known | None = None
+    """The known parts; None if it could not be read."""
+    evidence: Evidence | None = None
+    trace: TraceSurvey | None = None
+    """The survey of its spans, if it is an OTLP trace."""
+    error: str | None = None
+    """Why it could not be read."""
+
+
+class FileDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What was understood of a file."""
+
+    file: str
+    records: tuple[RecordDescription, ...]
+    more: int = 0
+    """How many records are not described."""
+    unreadable: int = 0
+    """How many of all records could not be read."""
+    not_understood: tuple[Counted, ...] = ()
+    """Attributes that no reader uses, over all traces that are described."""
+
+
+def describe_trace(path: str, *, format: str | None = None, declared: DeclaredEvidence | None = None) -> FileDescription:
+    """Return what is in a file, a folder or, for `-`, in standard input."""
+    spans_by_source: dict[str, tuple[Source, list[Span]]] = {}
+
+    def hold(source: Source, spans: list[Span]) -> None:
+        spans_by_source["trace"] = (source, spans)
+
+    described: list[RecordDescription] = []
+    more = unreadable = 0
+    for record in read_records([path], format=format, declared=declared, on_trace=hold):
+        source, spans = spans_by_source.pop("trace", (None, None))
+        unreadable += record.evidence is None
+        if len(described) < MOST_RECORDS:
+            described.append(_describe_record(record, spans if source is record.source else None))
+        else:
+            more += 1
+    return FileDescription(file=path, records=tuple(described), more=more, unreadable=unreadable, not_understood=_merge_ignored(described))
+
+
+def _describe_record(record: Record, spans: list[Span] | None) -> RecordDescription:
+    evidence = record.evidence
+    if evidence is None:
+        return RecordDescription(source=record.source, error="unreadable" if record.error is None else record.error.message)
+    trace = survey_trace(spans) if spans else None
+    return RecordDescription(source=record.source, known=find_known(evidence), evidence=evidence, trace=trace)
+
+
+def _merge_ignored(records: list[RecordDescription]) -> tuple[Counted, ...]:
+    """Return the attributes that no reader uses in any trace, in the order of the traces."""
+    counts: Counter[str] = Counter()
+    for record in records:
+        for entry in record.trace.not_understood if record.trace is not None else ():
+            counts[entry.name] += entry.count
+    return tuple(Counted(name, count) for name, count in list(counts.items())[:MOST_NAMED])
+
 
 SAMPLED = 200
 """Records or lines that a mapping is proposed from."""
@@ -39,7 +118,7 @@ name: {name}
 
 
 class EvidenceDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read of a file, and a proposed mapping if that reads more."""
+    """What was read from a file, and a proposed mapping if it reads more."""
 
     read: FileDescription
     map: EvidenceMap | None = None
@@ -48,17 +127,17 @@ class EvidenceDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_evidence(path: str, *, format: str | None = None) -> EvidenceDescription:
-    """Return what was read of a file, by the mapping of the workspace if it has one, and what another mapping would add.
+    """Return what was read from a file, with the workspace's mapping if there is one, and what another mapping would add.
 
     Raises `InputError` for a file that cannot be opened.
     """
     declared = add_workspace(Suite(name="")).find_declared()
-    read = describe_trace(path, format=format, declared=declared)
+    description = describe_trace(path, format=format, declared=declared)
     records = sample_records(Path(path)) if format is None and path != "-" and Path(path).is_file() else []
-    if (declared is not None and declared.map is not None) or not (needs_mapping(read) or _has_more(read)):
-        return EvidenceDescription(read=read)
+    if (declared is not None and declared.map is not None) or not (needs_mapping(description) or _has_more(description)):
+        return EvidenceDescription(read=description)
     found = propose_map(records, read_document)
-    return EvidenceDescription(read=read, map=found, yaml="" if found is None else write_map(found, records))
+    return EvidenceDescription(read=description, map=found, yaml="" if found is None else write_map(found, records))
 
 
 def start_with_log(path: str, folder: Path) -> Starter:
@@ -67,11 +146,11 @@ def start_with_log(path: str, folder: Path) -> Starter:
         raise InputError(f"no evidence at {path!r}: no such file or folder")
     found = describe_evidence(path)
     suite = _SUITE.format(name=to_yaml(Path(path).stem).strip(), evidence=found.yaml and f"{found.yaml}\n")
-    there = Path(os.path.relpath(Path(path).resolve(), folder.resolve())).as_posix()
+    log = Path(os.path.relpath(Path(path).resolve(), folder.resolve())).as_posix()
     remarks = (
         () if found.yaml or not needs_mapping(found.read) else (f"no mapping is proposed for {path}: see docs/how-to/your-own-log.md",)
     )
-    return Starter(files={SUITE_FILE: suite}, next=f"proctor check {SUITE_FILE} {shlex.quote(there)}", keeps_suite=False, remarks=remarks)
+    return Starter(files={SUITE_FILE: suite}, next=f"proctor check {SUITE_FILE} {shlex.quote(log)}", keeps_suite=False, remarks=remarks)
 
 
 def needs_mapping(read: FileDescription) -> bool:
@@ -79,7 +158,7 @@ def needs_mapping(read: FileDescription) -> bool:
     for record in read.records:
         if record.known is None:
             return True
-        # What a known format does not record is not there; only records in no known format have it elsewhere.
+        # Only plain records may have a part under another name; a known format without the part did not record it.
         states = [record.known.parts[part] for part in ("answer", "tool_calls")]
         if record.known.reader == "plain" and any(state.is_unknown for state in states):
             return True
@@ -88,13 +167,15 @@ def needs_mapping(read: FileDescription) -> bool:
 
 def _has_more(read: FileDescription) -> bool:
     """Return whether plain records have fields that are ignored and parts that are not recorded."""
-    plain = [record.known for record in read.records if record.known is not None and record.known.reader == "plain"]
-    return any(known.ignored and any(known.parts[part].is_unknown for part in ("input", "usage")) for known in plain)
+    plain_records = [record.known for record in read.records if record.known is not None and record.known.reader == "plain"]
+    return any(known.ignored and any(known.parts[part].is_unknown for part in ("input", "usage")) for known in plain_records)
 
 
 def sample_records(path: Path) -> list[Json]:
     """Return the first records of a file: lines of JSON, the entries of a list, or one document; none if it is not JSON."""
     check_path(path)
+    if path.suffix.lower() in TABLE_SUFFIXES:
+        return [values for values, _ in islice(iterate_rows(path), SAMPLED)]
     found: list[Json] = []
     try:
         with path.open("rb") as file:

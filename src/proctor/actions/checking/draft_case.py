@@ -1,11 +1,11 @@
-"""Makes a case of one exchange and adds it to a suite, without touching a character of what is there.
+"""Makes a case from one exchange and appends it to a suite, without changing the existing text.
 
-Claims are drafted from what was seen: the tools with their arguments, their order, that none was called, that something was answered. Each
-is decided on the evidence it was drafted from, and left out where it does not hold (an argument may look like a matcher). What an agent
-did once is not what it must do: a comment in the draft reminds of it.
+Claims are drafted from what was seen: the tools with their arguments, their order, that none was called, that something was answered.
+Each is decided on the evidence it was drafted from, and left out if it does not hold (an argument may look like a matcher). An agent may
+act differently next time: a comment in the draft warns of that.
 
-The new case is appended as text, then the whole is read again: the cases before must be the same, and the new one the last. Where that
-cannot be (the list is written in one line, or something follows it), nothing is written, and the text is handed over to be placed by hand.
+The new case is appended as text, then the file is read again: the earlier cases must be unchanged, and the new one must be the last. If
+that fails (the list is written in one line, or something follows it), nothing is written, and the user gets the text to paste.
 """
 
 from __future__ import annotations
@@ -46,28 +46,35 @@ class SavedCase(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """The lines that were added."""
     created: bool
-    """Whether the file was made for it."""
+    """Whether the file was created."""
 
 
 def save_case(path: Path, message: str, evidence: Evidence, *, top: str = "") -> SavedCase:
-    """Add a drafted case to a native suite, or begin one with `top` above it. Raises `InputError`, and then nothing was written."""
+    """Add a drafted case to a native suite, or create one that starts with `top`. Raises `InputError` before anything is written."""
     begun = read_begun_suite(path)
     exists = begun is not None
     before, suite = begun or (top + _HEAD.format(name=to_yaml(_name_suite(path)).strip()), None)
-    taken = {case.id for case in suite.cases} if suite is not None else set[str]()
-    id = make_unique(make_slug(message), taken)
+    used_ids = {case.id for case in suite.cases} if suite is not None else set[str]()
+    id = make_unique(make_slug(message), used_ids)
     document = draft_case(id, message, evidence)
     lines = _write_case(document, evidence)
     end = "\r\n" if "\r\n" in before else "\n"
     added = (end if exists else "") + _indent(lines, _find_indent(suite, before), end)
     after = before + ("" if before.endswith("\n") or not before else "\n") + added
     _check_added(path, suite, after, id, "\n".join(lines))
-    _write_whole(path, after)
+    write_whole(path, after)
     return SavedCase(path=path, id=id, text=added, created=not exists)
 
 
+def write_draft(message: str, evidence: Evidence) -> str:
+    """Return a suite with one drafted case as text."""
+    id = make_slug(message)
+    lines = _write_case(draft_case(id, message, evidence), evidence)
+    return _HEAD.format(name=id) + _indent(lines, "  ", "\n")
+
+
 def read_begun_suite(path: Path) -> tuple[str, Suite] | None:
-    """Return the text of the suite that a case is to be added to, and the suite; None where there is none yet. Raises `InputError`."""
+    """Return the text of the suite to extend, and the suite; None if there is none yet. Raises `InputError`."""
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder; name a suite file: --save {path / 'suite.yaml'}")
     if not path.exists():
@@ -112,16 +119,16 @@ def _list_calls(evidence: Evidence) -> Sequence[ToolCall]:
 
 def _write_call(call: ToolCall) -> Json:
     given = call.arguments
-    if not isinstance(given, dict) or not given or not _can_be_claimed(given):
+    if not isinstance(given, dict) or not given or not _is_short_json(given):
         return call.name
     return {"name": call.name, "arguments": given}
 
 
-def _can_be_claimed(given: dict[str, Json]) -> bool:
+def _is_short_json(given: dict[str, Json]) -> bool:
     try:
         return len(msgspec.json.encode(given)) <= _MOST_ARGUMENT_CHARACTERS
     except UnicodeEncodeError:
-        # Half of a surrogate pair: read again it would be another character.
+        # Half of a surrogate pair would be read back as another character.
         return False
 
 
@@ -137,7 +144,7 @@ def _holds(claim: Json, message: str, evidence: Evidence) -> bool:
 
 def _write_case(document: dict[str, Json], evidence: Evidence) -> list[str]:
     head = to_yaml([{"id": document["id"], "input": document["input"]}])
-    # Line by line also where one line would do, so that claims can be added and dropped.
+    # One line per claim even if one line would do, so that claims are easy to add and remove.
     claims = [f"    {line}" for claim in document["expect"] for line in to_yaml([claim]).rstrip("\n").split("\n")]
     lines = [REMARK, *head.rstrip("\n").split("\n"), "  expect:", *claims]
     if find_part_states(evidence)["tool_calls"].is_unknown:
@@ -165,27 +172,29 @@ def _check_added(path: Path, suite: Suite | None, text: str, id: str, case: str)
     with suppress(InputError):
         after = read_suite(text, file=str(path), name=path.stem)
     before = [] if suite is None else build_native_document(suite, default_registry())["cases"]
-    written = [] if after is None else build_native_document(after, default_registry())["cases"]
-    if len(written) != len(before) + 1 or written[: len(before)] != before or written[-1]["id"] != id:
+    cases = [] if after is None else build_native_document(after, default_registry())["cases"]
+    if len(cases) != len(before) + 1 or cases[: len(before)] != before or cases[-1]["id"] != id:
         raise InputError(
             f"a case cannot be appended to {str(path)!r}: its list of cases is not the last thing in it, or not written line by line.\n"
             f"  Nothing was written; place this by hand, or save elsewhere (--save another.yaml):\n\n{case}"
         )
 
 
-def _write_whole(path: Path, text: str) -> None:
-    """Replace a file by one that is complete, with the rights it had."""
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file atomically, and keep its permissions."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The text has the line ends of the file already, and none of them may change.
+        # The text already has the line ends of the file, which must not change.
         partial.write_text(text, encoding="utf-8", newline="")
         if path.exists():
             partial.chmod(path.stat().st_mode)
-        # What a link leads to is replaced; the link stays a link.
+        # The target of a link is replaced, not the link.
         partial.replace(path.resolve())
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        # Fails again in a folder that is read-only.
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise InputError(f"cannot write {str(path)!r}: {error.strerror}") from error
 
 

@@ -1,7 +1,6 @@
-"""Check recorded evidence with a judge at hand.
+"""Checks recorded evidence with a judge.
 
-Records are decided in their order and shown in it, while up to `AHEAD` cases wait for their judgement at once; memory stays bounded by
-that number, however long the stream.
+Results have the order of the records, while up to `AHEAD` cases wait for the judge concurrently; memory is bounded by that number.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import msgspec
 
 from proctor.actions.checking.check_stream import CheckStream
 from proctor.actions.judging.judges import open_suite_judge
-from proctor.actions.trust.trust import Trust
+from proctor.actions.judging.trust import Trust
 from proctor.cassettes.ports import LIVE, Tape
 from proctor.decide.judging import settle
 from proctor.decide.prepare import PreparedCase
@@ -65,9 +64,9 @@ class JudgedStream:
         waiting: deque[asyncio.Task[CaseResult] | CaseResult] = deque()
         try:
             for record in records:
-                waiting.extend(self._started(record))
-                # Results are yielded in the order of the records: a slow one holds back those after it, and at most `ahead` wait there.
-                while len(waiting) >= self._ahead or (waiting and _is_there(waiting[0])):
+                waiting.extend(self._start_record(record))
+                # Results are yielded in the order of the records: a slow one delays those after it, at most `ahead` of them.
+                while len(waiting) >= self._ahead or (waiting and _is_result(waiting[0])):
                     result = await _await_result(waiting.popleft())
                     add(result)
                     yield result
@@ -80,7 +79,7 @@ class JudgedStream:
         for result in self._stream.unanswered():
             yield result
 
-    def _started(self, record: Record) -> list[asyncio.Task[CaseResult] | CaseResult]:
+    def _start_record(self, record: Record) -> list[asyncio.Task[CaseResult] | CaseResult]:
         stream, evidence = self._stream, record.evidence
         known: list[CaseResult] = []
         if evidence is None:
@@ -89,9 +88,9 @@ class JudgedStream:
         positions = stream.positions_for(evidence, record.source, known)
         if stream.fixed_now is not None:
             evidence = msgspec.structs.replace(evidence, now=stream.fixed_now)
-        return [*known, *(self._one(stream.prepared.cases[position], evidence, record.source) for position in positions)]
+        return [*known, *(self._decide_one(stream.prepared.cases[position], evidence, record.source) for position in positions)]
 
-    def _one(self, case: PreparedCase, evidence: Evidence, source: Source) -> asyncio.Task[CaseResult] | CaseResult:
+    def _decide_one(self, case: PreparedCase, evidence: Evidence, source: Source) -> asyncio.Task[CaseResult] | CaseResult:
         clock = self._stream.clock()
         if not case.judged:
             return self._stream.with_evidence(case.decide(evidence, source, 0, self._stream.clock), evidence)
@@ -106,21 +105,21 @@ class JudgedStream:
 def finish_stream(
     stream: CheckStream, records: Iterable[Record], *, home: Path, environment: Mapping[str, str], trust: Trust | None = None
 ) -> RunResult:
-    """Return the result of a small stream, with the judge that is configured where the suite has something to judge."""
+    """Return the result of a small stream, with the configured judge if the suite needs one."""
     opened = open_suite_judge(stream.suite, home, environment, trust=trust) if stream.judged else None
     if opened is None:
         return stream.finish(list(stream.over(records)))
 
-    async def all_of_it() -> RunResult:
+    async def decide_all() -> RunResult:
         try:
             return stream.finish([result async for result in JudgedStream(stream, opened.judge).over(records)])
         finally:
             await opened.judge.close()
 
-    return asyncio.run(all_of_it())
+    return asyncio.run(decide_all())
 
 
-def _is_there(entry: asyncio.Task[CaseResult] | CaseResult) -> bool:
+def _is_result(entry: asyncio.Task[CaseResult] | CaseResult) -> bool:
     return isinstance(entry, CaseResult) or entry.done()
 
 

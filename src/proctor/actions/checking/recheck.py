@@ -19,8 +19,8 @@ from proctor.model.result import CaseResult, Incomplete, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.blocks.exchange import with_exchange
 from proctor.runner.ports import Judge
-from proctor.scoring.completeness import decide_outcome, find_incomplete
 from proctor.scoring.metrics import Tally
+from proctor.scoring.statistics import decide_outcome, find_incomplete
 from proctor.store.files.run_files import SUITE, RunFiles, RunFolder
 
 
@@ -32,26 +32,26 @@ def recheck(home: Path, run: str, suite: Suite | None = None) -> RunResult:
     """
     folder, chosen = _open_run(home, run, suite)
     results = [
-        left if evidence is None else _attach_evidence(case.decide(evidence, None, entry.attempt), evidence)
-        for case, entry, evidence, left in _iterate_attempts(folder, chosen)
+        unknown_cases if evidence is None else _attach_evidence(case.decide(evidence, None, entry.attempt), evidence)
+        for case, entry, evidence, unknown_cases in _iterate_attempts(folder, chosen)
     ]
-    return _result(folder, chosen, results)
+    return _make_result(folder, chosen, results)
 
 
 async def recheck_judged(home: Path, run: str, judge: Judge, suite: Suite | None = None, *, fail_fast: bool = False) -> RunResult:
-    """As `recheck`, with a judge for claims in plain language."""
+    """Do as `recheck`, with a judge for claims in plain language."""
     folder, chosen = _open_run(home, run, suite)
 
-    async def one(case: PreparedCase, entry: RunEntry, evidence: Evidence | None, left: CaseResult) -> CaseResult:
+    async def recheck_one(case: PreparedCase, entry: RunEntry, evidence: Evidence | None, undecided: CaseResult) -> CaseResult:
         if evidence is None:
-            return left
+            return undecided
         async with at_once:
             result = await decide_with_judge(case, evidence, judge, attempt=entry.attempt, fail_fast=fail_fast)
             return _attach_evidence(result, evidence)
 
     at_once = asyncio.Semaphore(AHEAD)
-    results = await asyncio.gather(*(one(*attempt) for attempt in _iterate_attempts(folder, chosen)))
-    return _result(folder, chosen, results)
+    results = await asyncio.gather(*(recheck_one(*attempt) for attempt in _iterate_attempts(folder, chosen)))
+    return _make_result(folder, chosen, results)
 
 
 def _attach_evidence(result: CaseResult, evidence: Evidence) -> CaseResult:
@@ -70,12 +70,12 @@ def _open_run(home: Path, run: str, suite: Suite | None) -> tuple[RunFolder, Sui
 
 def _find_stored_suite(folder: RunFolder) -> Suite:
     suite = suite_of(folder)
-    # The folder of a run may be forged: a copy that differs from its file is not trusted for the file's sake.
+    # The folder of a run may be forged: a stored copy that differs from its file is untrusted even if the file is trusted.
     return suite if find_unchanged_suite(folder, suite) else msgspec.structs.replace(suite, path=str(folder.folder / SUITE))
 
 
 def _iterate_attempts(folder: RunFolder, suite: Suite) -> Iterator[tuple[PreparedCase, RunEntry, Evidence | None, CaseResult]]:
-    """Every stored attempt of a case of the suite: its case, its entry, the evidence with its clock, and how it ended."""
+    """Yield every stored attempt of a case of the suite: case, entry, evidence with its clock, and how it ended."""
     cases = {case.case.id: case for case in prepare_once(suite).cases}
     declared = suite.find_declared()
     for entry in folder.entries():
@@ -85,14 +85,14 @@ def _iterate_attempts(folder: RunFolder, suite: Suite) -> Iterator[tuple[Prepare
         evidence = entry.evidence
         if evidence is not None and declared is not None and declared.complete:
             evidence = declare_complete(evidence, declared.complete, declared.source)
-        # By the clock of today, claims about dates would be decided otherwise than in the run.
+        # With today's clock, claims about dates would be decided differently than in the run.
         if evidence is not None and evidence.now is None:
             evidence = msgspec.structs.replace(evidence, now=entry.now or entry.started_at or folder.header.started_at)
         yield case, entry, evidence, case_result(case.case, entry)
 
 
-def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> RunResult:
-    # What was not chosen is not missing from the suite.
+def _make_result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> RunResult:
+    # Cases that were not chosen are not missing.
     left_out = {case.id for case in chosen.unselected}
     entries = [entry for entry in folder.entries() if entry.case not in left_out]
     cases = {case.id: case for case in chosen.cases}
@@ -108,7 +108,7 @@ def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> 
     results.sort(key=lambda result: (order[result.case.id], result.attempt))
     tally = Tally()
     tally.add_all(results)
-    incomplete = _incomplete(folder, chosen, entries)
+    incomplete = _find_incomplete(folder, chosen, entries)
     warnings = list(chosen.warnings)
     if unknown:
         warnings.append(
@@ -132,10 +132,10 @@ def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> 
     )
 
 
-def _incomplete(folder: RunFolder, chosen: Suite, entries: Sequence[RunEntry]) -> Incomplete | None:
-    """What the run planned and did not finish; cases that are new in the suite were never planned."""
-    wanted = {case.id for case in chosen.cases}
-    planned = [case for case in suite_of(folder).cases if case.id in wanted]
+def _find_incomplete(folder: RunFolder, chosen: Suite, entries: Sequence[RunEntry]) -> Incomplete | None:
+    """Return the planned attempts that did not finish; cases that are new in the suite were never planned."""
+    chosen_ids = {case.id for case in chosen.cases}
+    planned = [case for case in suite_of(folder).cases if case.id in chosen_ids]
     return find_incomplete(planned, folder.header.repeat, ((entry.case, entry.attempt) for entry in entries), folder.find_ending())
 
 

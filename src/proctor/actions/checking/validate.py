@@ -34,7 +34,7 @@ class Validation(msgspec.Struct, kw_only=True):
     trust: bool | None = None
     """Whether suites may name files outside their folders."""
     declared: DeclaredEvidence | None = None
-    """How evidence is read, as the workspace and the suites before it declare."""
+    """How evidence is read, as declared by the workspace and earlier suites."""
 
     @property
     def sound(self) -> bool:
@@ -43,30 +43,30 @@ class Validation(msgspec.Struct, kw_only=True):
 
 
 def validate(paths: list[str], *, dialect: str | None = None, evidence_format: str | None = None, trust: bool | None = None) -> Validation:
-    """Read every path as what it is: a suite, evidence, or a folder of either."""
+    """Read every path as a suite, evidence, or a folder of either."""
     validation = Validation(trust=trust)
     validation.declared = add_workspace(Suite(name="")).find_declared()
-    read: list[Suite] = []
+    suites: list[Suite] = []
     for path in paths:
         place = Path(path)
         if path != STANDARD_INPUT and place.is_dir():
-            files = _files(place)
+            files = _list_files(place)
             if not files:
                 validation.problems.append(Problem(message="no suite and no evidence in this folder", origin=Origin(file=path)))
             for file in files:
-                # What a suite takes its cases from is no evidence.
-                if not any(file.resolve() == Path(data).resolve() for suite in read for data in suite.data_files):
-                    read += _validate_file(file, dialect, evidence_format, validation)
+                # Data files of a suite are not evidence.
+                if not any(file.resolve() == Path(data).resolve() for suite in suites for data in suite.data_files):
+                    suites += _validate_file(file, dialect, evidence_format, validation)
         else:
-            read += _validate_file(place, dialect, evidence_format, validation)
-    validation.problems.extend(shared_ids(read))
+            suites += _validate_file(place, dialect, evidence_format, validation)
+    validation.problems.extend(shared_ids(suites))
     # Suites that share a library share its faults.
     validation.problems = list(dict.fromkeys(validation.problems))
     return validation
 
 
-def _files(folder: Path) -> list[Path]:
-    """Return what there is to validate in a folder; in an MCPLab workspace that is its configs, its test cases and its traces."""
+def _list_files(folder: Path) -> list[Path]:
+    """Return the files to validate in a folder; in an MCPLab workspace these are its configs, test cases and traces."""
     places = [folder / name for name in (EVALS_FOLDER, *SCENARIO_FOLDERS)] if is_workspace(folder) else [folder]
     suites = [file for place in places if place.is_dir() for file in list_suite_files(place) if file.name not in LIBRARY_NAMES]
     lines = (file for file in folder.rglob("*") if file.suffix.lower() in LINE_SUFFIXES)
@@ -74,7 +74,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _validate_file(path: Path, dialect: str | None, evidence_format: str | None, validation: Validation) -> Iterator[Suite]:
-    """Add what is wrong with a file; gives the suite that is in it, if there is one."""
+    """Add the problems of a file, and return its suite if it has one."""
     suffix = path.suffix.lower()
     piped = str(path) == STANDARD_INPUT
     if evidence_format is None and (piped or suffix in SUITE_SUFFIXES):
@@ -82,7 +82,7 @@ def _validate_file(path: Path, dialect: str | None, evidence_format: str | None,
             loaded_from = find_registry()
             suite = load_suite(STANDARD_INPUT, dialect=dialect) if piped else load_file(path, dialect, loaded_from, trust=validation.trust)
         except InputError as error:
-            # A JSON file that no dialect claims may well be evidence.
+            # A JSON file that no dialect recognises may be evidence.
             unclaimed = suffix == ".json" and any(problem.code == "unknown_dialect" for problem in error.problems)
             if not (unclaimed and _validate_evidence(path, None, validation, quiet=True)):
                 validation.problems.extend(error.problems or [Problem(message=str(error), origin=Origin(file=str(path)))])
@@ -102,25 +102,25 @@ def _validate_file(path: Path, dialect: str | None, evidence_format: str | None,
 
 
 def _validate_evidence(path: Path, evidence_format: str | None, validation: Validation, *, quiet: bool) -> bool:
-    """Read evidence and return whether it was any; `quiet` reports nothing where the very first record cannot be read, or there is none."""
-    before, read = len(validation.problems), 0
+    """Read evidence and return whether the file has any; `quiet` reports nothing if the first record is unreadable or missing."""
+    problems_before, count = len(validation.problems), 0
     try:
         for record in read_records([str(path)], format=evidence_format, declared=validation.declared):
             if record.error is None:
-                read += 1
-            elif quiet and not read:
+                count += 1
+            elif quiet and not count:
                 return False
             # Warnings do not count: a thousand of them must not hide that evidence cannot be read.
-            elif len(validation.problems) - before < MOST_PROBLEMS:
+            elif len(validation.problems) - problems_before < MOST_PROBLEMS:
                 origin = Origin(file=record.source.file, line=record.source.line)
                 validation.problems.append(Problem(message=record.error.message, origin=origin, code=record.error.code))
     except InputError as error:
-        if quiet and not read:
+        if quiet and not count:
             return False
         validation.problems.extend(error.problems or [Problem(message=str(error), origin=Origin(file=str(path)))])
-    validation.records += read
-    if not read and len(validation.problems) == before:
-        # As of a folder with nothing in it: what holds nothing is not sound.
+    validation.records += count
+    if not count and len(validation.problems) == problems_before:
+        # Like an empty folder, an empty file is not valid.
         if not quiet:
             validation.problems.append(Problem(message="no evidence in this file", origin=Origin(file=str(path))))
         return False

@@ -1,7 +1,7 @@
-"""Recorded evidence, put into a folder of its own as a run, so that whatever shows runs can show it.
+"""Stores recorded evidence as a run in a folder of its own, so that the pages for runs can show it.
 
-Without a suite nothing is claimed: every record is an attempt that was skipped, with its conversation to look at. With one, each record is
-decided as `proctor check` decides it; claims for a judge stay open.
+Without a suite there are no claims: every record is a skipped attempt with its conversation. With one, each record is
+decided as `proctor check` decides it; claims for a judge stay undecided.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from proctor.store.files.run_files import ENDED, HEADER, RESULTS, SUITE
 
 RUN_ID = "evidence"
 MOST_RECORDS = 5_000
-"""Records that are shown; of more, the first."""
+"""The maximum number of records shown, the first ones."""
 _NOTHING_CLAIMED = "no suite was given, so that nothing is claimed about it"
 
 
 class EvidenceRun:
-    """The evidence under a path as the only run of `home`, as it is now."""
+    """The current evidence under a path, as the only run of `home`."""
 
     def __init__(self, path: Path, home: Path, suite: Suite | None = None) -> None:
         self.path, self.home = path, home
@@ -41,8 +41,8 @@ class EvidenceRun:
         self._seen: tuple[tuple[str, int, int], ...] | None = None
 
     def refresh(self) -> bool:
-        """Read the evidence again if any file has changed, and return whether it had. Raises `InputError` where there is none."""
-        # Listed before it is read: what changes while it is read is seen the next time.
+        """Read the evidence again if any file has changed, and return whether any had. Raises `InputError` if there is none."""
+        # Listed before reading, so that a change while reading is noticed the next time.
         found = _list_files(self.path)
         if found == self._seen:
             return False
@@ -50,7 +50,7 @@ class EvidenceRun:
         if not entries:
             raise InputError(f"there are neither runs nor evidence at {str(self.path)!r}; without a path the runs of this folder are shown")
         self._write(entries, more)
-        # At the end: what could not be read or written is tried again.
+        # At the end, so that a failed read or write is tried again.
         self._seen = found
         return True
 
@@ -75,9 +75,9 @@ class EvidenceRun:
     def _make_entry(self, record: Record) -> RunEntry:
         evidence, place = record.evidence, self._name_place(record)
         if evidence is None:
-            why = record.error
+            reason = record.error
             return RunEntry(
-                case=place, outcome="error", code=None if why is None else why.code, reason=None if why is None else why.message
+                case=place, outcome="error", code=None if reason is None else reason.code, reason=None if reason is None else reason.message
             )
         took, begun = evidence.duration_ms, evidence.now or ""
         return RunEntry(
@@ -87,7 +87,7 @@ class EvidenceRun:
     def _keep_result(self, result: CaseResult) -> RunEntry:
         evidence = result.evidence
         entry = make_entry(result, evidence, started_at="", duration_ms=0.0)
-        # When it happened, and how long it took, is known from the recording or not at all.
+        # Time and duration are known only if they were recorded.
         took = None if evidence is None else evidence.duration_ms
         return msgspec.structs.replace(entry, case=result.case.id or result.case.name, duration_ms=took)
 
@@ -98,10 +98,10 @@ class EvidenceRun:
 
     def _write(self, entries: list[RunEntry], more: bool) -> None:
         folder = self.home / "runs" / RUN_ID
-        # Outside of `runs`, where every folder with a header counts as a run.
+        # Outside `runs`, where every folder with a header counts as a run.
         new, before = self.home / f".{RUN_ID}.new", self.home / f".{RUN_ID}.old"
-        for left in (new, before):
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in (new, before):
+            shutil.rmtree(leftover, ignore_errors=True)
         new.mkdir(parents=True)
         folder.parent.mkdir(exist_ok=True)
         suite = self._suite or Suite(name=self.path.name)
@@ -117,7 +117,7 @@ class EvidenceRun:
         (new / SUITE).write_text(write_native(suite), encoding="utf-8")
         (new / RESULTS).write_bytes(b"".join(_encode(entry) + b"\n" for entry in entries))
         (new / ENDED).write_bytes(msgspec.json.encode({"ended": "completed"}))
-        # Exchanged as a whole, and the old ones deleted afterwards, which takes time: a page request in between finds records.
+        # Swapped by renaming; the old files, which take time to delete, go afterwards. A page request in between finds records.
         if folder.exists():
             folder.rename(before)
         new.rename(folder)
@@ -128,7 +128,7 @@ def _encode(document: RunEntry | RunHeader) -> bytes:
     try:
         return msgspec.json.encode(document)
     except UnicodeEncodeError:
-        # Half of a surrogate pair, or a file name that is no UTF-8, cannot be encoded: it becomes a question mark.
+        # Half of a surrogate pair, or a file name that is not UTF-8, cannot be encoded and becomes a question mark.
         return json.dumps(msgspec.to_builtins(document), ensure_ascii=False).encode("utf-8", errors="replace")
 
 
@@ -137,7 +137,7 @@ def _list_files(path: Path) -> tuple[tuple[str, int, int], ...]:
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     found: list[tuple[str, int, int]] = []
     for file in files:
-        # One that is gone by now was replaced or deleted, which the next look sees.
+        # A file that has vanished was replaced or deleted; the next refresh notices it.
         with suppress(FileNotFoundError):
             state = file.stat()
             found.append((str(file), state.st_size, state.st_mtime_ns))

@@ -1,4 +1,4 @@
-"""A complete run on the bundled examples: one suite per dialect, one engine; and the examples as files of one's own."""
+"""Runs the bundled examples, one suite per dialect, and copies them into a folder of the user."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DemoRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examples_folder() -> Path:
-    """Where the bundled examples lie."""
+    """Return the folder of the bundled examples."""
     return Path(proctor.examples.__path__[0])
 
 
@@ -42,9 +42,9 @@ def write_examples(folder: str | Path) -> list[Path]:
     """Copy the files of all examples into a folder, one below it per dialect; returns their paths. Raises `InputError`."""
     place = Path(folder)
     names = [name for suite, evidence, _ in EXAMPLES for name in (suite, evidence)]
-    taken = [name for name in names if (place / name).exists()]
-    if taken:
-        raise InputError(f"{', '.join(taken)} in {str(place)!r} would be overwritten; name another folder")
+    existing = [name for name in names if (place / name).exists()]
+    if existing:
+        raise InputError(f"{', '.join(existing)} in {str(place)!r} would be overwritten; name another folder")
     try:
         for name in names:
             (place / name).parent.mkdir(parents=True, exist_ok=True)

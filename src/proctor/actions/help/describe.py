@@ -1,4 +1,4 @@
-"""What exists, in one shape for every kind: a name, a sentence, fields, an example.
+"""Describes every check, matcher, target and so on in one form: a name, a sentence, fields, an example.
 
 The `describe` command and the reference pages are both written from here, so they always match the code.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from proctor.actions.workspace.description import Description, Field, kind_words, struct_fields
+from proctor.actions.help.description import Description, Field, kind_words, struct_fields
 from proctor.checks.registry import Registry, default_registry
 from proctor.errors import InputError
 from proctor.evidence.recognise import FORMATS
@@ -28,7 +28,7 @@ DIALECT_SUMMARIES = {
 
 
 def checks(registry: Registry | None = None) -> Iterable[Description]:
-    """Every check: built in, from a plugin, or of the files that the workspace file names."""
+    """Every check: built in, from a plugin, or from the files that the workspace file names."""
     for entry in registry or default_registry():
         notes = [f"`{entry.name}: value` is short for `{entry.name}: {{{entry.shorthand}: value}}`."] if entry.shorthand else []
         if entry.judged:
@@ -89,7 +89,7 @@ def models() -> Iterable[Description]:
 
 def judge() -> Iterable[Description]:
     """The settings of a judge, and its prompts."""
-    from proctor.actions.judging.describe_judge import judge  # as above
+    from proctor.actions.help.describe_live import judge  # as above
 
     return judge()
 
@@ -109,20 +109,20 @@ ASSERTION_KEYS_NOTE = "An assertion may also have: " + ", ".join(f"`{key}`" for 
 
 
 def describe(kind: str, name: str | None = None, *, registry: Registry | None = None) -> list[Description]:
-    """All of a kind, or the one called `name`; raises `InputError` with the nearest word. `registry` has more checks than ours."""
+    """Return all of a kind, or the one called `name`; raises `InputError` with the nearest name. `registry` has further checks."""
     known = KINDS.get(kind) or KINDS.get(f"{kind}s")
     if known is None:
-        raise _unknown("kind", kind, KINDS)
+        raise _make_unknown_error("kind", kind, KINDS)
     found = list(checks(registry) if known[1] is checks else known[1]())
     if name is None:
         return found
     for entry in found:
         if entry.name.lower() == name.lower():
             return [entry]
-    raise _unknown(kind.removesuffix("s"), name, [entry.name for entry in found])
+    raise _make_unknown_error(kind.removesuffix("s"), name, [entry.name for entry in found])
 
 
-def _unknown(what: str, word: str, known: Iterable[str]) -> InputError:
+def _make_unknown_error(what: str, word: str, known: Iterable[str]) -> InputError:
     names = list(known)
     near = nearest(word, names)
     hint = f"; nearest: {', '.join(near)}" if near else f"; there are {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"

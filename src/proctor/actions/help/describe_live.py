@@ -1,4 +1,4 @@
-"""What a workspace can hold: kinds of targets and providers of models, described from the settings they are read into."""
+"""Describes what only runs need: kinds of targets, providers of models, the settings of a judge and its exact prompts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from proctor.actions.workspace.description import Description, Field, struct_fields
+from proctor.actions.help.description import Description, Field, struct_fields
+from proctor.actions.judging.judge_settings import JudgeSection
+from proctor.checks.shared.rubric import METRICS, VERSIONS, load_rubric
 from proctor.errors import install_command
+from proctor.judge.prompt import Prompt, load_prompt
 from proctor.llm.providers import KNOWN
 from proctor.llm.settings import ModelSettings
 from proctor.targets.build import TYPES
@@ -75,7 +78,7 @@ def targets() -> Iterable[Description]:
             kind="targets",
             name=kind,
             summary=f"{summary[0].upper()}{summary[1:]}.",
-            fields=_target_fields(kind),
+            fields=_list_target_fields(kind),
             example=TARGET_EXAMPLES[kind],
             notes=("Written under `targets` in `proctor.yaml` or in a suite; `proctor run SUITE --target NAME` drives it.",),
         )
@@ -89,22 +92,22 @@ def models() -> Iterable[Description]:
         yield Description(kind="models", name=name, summary=summary, fields=shared, example=f"models:\n  small: {example}", notes=(others,))
 
 
-def _target_fields(kind: str) -> tuple[Field, ...]:
+def _list_target_fields(kind: str) -> tuple[Field, ...]:
     if kind == "mcp_agent":
         from proctor.targets.mcp.agent_conversation import AgentSettings  # one kind at a time, as when targets are built
 
-        own = (
+        specific_fields = (
             Field(name="type", kind="`mcp_agent`", required=True),
             Field(name="model", kind="text", required=True, about="The model, by its name under `models`."),
             Field(name="servers", kind="list of objects", default="[]", about="The MCP servers whose tools it is given."),
         )
-        return (*own, *struct_fields(AgentSettings))
-    fields = struct_fields(_settings(kind))
-    # A struct has its own kind as a default; a file has to say which it is.
+        return (*specific_fields, *struct_fields(AgentSettings))
+    fields = struct_fields(_find_settings_type(kind))
+    # The struct has its kind as a default, but a file must name it.
     return tuple(msgspec.structs.replace(field, required=True, default=None) if field.name == "type" else field for field in fields)
 
 
-def _settings(kind: str) -> type[msgspec.Struct]:
+def _find_settings_type(kind: str) -> type[msgspec.Struct]:
     match kind:
         case "http":
             from proctor.targets.platforms.http import HttpSettings as Settings
@@ -119,3 +122,51 @@ def _settings(kind: str) -> type[msgspec.Struct]:
         case _:
             from proctor.targets.local.recorded import RecordedSettings as Settings
     return Settings
+
+
+_EXAMPLE = """judge: {model: main}
+judge: {model: [main, other], samples: 3, combine: majority, uncertain: fail}
+judge: {model: openai/some-model, prompt: our-instruction.md}"""
+
+_PARTS = {
+    "instruction": "How to judge. `prompt` names a file that replaces this part, and only this one.",
+    "boundary": "Where the data begins and ends, and what that means.",
+    "passes": "The shape of a yes-or-no reply.",
+    "scores": "The shape of a reply that gives scores.",
+    "choices": "The shape of a reply that chooses among named answers.",
+    "opening": "Comes before the checks.",
+    "lead_in": "Comes before the data.",
+    "reminder": "Comes after the data.",
+    "again": "Added where an earlier reply could not be used.",
+    "examples": "Comes before decisions of people, if `examples` names some.",
+    "images": "Added where pictures go with the request.",
+}
+
+
+def judge() -> Iterable[Description]:
+    """The settings of `judge:`, then every part of the prompt in use, then the text of every rubric."""
+    yield Description(
+        kind="judge",
+        name="settings",
+        summary="What `judge:` may say, in a suite or in proctor.yaml.",
+        # The required field first.
+        fields=tuple(sorted(struct_fields(JudgeSection), key=lambda field: field.name != "model")),
+        example=_EXAMPLE,
+        notes=("Without it: PROCTOR_JUDGE_MODEL, PROCTOR_JUDGE_BASE_URL and PROCTOR_JUDGE_API_KEY.",),
+    )
+    prompt = load_prompt()
+    for part in Prompt.__struct_fields__:
+        if part not in ("version", "decisions"):
+            text: str = getattr(prompt, part)
+            yield Description(kind="judge", name=part, summary=f"Prompt version {prompt.version}. {_PARTS[part]}", example=text)
+    for name in (*VERSIONS, *METRICS):
+        rubric = load_rubric(name)
+        text = "\n".join(
+            [
+                rubric.criterion,
+                "",
+                *(f"- {point}" for point in rubric.points),
+                *(f"* {name}: {what}" for name, what in rubric.choices.items()),
+            ]
+        )
+        yield Description(kind="judge", name=name, summary=f"Rubric version {rubric.version}, for the check `{name}`.", example=text)

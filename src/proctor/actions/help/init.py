@@ -1,6 +1,6 @@
 """Write the files of a first run: for an agent that was found or named, else a small commented suite with evidence to try it on.
 
-Nothing that is there is overwritten; only the schema for editors, which is ours, is brought up to date.
+No existing file is overwritten, except the schema for editors, which is updated.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ FILES = {SUITE_FILE: SUITE, "evidence.jsonl": EVIDENCE, "proctor.yaml": WORKSPAC
 
 
 def init(folder: str | Path, kind: str = RECORDED, candidate: Candidate | None = None, *, target: GivenTarget | None = None) -> list[Path]:
-    """Write the starting files for a kind of agent, or for a target that is given; refuses to touch a file that is there.
+    """Write the starting files for a kind of agent or for a given target; existing files are not overwritten.
 
     `candidate` is the agent that `find_candidates` found; without one, a template takes its place.
     """
@@ -99,7 +99,7 @@ def find_gaps(folder: str | Path, candidates: Sequence[Candidate]) -> list[str]:
 
 
 def find_starter(kind: str, candidate: Candidate | None = None, *, target: GivenTarget | None = None) -> Starter:
-    """Return the files to write. Raises `InputError` for a kind that is unknown."""
+    """Return the files to write. Raises `InputError` for an unknown kind."""
     if target is not None:
         return start_with_target(target.settings)
     if kind not in KINDS:
@@ -112,7 +112,7 @@ def find_starter(kind: str, candidate: Candidate | None = None, *, target: Given
 
 
 def write_starter(folder: str | Path, starter: Starter) -> list[Path]:
-    """Write the files, all or none; returns their paths. Raises `InputError` where one is there already.
+    """Write the files, all or none, and return their paths. Raises `InputError` if one exists already.
 
     An existing suite stays when the target is new: `proctor try --save` may have begun it. The example that was written without an agent is
     replaced when one is found, as long as it is unchanged.
@@ -120,11 +120,11 @@ def write_starter(folder: str | Path, starter: Starter) -> list[Path]:
     place = Path(folder)
     if place.exists() and not place.is_dir():
         raise InputError(f"{str(place)!r} is a file; name a folder")
-    taken = [name for name in starter.files if (place / name).exists() and not (starter.schema and _is_example(place / name))]
-    files = {name: text for name, text in starter.files.items() if not (starter.keeps_suite and name == SUITE_FILE and name in taken)}
-    taken = [name for name in taken if name in files]
-    if taken:
-        raise InputError(f"{', '.join(taken)} in {str(place)!r} would be overwritten; name another folder")
+    existing = [name for name in starter.files if (place / name).exists() and not (starter.schema and _is_example(place / name))]
+    files = {name: text for name, text in starter.files.items() if not (starter.keeps_suite and name == SUITE_FILE and name in existing)}
+    existing = [name for name in existing if name in files]
+    if existing:
+        raise InputError(f"{', '.join(existing)} in {str(place)!r} would be overwritten; name another folder")
     with _undo_on_failure() as undo:
         try:
             for missing in reversed([each for each in (place, *place.parents) if not each.exists()]):
@@ -140,19 +140,19 @@ def write_starter(folder: str | Path, starter: Starter) -> list[Path]:
 
 @contextmanager
 def _undo_on_failure() -> Generator[ExitStack]:
-    """Yield a stack of what takes things back, the last first, where something goes wrong."""
+    """Yield a stack of undo steps, which run in reverse order if the block fails."""
     with ExitStack() as stack:
         yield stack
         stack.pop_all()
 
 
 def _write_file(path: Path, text: str, undo: ExitStack) -> Path:
-    """Write a file that is not there, or that of the example; `undo` takes it back."""
+    """Write a new file, or replace that of the example; `undo` gets the step that reverts it."""
     if path.exists():
         undo.callback(path.write_bytes, path.read_bytes())
         path.write_text(text, encoding="utf-8")
         return path
-    # Never over a file that was created in between, nor through a dangling link.
+    # Must not overwrite a file created in between, nor follow a dangling link.
     with path.open("x", encoding="utf-8") as file:
         undo.callback(path.unlink)
         file.write(text)
@@ -160,7 +160,7 @@ def _write_file(path: Path, text: str, undo: ExitStack) -> Path:
 
 
 def _is_example(path: Path) -> bool:
-    """Return whether a file is that of the example, as it was written."""
+    """Return whether a file is the unchanged file of the example."""
     try:
         return path.read_text(encoding="utf-8") == FILES.get(path.name)
     except (OSError, UnicodeDecodeError):

@@ -1,21 +1,23 @@
 """The answers of an agent to one case in several runs, each next to the answer in the first run, the base.
 
-Of several attempts the most informative is shown: of the base the first that passed, of the others the first that did not; or the
-requested attempt.
+Of several attempts the most informative is shown, unless one is requested: the first that passed in the base, the first that did not
+in the other runs.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from proctor.actions.history.compare import find_reason
 from proctor.model.case import Case
 from proctor.model.run import RunEntry
 from proctor.model.show import shorten
+from proctor.model.verdict import Outcome
 from proctor.store.sql.compressed_json import to_json
 
 # The difference of two answers by words, at a bounded cost: an answer of many megabytes takes no longer than one of some pages.
@@ -24,21 +26,20 @@ MOST_CHARACTERS = 20_000
 """Characters of each answer that are compared, after the common beginning."""
 MOST_WORDS = 3_000
 MOST_EDITS = 600
-"""Words that may differ before two texts count as having nothing in common."""
+"""The maximum number of differing words; beyond it, two texts count as entirely different."""
 MOST_SAME = 240
-"""Characters that are shown of a stretch that is the same."""
+"""Characters shown of a long equal part."""
 _WORD = re.compile(r"\s+|\w{1,40}|[^\w\s]")
 
 Kind = Literal["same", "removed", "added", "left_out"]
 
 
 class DiffPiece(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of text that is in both answers, in one of them, or not shown."""
+    """A piece of a text diff."""
 
-    kind: Kind
+    kind: Annotated[Kind, Meta(description="left_out: not shown, or not compared")]
     text: str = ""
     characters: int
-    """How long it is; of what is left out, in both answers together."""
 
 
 class _Cut(msgspec.Struct, frozen=True):
@@ -79,7 +80,7 @@ def _step_back(before: str, after: str, at: int) -> int:
     for text in (before, after):
         if 0 < at < len(text) and text[at].isalnum() and text[at - 1].isalnum():
             begin = at
-            # A word without end, such as base64, is not walked back through.
+            # Bounded, because a word such as base64 may be very long.
             while begin and at - begin < 40 and text[begin - 1].isalnum():
                 begin -= 1
             return begin
@@ -88,7 +89,7 @@ def _step_back(before: str, after: str, at: int) -> int:
 
 def _find_common_tail(before: str, after: str, head: int) -> int:
     """Return how many characters after the head both texts end with, up to the beginning of a word."""
-    # Never into the head: what both repeat would be shown twice.
+    # Must not overlap the head, or repeated text would be shown twice.
     low, high = 0, min(len(before), len(after)) - head
     while low < high:
         middle = (low + high + 1) // 2
@@ -108,7 +109,7 @@ def _cut_words(text: str) -> _Cut:
 
 
 def _list_edits(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Kind, str]]:
-    """Yield every word with what became of it."""
+    """Yield every word as equal, removed or added."""
     steps = _find_steps(old, new)
     if steps is None:
         for word in old:
@@ -118,7 +119,7 @@ def _list_edits(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Kind, 
         return
     x = y = 0
     for to_x, to_y in steps:
-        # First the one word that differs, then all equal words after it.
+        # First the differing word, then all equal words after it.
         if to_x - x > to_y - y:
             yield "removed", old[x]
             x += 1
@@ -131,10 +132,10 @@ def _list_edits(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Kind, 
 
 
 def _find_steps(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Return the corners of the shortest way from one text to the other; None where it is too long."""
+    """Return the states of the shortest edit path between the texts; None if it is too long."""
     reached, history = {1: 0}, list[dict[int, int]]()
     for edits in range(min(MOST_EDITS, len(old) + len(new)) + 1):
-        # These copies grow with the square of the edits, which `MOST_EDITS` keeps small.
+        # The copies grow with the square of the edits, which `MOST_EDITS` bounds.
         history.append(dict(reached))
         for diagonal in range(-edits, edits + 1, 2):
             down = diagonal == -edits or (diagonal != edits and reached[diagonal - 1] < reached[diagonal + 1])
@@ -161,29 +162,29 @@ def _walk_back(history: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[
 
 
 def _join_words(edits: Iterator[tuple[Kind, str]]) -> Iterator[DiffPiece]:
-    """Yield words of the same kind as one piece; what was removed between two words that stay comes before what was added.
+    """Yield words of the same kind as one piece; between two unchanged words, removed text comes before added text.
 
-    Space alone between two changes belongs to both: a sentence that was replaced is struck out as one, not word by word.
+    White space between two changes belongs to both, so that a replaced sentence is struck out as a whole, not word by word.
     """
-    same: list[str] = []
+    equal: list[str] = []
     removed: list[str] = []
     added: list[str] = []
     for kind, word in edits:
         if kind == "same":
-            same.append(word)
+            equal.append(word)
             if not word.isspace():
                 yield from _show_changed(removed, added)
             continue
-        if (removed or added) and "".join(same).isspace():
-            removed += same
-            added += same
-        elif same:
+        if (removed or added) and "".join(equal).isspace():
+            removed += equal
+            added += equal
+        elif equal:
             yield from _show_changed(removed, added)
-            yield from _show_same("".join(same))
-        same.clear()
+            yield from _show_same("".join(equal))
+        equal.clear()
         (removed if kind == "removed" else added).append(word)
     yield from _show_changed(removed, added)
-    yield from _show_same("".join(same))
+    yield from _show_same("".join(equal))
 
 
 def _show_changed(removed: list[str], added: list[str]) -> Iterator[DiffPiece]:
@@ -196,7 +197,7 @@ def _show_changed(removed: list[str], added: list[str]) -> Iterator[DiffPiece]:
 
 
 def _show_same(text: str, *, at_start: bool = False, at_end: bool = False) -> Iterator[DiffPiece]:
-    """Yield an equal stretch; of a long one only the ends next to a difference."""
+    """Yield equal text; if it is long, only the ends next to a difference."""
     if not text:
         return
     if len(text) <= MOST_SAME:
@@ -216,33 +217,26 @@ MOST_TEXT = 6_000
 
 
 class AttemptOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt of a case, to choose from."""
+    """One attempt of a case."""
 
     id: str
     attempt: int
-    outcome: str
+    outcome: Annotated[str, Outcome]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was answered in one run."""
+    """The answer in one run."""
 
     run_id: str
-    result_id: str | None = None
-    """None: the run has no such attempt."""
+    result_id: Annotated[str | None, Meta(description="the shown attempt; null if the run has none")] = None
     attempt: int | None = None
-    attempts: tuple[AttemptOutcome, ...] = ()
-    """Every attempt of the case in this run, as far as they are listed."""
-    outcome: str | None = None
+    attempts: Annotated[tuple[AttemptOutcome, ...], Meta(description="available attempts; at most 100")] = ()
+    outcome: Annotated[str | None, Outcome] = None
     reason: str = ""
-    """Why it did not pass."""
-    text: str | None = None
-    """Shortened; None where no answer was recorded."""
-    characters: int = 0
-    """How long the answer is."""
-    is_same: bool = False
-    """Whether it is the answer of the base, to the letter."""
-    difference: tuple[DiffPiece, ...] = ()
-    """From the answer of the base to this one; empty for the base, and where either has none."""
+    text: Annotated[str | None, Meta(description="the answer, shortened")] = None
+    characters: Annotated[int, Meta(description="length of the full answer")] = 0
+    is_same: Annotated[bool, Meta(description="whether it equals the answer of the base")] = False
+    difference: Annotated[tuple[DiffPiece, ...], Meta(description="word diff from the answer of the base")] = ()
 
 
 def choose_attempt(found: Sequence[AttemptOutcome], *, is_base: bool, attempt: int | None = None) -> AttemptOutcome | None:
@@ -262,7 +256,7 @@ class ReadAttempt(msgspec.Struct, frozen=True, kw_only=True):
     chosen: AttemptOutcome | None
     entry: RunEntry | None
     case: Case | None
-    """Of the suite, which names the assertions."""
+    """The case in the suite, which names the assertions."""
 
 
 def compare_answers(attempts: Sequence[ReadAttempt]) -> tuple[Answer, ...]:
@@ -273,12 +267,12 @@ def compare_answers(attempts: Sequence[ReadAttempt]) -> tuple[Answer, ...]:
 
 def find_answer(entry: RunEntry | None) -> str | None:
     """Return what an agent answered: its text, else the body of its response."""
-    seen = None if entry is None else entry.evidence
-    if seen is None:
+    evidence = None if entry is None else entry.evidence
+    if evidence is None:
         return None
-    if seen.text is not None:
-        return seen.text
-    return None if seen.body is None else to_json(seen.body).decode("utf-8", errors="replace")
+    if evidence.text is not None:
+        return evidence.text
+    return None if evidence.body is None else to_json(evidence.body).decode("utf-8", errors="replace")
 
 
 def _make_answer(read: ReadAttempt, base: str | None, *, is_base: bool) -> Answer:

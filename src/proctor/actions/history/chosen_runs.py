@@ -1,4 +1,7 @@
-"""Finds stored runs by reference, and explains the choice: the same rules for the command line and the MCP server."""
+"""Finds stored runs by reference, and explains the choice: the same rules for the command line and the MCP server.
+
+Also finds the cases that failed the last time they were run, for `--last-failed` (as in pytest).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from proctor.errors import ProctorError, StoreError
+from proctor.model.case import Suite
+from proctor.model.run import RunHeader
 from proctor.store.files.run_files import RunFiles
 from proctor.store.files.run_references import BASELINE, LATEST, MAIN
 
@@ -14,7 +20,7 @@ class ChosenRun(msgspec.Struct, frozen=True):
     """The run of a reference."""
 
     run: str
-    """As every action takes it: its id, or its folder."""
+    """Its id or its folder, as actions take it."""
     note: str | None = None
     """Which run it is and why, if the reference does not make it clear."""
 
@@ -32,6 +38,75 @@ def choose_pair(home: Path, base: str | None, candidate: str | None) -> tuple[Ch
     before = None if word in (BASELINE, MAIN) else find_chosen_run(home, word)
     after = find_chosen_run(home, candidate or LATEST)
     if before is None:
-        # Which baseline is meant depends on the suite of the run that is compared with it.
+        # The baseline depends on the suite of the run that is compared with it.
         before = find_chosen_run(home, word, suite=RunFiles(home).open(after.run).header.suite_name)
     return before, after
+
+
+class LastFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """The failed cases of the last runs of a suite."""
+
+    run_id: str
+    """The newest of them."""
+    cases: frozenset[str]
+    """Ids of cases with a failed attempt or an error in the newest run that has any of their attempts."""
+    earlier: bool
+    """Whether one of these is older than the newest run."""
+    whole: bool
+    """Whether that run finished."""
+
+
+def find_last_failed(home: Path, suite: Suite) -> LastFailed:
+    """Return what failed in the newest runs of a suite. Raises `StoreError` if there is none."""
+    files = RunFiles(home)
+    # The id of an MCPLab case consists of scenario and agent, which the suite does not list.
+    known = None if suite.dialect == "mcplab" else {case.id for cases in (suite.cases, suite.unselected) for case in cases}
+    seen: dict[str, bool] = {}
+    newest: LastFailed | None = None
+    for run_id in files.list_ids():
+        try:
+            folder = files.open(run_id)
+            if not _is_of(folder.header, suite):
+                continue
+            found: dict[str, bool] = {}
+            for _, head in folder.open_entries().iterate_heads():
+                if known is None or head.case in known:
+                    found[head.case] = found.get(head.case, False) or head.outcome in ("fail", "error")
+        except ProctorError:
+            continue  # `proctor list` reports it
+        # A run without entries does not show failures, so the previous one is used.
+        if found and newest is None:
+            newest = LastFailed(run_id=run_id, cases=frozenset(), earlier=False, whole=folder.find_ending() == "completed")
+        earlier = any(failed and case not in seen for case, failed in found.items()) and newest is not None and newest.run_id != run_id
+        seen = {**found, **seen}
+        if newest is not None:
+            failed = frozenset(case for case, has_failed in seen.items() if has_failed)
+            newest = msgspec.structs.replace(newest, cases=failed, earlier=newest.earlier or earlier)
+        # A run of selected cases does not cover the others.
+        if known is not None and len(seen) == len(known):
+            break
+    if newest is not None:
+        return newest
+    raise StoreError(f"there is no run of the suite {suite.name!r} yet; run it once without --last-failed")
+
+
+def choose_failed_cases(suite: Suite, last: LastFailed) -> Suite:
+    """Return the suite with only the failed cases; an MCPLab scenario failed if it did so with any agent."""
+    from proctor.decide.selection import select_ids  # only needed here
+
+    ids = {case.id for case in suite.cases} if suite.dialect == "mcplab" else set[str]()
+    return select_ids(suite, {_find_scenario(each, ids) if suite.dialect == "mcplab" else each for each in last.cases})
+
+
+def _find_scenario(case: str, ids: set[str]) -> str:
+    """Return the scenario of a case, whose id may end with the agent: the longest match."""
+    return case if case in ids else max((each for each in ids if case.startswith(f"{each}-")), key=len, default=case)
+
+
+def _is_of(header: RunHeader, suite: Suite) -> bool:
+    if header.suite_name != suite.name:
+        return False
+    if header.suite_path is None or suite.path is None:
+        return header.suite_path == suite.path
+    # The path is as given, relative to an unknown working directory.
+    return Path(header.suite_path).name == Path(suite.path).name

@@ -1,10 +1,12 @@
 """Compares two stored runs: what changed, and whether it is more than chance."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from proctor.actions.doctor.snapshots import SERVERS, describe_changes, read_snapshot
 from proctor.actions.workspace.gating import list_failing_cases
 from proctor.actions.workspace.run_history import suite_of
 from proctor.actions.workspace.run_tally import Attempt, CaseTally, RunTally
@@ -14,8 +16,9 @@ from proctor.model.result import Ending, Unmet
 from proctor.model.run import RunHeader
 from proctor.model.show import nearest, shorten
 from proctor.scoring.amounts import AmountChange, compare_amounts
-from proctor.scoring.completeness import find_incomplete_cases
-from proctor.scoring.paired import Comparison, compare_runs
+from proctor.scoring.intervals import Counts
+from proctor.scoring.paired import Comparison, adjust_by_holm, compare_runs, stratified_test
+from proctor.scoring.statistics import count_outcomes, find_incomplete_cases
 from proctor.store.files.run_files import RunFiles
 
 MOST_REASON = 500
@@ -23,7 +26,7 @@ MOST_REASON = 500
 
 
 class HowMuch(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is of a run that did not come to its end."""
+    """How much of a run exists that did not finish."""
 
     ended: Ending
     attempts_finished: int
@@ -32,6 +35,21 @@ class HowMuch(msgspec.Struct, frozen=True, kw_only=True):
     cases_planned: int
     missing: tuple[str, ...]
     """Cases that lack attempts."""
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """Cases that got worse for the same reason."""
+
+    reason: str
+    """Of the case that dropped most; empty if unknown."""
+    before: int
+    """Attempts that failed for it in the base."""
+    after: int
+    """The same in the candidate."""
+    more_than_chance: bool
+    """Whether it is more frequent than before beyond chance, adjusted for the number of causes."""
+    cases: tuple[str, ...]
+    """The largest drop first."""
 
 
 class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,20 +61,26 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     latency: AmountChange
     tokens: AmountChange
     cost: AmountChange | None = None
-    """Of agent and judge together; None where neither run had prices."""
+    """Of agent and judge together; None if neither run had prices."""
     base_incomplete: HowMuch | None = None
-    """How much there is of the base, where it is not all there."""
+    """How much of the base exists, if it is incomplete."""
     candidate_incomplete: HowMuch | None = None
     reasons: dict[str, str] = {}
-    """Of every newly failing case, why it fails: the first thing that went wrong in its first attempt that failed."""
+    """The reason of every case that got worse: the first failure of its first failed attempt."""
+    causes: tuple[Cause, ...] = ()
+    """The cases that got worse by reason: beyond chance first, then the most cases."""
+    within_chance: tuple[str, ...] = ()
+    """Changed cases whose change may be chance."""
     failing: tuple[str, ...] = ()
-    """Every case of the candidate that does not pass, also those that failed before or that the base has not."""
+    """Every case of the candidate that does not pass, including those that failed before or are not in the base."""
     lacking: tuple[str, ...] = ()
-    """Every case of the candidate whose evidence lacks what a claim asks for."""
+    """Every case of the candidate whose evidence lacks something that a claim needs."""
     unmet: Unmet = Unmet()
-    """Cases and records of the candidate that did not meet."""
+    """Cases and records of the candidate without a match."""
     warnings: tuple[str, ...] = ()
-    """What the figures say nothing about."""
+    """What the figures do not cover."""
+    server_changes: tuple[str, ...] = ()
+    """What the MCP servers of the two runs offered differently; empty without differences, or if a run has not stored it."""
 
 
 def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_effect: float = 0.0) -> RunComparison:
@@ -66,38 +90,39 @@ def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_e
     before, after = RunTally.of(first.entries()), RunTally.of(second.entries())
     suite = suite_of(second)
     found = compare_tallies((first.header, before), (second.header, after), suite, alpha=alpha, min_effect=min_effect)
+    changes = describe_changes(*(read_snapshot(run.folder, SERVERS) for run in (first, second)))
     return add_incomplete(
-        found,
+        msgspec.structs.replace(found, server_changes=changes),
         base=how_much(first.header, suite_of(first), before, first.find_ending()),
         candidate=how_much(second.header, suite, after, second.find_ending()),
     )
 
 
 def compare_axis(home: Path, run: str, by: str, *, alpha: float = 0.05) -> RunComparison:
-    """Compare two values of an axis of a matrix within one run, joined by case: `model=a,b`. Raises `InputError` for what it has not."""
+    """Compare two values of a matrix axis within one run, joined by case: `model=a,b`. Raises `InputError` for an unknown axis or value."""
     folder = RunFiles(home).open(run)
     suite, entries = suite_of(folder), list(folder.entries())
     axis, base, candidate = read_axis_pair(by, suite)
     cases = {case.id: case for case in suite.cases}
     sides: list[tuple[RunHeader, RunTally]] = []
     for value in (base, candidate):
-        own = [entry for entry in entries if entry.case in cases and str(cases[entry.case].tags.get(axis)) == value]
-        # Cases are joined by their id, which has the value of the axis in it: without that both sides have the same cases.
-        renamed = [msgspec.structs.replace(entry, case=strip_axis(cases[entry.case], axis)) for entry in own]
+        of_value = [entry for entry in entries if entry.case in cases and str(cases[entry.case].tags.get(axis)) == value]
+        # Cases are joined by id, which contains the value of the axis; without the value, both sides have the same ids.
+        renamed = [msgspec.structs.replace(entry, case=strip_axis(cases[entry.case], axis)) for entry in of_value]
         header = msgspec.structs.replace(folder.header, run_id=f"{folder.header.run_id}[{axis}={value}]")
         sides.append((header, RunTally.of(renamed)))
     joined = [msgspec.structs.replace(case, id=strip_axis(case, axis)) for case in suite.cases if str(case.tags.get(axis)) == candidate]
     found = compare_tallies(sides[0], sides[1], msgspec.structs.replace(suite, cases=tuple(joined)), alpha=alpha)
-    much = how_much(folder.header, suite, RunTally.of(entries), folder.find_ending())
-    return add_incomplete(found, base=much, candidate=much)
+    completeness = how_much(folder.header, suite, RunTally.of(entries), folder.find_ending())
+    return add_incomplete(found, base=completeness, candidate=completeness)
 
 
 LEAST_LATENCY_CHANGE_MS = 5.0
-"""Milliseconds that a median must move: below, runs of the same agent differ by what else the machine does."""
+"""The minimum change of a median in milliseconds; smaller ones may come from other load on the machine."""
 
 
 def read_axis_pair(by: str, suite: Suite) -> tuple[str, str, str]:
-    """Return the axis and its two values from `model=a,b`; raises `InputError` for what the suite's matrix has not."""
+    """Return the axis and its two values from `model=a,b`; raises `InputError` for an axis or value that the suite's matrix lacks."""
     axis, equals, values = by.partition("=")
     parts = [part.strip() for part in values.split(",")]
     if not equals or len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
@@ -115,12 +140,12 @@ def read_axis_pair(by: str, suite: Suite) -> tuple[str, str, str]:
 
 
 def add_incomplete(found: RunComparison, *, base: HowMuch | None, candidate: HowMuch | None) -> RunComparison:
-    """Return the comparison with how much there is of either run."""
+    """Return the comparison, with the completeness of both runs."""
     return msgspec.structs.replace(found, base_incomplete=base, candidate_incomplete=candidate)
 
 
 def how_much(header: RunHeader, suite: Suite, tally: RunTally, ended: Ending) -> HowMuch | None:
-    """Say how much there is of a run; nothing where every planned attempt is there."""
+    """Return how much of a run exists, or None if every planned attempt exists."""
     attempts = {case: one.attempts for case, one in tally.cases.items()}
     found = find_incomplete_cases(suite.cases, header.repeat, attempts, ended)
     if found is None:
@@ -140,11 +165,14 @@ def compare_tallies(
 ) -> RunComparison:
     """Compare the tallies of two runs; `suite` is the candidate's."""
     order = {case.id: number for number, case in enumerate(suite.cases)}
-    # Attempts are stored as they end: two comparisons of the same runs must not differ by that.
+    # Attempts are stored in the order they end, which must not affect the comparison.
     before, after = (tally.put_in_order(order) for _, tally in (base, candidate))
     thresholds = {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
     counts = after.count_by_case()
     comparison = compare_runs(before.count_by_case(), counts, alpha=alpha, min_effect=min_effect, pass_thresholds=thresholds)
+    worse = {change.case: change.difference for change in comparison.changes if change.difference < 0}
+    reasons = _find_reasons(after, suite, {*comparison.newly_failing, *worse})
+    causes, within_chance = _find_causes(before, after, comparison, worse, reasons)
 
     def compare_by(amounts: Callable[[CaseTally], list[float]], least_change: float = 0.0) -> AmountChange:
         first, second = ({case: amounts(one) for case, one in tally.cases.items() if amounts(one)} for tally in (before, after))
@@ -154,7 +182,9 @@ def compare_tallies(
         base=base[0],
         candidate=candidate[0],
         comparison=comparison,
-        reasons=_find_reasons(after, suite, set(comparison.newly_failing)),
+        reasons=reasons,
+        causes=causes,
+        within_chance=within_chance,
         failing=tuple(list_failing_cases(counts, thresholds)),
         latency=compare_by(lambda one: one.times_ms, LEAST_LATENCY_CHANGE_MS),
         lacking=tuple(case for case, one in after.cases.items() if one.lacks),
@@ -162,6 +192,67 @@ def compare_tallies(
         tokens=compare_by(lambda one: one.tokens),
         cost=compare_by(lambda one: one.costs) if before.has_costs or after.has_costs else None,
     )
+
+
+_MOST_CAUSES = 50
+"""Causes that are tested, the most frequent in both runs together: a choice that does not favour either run."""
+
+
+def _find_causes(
+    before: RunTally, after: RunTally, comparison: Comparison, worse: Mapping[str, float], reasons: Mapping[str, str]
+) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
+    """Return the causes of drops, and the changed cases whose change may be chance.
+
+    A case changed beyond chance if it did alone, if the cause of its failures became more or less frequent beyond chance, or if the whole
+    run changed, and no cause or case by itself.
+    """
+    shared = [change.case for change in comparison.changes]
+    totals = Counter[str]()
+    for case in shared:
+        totals.update(before.cases[case].causes)
+        totals.update(after.cases[case].causes)
+    shapes = [shape for shape, _ in totals.most_common(_MOST_CAUSES)]
+    pairs = {shape: [_count_cause(tally, shape, shared) for tally in (before, after)] for shape in shapes}
+    adjusted = adjust_by_holm([stratified_test(list(zip(*pairs[shape], strict=True))).p_value for shape in shapes])
+    significant = {shape for shape, p_value in zip(shapes, adjusted, strict=True) if p_value <= comparison.alpha}
+    failed = {shape: [sum(one.runs - one.passes for one in side) for side in pairs[shape]] for shape in shapes}
+    more = {shape for shape in significant if failed[shape][0] < failed[shape][1]}
+    fewer = {shape for shape in significant if failed[shape][0] > failed[shape][1]}
+    verdicts = {change.case: change.verdict for change in comparison.changes}
+    main = {case: max(after.cases[case].causes.items(), key=lambda item: item[1], default=("", 0))[0] for case in worse}
+    better = {change.case for change in comparison.changes if change.difference > 0}
+    fell = {case for case in worse if verdicts[case] == "regressed" or main[case] in more}
+    rose = {case for case in better if verdicts[case] == "improved" or not fewer.isdisjoint(before.cases[case].causes)}
+    if comparison.verdict == "regressed" and not fell:
+        fell = set(worse)
+    if comparison.verdict == "improved" and not rose:
+        rose = better
+    by_cause: dict[str, list[str]] = {}
+    for case in sorted(worse, key=worse.__getitem__):
+        by_cause.setdefault(main[case], []).append(case)
+    causes = [
+        Cause(
+            reason=next(filter(None, (reasons.get(case, "") for case in cases)), ""),
+            before=failed.get(shape, (0, 0))[0],
+            after=failed.get(shape, (0, 0))[1],
+            more_than_chance=shape in more,
+            cases=tuple(cases),
+        )
+        for shape, cases in by_cause.items()
+    ]
+    causes.sort(key=lambda cause: (not cause.more_than_chance, -len(cause.cases), cause.before - cause.after))
+    changed = (case for case in shared if case in worse or case in better)
+    return tuple(causes), tuple(case for case in changed if case not in fell and case not in rose)
+
+
+def _count_cause(tally: RunTally, shape: str, cases: Sequence[str]) -> list[Counts]:
+    """Return how many decided attempts of each case did not fail for this cause."""
+    found: list[Counts] = []
+    for case in cases:
+        one = tally.cases[case]
+        runs = count_outcomes(one.outcomes).runs
+        found.append(Counts(runs, runs - min(runs, one.causes.get(shape, 0))))
+    return found
 
 
 def _find_reasons(tally: RunTally, suite: Suite, wanted: set[str]) -> dict[str, str]:

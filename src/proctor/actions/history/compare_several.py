@@ -1,21 +1,22 @@
 """More than two runs side by side: each of them compared with the first, the base, as two runs are compared.
 
-Every comparison has the figures that it would have alone. Where several are made, one of them finds something by chance more easily; so
-each also has its p-value adjusted after Holm, and is called more than chance only where it still is.
+Every comparison has the figures that it would have alone. With several comparisons, a chance finding is more likely, so each p-value is
+also adjusted by Holm's method, and a difference counts as more than chance only if it is significant after that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple, Protocol, TypedDict, TypeVar, get_args
 
 import msgspec
+from msgspec import Meta
 
 from proctor.actions.history.compare import RunComparison
+from proctor.report.words.findings import find_shape
 from proctor.report.words.wording import count_noun
-from proctor.scoring.exact import adjust_by_holm
 from proctor.scoring.intervals import Counts
-from proctor.scoring.paired import Comparison, RepeatsNeeded
+from proctor.scoring.paired import RepeatsNeeded, adjust_by_holm
 
 
 class ChangedCase(NamedTuple):
@@ -26,6 +27,8 @@ class ChangedCase(NamedTuple):
     candidate: str
     reason: str
     """Why it fails now; empty if it does not, or if not requested."""
+    cause: str = ""
+    """The reason that it shares with others that got worse."""
 
 
 class ChangedGroup(NamedTuple):
@@ -49,12 +52,23 @@ def list_changed_cases(found: RunComparison) -> list[ChangedGroup]:
     decided = {
         verdict: [change.case for change in comparison.changes if change.verdict == verdict] for verdict in ("regressed", "improved")
     }
-    taken: set[str] = set()
+    # Changes within chance and cases as flaky as before come last; from always to never is listed, however few attempts there were.
+    changed = {change.case: abs(change.difference) for change in comparison.changes if change.difference}
+    small = {
+        *(case for case in found.within_chance if changed[case] < 1),
+        *(case for case in comparison.candidate.flaky if case not in changed),
+    }
+    ranks = _rank_by_cause(found)
+    drops = {change.case: change.difference for change in comparison.changes}
+    listed_ids: set[str] = set()
 
-    def pick(title: str, kind: str, cases: Iterable[str]) -> ChangedGroup:
-        chosen = [case for case in cases if case not in taken]
-        taken.update(chosen)
-        rows = [ChangedCase(case, *_write_shares(counts.get(case)), found.reasons.get(case, "")) for case in chosen]
+    def pick(title: str, kind: str, cases: Iterable[str], *, is_small: bool = False) -> ChangedGroup:
+        chosen = [case for case in cases if case not in listed_ids and (is_small or case not in small)]
+        listed_ids.update(chosen)
+        chosen.sort(key=lambda case: (ranks[case][0], drops[case]) if case in ranks else (len(ranks), 0.0))
+        rows = [
+            ChangedCase(case, *_write_shares(counts.get(case)), found.reasons.get(case, ""), ranks.get(case, (0, ""))[1]) for case in chosen
+        ]
         return ChangedGroup(title, kind, rows)
 
     groups = [
@@ -65,8 +79,20 @@ def list_changed_cases(found: RunComparison) -> list[ChangedGroup]:
         pick("improved", "good", decided["improved"]),
         pick("only in the base", "plain", comparison.only_in_base),
         pick("only in the candidate", "plain", comparison.only_in_candidate),
+        pick("within chance", "plain", (case for case in [*drops, *comparison.candidate.flaky] if case in small), is_small=True),
     ]
     return [group for group in groups if group.cases]
+
+
+def _rank_by_cause(found: RunComparison) -> dict[str, tuple[int, str]]:
+    """Return the rank and the heading of every case that got worse: its cause, split by assertion as in the failures of a run."""
+    ranks: dict[str, tuple[int, str]] = {}
+    headings: dict[tuple[int, str], tuple[int, str]] = {}
+    for number, cause in enumerate(found.causes):
+        for case in cause.cases:
+            reason = found.reasons.get(case, cause.reason)
+            ranks[case] = headings.setdefault((number, find_shape(reason)), (len(headings), reason))
+    return ranks
 
 
 def _write_shares(counts: tuple[Counts, Counts] | None) -> tuple[str, str]:
@@ -76,42 +102,60 @@ def _write_shares(counts: tuple[Counts, Counts] | None) -> tuple[str, str]:
     return base, candidate
 
 
-def describe_change(comparison: Comparison) -> str:
-    """Return by how much the pass rate changed, in points: `-40.0 points, -61.2 to -18.8, p 0.003`."""
-    low, high = 100 * comparison.interval.low, 100 * comparison.interval.high
-    return f"{100 * comparison.effect:+.1f} points, {low:+.1f} to {high:+.1f}, p {comparison.p_value:.3g}"
+class _WithCause(Protocol):
+    @property
+    def cause(self) -> str: ...
+
+
+CaseRow = TypeVar("CaseRow", bound=_WithCause)
+
+
+def split_by_cause(cases: Iterable[CaseRow]) -> list[tuple[str, list[CaseRow]]]:
+    """Return the cases of a group by cause; those without one share an empty cause."""
+    found: dict[str, list[CaseRow]] = {}
+    for case in cases:
+        found.setdefault(case.cause, []).append(case)
+    return [*found.items()]
 
 
 def list_repeats_needed(found: RunComparison) -> list[RepeatsNeeded]:
-    """Return how often to repeat each case to see drops; nothing where the comparison has seen a change already."""
+    """Return how often to repeat each case to detect drops; empty if the comparison already shows a change."""
     if found.comparison.verdict in ("regressed", "improved"):
         return []
     return [needed for needed in found.comparison.repeats_needed if needed.repeats is not None]
 
 
 def describe_incomplete(found: RunComparison) -> list[str]:
-    """Return lines about incomplete runs; the comparison does not cover what is missing."""
+    """Return lines about incomplete runs; the comparison does not cover missing attempts."""
     incomplete = [
-        f"INCOMPLETE: the {name} has {much.attempts_finished:,} of {count_noun(much.attempts_planned, 'attempt')}, "
-        f"{much.cases_finished:,} of {count_noun(much.cases_planned, 'case')}"
-        for name, much in (("base", found.base_incomplete), ("candidate", found.candidate_incomplete))
-        if much is not None
+        f"INCOMPLETE: the {name} has {completeness.attempts_finished:,} of {count_noun(completeness.attempts_planned, 'attempt')}, "
+        f"{completeness.cases_finished:,} of {count_noun(completeness.cases_planned, 'case')}"
+        for name, completeness in (("base", found.base_incomplete), ("candidate", found.candidate_incomplete))
+        if completeness is not None
     ]
     return [*incomplete, *found.warnings]
 
 
 def describe_runs(found: RunComparison) -> tuple[str, str]:
-    """Return both runs as a person calls them: the id, and the name where it has one."""
-    base, candidate = (f"{header.run_id} ({header.name})" if header.name else header.run_id for header in (found.base, found.candidate))
+    """Return both runs by name, if they have one, and by id."""
+    base, candidate = (f"{header.name} ({header.run_id})" if header.name else header.run_id for header in (found.base, found.candidate))
     return base, candidate
 
 
 MOST_RUNS = 6
 """Runs in one comparison, the base among them."""
-GROUPS = (
-    "newly failing", "regressed", "flaky in the candidate", "newly passing", "improved", "only in the base", "only in the candidate",
-)  # fmt: skip
-"""How a case may have changed, worst first."""
+Group = Literal[
+    "newly failing",
+    "regressed",
+    "flaky in the candidate",
+    "newly passing",
+    "improved",
+    "only in the base",
+    "only in the candidate",
+    "within chance",
+]
+GROUPS: tuple[Group, ...] = get_args(Group)
+"""How a case may have changed, worst first; changes within chance last."""
 
 
 class AgainstBase(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,29 +163,34 @@ class AgainstBase(msgspec.Struct, frozen=True, kw_only=True):
 
     found: RunComparison
     adjusted_p: float
-    """After Holm, over all comparisons with the base."""
+    """Adjusted by Holm's method over all comparisons with the base."""
     more_than_chance: bool
-    """Whether the run regressed or improved, also when all comparisons are counted."""
+    """Whether the run regressed or improved, after adjusting for all comparisons."""
+
+
+class CaseCounts(TypedDict):
+    """Decided and passed attempts of a case."""
+
+    runs: int
+    passes: int
 
 
 class CaseAcross(msgspec.Struct, frozen=True, kw_only=True):
-    """One case that changed in at least one of the runs."""
+    """A case that changed in at least one of the runs."""
 
     case: str
-    group: str
-    """The worst of what it did in any of the runs: one of `GROUPS`."""
-    base: Counts | None
-    candidates: tuple[Counts | None, ...]
-    """In each of the other runs; None where it has no decided attempt there or in the base."""
-    reasons: tuple[str, ...]
-    """Why it is newly failing, for each of the other runs; empty where it is not."""
+    group: Annotated[Group, Meta(description="the worst change in any of the runs")]
+    base: Annotated[Counts | None, CaseCounts]
+    candidates: Annotated[tuple[Annotated[Counts | None, CaseCounts], ...], Meta(description="in each of the other runs")]
+    reasons: Annotated[tuple[str, ...], Meta(description="for each of the other runs, why it got worse there; else empty")]
+    cause: Annotated[str, Meta(description="reason that it shares with others that got worse; empty if it did not")] = ""
 
 
 class SeveralRuns(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about several runs."""
 
     comparisons: tuple[AgainstBase, ...]
-    """Of each run but the base, in the order in which they were named."""
+    """One for each run except the base, in the given order."""
     cases: tuple[CaseAcross, ...]
     """Every case that changed, newly failing first."""
 
@@ -166,10 +215,13 @@ def _join_cases(found: Sequence[RunComparison]) -> tuple[CaseAcross, ...]:
     groups: dict[str, int] = {}
     for each in found:
         for group in list_changed_cases(each):
-            rank = GROUPS.index(group.title)
+            rank = [*GROUPS].index(group.title)
             for row in group.cases:
                 groups[row.case] = min(rank, groups.get(row.case, rank))
     counts = [{change.case: change for change in each.comparison.changes} for each in found]
+    causes: dict[str, tuple[int, str]] = {}
+    for each in found:
+        causes = _rank_by_cause(each) | causes
     joined = [
         CaseAcross(
             case=case,
@@ -177,8 +229,14 @@ def _join_cases(found: Sequence[RunComparison]) -> tuple[CaseAcross, ...]:
             base=next((by_case[case].base for by_case in counts if case in by_case), None),
             candidates=tuple(by_case[case].candidate if case in by_case else None for by_case in counts),
             reasons=tuple(each.reasons.get(case, "") for each in found),
+            cause=causes[case][1] if case in causes else "",
         )
         for case, rank in groups.items()
     ]
-    # Sorted by the group alone, and stable: within a group cases stay in the order of the suite.
-    return tuple(sorted(joined, key=lambda case: GROUPS.index(case.group)))
+    # Within a group the cases of one cause together, the largest drop first; else in the order of the suite.
+    return tuple(sorted(joined, key=lambda case: (GROUPS.index(case.group), *_rank(case, causes.get(case.case)))))
+
+
+def _rank(case: CaseAcross, cause: tuple[int, str] | None) -> tuple[int, float]:
+    drops = [after.rate - case.base.rate for after in case.candidates if after is not None] if case.base is not None else []
+    return (cause[0] if cause else 10**6, min(drops, default=0.0))

@@ -5,22 +5,25 @@ Two failures are alike when the same assertion failed and the reasons differ at 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from proctor.actions.history.compare import find_reason
 from proctor.model.case import Case
 from proctor.model.run import RunEntry
+from proctor.model.verdict import Outcome
+from proctor.report.words.findings import find_shape
 
 MOST_LOOKED_AT = 1_000
-"""Attempts that are grouped; of a run with more failures the newest."""
+"""The maximum number of failed attempts that are grouped, the newest ones."""
 MOST_GROUPS = 50
+MOST_SEARCHED = 150
+"""Characters of the text that the reasons of a group share."""
 MOST_RESULTS = 25
 """Attempts that a group names."""
-_VARIABLE = re.compile(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'" + r"|\d+(?:[.,:]\d+)*")
-"""What may differ between two reasons that are alike."""
 
 
 class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,40 +32,32 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     case: str
     attempt: int
-    outcome: str
+    outcome: Annotated[str, Outcome]
 
 
 class FailureGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts that failed for the same reason."""
 
-    reason: str
-    """Of the first of them, with the name of the assertion."""
+    reason: Annotated[str, Meta(description="reason of the first attempt, with the name of the assertion")]
     code: str | None
-    """The word for machines, where there is one."""
-    outcome: str
-    """`fail` or `error`."""
+    outcome: Annotated[str, Outcome]
     count: int
-    cases: int
-    """How many different cases."""
-    results: tuple[FailedAttempt, ...]
-    """The first of them."""
+    cases: Annotated[int, Meta(description="number of different cases")]
+    results: Annotated[tuple[FailedAttempt, ...], Meta(description="the first attempts")]
+    search: Annotated[str, Meta(description="text that the reasons share, to search for all of them")] = ""
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong in a run."""
+    """Failures of a run, the largest group first."""
 
     groups: tuple[FailureGroup, ...]
-    """The largest first; errors before failures of the same size."""
-    looked_at: int
-    """How many attempts are in the groups."""
-    more: bool
-    """Whether there are further failures that were not examined."""
-    more_groups: int = 0
-    """Groups beyond those that are listed."""
+    looked_at: Annotated[int, Meta(description="number of grouped attempts")]
+    more: Annotated[bool, Meta(description="whether there are older failures that were not examined")]
+    more_groups: Annotated[int, Meta(description="number of further groups")] = 0
 
 
 def group_failures(failed: Iterable[tuple[str, RunEntry]], cases: Mapping[str, Case], *, more: bool = False) -> Failures:
-    """Group attempts that failed or broke, each given with its id; `cases` name the assertions."""
+    """Group attempts that failed or ended with an error, each given with its id; `cases` name the assertions."""
     found: dict[tuple[str, str | None, str], list[tuple[str, RunEntry, str]]] = {}
     looked_at = 0
     for id, entry in failed:
@@ -75,13 +70,8 @@ def group_failures(failed: Iterable[tuple[str, RunEntry]], cases: Mapping[str, C
     return Failures(groups=groups, looked_at=looked_at, more=more, more_groups=max(0, len(ranked) - MOST_GROUPS))
 
 
-def find_shape(reason: str) -> str:
-    """Return a reason without what may differ between two that are alike."""
-    return _VARIABLE.sub("…", reason)
-
-
 def find_code(entry: RunEntry) -> str | None:
-    """Return the word for why an attempt did not pass, of the attempt or of its first assertion that did not."""
+    """Return the code of an attempt that did not pass, or of its first assertion that did not."""
     if entry.code is not None:
         return entry.code
     return next((verdict.code for verdict in entry.verdicts if verdict.outcome in ("fail", "error")), None)
@@ -96,4 +86,10 @@ def _make_group(outcome: str, code: str | None, members: list[tuple[str, RunEntr
         count=len(members),
         cases=len({result.case for result in results}),
         results=tuple(results[:MOST_RESULTS]),
+        search=_find_shared_text(members[0][1]),
     )
+
+
+def _find_shared_text(entry: RunEntry) -> str:
+    """Return the longest part of a reason that does not vary between similar failures."""
+    return max(find_shape(find_reason(entry, None)).split("…"), key=len).strip()[:MOST_SEARCHED]

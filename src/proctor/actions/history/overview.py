@@ -1,19 +1,23 @@
 """Recent activity of a project: how its runs went, and what has changed since a moment.
 
-Cases are compared between the newest run of a suite since then and the last one before: newly failing, newly passing and newly flaky.
-These are facts, not a test: the comparison of the two runs tests against chance.
+The newest run of a suite since then is compared with the previous run of the same kind. Changes that may be chance are only counted.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from proctor.actions.history.failures import find_shape
+from proctor.actions.history.compare import RunComparison
+from proctor.actions.history.compare_several import CaseCounts, list_changed_cases
 from proctor.model.evidence import Json
+from proctor.model.run import RunEntry
+from proctor.report.words.findings import find_shape
 from proctor.scoring.intervals import Counts, wilson
-from proctor.scoring.paired import list_turned_cases
 
 MOST_TREND = 20
 """Runs in a trend."""
@@ -29,57 +33,59 @@ class TrendPoint(msgspec.Struct, frozen=True, kw_only=True):
     suite_name: str
     name: str
     created_at: str
-    runs: int
-    """Attempts that were decided."""
+    runs: Annotated[int, Meta(description="decided attempts")]
     passes: int
-    rate: float | None
-    """None where nothing was decided."""
-    low: float | None
-    """The bounds of the rate, with 95 % confidence."""
+    rate: Annotated[float | None, Meta(description="null if nothing was decided")]
+    low: Annotated[float | None, Meta(description="the lower bound of the rate, with 95 % confidence")]
     high: float | None
 
 
 class TurnedCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One case that turned."""
+    """A case whose results changed."""
 
     case: str
-    before: Counts
-    after: Counts
-    reason: str = ""
-    """Why it fails now, if known."""
+    before: Annotated[Counts | None, CaseCounts]
+    after: Annotated[Counts | None, CaseCounts]
+    reason: Annotated[str, Meta(description="why it fails now, if it got worse")] = ""
+    cause: Annotated[str, Meta(description="the reason that it shares with others that got worse")] = ""
 
 
 class TurnedCases(msgspec.Struct, frozen=True, kw_only=True):
-    """Cases that turned in the same way."""
+    """Cases with the same change."""
 
     total: int
-    cases: tuple[TurnedCase, ...]
-    """The first of them."""
+    cases: Annotated[tuple[TurnedCase, ...], Meta(description="the first twenty, cases with the same cause together")]
+
+
+NO_CASES = TurnedCases(total=0, cases=())
 
 
 class SuiteChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed in a suite between its last run before a moment and its newest one since."""
+    """The newest run of a suite since the time, compared with the previous run of the same kind."""
 
     suite_name: str
     run_id: str
-    before_id: str | None
-    """None: there is none to compare with."""
-    newly_failing: TurnedCases
-    newly_passing: TurnedCases
-    newly_flaky: TurnedCases
-    is_part: bool = False
-    """Whether so many cases fail that only some of them were examined."""
+    run_name: Annotated[str, Meta(description="name and note of the run")] = ""
+    before_id: Annotated[str | None, Meta(description="the previous run of the same kind; null if there is none")] = None
+    before_name: str = ""
+    before_at: str = ""
+    verdict: Annotated[str | None, Meta(description="regressed, improved, unchanged or too_little_data")] = None
+    effect: Annotated[float | None, Meta(description="change of the pass rate, as a share")] = None
+    low: Annotated[float | None, Meta(description="the lower bound of the change, with 95 % confidence")] = None
+    high: float | None = None
+    newly_failing: Annotated[TurnedCases, Meta(description="beyond chance")] = NO_CASES
+    newly_passing: Annotated[TurnedCases, Meta(description="beyond chance")] = NO_CASES
+    within_chance: Annotated[int, Meta(description="number of changed cases whose change may be chance")] = 0
 
 
 class NewReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why results of traces fail since a moment, and did not before."""
+    """A new reason for failing results of traces."""
 
     reason: str
     code: str | None
     outcome: str
     count: int
     result_id: str
-    """The newest of them."""
     trace_id: str
 
 
@@ -93,24 +99,28 @@ class FailedResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class TraceCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The traces of a project since a time."""
+
+    since: str
+    total: int
+    counts: Annotated[dict[str, int], Meta(description="evaluated traces by outcome, the worst of their results")]
+    is_part: Annotated[bool, Meta(description="whether only the newest 10,000 were counted")] = False
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """What is going on in a project."""
+    """The state of a project."""
 
     project_id: str
     since: str
-    trend: tuple[TrendPoint, ...]
-    """The latest completed runs, oldest first."""
-    alerts: list[dict[str, Json]] | None
-    """The rules that fire; None for who does not read alerts."""
-    new_runs: dict[str, int]
-    """How many runs were made since then, by status."""
-    more_runs: bool
-    """Whether there are more than were counted."""
-    suites: tuple[SuiteChange, ...]
-    reasons: tuple[NewReason, ...]
-    """New reasons for which results of traces fail."""
-    more_reasons: int
-    """Reasons beyond those that are listed."""
+    trend: Annotated[tuple[TrendPoint, ...], Meta(description="the latest 20 completed runs, oldest first")]
+    alerts: Annotated[Sequence[Mapping[str, Json]] | None, Meta(description="firing alerts; null for project keys")]
+    new_runs: Annotated[dict[str, int], Meta(description="number of new runs by status")]
+    more_runs: Annotated[bool, Meta(description="whether there are more than the hundred that are counted")]
+    traces: Annotated[tuple[TraceCounts, ...], Meta(description="since the time, and of the last seven days; empty without traces")] = ()
+    suites: Annotated[tuple[SuiteChange, ...], Meta(description="of at most five suites with a completed run since then")]
+    reasons: Annotated[tuple[NewReason, ...], Meta(description="new reasons of failing results of traces, most frequent first")]
+    more_reasons: Annotated[int, Meta(description="number of further reasons")]
 
 
 def make_trend_point(run: Mapping[str, object], counts: Mapping[str, int]) -> TrendPoint:
@@ -131,29 +141,45 @@ def make_trend_point(run: Mapping[str, object], counts: Mapping[str, int]) -> Tr
     )
 
 
-def list_newly_flaky(before: Mapping[str, Counts], after: Mapping[str, Counts]) -> tuple[str, ...]:
-    """Return the cases of both that passed only sometimes in the second, and in the first always or never."""
-    return tuple(case for case, counts in after.items() if counts.flaky and case in before and not before[case].flaky)
+def make_suite_change(run: Mapping[str, Json], before: Mapping[str, Json] | None, found: RunComparison | None) -> SuiteChange:
+    """Return what changed since the previous run, from their comparison."""
+    change = SuiteChange(suite_name=str(run["suite_name"]), run_id=str(run["id"]), run_name=_name_run(run))
+    if before is None or found is None:
+        return change
+    counts = {each.case: (each.base, each.candidate) for each in found.comparison.changes}
+    groups = {group.title: group.cases for group in list_changed_cases(found)}
+    small = set(found.within_chance)
+
+    def name(*titles: str) -> TurnedCases:
+        cases = [case for title in titles for case in groups.get(title, ()) if case.case not in small]
+        listed = (
+            TurnedCase(case=one.case, before=counts[one.case][0], after=counts[one.case][1], reason=one.reason, cause=one.cause)
+            for one in cases[:MOST_NAMED]
+        )
+        return TurnedCases(total=len(cases), cases=tuple(listed))
+
+    comparison = found.comparison
+    return msgspec.structs.replace(
+        change,
+        before_id=str(before["id"]),
+        before_name=_name_run(before),
+        before_at=str(before["created_at"]),
+        verdict=comparison.verdict,
+        effect=comparison.effect,
+        low=comparison.interval.low,
+        high=comparison.interval.high,
+        newly_failing=name("newly failing", "regressed"),
+        newly_passing=name("newly passing", "improved"),
+        within_chance=len(found.within_chance),
+    )
 
 
-def find_turned(
-    before: Mapping[str, Counts], after: Mapping[str, Counts], thresholds: Mapping[str, float]
-) -> tuple[TurnedCases, TurnedCases, TurnedCases]:
-    """Return the newly failing, the newly passing and the newly flaky cases, of those with decided attempts in both runs."""
-    old = {case: counts for case, counts in before.items() if counts.runs}
-    new = {case: counts for case, counts in after.items() if counts.runs}
-    shared = {case: counts for case, counts in old.items() if case in new}
-    failing, passing = list_turned_cases(shared, new, thresholds)
-
-    def name(cases: Sequence[str]) -> TurnedCases:
-        listed = tuple(TurnedCase(case=case, before=old[case], after=new[case]) for case in cases[:MOST_NAMED])
-        return TurnedCases(total=len(cases), cases=listed)
-
-    return name(failing), name(passing), name(list_newly_flaky(old, new))
+def _name_run(run: Mapping[str, Json]) -> str:
+    return " · ".join(str(run[key]) for key in ("name", "note") if run[key])
 
 
 def find_new_reasons(since: Iterable[FailedResult], before: Iterable[FailedResult]) -> tuple[tuple[NewReason, ...], int]:
-    """Return the reasons for which results fail since a moment and did not before, the commonest first, and how many there are."""
+    """Return the new reasons of failing results since a moment, the commonest first, and their number."""
     known = {_find_kind(result) for result in before}
     found: dict[tuple[str, str | None, str], list[FailedResult]] = {}
     for result in since:
@@ -178,3 +204,69 @@ def _make_reason(members: Sequence[FailedResult]) -> NewReason:
         result_id=first.id,
         trace_id=first.trace_id,
     )
+
+
+BINS = 24
+"""Bars of the picture."""
+_SLOW = 0.99
+"""Attempts slower than this quantile share the last bar: a single hanging one would compress the others."""
+
+
+class LatencyBin(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of attempts with a duration between two bounds; the last bin includes its upper bound."""
+
+    low_ms: float
+    high_ms: float
+    count: int
+
+
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations of the attempts of a run."""
+
+    looked_at: Annotated[int, Meta(description="attempts with a known duration among the examined ones")]
+    total: Annotated[int, Meta(description="finished attempts")]
+    is_sample: Annotated[bool, Meta(description="whether only a sample, spread evenly over the run, was examined")] = False
+    least_ms: float | None = None
+    median_ms: float | None = None
+    p95_ms: float | None = None
+    most_ms: float | None = None
+    bins: tuple[LatencyBin, ...] = ()
+
+
+def find_ms(entry: RunEntry) -> float | None:
+    """Return the duration of the agent in an attempt, from the evidence or else as measured."""
+    recorded = None if entry.evidence is None else entry.evidence.duration_ms
+    return entry.duration_ms if recorded is None else recorded
+
+
+def describe_latency(durations: Sequence[float | None], total: int, *, is_sample: bool = False) -> Latency:
+    """Return the distribution of durations; those that are unknown do not count."""
+    known = sorted(ms for ms in durations if ms is not None and math.isfinite(ms) and ms >= 0)
+    if not known:
+        return Latency(looked_at=0, total=total, is_sample=is_sample)
+    return Latency(
+        looked_at=len(known),
+        total=total,
+        is_sample=is_sample,
+        least_ms=known[0],
+        median_ms=_find_quantile(known, 0.5),
+        p95_ms=_find_quantile(known, 0.95),
+        most_ms=known[-1],
+        bins=_count_bins(known),
+    )
+
+
+def _find_quantile(known: Sequence[float], share: float) -> float:
+    """Return the smallest value that is not exceeded by at least this share of the values."""
+    return known[max(0, math.ceil(share * len(known)) - 1)]
+
+
+def _count_bins(known: Sequence[float]) -> tuple[LatencyBin, ...]:
+    low, high = known[0], max(_find_quantile(known, _SLOW), known[0])
+    width = (high - low) / BINS
+    if not width:
+        return (LatencyBin(low_ms=low, high_ms=known[-1], count=len(known)),)
+    counts = [0] * BINS
+    for ms in known:
+        counts[min(BINS - 1, int((ms - low) / width))] += 1
+    return tuple(LatencyBin(low_ms=low + at * width, high_ms=low + (at + 1) * width, count=count) for at, count in enumerate(counts))

@@ -1,4 +1,4 @@
-"""What a suite, a workspace, the environment and a command say about the judge, read and laid over each other."""
+"""Reads the judge settings of a suite, a workspace, the environment and a command, and merges them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proctor.actions.workspace.models import fill_from_environment, named_model
 from proctor.actions.workspace.settings import own_workspace, workspace_file
 from proctor.errors import InputError, SpecError
 from proctor.formats.text.references import References
-from proctor.formats.workspace_file.workspace import Section, Workspace
+from proctor.formats.workspace_file import Section, Workspace
 from proctor.judge.settings import JudgeSettings
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Suite
@@ -26,7 +26,7 @@ _PROVIDER_NAME = "a model that is not described under `models` is written provid
 
 
 class JudgeSection(JudgeSettings, frozen=True, kw_only=True, omit_defaults=True):
-    """What `judge:` may say. `prompt` names a file here."""
+    """The fields of `judge:`. `prompt` names a file here."""
 
     model: tuple[str, ...] = ()
     """One of `models`, or `provider/name`; several are a jury."""
@@ -49,7 +49,7 @@ class JudgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int | None = None
     decisions: tuple[dict[str, Json], ...] | None = None
     memory: Path | None = None
-    """Below which folder replies are remembered, where not below that of the workspace's results."""
+    """The folder of cached replies, if it is not that of the workspace's results."""
 
 
 NO_OPTIONS = JudgeOptions()
@@ -76,13 +76,13 @@ def find_judge_model(
     if found is None:
         # Raises with the list of known names.
         section = workspace.judge
-        # A name given with the command is written nowhere in the file.
+        # A name from the command line has no line in the file.
         if not chosen and section is not None and section.node.get("model") is not None:
-            raise _unknown_model(section, name, workspace.models)
+            raise _make_unknown_model_error(section, name, workspace.models)
         close = nearest(name, workspace.models)
         hint = f"; nearest: {', '.join(close)}" if close else ""
         raise InputError(f"judge: there is no model {name!r}{hint}; known: {', '.join(workspace.models) or 'none'}\n  {_PROVIDER_NAME}")
-    # The key goes with the address: that of the provider is not sent to another place.
+    # The key belongs to the address: the key of the provider is not sent to another address.
     if environment.get("PROCTOR_JUDGE_BASE_URL"):
         found = msgspec.structs.replace(
             found, base_url=environment["PROCTOR_JUDGE_BASE_URL"], api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None
@@ -112,18 +112,18 @@ def make_judge_settings(section: JudgeSection, workspace: Workspace, suite: Suit
 
 
 def show_example(item: LabelledAnswer) -> dict[str, Json]:
-    """Return a labelled answer as a judge is shown it as an example."""
+    """Return a labelled answer in the form in which a judge sees it as an example."""
     known = {"context": item.context, "reference": item.reference, "why": item.why}
-    shown: dict[str, Json] = {"criterion": item.criterion, "answer": item.answer, **{key: value for key, value in known.items() if value}}
-    return {**shown, "met": item.label}
+    example: dict[str, Json] = {"criterion": item.criterion, "answer": item.answer, **{key: value for key, value in known.items() if value}}
+    return {**example, "met": item.label}
 
 
 def _find_file(what: str, named: str, workspace: Workspace, suite: Suite | None) -> Path:
-    """Return the file that `prompt` or `examples` names, which must be in the folder of what names it."""
+    """Return the file that `prompt` or `examples` names, which must be in the folder of the suite or workspace."""
     file = workspace.judge.file if workspace.judge is not None else None
     folder = Path(file or (suite.path if suite is not None else None) or "proctor.yaml").resolve().parent
     place = (folder / named).resolve()
-    # Its text is sent to a model: a suite must not be able to name any file of this machine.
+    # Its text is sent to a model, so a suite must not name arbitrary files of this machine.
     if not place.is_relative_to(folder):
         raise InputError(f"judge: the {what} {named!r} is not in {str(folder)!r}")
     return place
@@ -150,18 +150,18 @@ def list_judge_problems(suite: Suite, home: Path) -> Sequence[Problem]:
     if suite.dialect != "native" or not any(suite.settings.get(key) is not None for key in ("judge", "models")):
         return ()
     try:
-        own = own_workspace(suite)
-        if own.judge is None:
+        workspace = own_workspace(suite)
+        if workspace.judge is None:
             return ()
-        named = own.judge.check(JudgeSection, "judge").model
-        models = own.lay_over(workspace_file(home)).models
-        for name in named:
+        model = workspace.judge.check(JudgeSection, "judge").model
+        models = workspace.lay_over(workspace_file(home)).models
+        for name in model:
             if name not in models and named_model(name) is None and "${" not in name:
-                raise _unknown_model(own.judge, name, models)
+                raise _make_unknown_model_error(workspace.judge, name, models)
     except InputError as error:
         return error.problems or (Problem(message=str(error), origin=Origin(file=suite.path)),)
     return ()
 
 
-def _unknown_model(section: Section, name: str, models: Mapping[str, Section]) -> InputError:
+def _make_unknown_model_error(section: Section, name: str, models: Mapping[str, Section]) -> InputError:
     return section.unknown_member_error("model", f"judge: there is no model {name!r}", models, code="unknown_name", hint=_PROVIDER_NAME)

@@ -10,7 +10,7 @@ the environment; a flag of the command wins over all. A model is one of `models`
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -25,15 +25,14 @@ from proctor.actions.judging.judge_settings import (
     make_judge_settings,
     read_judge_section,
 )
-from proctor.actions.trust.trust import Trust, refuse_untrusted, trust_for
-from proctor.actions.trust.trust_names import name_judge
+from proctor.actions.judging.trust import Trust, name_judge, refuse_untrusted, trust_for
 from proctor.actions.workspace.combined_suites import JUDGE_KEYS, JudgesTogether, of_suite, parts_of
 from proctor.actions.workspace.models import built_model, fill_from_environment
 from proctor.actions.workspace.settings import workspace_file, workspace_for
 from proctor.checks.registry import Registry, default_registry
 from proctor.errors import InputError
 from proctor.formats.text.references import References
-from proctor.formats.workspace_file.workspace import Section, Workspace
+from proctor.formats.workspace_file import Section, Workspace
 from proctor.judge.settings import JudgeSettings
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
@@ -43,17 +42,18 @@ from proctor.runner.ports import Judge
 
 if TYPE_CHECKING:
     from proctor.judge.gated_model import JudgeSpending
+    from proctor.judge.stamps import Form
     from proctor.llm.connections import MakeTransport
     from proctor.llm.ports import ChatReply, ChatRequest
 
 
 _CHARACTERS_PER_TOKEN = 4
 _INSTRUCTION_TOKENS = 700
-"""What the instruction and the shape of the reply cost, about."""
+"""The approximate tokens of the instruction and the reply format."""
 
 
 def has_judged_assertions(suite: Suite) -> bool:
-    """Return whether a judge has anything to say about a suite."""
+    """Return whether a suite has assertions for a judge."""
     return may_claim(suite.cases, _is_judged) and any(_is_judged(a) for case in suite.cases for a in case.assertions)
 
 
@@ -70,17 +70,17 @@ def needs_judge(assertion: Assertion, registry: Registry | None = None) -> bool:
 
 
 def list_cases_for_judge(suite: Suite) -> list[Case]:
-    """Return the cases that hold an assertion only a judge can decide."""
+    """Return the cases with an assertion that only a judge can decide."""
     if not may_claim(suite.cases, _is_judged):
         return []
     return [case for case in suite.cases if case.skip is None and any(needs_judge(a) for a in case.assertions)]
 
 
 def require_judge(suite: Suite, judge: object | None, *, allow_missing: bool = False) -> None:
-    """Raise `InputError` where a judge is needed and there is none."""
+    """Raise `InputError` if a judge is needed and none is configured."""
     cases = [] if allow_missing else list_cases_for_judge(suite)
     if judge is not None:
-        # Of several suites one may have none.
+        # One of several suites may have none.
         cases = [case for case in cases if isinstance(judge, JudgesTogether) and not judge.has(case.id)]
     if cases:
         names = ", ".join(repr(case.id) for case in cases[:5]) + count_rest(len(cases), 5)
@@ -92,16 +92,16 @@ def require_judge(suite: Suite, judge: object | None, *, allow_missing: bool = F
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """What judging a suite will take, as far as it can be known before anything has happened."""
+    """The estimated cost of judging a suite, before the run."""
 
     calls: int
-    """For answers that one request can show: long ones take several, and so does a reply that must be repaired."""
+    """If every answer fits into one request; long answers take several, and so does a reply that must be repaired."""
     tokens: int
-    """At least: what the agents will answer is unknown yet."""
+    """A lower bound, because the answers of the agents are not known yet."""
 
 
 def estimate_judging(suite: Suite, settings: JudgeSettings, *, jurors: int = 1, repeat: int = 1) -> Estimate:
-    """Return how many requests and tokens judging `suite` will take, before what is remembered is taken off."""
+    """Return how many requests and tokens judging `suite` will take, ignoring cached replies."""
     calls = tokens = 0
     for case in suite.cases:
         judged = [a for a in case.assertions if needs_judge(a)] if case.skip is None else []
@@ -109,18 +109,18 @@ def estimate_judging(suite: Suite, settings: JudgeSettings, *, jurors: int = 1, 
             continue
         groups = {group for a in judged for group in _list_groups(a)}
         times = max(repeat, case.repetitions or 1) * settings.samples * jurors
-        written = sum(len(msgspec.json.encode(a.spec)) for a in judged) // _CHARACTERS_PER_TOKEN
+        claim_tokens = sum(len(msgspec.json.encode(a.spec)) for a in judged) // _CHARACTERS_PER_TOKEN
         calls += len(groups) * times
-        tokens += (len(groups) * _INSTRUCTION_TOKENS + written) * times
+        tokens += (len(groups) * _INSTRUCTION_TOKENS + claim_tokens) * times
     return Estimate(calls, tokens)
 
 
 _MATERIAL = ("kind", "subject", "target_node", "output_key", "reference")
-"""Fields of a claim that, with those beginning with `show_`, say what the judge sees."""
+"""Fields of a claim that, with those beginning with `show_`, determine what the judge sees."""
 
 
 def _list_groups(assertion: Assertion) -> Iterator[tuple[Json, ...]]:
-    """Yield what distinguishes the requests of a claim: what the judge sees, and whether it answers yes or no, as for constraints."""
+    """Yield the keys of the requests of a claim: what the judge sees, and whether it answers yes or no, as for constraints."""
     spec = assertion.spec
     if not hasattr(spec, "negative_constraints"):
         # Claims of other checks show different material, even if two happen to show the same.
@@ -128,35 +128,35 @@ def _list_groups(assertion: Assertion) -> Iterator[tuple[Json, ...]]:
         yield from ((id(assertion), number) for number in range(count()))
         return
     fields = [*_MATERIAL, *(name for name in getattr(spec, "__struct_fields__", ()) if name.startswith("show_"))]
-    seen = (assertion.turn, *(getattr(spec, name, None) for name in fields))
-    yield (*seen, getattr(spec, "threshold", None) is None)
+    visible = (assertion.turn, *(getattr(spec, name, None) for name in fields))
+    yield (*visible, getattr(spec, "threshold", None) is None)
     if getattr(spec, "negative_constraints", ()):
-        yield (*seen, True)
+        yield (*visible, True)
 
 
 CACHE_FOLDER = "judge"
-"""Below the folder of the workspace's results: what judges answered."""
+"""The folder of cached replies, below the folder of the workspace's results."""
 
 
 class JudgeSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a judge is described, and by what it is reached."""
+    """The settings and environment from which a judge is opened."""
 
     workspace: Workspace
     references: References
     environment: Mapping[str, str]
-    """Where the keys and addresses are looked for that providers' own tools read."""
+    """The variables with the keys and addresses that providers' own tools read."""
     home: Path
-    """Below it lies the memory of what judges answered."""
+    """The folder that contains the cache of replies."""
     offline: bool = False
     """Whether everything comes from a recording, so that no key is needed."""
     transport: MakeTransport | None = None
-    """How connections are made; None: in the ordinary way."""
+    """How connections are made; None: the default."""
     trust: Trust | None = None
-    """Whose word counts; None: that of a command that reads."""
+    """Which suites are trusted; None: as for commands that only read."""
 
 
 class OpenedJudge(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge that is ready, and what must not be seen of it."""
+    """An opened judge, and its secrets."""
 
     judge: Judge
     settings: JudgeSettings
@@ -165,19 +165,21 @@ class OpenedJudge(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str = ""
     """The version and the digest of the prompt."""
     warning: str | None = None
-    """Why its verdicts carry no calibration."""
+    """Why its verdicts have no calibration."""
     priced: frozenset[str] = frozenset()
-    """Those of its models whose own settings say what they cost."""
+    """Its models with prices in their own settings."""
     parts: tuple[tuple[Suite, OpenedJudge], ...] = ()
-    """Of several suites: who judges which."""
+    """For several suites: the judge of each."""
+    spent: JudgeSpending | None = None
+    """The usage so far; for several suites, each judge in `parts` has its own."""
     ask: Callable[[ChatRequest], Awaitable[ChatReply]] | None = None
-    """Asks the first model something else, within the same budget; raises `TargetError`."""
+    """Sends another request to the first model, within the same budget; raises `TargetError`."""
 
 
 def open_suite_judge(
     suite: Suite, home: Path, environment: Mapping[str, str], options: JudgeOptions = NO_OPTIONS, trust: Trust | None = None
 ) -> OpenedJudge | None:
-    """Open the judge of a suite that has something to judge; None where it has not, or where none is configured.
+    """Open the judge of a suite; None if the suite does not need one, or none is configured.
 
     Unless `trust` allows it, a judge that the suite itself describes is rejected.
     """
@@ -194,11 +196,11 @@ def open_judges(
     offline: bool = False,
     trust: Trust | None = None,
 ) -> OpenedJudge | None:
-    """Do as `open_suite_judge`; of several suites each has the judge that it would have alone. Raises `InputError`."""
+    """Do as `open_suite_judge`; each of several suites has the judge that it would have alone. Raises `InputError`."""
     trust = trust or trust_for("reading", home=home, environment=environment)
     parts = parts_of(suite, JUDGE_KEYS)
     opened: list[tuple[Suite, OpenedJudge]] = []
-    # A limit of calls is one of the whole run: the judges of all suites count together.
+    # A call limit applies to the whole run, so the judges of all suites share one counter.
     spent = _make_counter() if options.max_calls is not None else None
     for part in parts:
         if not has_judged_assertions(part):
@@ -230,7 +232,7 @@ def open_judges(
 
 
 def _make_counter() -> JudgeSpending:
-    from proctor.judge.gated_model import JudgeSpending  # only where there may be a judge
+    from proctor.judge.gated_model import JudgeSpending  # only needed with a judge
 
     return JudgeSpending()
 
@@ -243,14 +245,14 @@ def open_judge(
     spent: JudgeSpending | None = None,
     plain: bool | None = None,
 ) -> OpenedJudge | None:
-    """Open the judge that is configured; None where none is. Raises `InputError` for one that cannot work.
+    """Open the configured judge, or return None if there is none. Raises `InputError` for one that cannot work.
 
     Requests are counted in `spent`. Faults are described in plain words unless the suite is one of MCPLab, whose authors know its terms;
     `plain` decides if no suite is given.
     """
     workspace, environment = source.workspace, source.environment
     if suite is not None and suite.dialect == "mcplab" and options.model is None and workspace.judge is None:
-        from proctor.actions.mcplab.judge import mcplab_judge  # only MCPLab's own suites need it
+        from proctor.actions.mcplab.access import mcplab_judge  # only MCPLab's own suites need it
 
         allowed = source.trust or trust_for("reading", home=source.home, environment=environment)
         found = mcplab_judge(suite, environment, offline=source.offline, may_read=allowed.may_read)
@@ -280,7 +282,16 @@ def open_judge(
     is_mcplab = suite is not None and suite.dialect == "mcplab"
     if plain is None:
         plain = not is_mcplab
-    return _make_opened(models, settings, home, source, secrets, prices, spent=spent, takes_first_entry=is_mcplab, plain=plain)
+    forms = _list_forms(suite)
+    return _make_opened(models, settings, home, source, secrets, prices, spent=spent, takes_first_entry=is_mcplab, plain=plain, forms=forms)
+
+
+def _list_forms(suite: Suite | None) -> set[Form]:
+    """Return the forms in which the criteria of a suite are judged; each has its own calibration."""
+    if suite is None or not may_claim(suite.cases, _is_judged):
+        return set()
+    specs = [assertion.spec for case in suite.cases for assertion in case.assertions if hasattr(assertion.spec, "negative_constraints")]
+    return {"yes_no" if getattr(spec, "threshold", None) is None else "score" for spec in specs}
 
 
 def open_home_judge(
@@ -308,16 +319,16 @@ def _make_opened(
     spent: JudgeSpending | None,
     takes_first_entry: bool,
     plain: bool,
+    forms: Collection[Form] = (),
 ) -> OpenedJudge:
-    """Return the judge that asks these models, with its calibration; it remembers their replies below `memory`, where that is given."""
-    from proctor.judge.cached import FolderCache, WriteBehindCache  # only where there is a judge
-    from proctor.judge.llm_judge import LlmJudge
+    """Return the judge that asks these models, with its calibration; it caches their replies below `memory`, if given."""
+    from proctor.judge.cached import FolderCache, WriteBehindCache  # only needed with a judge
+    from proctor.judge.llm_judge import LlmJudge, PlainlyWordedJudge
     from proctor.judge.prompt import load_prompt
     from proctor.judge.stamps import find_stamps
-    from proctor.judge.wording import PlainlyWordedJudge
 
     names, prompt = tuple(f"{each.provider}/{each.name}" for each in models), load_prompt(settings.prompt, settings.decisions).name
-    stamps, warning = find_stamps(source.home, names, prompt)
+    stamps, warning = find_stamps(source.home, names, prompt, forms)
     judge = LlmJudge(
         models,
         settings,
@@ -336,17 +347,18 @@ def _make_opened(
         priced=frozenset(f"{each.provider}/{each.name}" for each in models if each.name in (prices or {})),
         # A replay asks no model.
         warning=None if source.offline else warning,
+        spent=judge.spent,
         ask=judge.ask_model,
     )
 
 
 JudgeLike = object
-"""A judge, or what can be made one: a function of a question, a mapping like `judge:`, or `provider/name`."""
+"""A judge, or something to make one from: a function of a question, a mapping like `judge:`, or `provider/name`."""
 
 
 def make_judge(judge: JudgeLike, environment: Mapping[str, str], *, home: Path) -> Judge:
-    """Return the judge that Python code means: itself, or one made of a function, a mapping or a name. Raises `InputError`."""
-    # Tested first, as a judge may be callable as well.
+    """Return the judge given in Python code: a judge, or one made from a function, a mapping or a name. Raises `InputError`."""
+    # Tested first, because a judge may also be callable.
     if hasattr(judge, "judge"):
         return cast(Judge, judge)
     if callable(judge):
@@ -355,14 +367,14 @@ def make_judge(judge: JudgeLike, environment: Mapping[str, str], *, home: Path) 
         return ScriptedJudge(cast(Callable[..., Json], judge))
     settings: dict[str, Json] = {"model": judge} if isinstance(judge, str) else dict(cast(Mapping[str, Json], judge))
     models: dict[str, Section] = {}
-    named: Json = settings.get("model")
-    # A model, or a jury of several: each by its name, or described in place.
-    jury: list[Json] = named if isinstance(named, list) else [named]
+    model: Json = settings.get("model")
+    # A model or a jury of several, each by name or by settings.
+    jury: list[Json] = model if isinstance(model, list) else [model]
     for number, each in enumerate(jury, 1):
         if isinstance(each, Mapping):
             models[f"judge {number}"] = Section.of(each)
     settings["model"] = [f"judge {number}" if isinstance(each, Mapping) else each for number, each in enumerate(jury, 1)]
-    if named is None:
+    if model is None:
         del settings["model"]
     workspace = Workspace(models=models, judge=Section.of(settings))
     opened = open_judge(None, JudgeSource(workspace=workspace, references=References(environment), environment=environment, home=home))

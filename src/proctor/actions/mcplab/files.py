@@ -1,7 +1,7 @@
-"""Finds a workspace and the files of it that a run needs: its variables, and attachments of scenarios.
+"""Finds a workspace and the files that a run needs: its variables, and attachments of scenarios.
 
-The path of an attachment is relative to the bundle root. One that leads out of it, by `..`, by being absolute or over a symbolic link, is
-refused: a suite may be anybody's, and what it attaches is sent to a model.
+The path of an attachment is relative to the bundle root. A path that leaves it, by `..`, as an
+absolute path or through a symbolic link, is rejected: a suite may be untrusted, and attachments are sent to a model.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from proctor.sources.workspaces import find_suite_bundle, is_workspace
 
 SETTINGS_FILE: Final = ".mcplab-app-settings.yaml"
 LARGEST: Final = 20_000_000
-"""Bytes of one file; providers take no more."""
+"""The maximum bytes of one file, the limit of providers."""
 
 
 def root_of(suite: Suite) -> Path:
-    """The bundle root of a suite: the workspace folder itself, else what belongs to its file; of several configs that of the first."""
+    """Return the bundle root of a suite: the workspace folder itself, else that of its file; for several configs, that of the first."""
     if suite.path is None:
         return Path.cwd()
     path = Path(suite.path)
@@ -37,12 +37,12 @@ def root_of(suite: Suite) -> Path:
 
 
 def list_configs(suite: Suite) -> list[Suite]:
-    """The configs an MCPLab suite was read from: those that have a case in it, else all; of one config itself."""
+    """Return the configs an MCPLab suite was read from: those with a case in it, else all; a single config is its own."""
     return [config.suite for config in configs_of(suite) or configs_of(suite, all_of_them=True)]
 
 
 def list_workspace_files(suite: Suite) -> list[Path]:
-    """The files that one config brings with it: agents, servers, scenarios, the settings of the workspace and its variables."""
+    """Return the files of one config: agents, servers, scenarios, the settings of the workspace and its variables."""
     root = root_of(suite)
     return list_bundle_files(root) + list_variable_files(root)
 
@@ -50,8 +50,8 @@ def list_workspace_files(suite: Suite) -> list[Path]:
 def list_bundle_files(root: Path) -> list[Path]:
     """The files of a workspace besides its configs: agents, servers, scenarios and its settings."""
     scenarios = [file for name in SCENARIO_FOLDERS if (root / name).is_dir() for file in sorted((root / name).iterdir())]
-    named = (root / SERVERS_FILE, root / AGENTS_FILE, root / SETTINGS_FILE, *scenarios)
-    return [file for file in named if file.is_file()]
+    files = (root / SERVERS_FILE, root / AGENTS_FILE, root / SETTINGS_FILE, *scenarios)
+    return [file for file in files if file.is_file()]
 
 
 def list_variable_files(root: Path) -> list[Path]:
@@ -66,7 +66,7 @@ def variables_of(environment: Mapping[str, str], root: Path, may_read: Callable[
 
 
 def load_attachments(case: Case, root: Path, problems: list[Problem], *, scenario: str) -> list[dict[str, Json]]:
-    """The attachments of a case with their content; what cannot be read is added to `problems`, under the name of its scenario."""
+    """The attachments of a case with their content; unreadable ones are added to `problems`, under the name of the scenario."""
     found: list[dict[str, Json]] = []
     for each in case.settings.get("attachments") or ():
         if not each.get("path") or each.get("data"):
@@ -84,24 +84,24 @@ def load_attachments(case: Case, root: Path, problems: list[Problem], *, scenari
 
 
 def _read(given: str, root: Path) -> bytes:
-    named = f"the attachment {show(given, 80)}"
-    # Windows separates by backslashes as well: `..\x` leads out of the folder there.
-    written = PurePosixPath(given.replace("\\", "/"))
-    if "\0" in given or ".." in written.parts or written.is_absolute() or Path(given).is_absolute():
-        raise InputError(f"{named} is outside the workspace: expected a path below {str(root)!r}, without '..'")
+    label = f"the attachment {show(given, 80)}"
+    # Windows also separates by backslashes: `..\x` leaves the folder there.
+    path = PurePosixPath(given.replace("\\", "/"))
+    if "\0" in given or ".." in path.parts or path.is_absolute() or Path(given).is_absolute():
+        raise InputError(f"{label} is outside the workspace: expected a path below {str(root)!r}, without '..'")
     try:
-        place = (root / written).resolve(strict=True)
+        place = (root / path).resolve(strict=True)
         if not place.is_relative_to(root.resolve()):
-            raise InputError(f"{named} leads out of the workspace {str(root)!r} over a symbolic link")
+            raise InputError(f"{label} leads out of the workspace {str(root)!r} over a symbolic link")
         if not place.is_file():
-            raise InputError(f"{named} is no file")
+            raise InputError(f"{label} is no file")
         with place.open("rb") as file:
-            # One byte more than allowed shows that a file is too large, also if it grows.
+            # Reading one byte more than allowed detects a file that is too large, even if it grows.
             content = file.read(LARGEST + 1)
     except (OSError, RuntimeError) as error:
-        # Before Python 3.13 links that lead in a circle are a `RuntimeError`.
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be resolved"
-        raise InputError(f"{named} cannot be read below {str(root)!r}: {why}") from None
+        # Before Python 3.13, circular links raise `RuntimeError`.
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be resolved"
+        raise InputError(f"{label} cannot be read below {str(root)!r}: {reason}") from None
     if len(content) > LARGEST:
-        raise InputError(f"{named} is larger than {LARGEST // 1_000_000} MB")
+        raise InputError(f"{label} is larger than {LARGEST // 1_000_000} MB")
     return content

@@ -1,12 +1,12 @@
-"""What an MCPLab suite comes to when it is run: every scenario with every selected agent, and the servers each of them uses.
+"""Plans the run of an MCPLab suite: every scenario with every selected agent, and the servers each of them uses.
 
 * Agents are selected by `--agents-all`, else `--agents`, else `run_defaults.selected_agents`, else all there are.
 * With one agent a case keeps the id of its scenario, with several it is `<scenario>-<agent>`; scenario by scenario, agent by agent.
 * Server overrides replace the servers of scenarios: one for a single scenario wins over the one for all.
 * A browser agent cannot be driven: its cases are skipped, code `unsupported_agent`.
-* Of several configs each is planned by itself, with its own agents and servers, as if it were run alone. `--agents` takes from each those
-  it has, a server override for one scenario goes to the configs that have it; what no config has is an error, and so is a config that is
-  left without an agent.
+* Each of several configs is planned separately, with its own agents and servers, as if it were run alone. `--agents` selects those that
+  each config has, and a server override for one scenario applies to the configs that have it. A name that no config has is an error, and so
+  is a config that is left without an agent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """One scenario with one agent."""
 
     case: Case
-    """As it is run: with the id of this combination."""
+    """The case to run, with the id of this combination."""
     scenario: str
     agent: Entry
     servers: tuple[str, ...]
@@ -53,12 +53,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Every server that a row uses."""
 
     def agents(self) -> list[Entry]:
-        """The agents that have something to do, in order."""
+        """The agents that have cases, in order."""
         return list({row.agent["id"]: row.agent for row in self.rows}.values())
 
 
 def read_overrides(everywhere: str | None = None, scenarios: Iterable[str] = ()) -> ServerOverrides:
-    """Overrides as they are written on the command line: `a,b`, and `SCENARIO=a,b` any number of times."""
+    """Read overrides from the command line: `a,b`, and `SCENARIO=a,b` any number of times."""
     chosen: dict[str, tuple[str, ...]] = {}
     for item in scenarios:
         name, equals, ids = item.partition("=")
@@ -69,7 +69,7 @@ def read_overrides(everywhere: str | None = None, scenarios: Iterable[str] = ())
 
 
 def read_tokens(items: Iterable[str]) -> dict[str, str]:
-    """Tokens as they are written on the command line: `SERVER=TOKEN`, split at the first `=`. A bad one is never shown."""
+    """Read tokens from the command line: `SERVER=TOKEN`, split at the first `=`. An invalid one is never shown."""
     tokens: dict[str, str] = {}
     for number, item in enumerate(items, 1):
         server, _, token = item.partition("=")
@@ -89,14 +89,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     suite: Suite
     scenarios: dict[str, str] = {}
-    """Its own id of a scenario, by the id of the case, where the two differ."""
+    """The config's id of a scenario by the id of the case, if they differ."""
 
     def scenario(self, case: Case) -> str:
-        """What the config calls a case."""
+        """The name of a case in the config."""
         return self.scenarios.get(case.id, case.id)
 
     def named(self, name: str) -> bool:
-        """Whether a scenario is called so, in the config or in the suite."""
+        """Whether a scenario has this name, in the config or in the suite."""
         return any(name in (case.id, self.scenario(case)) for case in self.suite.cases)
 
     def known(self, key: str) -> dict[str, Entry]:
@@ -123,7 +123,7 @@ def configs_of(suite: Suite, *, all_of_them: bool = False) -> list[Config]:
 def plan_all(
     suite: Suite, *, agents: Sequence[str] | None = None, agents_all: bool = False, overrides: ServerOverrides | None = None
 ) -> list[Plan]:
-    """The plans of all configs of a suite; their cases have ids of their own in the whole. Raises `InputError`."""
+    """Return the plans of all configs of a suite; the ids of their cases are unique in the run. Raises `InputError`."""
     configs = configs_of(suite)
     if len(configs) == 1:
         return [plan(configs[0], agents=agents, agents_all=agents_all, overrides=overrides)]
@@ -134,13 +134,13 @@ def plan_all(
         if not any(config.named(name) for config in configs):
             _check_somewhere("scenario", name, [config.scenario(case) for config in configs for case in config.suite.cases])
     plans: list[Plan] = []
-    taken: set[str] = set()
+    used_ids: set[str] = set()
     for config in configs:
-        own = agents if agents is None or agents_all else [name for name in agents if name in config.known("agents")]
-        here = {name: ids for name, ids in overrides.scenarios.items() if config.named(name)}
+        own_agents = agents if agents is None or agents_all else [name for name in agents if name in config.known("agents")]
+        own_overrides = {name: ids for name, ids in overrides.scenarios.items() if config.named(name)}
         try:
-            chosen = msgspec.structs.replace(overrides, scenarios=here)
-            plans.append(plan(config, agents=own, agents_all=agents_all, overrides=chosen, taken=taken))
+            chosen = msgspec.structs.replace(overrides, scenarios=own_overrides)
+            plans.append(plan(config, agents=own_agents, agents_all=agents_all, overrides=chosen, taken=used_ids))
         except InputError as error:
             raise InputError(f"config {config.suite.name!r}: {error}", error.problems) from None
     return plans
@@ -154,7 +154,7 @@ def plan(
     overrides: ServerOverrides | None = None,
     taken: set[str] | None = None,
 ) -> Plan:
-    """Which scenario of one config runs with which agent on which servers. Raises `InputError`.
+    """Plan which scenarios of one config run with which agents on which servers. Raises `InputError`.
 
     `taken` are the ids of cases that other configs use; those of this one are added.
     """
@@ -173,14 +173,14 @@ def plan(
     for case in suite.cases:
         scenario = config.scenario(case)
         instead = overrides.scenarios.get(case.id, overrides.scenarios.get(scenario, overrides.everywhere))
-        servers = _servers_of(case) if instead is None else instead
+        servers = _list_servers(case) if instead is None else instead
         replaced = None if instead is None else [known[server] for server in instead]
         for agent in chosen:
             name = case.id if len(chosen) == 1 else f"{case.id}-{agent['id']}"
             if name in taken:
                 name = make_unique(name, taken)
             taken.add(name)
-            as_run = _as_run(case, name, scenario if len(chosen) > 1 or name != case.id else None, agent, replaced)
+            as_run = _make_run_case(case, name, scenario if len(chosen) > 1 or name != case.id else None, agent, replaced)
             rows.append(Planned(case=as_run, scenario=scenario, agent=agent, servers=servers))
     # A server that only skipped cases name is not connected.
     used = dict.fromkeys(server for row in rows if row.case.skip is None for server in row.servers)
@@ -230,13 +230,13 @@ def _check_overrides(config: Config, overrides: ServerOverrides, known: Mapping[
             raise InputError(f"a server override: there is no server {server!r}; available: {', '.join(known) or 'none'}")
 
 
-def _servers_of(case: Case) -> tuple[str, ...]:
+def _list_servers(case: Case) -> tuple[str, ...]:
     return tuple(dict.fromkeys(server["id"] for server in case.settings.get("mcp_servers") or ()))
 
 
-def _as_run(case: Case, name: str, scenario: str | None, agent: Entry, servers: list[Entry] | None) -> Case:
-    """The case of one combination; `scenario` is recorded if the id does not contain it, `servers` if they are not its own."""
-    # An unchanged case stays the object that was read, so that a stored run finds its lines in the file again.
+def _make_run_case(case: Case, name: str, scenario: str | None, agent: Entry, servers: list[Entry] | None) -> Case:
+    """Return the case of one combination; `scenario` is recorded if the id lacks it, `servers` if they are not those of the case."""
+    # An unchanged case stays the same object, so that a stored run still finds its lines in the file.
     changes: dict[str, Json] = {}
     if scenario is not None:
         changes |= {"id": name, "tags": {**case.tags, "agent": agent["id"], "scenario": scenario}}

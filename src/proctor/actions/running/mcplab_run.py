@@ -1,11 +1,11 @@
 """Run an MCPLab workspace: its agents, on its servers, through its scenarios.
 
 All problems that can be found before the run are reported before it, all at once: a missing agent, variable or login, a file outside the
-workspace. An agent without its key fails alone, unless no other has one. Losses of the original are not copied: a scenario that fails
-fails the run, one that reaches its turn limit has not passed, an answer is always stored, headers are sent.
+workspace. An agent without its key fails alone, unless no other has one. Defects of the original are not copied: a failed
+scenario fails the run, one that reaches its turn limit has not passed, an answer is always stored, headers are sent.
 
-Several configs are one run. Each keeps its agents and servers, and has a folder of its own among MCPLab's files, as each would have had a
-run of its own there.
+Several configs are one run. Each has its own agents and servers, and its own folder among MCPLab's files, because it would be a
+run of its own in MCPLab.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from proctor.model.run import RunEntry
 from proctor.report.data.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts
 from proctor.targets.mcp.agent import McpAgent
 from proctor.targets.mcp.agent_conversation import AgentSettings
+from proctor.targets.mcp.results import Listing
 from proctor.targets.mcp.servers import McpServers
 from proctor.targets.mcp.settings import HIDDEN, ServerSettings, strip_url
 
@@ -68,7 +69,7 @@ def resolved_config(plan: Plan, attachments: Mapping[str, Iterable[Mapping[str, 
 
 
 def public_suite(suite: Suite) -> Suite:
-    """The suite as it may be stored with a run, without the secrets in its files. Itself, if there are none."""
+    """Return the suite without secrets, as it may be stored with a run; the same object if there are none."""
 
     def shown(holder: dict[str, Json], key: str) -> dict[str, Json]:
         servers = [public_server(server) for server in holder.get(key) or ()]
@@ -97,33 +98,33 @@ def hash_of(config: Json) -> str:
 
 def public_server(server: Entry) -> Entry:
     """A server without its secrets."""
-    shown: Entry = {key: value for key, value in server.items() if key not in ("auth", "headers")}
-    # A server that is started has none.
-    if "url" in shown and shown["url"] != strip_url(shown["url"]):
-        shown["url"] = strip_url(shown["url"])
+    public: Entry = {key: value for key, value in server.items() if key not in ("auth", "headers")}
+    # A local server process has no secrets.
+    if "url" in public and public["url"] != strip_url(public["url"]):
+        public["url"] = strip_url(public["url"])
     if server.get("headers"):
-        shown["headers"] = {key: _public(value) if _is_secret(key) else value for key, value in server["headers"].items()}
+        public["headers"] = {key: _hide_secret(value) if _is_secret(key) else value for key, value in server["headers"].items()}
     auth = server.get("auth")
     if auth is not None:
-        shown["auth"] = _public_auth(auth)
-    return shown
+        public["auth"] = _hide_auth_secrets(auth)
+    return public
 
 
-def _public_auth(auth: Entry) -> Entry:
-    shown: Entry = {}
+def _hide_auth_secrets(auth: Entry) -> Entry:
+    public: Entry = {}
     for key, value in auth.items():
         if key in ("token", "value", "client_secret"):
-            shown[key] = _public(value)
+            public[key] = _hide_secret(value)
         elif key == "token_params":
-            shown[key] = {name: _public(each) if _is_secret(name) else each for name, each in value.items()}
+            public[key] = {name: _hide_secret(each) if _is_secret(name) else each for name, each in value.items()}
         elif key in ("token_url", "authorization_url"):
-            shown[key] = strip_url(value)
+            public[key] = strip_url(value)
         else:
-            shown[key] = value
-    return shown
+            public[key] = value
+    return public
 
 
-def _public(value: Json) -> Json:
+def _hide_secret(value: Json) -> Json:
     reference = isinstance(value, str) and value.startswith("${") and value.endswith("}") and value[2:-1].isidentifier()
     return value if reference else HIDDEN
 
@@ -135,12 +136,12 @@ def _is_secret(name: str) -> bool:
 NO_MODEL: Final = "missing_variable"
 _LONGEST_ID: Final = 180
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9_-]+")
-# What cannot stand in the value of a header.
+# Characters that are not allowed in a header value.
 _NOT_IN_HEADER = re.compile(r"[^\x21-\x7e]")
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one case goes, and with what."""
+    """The agent, servers and attachments of one case."""
 
     scenario: str
     agent: str
@@ -149,7 +150,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class McplabTarget:
-    """The agents of a run. It owns the models and the servers, and gives both back."""
+    """The agents of a run. It owns the models and the servers, and closes both."""
 
     def __init__(
         self,
@@ -168,6 +169,8 @@ class McplabTarget:
         self._name = name
         self._lacking = lacking or {}
         """Why an agent cannot be driven, by its name."""
+        self.listings: tuple[Listing, ...] = ()
+        """What the servers offer, after `open`."""
 
     @property
     def name(self) -> str:
@@ -176,19 +179,20 @@ class McplabTarget:
 
     @property
     def cases(self) -> frozenset[str]:
-        """The cases that come here."""
+        """The cases of this target."""
         return frozenset(self._routes)
 
     async def open(self) -> None:
         """Connect every server that a case uses."""
         await self._servers.open()
+        self.listings = self._servers.listings
 
     async def close(self) -> None:
-        """Leave the servers and the models."""
+        """Close the servers and the models."""
         await close_all((self._servers, *self._models.values()))
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Let the agent of the case work."""
+        """Run the agent of the case."""
         case = attempt.case
         route = self._routes.get(case.id)
         if route is None:
@@ -204,15 +208,15 @@ class McplabTarget:
         )
         evidence = await self._agents[route.agent].run(routed, tape)
         model = self._models[route.agent]
-        about: dict[str, Json] = {"agent": route.agent, "scenario": route.scenario, "request_id": routed.request_id}
+        metadata: dict[str, Json] = {"agent": route.agent, "scenario": route.scenario, "request_id": routed.request_id}
         answered = evidence.metadata.get("model")
         if answered != model.name:
-            about["answered_by"] = answered
-        return msgspec.structs.replace(evidence, metadata={**evidence.metadata, "model": model.name, **about})
+            metadata["answered_by"] = answered
+        return msgspec.structs.replace(evidence, metadata={**evidence.metadata, "model": model.name, **metadata})
 
 
 class McplabTargets(TargetsTogether):
-    """The agents of several configs as one target. Each config has its own connections: the same id may mean another server in another."""
+    """The agents of several configs as one target. Each config has its own connections, because the same id may name different servers."""
 
     def __init__(self, targets: Sequence[McplabTarget]) -> None:
         super().__init__([(target, target.cases) for target in targets])
@@ -221,10 +225,10 @@ class McplabTargets(TargetsTogether):
 def request_id(run_id: str, route: Route, case_id: str, number: int) -> str:
     """The id that the tool calls of one attempt carry."""
     slug = _NOT_IN_SLUG.sub("_", route.agent.lower()).strip("_")
-    # MCPLab calls a combination by scenario and agent, be there one agent or several.
+    # MCPLab names a combination by scenario and agent, even if there is only one agent.
     combination = case_id if case_id != route.scenario else f"{route.scenario}-{route.agent}"
-    whole = f"mcplab-run:{run_id}:{route.scenario}:{slug}:{combination}-run{number + 1}"
-    return _NOT_IN_HEADER.sub("_", whole)[-_LONGEST_ID:]
+    full_id = f"mcplab-run:{run_id}:{route.scenario}:{slug}:{combination}-run{number + 1}"
+    return _NOT_IN_HEADER.sub("_", full_id)[-_LONGEST_ID:]
 
 
 ARTIFACTS_FOLDER = "mcplab"
@@ -239,7 +243,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     target: McplabTarget
     secrets: frozenset[str]
     config: dict[str, Json]
-    """Without anything secret."""
+    """The configuration without secrets."""
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,11 +254,11 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
     target: McplabTarget | McplabTargets
     secrets: frozenset[str]
     configs: dict[str, Ready]
-    """By the folder of their files among those of the run; a single config has none of its own."""
+    """Configs by the folder of their files below that of the run; a single config has no folder."""
 
 
 def prepare_all(suite: Suite, policy: Policy, options: McplabOptions) -> Together:
-    """Return everything up to the first connection, of every config. Raises `InputError` with every problem of all of them."""
+    """Prepare every config up to the first connection. Raises `InputError` with the problems of all of them."""
     plans = policy.plan_agents(suite, options)
     if not plans:
         raise InputError(f"the suite {suite.name!r} has no scenario to run")
@@ -277,7 +281,7 @@ def prepare_all(suite: Suite, policy: Policy, options: McplabOptions) -> Togethe
     secrets = frozenset(secret for ready in readies for secret in ready.secrets)
     if "configs" not in suite.settings:
         return Together(suite=public, target=readies[0].target, secrets=secrets, configs={"": readies[0]})
-    return Together(suite=public, target=McplabTargets([ready.target for ready in readies]), secrets=secrets, configs=_folders(readies))
+    return Together(suite=public, target=McplabTargets([ready.target for ready in readies]), secrets=secrets, configs=_by_folder(readies))
 
 
 def _prepare(planned: Plan, policy: Policy, options: McplabOptions, instead: Mapping[str, ServerSettings]) -> Ready:
@@ -302,7 +306,7 @@ def _prepare(planned: Plan, policy: Policy, options: McplabOptions, instead: Map
             )
             for row in planned.rows
         },
-        agents={name: _agent(driven[name], model, connected) for name, model in models.items()},
+        agents={name: _make_agent(driven[name], model, connected) for name, model in models.items()},
         models=models,
         lacking=lacking,
         servers=connected,
@@ -336,7 +340,7 @@ def write_artifacts(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            # Never half a file where there was a whole one.
+            # Written atomically, so that an existing file is never left incomplete.
             half = folder / f".{name}.{os.getpid()}"
             half.write_text(text, encoding="utf-8", newline="\n")
             half.replace(folder / name)
@@ -344,7 +348,7 @@ def write_artifacts(
         raise StoreError(f"the MCPLab files cannot be written to {str(folder)!r}: {error.strerror or error}") from error
 
 
-def _agent(agent: dict[str, Json], model: ChatModel, servers: McpServers) -> McpAgent:
+def _make_agent(agent: dict[str, Json], model: ChatModel, servers: McpServers) -> McpAgent:
     def model_for(tape: Tape) -> ChatModel:
         return TapedModel(model, tape)
 
@@ -353,8 +357,8 @@ def _agent(agent: dict[str, Json], model: ChatModel, servers: McpServers) -> Mcp
     return McpAgent(agent["id"], servers=servers, model_for=model_for, settings=settings)
 
 
-def _folders(readies: Sequence[Ready]) -> dict[str, Ready]:
-    """Return a folder for each config: its file without the ending."""
+def _by_folder(readies: Sequence[Ready]) -> dict[str, Ready]:
+    """Return a folder for each config: its file name without the suffix."""
     folders: dict[str, Ready] = {}
     for ready in readies:
         name = _NOT_IN_NAME.sub("_", Path(ready.plan.suite.path or ready.plan.suite.name).stem).strip("._") or "config"

@@ -22,18 +22,21 @@ import msgspec
 
 from proctor.actions.workspace.combined_suites import TARGET_KEYS, parts_of
 from proctor.actions.workspace.settings import workspace_for
+from proctor.cassettes.ports import Tape
 from proctor.errors import InputError
 from proctor.formats.text.references import References
+from proctor.model.attempt import Attempt
 from proctor.model.case import Suite
-from proctor.model.evidence import Json
+from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, shorten, show
+from proctor.runner.ports import Target
 from proctor.targets.build import build_target
 
 if TYPE_CHECKING:
     from proctor.targets.build import BuiltTarget
 
 WAYS = 'module:function, a URL, or a command in quotes ("python agent.py")'
-"""How a target is written that no file describes."""
+"""The forms of a target that no file describes."""
 _CAPTURE_OF_A_NAME = "for a named target, write `capture: otel` next to its `function` in proctor.yaml"
 _URL = re.compile(r"https?://[^\s]+", re.IGNORECASE)
 _FILE = re.compile(r"(?:\./)?(?P<path>(?:[^\W\d]\w*/)*[^\W\d]\w*)\.py:(?P<function>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
@@ -46,7 +49,7 @@ class GivenTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["function", "http", "command"]
     name: str
-    """What reports call it: without what an address or a command may hide."""
+    """Its name in reports, without the secrets of an address or a command."""
     settings: dict[str, Json]
 
 
@@ -55,8 +58,8 @@ def parse_target(text: str) -> GivenTarget | None:
     given = text.strip()
     if _URL.fullmatch(given):
         return GivenTarget(kind="http", name=_strip_address(given), settings={"type": "http", "url": _keep_literal(given)})
-    if (written := _FILE.fullmatch(given)) is not None:
-        return parse_target(f"{written['path'].replace('/', '.')}:{written['function']}")
+    if (match := _FILE.fullmatch(given)) is not None:
+        return parse_target(f"{match['path'].replace('/', '.')}:{match['function']}")
     if _FUNCTION.fullmatch(given):
         return GivenTarget(kind="function", name=given, settings={"type": "callable", "function": given})
     # Rejected here: otherwise it would be taken for a name, or with a path for a program to start.
@@ -74,18 +77,18 @@ def parse_target(text: str) -> GivenTarget | None:
 
 
 def choose_target(given: str | None, suite: Suite, home: Path, *, capture: str | None = None) -> str | BuiltTarget | None:
-    """Return the name of a target that is described, else the target that `given` describes itself. Raises `InputError`.
+    """Return the name of a described target, else the target that `given` itself describes. Raises `InputError`.
 
     `capture` adds the spans of a Python function to the evidence.
     """
     known = {name for part in parts_of(suite, TARGET_KEYS) for name in workspace_for(part, home).targets} if given is not None else set()
-    # A name that is described wins, also where it reads like a function or an address.
+    # A described name wins, even if it looks like a function or an address.
     described = parse_target(given) if given is not None and given not in known else None
     if capture is not None and (described is None or described.kind != "function"):
         raise InputError(f"--capture is for a Python function: --target module:function --capture {capture}; {_CAPTURE_OF_A_NAME}")
     if described is not None:
-        own = described.settings if capture is None else {**described.settings, "capture": capture}
-        return build_given(msgspec.structs.replace(described, settings=own))
+        settings = described.settings if capture is None else {**described.settings, "capture": capture}
+        return build_given(msgspec.structs.replace(described, settings=settings))
     return None if given is None else _choose(given, known)
 
 
@@ -118,3 +121,36 @@ def _strip_address(url: str) -> str:
 def _keep_literal(text: str) -> str:
     """Return a text in which `${` is literal: the shell has replaced the user's variables."""
     return text.replace("${", "$${")
+
+
+class DrivenTarget:
+    """Delegates everything to the target that it drives; subclasses override what they change."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    @property
+    def name(self) -> str:
+        """The name of the target that is driven."""
+        return self._target.name
+
+    @property
+    def driven(self) -> Target:
+        """The target that is driven."""
+        return self._target
+
+    def __getattr__(self, name: str) -> object:
+        # Optional methods of targets (`describe_risk`, `find_tools`) are delegated as well.
+        return getattr(self._target, name)
+
+    async def open(self) -> None:
+        """Connect the target."""
+        await self._target.open()
+
+    async def close(self) -> None:
+        """Close the target."""
+        await self._target.close()
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Drive the target."""
+        return await self._target.run(attempt, tape)

@@ -1,45 +1,53 @@
-"""Drive an agent through a suite, decide, and store every result."""
+"""Drive an agent through a suite, decide, and store every result.
+
+If the tools of the agent are known, claims on tools that it does not have get a warning: `tool_not_called: cancel_orders` always holds if
+the tool is `cancel_order`. That never changes the verdict.
+"""
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from proctor.actions.checking.check_stream import new_run_id, wall_clock
+from proctor.actions.doctor.snapshots import store_snapshots
 from proctor.actions.judging.judge_settings import NO_OPTIONS, JudgeOptions
 from proctor.actions.judging.judges import estimate_judging
+from proctor.actions.judging.trust import read_variables, trust_for
 from proctor.actions.running.named_target import build_given, find_address
 from proctor.actions.running.run_builder import ALL_AGENTS, BuiltRun, build_run, with_capture
 from proctor.actions.running.run_policy import McplabOptions, Policy, TargetLike
-from proctor.actions.trust.trust import read_variables, trust_for
 from proctor.actions.workspace.close_all import close_on_exit
 from proctor.actions.workspace.combined_suites import TargetsTogether
 from proctor.actions.workspace.run_history import Entries, StoredSuite, find_home, read_result, suite_of, write_stored_suite
-from proctor.actions.workspace.run_names import check_name, check_tag
-from proctor.actions.workspace.run_sync import wait_for_end
 from proctor.actions.workspace.settings import describe_passed_over
 from proctor.actions.workspace.suites import load_suite, require_prices
 from proctor.checks.registry import Registry, default_registry
+from proctor.checks.shared.missing_evidence import find_reads
 from proctor.decide.other_input import OtherInputs
 from proctor.errors import InputError
-from proctor.model.case import Suite
-from proctor.model.evidence import Json
+from proctor.model.case import Case, Suite
+from proctor.model.cost import PriceList
+from proctor.model.evidence import Cost, Json
 from proctor.model.lazy_cases import is_lazy, may_have
 from proctor.model.result import RunResult
 from proctor.model.run import RunHeader
 from proctor.model.show import nearest, show
+from proctor.processes.threads import wait_for_end
 from proctor.report.blocks.exchange import add_exchanges
 from proctor.report.words.wording import count_noun
 from proctor.runner.limits import RunSettings
 from proctor.runner.ports import Listener, RunPorts, TapeFor, Target, ignore_event, use_live_tape
-from proctor.runner.run import Ended, Runner
+from proctor.runner.run import Ended, Runner, is_cut_by_budget
 from proctor.store.files.run_files import RunFiles, RunFolder
+from proctor.store.files.run_references import check_name, check_tag
 
 _OF_SETTINGS = ("repeat", "concurrency", "timeout_s")
-"""Settings that Python code gives by themselves."""
+"""Settings that Python code passes directly."""
 
 
 def _ignore_text(text: str) -> None:
@@ -47,7 +55,7 @@ def _ignore_text(text: str) -> None:
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a suite is driven, judged, recorded and watched. Raises `InputError` for what excludes each other."""
+    """How a suite is driven, judged, recorded and watched. Raises `InputError` for options that exclude each other."""
 
     settings: RunSettings = RunSettings()
     record: str | Path | None = None
@@ -74,12 +82,12 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     mcplab: McplabOptions = ALL_AGENTS
     listener: Listener = ignore_event
     announce: Callable[[str], None] = _ignore_text
-    """Gets, before anything is sent, a description of what judging will take."""
+    """Gets a description of the cost of judging, before anything is sent."""
     opened: Callable[[str], None] = _ignore_text
     """Gets the id of the run, as soon as it has one."""
 
     def __post_init__(self) -> None:
-        """Refuse what excludes each other; raises `InputError`."""
+        """Raise `InputError` for options that exclude each other."""
         if self.record is not None and self.replay is not None:
             raise InputError("a run is recorded or replayed, not both")
         check_name(self.name)
@@ -93,31 +101,31 @@ DEFAULT_OPTIONS = RunOptions()
 
 
 def read_run_options(given: Mapping[str, Json]) -> RunOptions:
-    """Return the options that Python code names: the fields of `RunOptions`, and `repeat`, `concurrency` and `timeout_s` by themselves.
+    """Return the options given in Python code: the fields of `RunOptions`, and `repeat`, `concurrency` and `timeout_s` directly.
 
-    Raises `TypeError` for a name that is none, and `InputError` for a value that makes no sense.
+    Raises `TypeError` for an unknown name, and `InputError` for an invalid value.
     """
     known = (*_OF_SETTINGS, *RunOptions.__struct_fields__)
     for name in given:
         if name not in known:
             close = nearest(name, known)
             raise TypeError(f"a run has no option {name!r}" + (f"; nearest: {close[0]!r}" if close else ""))
-    own = {name: value for name, value in given.items() if name not in _OF_SETTINGS}
-    if own.get("settings") is None:
-        own["settings"] = RunSettings(**{name: given[name] for name in _OF_SETTINGS if name in given})
-    return RunOptions(**own)
+    run_options = {name: value for name, value in given.items() if name not in _OF_SETTINGS}
+    if run_options.get("settings") is None:
+        run_options["settings"] = RunSettings(**{name: given[name] for name in _OF_SETTINGS if name in given})
+    return RunOptions(**run_options)
 
 
-# Warnings about targets: before a run lost or mixed conversations and unknown tools, after it what was not recorded.
+# Warnings about targets: before a run about lost or mixed conversations and unknown tools, after it about missing recordings.
 
 
 def list_risks(driven: Sequence[tuple[Target, Suite]], registry: Registry) -> list[str]:
-    """Return a warning for everything that the targets say of themselves, each with the cases that it gets."""
+    """Return a warning for every risk that a target reports, given the cases of that target."""
     return list(dict.fromkeys(line for target, suite in driven for line in _describe_risks(target, suite, registry)))
 
 
 def list_warnings(driven: Sequence[tuple[Target, Suite]]) -> list[str]:
-    """Return the warnings that the run showed to be due, each once."""
+    """Return the warnings that resulted from the run, each once."""
     return list(dict.fromkeys(line for target, _ in driven for line in _ask(target, "list_warnings") or ()))
 
 
@@ -133,8 +141,6 @@ def _describe_risks(target: Target, suite: Suite, registry: Registry) -> Iterato
         )
     tools: frozenset[str] | None = _ask(target, "find_tools")
     if tools:
-        from proctor.actions.workspace.tool_names import list_unknown_tools  # only of some agents the tools are known
-
         yield from list_unknown_tools(suite, tools, registry)
 
 
@@ -171,16 +177,16 @@ def announce_untaped(built: BuiltRun, options: RunOptions) -> None:
     if not untaped:
         return
     names = ", ".join(dict.fromkeys(show(target.name, 80) for target in untaped))
-    alone = len(untaped) == len(targets) and built.judge_choice.judge is None and built.users is None
+    is_empty = len(untaped) == len(targets) and built.judge_choice.judge is None and built.users is None
     if options.replay is not None:
-        if alone:
+        if is_empty:
             raise InputError(
                 f"--replay {options.replay}: of {names} nothing can be played back: {_WHY}, so that it would be driven again; "
                 "`proctor recheck latest` decides on what it answered last, and without --replay it is driven"
             )
         options.announce(f"{names} is driven again: {_WHY}; everything else comes from {options.replay}")
         return
-    rest = f"{options.record} stays without a recording, and --replay would reject it" if alone else f"{options.record} has the rest"
+    rest = f"{options.record} stays without a recording, and --replay would reject it" if is_empty else f"{options.record} has the rest"
     options.announce(f"nothing of {names} can be recorded: {_WHY}; {rest}")
 
 
@@ -191,7 +197,7 @@ def _list_targets(target: Target) -> list[Target]:
 
 
 class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that has ended, one way or another."""
+    """A run that has ended, for whatever reason."""
 
     result: RunResult
     ended: Ended
@@ -202,15 +208,19 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     entries: Entries
     """The stored entry of each attempt."""
     unused: str | None = None
-    """Of a replay: a line about recordings that were never requested."""
+    """For a replay: a line about recordings that were never requested."""
+
+
+_Before = dict[tuple[str, int], Cost | None]
+"""The stored attempts, and those cut off by a limit, which are driven again, with their cost."""
 
 
 def run(suite: Suite | str | Path, *, target: TargetLike = None, home: str | Path | None = None, **options: Json) -> RunResult:
-    """Drive `target` through `suite` and keep the results; `await run_async(...)` in a notebook and in other code in an event loop.
+    """Drive `target` through `suite` and store the results; `await run_async(...)` in a notebook and in other code in an event loop.
 
     `target` is the name of one in `proctor.yaml` or in the suite, an address, a mapping of settings, a Python function, or an object that
     fits the `Target` protocol. Options: `repeat`, `concurrency`, `timeout_s`, `record`, `replay`, `resume`, `note`, `name`, `tags`,
-    `judge`, `trust`, and for a function `capture="otel"`, which reads its spans, too.
+    `judge`, `trust`, and for a function `capture="otel"`, which also reads its spans.
     """
     return wait_for_end(lambda: run_async(suite, target=target, home=home, **options), called="proctor.run", instead="proctor.run_async")
 
@@ -224,7 +234,7 @@ async def run_async(suite: Suite | str | Path, *, target: TargetLike = None, hom
 async def drive(
     suite: Suite | str | Path, options: RunOptions = DEFAULT_OPTIONS, *, target: TargetLike = None, home: str | Path | None = None
 ) -> LiveRun:
-    """Drive a suite and return everything about how it ended. Raises `InputError` before the run for what cannot work."""
+    """Drive a suite and return how it ended. Raises `InputError` before the run for invalid settings."""
     place = find_home(str(home) if home is not None else None)
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     settings = options.settings
@@ -244,11 +254,11 @@ async def drive(
         announce_untaped(built, options)
         with _open_tapes(options, built.secrets) as (tape_for, describe_unused):
             with closing(write_stored_suite(built.suite)) as stored:
-                folder, done = _open(place, built, settings, stored, options)
+                folder, before = _open(place, built, settings, stored, options)
             options.opened(folder.header.run_id)
-            # A run that is resumed goes on with its own number of repeats.
+            # A resumed run continues with its own number of repeats.
             settings = msgspec.structs.replace(settings, repeat=folder.header.repeat)
-            driven = await _drive_into(folder, done, built, settings, tape_for, options.listener)
+            driven = await _drive_into(folder, before, built, settings, tape_for, options.listener)
         for line in list_warnings(built.driven):
             options.announce(line)
         driven = msgspec.structs.replace(driven, unused=describe_unused())
@@ -285,7 +295,7 @@ def _write_artifacts(driven: LiveRun, built: BuiltRun, options: McplabOptions, n
 
 
 def _announce_judge(built: BuiltRun, repeat: int, announce: Callable[[str], None]) -> None:
-    """Announce the judges, and what judging will take."""
+    """Announce the judges, and the estimated cost of judging."""
     judge = built.judge_choice.opened
     if judge is not None and judge.warning is not None:
         announce(f"warning: {judge.warning}")
@@ -294,15 +304,18 @@ def _announce_judge(built: BuiltRun, repeat: int, announce: Callable[[str], None
         most = part.settings.max_calls
         bound = "more for long answers and repaired replies" if most is None else f"at most {count_noun(most, 'request')} (max_calls)"
         announce(
-            f"judge: {', '.join(part.models)}; estimate: {count_noun(take.calls, 'request')}, {bound}, at least {take.tokens:,} tokens"
+            f"judge: {', '.join(part.models)}; estimate: at least {count_noun(take.calls, 'request')}, {bound}, {take.tokens:,} tokens"
         )
 
 
 async def _drive_into(
-    folder: RunFolder, done: Iterable[tuple[str, int]], built: BuiltRun, settings: RunSettings, tape_for: TapeFor, listener: Listener
+    folder: RunFolder, before: _Before, built: BuiltRun, settings: RunSettings, tape_for: TapeFor, listener: Listener
 ) -> LiveRun:
-    """Drive what is not `done`, and keep it in `folder`."""
-    # What holds where this is cancelled before the runner could say how it ended.
+    """Drive attempts that are missing in `before` or were cut off by a limit, and store them in `folder`."""
+    judge = built.judge_choice.opened
+    ledgers = [part.spent for _, part in judge.parts or ((built.suite, judge),) if part.spent is not None] if judge is not None else []
+    ledgers = list({id(ledger): ledger for ledger in ledgers}.values())
+    # The ending if this is cancelled before the runner returns one.
     ended: Ended = "interrupted"
     reason, unverified_limit, failed = "", "", False
     try:
@@ -315,24 +328,28 @@ async def _drive_into(
                 listener=listener,
                 now=wall_clock,
                 judge=built.judge_choice.judge,
+                judge_cost=lambda: sum(ledger.cost for ledger in ledgers),
                 speaker_for=built.users.make_speaker_for(wall_clock) if built.users is not None else None,
             ),
             run_id=folder.header.run_id,
             settings=settings,
             planned=folder.header.planned,
         )
-        outcome = await runner.run(done)
+        for ledger in ledgers:
+            ledger.prices, ledger.explain_overspent = built.suite.prices or PriceList(), runner.explain_cost
+        outcome = await runner.run([key for key, paid in before.items() if paid is None], before)
         ended, reason, unverified_limit = outcome.ended, outcome.reason, outcome.unverified_limit
     except Exception:
         failed = True
         raise
     finally:
-        # Only a run that has everything is closed for good; any other can be resumed.
+        # Only a complete run is closed; any other can be resumed.
         if ended == "completed":
             folder.close(ended)
         else:
             folder.release("failed" if failed else ended)
     result, entries = read_result(folder, built.suite, ended)
+    store_snapshots(folder.folder, built.target)
     unmatched: int = getattr(built.target, "records_without_case", 0)
     other_inputs: OtherInputs = getattr(built.target, "other_inputs", OtherInputs())
     if unmatched or other_inputs.records:
@@ -342,9 +359,8 @@ async def _drive_into(
     return LiveRun(result=result, ended=ended, reason=reason, unverified_limit=unverified_limit, folder=folder.folder, entries=entries)
 
 
-def _open(
-    home: Path, built: BuiltRun, settings: RunSettings, stored: StoredSuite, options: RunOptions
-) -> tuple[RunFolder, list[tuple[str, int]]]:
+def _open(home: Path, built: BuiltRun, settings: RunSettings, stored: StoredSuite, options: RunOptions) -> tuple[RunFolder, _Before]:
+    """Return the folder of the run, and the stored entries of a resumed run."""
     files, suite, target = RunFiles(home), built.suite, built.target.name
     digest, resume = stored.digest, options.resume
     if resume is None:
@@ -362,11 +378,11 @@ def _open(
             name=options.name,
             tags=options.tags,
         )
-        return files.create(header, stored.text, stored.iterate_lines() if stored.lines is not None else None), []
-    # Checked before it is opened for writing, which removes its ending: a rejected run stays as it is.
+        return files.create(header, stored.text, stored.iterate_lines() if stored.lines is not None else None), {}
+    # Checked before it is opened for writing, which removes its ending: a rejected run stays unchanged.
     folder = files.open(resume)
     driven_before = folder.header.target
-    # Other agents make other cases: then the message is not that the suite has changed.
+    # Other agents make other cases; the message must not be that the suite has changed.
     if built.configs and driven_before != target:
         raise InputError(f"run {resume!r} was started with the agents {driven_before}, not {target}; select the same, or start a new run")
     if folder.header.suite_hash != digest:
@@ -381,9 +397,10 @@ def _open(
     if settings.repeat not in (1, folder.header.repeat):
         started = f"run {folder.header.run_id!r} was started with {folder.header.repeat} repeats"
         raise InputError(f"{started}, not {settings.repeat}; it is resumed with its own")
-    # By its path: a word such as `latest` could mean another run by now.
+    # By its path, because a reference such as `latest` may mean another run by now.
     folder = files.open(str(folder.folder.absolute()), writing=True)
-    return folder, [(entry.case, entry.attempt) for entry in folder.entries()]
+    entries = folder.entries()
+    return folder, {(entry.case, entry.attempt): (entry.cost or Cost()) if is_cut_by_budget(entry.verdicts) else None for entry in entries}
 
 
 @contextmanager
@@ -393,7 +410,7 @@ def _open_tapes(options: RunOptions, secrets: set[str]) -> Generator[tuple[TapeF
     if record is None and replay is None:
         yield use_live_tape, lambda: None
         return
-    from proctor.cassettes.cassette import open_tape  # loads nothing heavy, but most runs have no tape
+    from proctor.cassettes.cassette import open_tape  # most runs have no tape
 
     if record is not None:
         with open_tape(record, "record", secrets=secrets) as recorder:
@@ -401,3 +418,31 @@ def _open_tapes(options: RunOptions, secrets: set[str]) -> Generator[tuple[TapeF
     elif replay is not None:
         with open_tape(replay, "replay", secrets=secrets) as player:
             yield player.scope, player.describe_unused
+
+
+MOST_WARNINGS = 10
+MOST_CASES = 10_000
+"""The maximum number of cases searched; names repeat in more."""
+
+
+def list_unknown_tools(suite: Suite, known: frozenset[str], registry: Registry) -> list[str]:
+    """Return a warning for each tool that a claim names and the agent does not have."""
+    places: dict[str, str] = {}
+    for case in islice(suite.cases, MOST_CASES):
+        for name, place in _iterate_names(case, registry):
+            if name not in known:
+                places.setdefault(name, place)
+    warnings: list[str] = []
+    for name, place in islice(places.items(), MOST_WARNINGS):
+        close = nearest(name, known)
+        near = f"; nearest: {close[0]}" if close else f"; it has {', '.join(sorted(known)[:8])}"
+        warnings.append(f"{place}: warning: the agent has no tool {name!r}{near}")
+    return warnings
+
+
+def _iterate_names(case: Case, registry: Registry) -> Iterator[tuple[str, str]]:
+    for assertion in case.assertions:
+        reads = find_reads(registry.get_for(assertion.check, assertion.spec).reads, assertion.spec)
+        origin = assertion.origin
+        for name in reads.tools:
+            yield name, str(origin) if origin.file is not None or origin.line is not None else f"case {case.id!r}"

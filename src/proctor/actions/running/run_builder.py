@@ -1,7 +1,7 @@
 """Builds a run from a suite: its targets, judge, simulated users and secrets. Nothing is connected yet.
 
-Every door builds its runs here and hands in its policy (`run_policy.py`). An MCPLab suite for which no target is named is driven by its
-own agents; every other suite by a target of its own, of its workspace, or one that the caller gives.
+Every entry point builds its runs here and passes its policy (`run_policy.py`). An MCPLab suite for which no target is named is driven by
+its own agents; every other suite by its own target, one of its workspace, or one from the caller.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 
 from proctor.actions.checking.check_stream import prepare_once
 from proctor.actions.judging.judges import require_judge
+from proctor.actions.running.named_target import DrivenTarget
 from proctor.actions.running.run_policy import JudgeChoice, McplabOptions, Policy, TargetLike
-from proctor.actions.running.wrapped_target import DrivenTarget
 from proctor.actions.workspace.close_all import Closes, close_all
 from proctor.actions.workspace.combined_suites import TARGET_KEYS, CasesOf, TargetsTogether, of_suite, parts_of
 from proctor.actions.workspace.models import built_model, model_settings
@@ -24,7 +24,7 @@ from proctor.errors import InputError
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.formats.text.located import Located
 from proctor.formats.text.placeholders import LocatedTemplate
-from proctor.formats.workspace_file.workspace import Section
+from proctor.formats.workspace_file import Section
 from proctor.llm.ports import ChatModel
 from proctor.model.account import Account
 from proctor.model.attempt import Attempt, Speaker
@@ -34,7 +34,7 @@ from proctor.model.lazy_cases import group_cases, may_have
 from proctor.model.mapping import DeclaredEvidence, EvidenceSettings
 from proctor.model.show import show
 from proctor.runner.ports import Target
-from proctor.scoring.completeness import count_planned_attempts
+from proctor.scoring.statistics import count_planned_attempts
 from proctor.targets.build import build_target, check_cases
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 def wrap_function(function: Callable[..., object], *, capture: Capture | None = None) -> Target:
     """Return a Python function as a target. Raises `InputError` for one that cannot be driven."""
-    from proctor.targets.local.callable import CallableTarget  # only functions come here
+    from proctor.targets.local.callable import CallableTarget  # only needed for functions
 
     return CallableTarget(getattr(function, "__name__", "function"), function, capture=capture)
 
 
 def with_capture(target: TargetLike, capture: Capture | None) -> TargetLike:
-    """Return a target with the requested capture. Raises `InputError` for one that is no Python function."""
+    """Return a target with the requested capture. Raises `InputError` if it is not a Python function."""
     if capture is None:
         return target
     if isinstance(target, Mapping):
@@ -65,15 +65,15 @@ def with_capture(target: TargetLike, capture: Capture | None) -> TargetLike:
 
 
 class PartModels(msgspec.Struct, frozen=True):
-    """The models that the cases of one suite name, of those that are run together."""
+    """The models that the cases of one of several combined suites name."""
 
     by_name: Mapping[str, ChatModel]
     cases: frozenset[str] | None
-    """The ids of its cases; None: all there are."""
+    """The ids of its cases; None: all."""
 
 
 class RunUsers:
-    """The simulated users of one run. `close` gives back the connections of their models."""
+    """The simulated users of one run. `close` closes the connections of their models."""
 
     def __init__(self, models: Sequence[PartModels], secrets: frozenset[str], *, offline: bool) -> None:
         self._models = models
@@ -87,7 +87,7 @@ class RunUsers:
     def make_speaker_for(self, clock: Callable[[], str]) -> Callable[[Case, Tape], Speaker]:
         """Return the factory of simulated users, which read the time from `clock`."""
         from proctor.llm.taped import TapedModel  # only runs with simulated users need these
-        from proctor.users.build import make_speaker
+        from proctor.users import make_speaker
 
         def make(case: Case, tape: Tape) -> Speaker:
             model = self._find_model(case)
@@ -108,7 +108,7 @@ class RunUsers:
 
 
 def build_users(suite: Suite, policy: Policy) -> RunUsers | None:
-    """Return who plays the users of a suite, or None where no case has one. Raises `InputError`. Nothing is connected yet."""
+    """Return the simulated users of a suite, or None if no case has one. Raises `InputError`. Nothing is connected yet."""
     played = may_have(suite.cases, "user") and any(case.user is not None for case in suite.cases)
     parts = parts_of(suite, TARGET_KEYS) if played else []
     if not parts:
@@ -117,7 +117,7 @@ def build_users(suite: Suite, policy: Policy) -> RunUsers | None:
     secrets: set[str] = set()
     for part in parts:
         try:
-            # The cases of a single suite need no set of ids, and may be very many.
+            # A single suite may have very many cases, and needs no set of their ids.
             ids = frozenset(case.id for case in part.cases) if len(parts) > 1 else None
             models.append(PartModels(_build_models(part, policy, secrets), ids))
         except InputError as error:
@@ -127,10 +127,10 @@ def build_users(suite: Suite, policy: Policy) -> RunUsers | None:
 
 def _build_models(suite: Suite, policy: Policy, secrets: set[str]) -> dict[str, ChatModel]:
     """Return the models that the cases of one suite name; cases that name the same one share it."""
-    named = dict.fromkeys(case.user.model for case in suite.cases if case.user is not None and case.user.model is not None)
-    workspace = policy.find_workspace(suite) if named else None
+    model_names = dict.fromkeys(case.user.model for case in suite.cases if case.user is not None and case.user.model is not None)
+    workspace = policy.find_workspace(suite) if model_names else None
     built: dict[str, ChatModel] = {}
-    for name in named:
+    for name in model_names:
         assert workspace is not None
         settings = model_settings(name, workspace, policy.references, policy.variables)
         policy.admit_model(name, workspace, settings)
@@ -145,6 +145,8 @@ async def _skip_pause(seconds: float) -> None:
 
 # Targets of a suite with a matrix: each combination of values may have its own target.
 
+EXAMINED = "mcp_server"
+"""The type of a target that is an MCP server, which is examined."""
 TARGET_AXES = ("target", "agent")
 _FILLED_BY_TARGET = {"http": ("url", "headers", "template"), "n8n": ("webhook", "headers", "template")}
 
@@ -152,7 +154,7 @@ FindSection = Callable[[str | None], Section]
 
 
 class TargetGroup(msgspec.Struct, frozen=True):
-    """Cases that go to one target, and the values that its settings are filled with."""
+    """Cases that share a target, and the axis values for its settings."""
 
     suite: Suite
     target: TargetLike
@@ -172,7 +174,7 @@ def split_by_matrix(suite: Suite, target: TargetLike, find_section: FindSection)
         name = _choose_target(values, target)
         if name is not None and not isinstance(name, str):
             return ""
-        # Cached: the key is computed for every case and every attempt. Suites of one folder may have different axes.
+        # Cached, because the key is computed for every case and every attempt. Suites of one folder may have different axes.
         key = (name, tuple(values))
         if key not in known:
             known[key] = frozenset(_find_axes(find_section(name), values))
@@ -204,9 +206,9 @@ def _choose_target(values: Mapping[str, Json], given: TargetLike) -> TargetLike:
 
 
 def _find_axes(section: Section, values: Mapping[str, Json]) -> Iterator[str]:
-    own = _FILLED_BY_TARGET.get(section.find_text("type") or "", ())
+    filled_by_target = _FILLED_BY_TARGET.get(section.find_text("type") or "", ())
     for key, member in section.node.members():
-        if key not in own:
+        if key not in filled_by_target:
             yield from LocatedTemplate(member, only=frozenset(values)).placeholders
 
 
@@ -214,12 +216,12 @@ def fill_section(section: Section, values: Mapping[str, Json]) -> Section:
     """Return the settings of a target with the axes of a matrix filled in."""
     if not values:
         return section
-    own = _FILLED_BY_TARGET.get(section.find_text("type") or "", ())
+    filled_by_target = _FILLED_BY_TARGET.get(section.find_text("type") or "", ())
     filled = {
-        key: member if key in own else LocatedTemplate(member, only=frozenset(values)).fill(values)
+        key: member if key in filled_by_target else LocatedTemplate(member, only=frozenset(values)).fill(values)
         for key, member in section.node.members()
     }
-    # The same section if nothing was filled in: a new one has lost its text, and with it the line of a fault.
+    # The same section if nothing was filled in: a new one has no source text, so errors would have no line number.
     if all(filled[key] is member for key, member in section.node.members()):
         return section
     node = msgspec.structs.replace(section.node, value=filled)
@@ -244,7 +246,7 @@ def require_axes_used(group: TargetGroup, driven: object, section: Section | Non
 
 
 class CompletedTarget(DrivenTarget):
-    """Drives another target, whose evidence is complete in the parts that are declared."""
+    """Drives another target, whose evidence is declared complete in some parts."""
 
     def __init__(self, target: Target, declared: DeclaredEvidence) -> None:
         super().__init__(target)
@@ -257,9 +259,9 @@ class CompletedTarget(DrivenTarget):
 
 
 def take_declared(section: Section, name: str) -> tuple[DeclaredEvidence | None, Section]:
-    """Return what a target declares under `evidence`, and its other settings. Raises `InputError` for what cannot be used.
+    """Return the `evidence` section of a target, and its other settings. Raises `InputError` for invalid ones.
 
-    A target over HTTP reads the mapping itself. Recordings have `evidence` for the files they are in.
+    A target over HTTP reads the mapping itself. For recordings, `evidence` describes their files.
     """
     node = section.node.get("evidence")
     kind = section.find_text("type")
@@ -289,17 +291,17 @@ def names_environment(suite: Suite) -> bool:
 
 
 class NamedEnvironmentTarget(DrivenTarget):
-    """Drives another target, which may observe a state itself; if it does not, the state is unknown, with a reason."""
+    """Drives another target; if that observes no state, the state is unknown, with a reason."""
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Drive the target."""
         evidence = await super().run(attempt, tape)
-        named = attempt.case.settings.get(_SETTING)
-        if named is None or attempt.case.systems or evidence.state is not None:
+        environment = attempt.case.settings.get(_SETTING)
+        if environment is None or attempt.case.systems or evidence.state is not None:
             return evidence
         account = evidence.account or Account()
         reason = (
-            f"the document names its environment {show(named)} by id alone, which only a service has; "
+            f"the document names its environment {show(environment)} by id alone, which only a service has; "
             "write its simulators into the document as `environment`, or run the task on the service"
         )
         return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown={**account.unknown, "state": reason}))
@@ -309,34 +311,34 @@ ALL_AGENTS = McplabOptions()
 
 
 class BuiltRun:
-    """A run before anything is sent. `close` gives back the connections of models and judge; the runner opens and closes the target."""
+    """A run before anything is sent. `close` closes the connections of models and judge; the runner opens and closes the target."""
 
     def __init__(self, suite: Suite, target: Target, owned: Sequence[Closes] = ()) -> None:
         self.suite = suite
-        """The suite as it is driven: of MCPLab, one case for each scenario and agent."""
+        """The suite as it is driven; for MCPLab, one case for each scenario and agent."""
         self.target = target
         self.driven: Sequence[tuple[Target, Suite]] = ((target, suite),)
-        """Each target of the run, with the cases that it gets."""
+        """Each target of the run, with its cases."""
         self.cases: Sequence[PreparedCase] = ()
         self.judge_choice = JudgeChoice()
         self.users: RunUsers | None = None
-        """Who plays simulated users, where any case has one."""
+        """The simulated users, if any case has one."""
         self.secrets: set[str] = set()
         self.configs: Mapping[str, Ready] = {}
         """Configs for MCPLab's own files, by their folder among those of the run; empty for other runs."""
         self._owned = owned
 
     def count_attempts(self, repeat: int) -> int:
-        """Return how many attempts there will be when everything is repeated so often."""
+        """Return how many attempts there will be with this many repeats."""
         cases = self.suite.cases
-        # Counted without making the cases, of which there may be very many.
+        # Counted without building the cases, which may be very many.
         if not may_have(cases, "repetitions"):
             return len(cases) * count_planned_attempts(Case(id=""), repeat)
         return sum(count_planned_attempts(case, repeat) for case in cases)
 
     def list_models(self) -> list[str]:
-        """Return the models that need a price, as far as known: of own agents, simulated users, and judges without own prices."""
-        own: list[object] = [getattr(each, "name", None) for each in self._owned if hasattr(each, "complete")]
+        """Return the known models that need a price: those of our agents, simulated users, and judges without prices."""
+        names: list[object] = [getattr(each, "name", None) for each in self._owned if hasattr(each, "complete")]
         agents: list[object] = [row.agent.get("model") for config in self.configs.values() for row in config.plan.rows]
         judges = (
             [name for name in self.judge_choice.opened.models if name not in self.judge_choice.opened.priced]
@@ -344,7 +346,7 @@ class BuiltRun:
             else []
         )
         users = self.users.list_models() if self.users is not None else []
-        return [*(name for name in (*own, *agents) if isinstance(name, str)), *judges, *users]
+        return [*(name for name in (*names, *agents) if isinstance(name, str)), *judges, *users]
 
     async def close(self) -> None:
         """Give back connections."""
@@ -356,19 +358,19 @@ class BuiltRun:
 def build_run(
     suite: Suite, target: TargetLike, policy: Policy, *, own_agents: bool | None = None, mcplab: McplabOptions = ALL_AGENTS
 ) -> BuiltRun:
-    """Build the run of a suite. Raises `InputError`, or what the policy makes of one.
+    """Build the run of a suite. Raises `InputError`, or the error that the policy turns it into.
 
     `own_agents` is whether the agents of an MCPLab suite are driven, if that is already decided.
     """
     if own_agents is None:
         own_agents = drives_own_agents(suite, target, policy)
-    # Before everything else, as building imports the functions and reads the files that a suite names.
+    # First, because building imports the functions and reads the files that a suite names.
     policy.admit_suite(suite, target, own_agents=own_agents)
-    # Before the agent is imported, which may take long: a missing judge is reported at once. MCPLab's agents bring theirs along.
+    # Before the slow import of the agent, so that a missing judge is reported at once. MCPLab's agents have their own.
     judge_choice = None if own_agents else _find_judge(suite, policy)
     built = _build_with_agents(suite, policy, mcplab) if own_agents else _TargetBuilder(policy).build(suite, target)
     if built.suite.prices != suite.prices:
-        # A combined suite is built again.
+        # Building a combined suite drops its prices.
         built.suite = msgspec.structs.replace(built.suite, prices=suite.prices)
     with policy.blame("suite"):
         built.users = build_users(built.suite, policy)
@@ -381,7 +383,7 @@ def build_run(
 
 
 def _find_judge(suite: Suite, policy: Policy) -> JudgeChoice:
-    """Return the judge of a suite. Raises `InputError` where it needs one and has none."""
+    """Return the judge of a suite. Raises `InputError` if it needs one and has none."""
     with policy.blame("judge"):
         judge_choice = policy.find_judge(suite)
     with policy.blame("suite"):
@@ -404,28 +406,28 @@ def _build_with_agents(suite: Suite, policy: Policy, options: McplabOptions) -> 
     from proctor.actions.running.mcplab_run import prepare_all  # only MCPLab's own suites need it
 
     with policy.blame("suite"):
-        together = prepare_all(suite, policy, options)
-    # The target owns models before it is opened.
+        prepared = prepare_all(suite, policy, options)
+    # The target owns models even before it is opened.
     declared = suite.find_declared()
-    driven = CompletedTarget(together.target, declared) if declared is not None and declared.complete else together.target
-    built = BuiltRun(together.suite, driven, [together.target])
-    built.secrets |= together.secrets
-    built.configs = together.configs
+    driven = CompletedTarget(prepared.target, declared) if declared is not None and declared.complete else prepared.target
+    built = BuiltRun(prepared.suite, driven, [prepared.target])
+    built.secrets |= prepared.secrets
+    built.configs = prepared.configs
     return built
 
 
 class _TargetBuilder:
-    """Builds the target of a suite, and the models that it talks to."""
+    """Builds the target of a suite, and the models that it calls."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._models: list[ChatModel] = []
         self._secrets: set[str] = set()
         self._declared: DeclaredEvidence | None = None
-        """What the settings of the target that was built last declare under `evidence`."""
+        """The `evidence` section of the target that was built last."""
 
     def build(self, suite: Suite, target: TargetLike) -> BuiltRun:
-        """Build the target that is given or named, of several suites that of each."""
+        """Build the given or named target; for several suites, one per suite."""
         parts = parts_of(suite, TARGET_KEYS) if target is None or isinstance(target, str) else [suite]
         found: list[tuple[Target, CasesOf]] = []
         driven: list[tuple[Target, Suite]] = []
@@ -434,7 +436,7 @@ class _TargetBuilder:
                 with self._policy.blame("target"):
                     groups = split_by_matrix(part, target, lambda name, part=part: self._policy.find_workspace(part).find_target(name)[1])
                 for group in groups:
-                    # Ids of cases are held only if there are several suites: a single one may have very many.
+                    # Case ids are stored only for several suites: a single one may have very many.
                     cases = group.takes if len(parts) == 1 else [case.id for case in group.suite.cases]
                     found.append((self._build_group(group), cases))
                     driven.append((found[-1][0], group.suite))
@@ -460,7 +462,7 @@ class _TargetBuilder:
             return self._declare_evidence(self._give_systems(driven, group.suite), group.suite)
 
     def _declare_evidence(self, target: Target, suite: Suite) -> Target:
-        """Return the target with the parts of its evidence that are declared complete; one that plays recordings reads them so."""
+        """Return the target with its declared complete parts of evidence; a target that plays recordings applies them while reading."""
         declared = suite.find_declared(self._declared)
         if hasattr(target, "learn_cases"):
             target.declared = declared  # pyright: ignore[reportAttributeAccessIssue] - a target of recordings
@@ -469,7 +471,7 @@ class _TargetBuilder:
         return target
 
     def _give_systems(self, target: Target, suite: Suite) -> Target:
-        """Return the target with the simulated systems of its cases; one that plays recordings has what was recorded of them."""
+        """Return the target with the simulated systems of its cases; a target that plays recordings has their recorded state."""
         if hasattr(target, "learn_cases"):
             return target
         if names_environment(suite):
@@ -493,6 +495,10 @@ class _TargetBuilder:
     def _build_target(self, name: str, settings: Section | Mapping[str, Json], suite: Suite) -> Target:
         policy = self._policy
         section = policy.admit_target(name, settings)
+        if section.find_text("type") == EXAMINED:
+            from proctor.actions.doctor.examination import build_examined_server  # loads the doctor
+
+            return build_examined_server(section.plain(policy.references), policy.surroundings.server_transport)
         self._declared, section = take_declared(section, name)
         return build_target(
             name,
@@ -505,8 +511,8 @@ class _TargetBuilder:
         )
 
     def _open_model(self, section: Section, suite: Suite) -> Callable[[Tape], ChatModel]:
-        """Return how the model that a target names is talked to over a tape."""
-        from proctor.llm.taped import TapedModel  # only an agent of ours talks to a model
+        """Return a function that opens the model of a target over a tape."""
+        from proctor.llm.taped import TapedModel  # only our own agents call a model
 
         policy, name = self._policy, section.find_text("model")
         workspace = policy.find_workspace(suite)

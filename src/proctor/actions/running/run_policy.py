@@ -1,8 +1,8 @@
-"""What a run may use, and where that comes from: the one thing that differs between the entry points.
+"""Defines what a run may use and where it comes from, which is all that differs between the entry points.
 
 A policy decides whose variables and secrets count, which workspace describes targets and models, who judges, what may be reached and what
 may be started. `Policy` is that of the command line, Python, pytest and local MCP runs; the service has its own (`service/runs/policy.py`).
-`run_builder.py` builds a run by either of them.
+`run_builder.py` builds a run with either of them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,21 @@ import msgspec
 
 from proctor.actions.judging.judge_settings import NO_OPTIONS, JudgeOptions
 from proctor.actions.judging.judges import OpenedJudge, has_judged_assertions, make_judge, open_judges
+from proctor.actions.judging.trust import (
+    Named,
+    Trust,
+    name_agents,
+    name_direct_calls,
+    name_judge,
+    name_target,
+    name_users,
+    refuse_untrusted,
+)
 from proctor.actions.mcplab.plan import Plan, ServerOverrides, configs_of, plan_all
-from proctor.actions.trust.trust import Named, Trust, refuse_untrusted
-from proctor.actions.trust.trust_names import name_agents, name_direct_calls, name_judge, name_target, name_users
 from proctor.actions.workspace.combined_suites import TARGET_KEYS, parts_of
 from proctor.actions.workspace.settings import COMMAND_LINE, workspace_for
 from proctor.formats.text.references import References, ReplayedReferences
-from proctor.formats.workspace_file.workspace import Section, Workspace
+from proctor.formats.workspace_file import Section, Workspace
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
@@ -42,7 +50,7 @@ class McplabOptions(msgspec.Struct, frozen=True, kw_only=True):
     overrides: ServerOverrides | None = None
     oauth_tokens: Mapping[str, str] = {}
     root: Path | None = None
-    """The folder of the workspace, if it does not follow from the suite's own place."""
+    """The folder of the workspace, if it is not that of the suite."""
     reached_by: Mapping[str, ServerSettings] = {}
     """How servers are reached, by id, instead of by the address in the file: MCPLab only knows HTTP."""
     artifacts: bool | Path = False
@@ -50,7 +58,7 @@ class McplabOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgeChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The place of the judge, taken or empty."""
+    """The judge of a run, or None."""
 
     judge: Judge | None = None
     opened: OpenedJudge | None = None
@@ -60,7 +68,7 @@ class JudgeChoice(msgspec.Struct, frozen=True, kw_only=True):
 class Policy:
     """The rules of one's own machine: everything may be reached, and what a suite names if the suite is trusted.
 
-    A door with rules of its own replaces every one of them.
+    An entry point with its own rules overrides every method.
     """
 
     surroundings = COMMAND_LINE
@@ -76,9 +84,9 @@ class Policy:
         judge_options: JudgeOptions = NO_OPTIONS,
         allow_missing_judge: bool = False,
     ) -> None:
-        """`offline` takes everything from a recording, so that no key is needed; `judge` replaces the configured one."""
+        """With `offline`, everything comes from a recording and no key is needed; `judge` replaces the configured one."""
         self.variables = variables
-        """Where the keys and addresses are looked for that providers' own tools read."""
+        """The variables with the keys and addresses that providers' own tools read."""
         self.references = ReplayedReferences(variables) if offline else References(variables)
         """Resolves `${NAME}`."""
         self.offline = offline
@@ -89,19 +97,19 @@ class Policy:
         self._judge_options = judge_options
 
     def find_workspace(self, suite: Suite) -> Workspace:
-        """Return the targets, models and judge that hold for a suite: its own, over those of the workspace file."""
+        """Return the targets, models and judge of a suite: its own override those of the workspace file."""
         return workspace_for(suite, self._home)
 
     def find_folder(self, suite: Suite) -> Path:
-        """Return where files that a suite names are looked for: in its folder, else in the current one."""
+        """Return the folder for files that a suite names: its own, else the current one."""
         return Path(suite.path).resolve().parent if suite.path else Path.cwd()
 
     def find_judge(self, suite: Suite) -> JudgeChoice:
-        """Return the judge that was given, else the one that the suite, the workspace file or the environment names."""
+        """Return the given judge, else that of the suite, the workspace file or the environment."""
         if suite.dialect == "mcplab":
-            from proctor.actions.mcplab.judge import judge_agent  # only MCPLab's own suites need it
+            from proctor.actions.mcplab.access import judge_agent  # only MCPLab's own suites need it
 
-            # A name that leads nowhere is an error of the workspace, whether anything is judged or not.
+            # An unknown name is an error of the workspace even if nothing is judged.
             judge_agent(suite)
         if not has_judged_assertions(suite):
             return JudgeChoice()
@@ -123,7 +131,7 @@ class Policy:
         refuse_untrusted(self.list_named(suite, target, own_agents=own_agents), self._trust)
 
     def admit_systems(self) -> None:
-        """Let cases have simulated systems: they are served on this machine, to an agent that can reach it."""
+        """Allow simulated systems: they are served on this machine, to an agent that can reach it."""
 
     def list_named(self, suite: Suite, target: TargetLike, *, own_agents: bool) -> list[tuple[Suite, list[Named]]]:
         """Return what each untrusted suite names itself. In a replay no model is called; functions are imported all the same."""
@@ -134,7 +142,7 @@ class Policy:
         if not self.offline:
             untrusted = [part for part in parts_of(suite, TARGET_KEYS) if not self._trust.takes(part)]
             found += [(part, name_users(part, self.find_workspace(part))) for part in untrusted]
-        # A target out of Python is the author's own; a judge that the suite describes is refused where it is opened.
+        # A target from Python code is trusted; a judge that the suite describes is rejected when it is opened.
         if target is not None and not isinstance(target, str):
             return found
         for part in parts_of(suite, TARGET_KEYS):
@@ -154,20 +162,20 @@ class Policy:
         return self._trust.may_read(file)
 
     def admit_target(self, name: str, settings: Section | Mapping[str, Json]) -> Section:
-        """Return the settings of a target as they may be built; those from Python are the author's own."""
+        """Return the settings from which a target may be built; those from Python code are trusted."""
         return settings if isinstance(settings, Section) else Section.of(settings, path=f"$.targets.{name}")
 
     def admit_model(self, name: str | None, workspace: Workspace, settings: ModelSettings) -> None:
-        """Refuse a model of a target that may not be reached: here none is."""
+        """Reject a model that may not be reached; here, all may be."""
 
     def plan_agents(self, suite: Suite, options: McplabOptions) -> list[tuple[Plan, Mapping[str, ServerSettings]]]:
         """Return which scenarios run with which agents, one plan for each config of an MCPLab suite.
 
-        Each comes with the servers that are reached in another way than by their address.
+        Each comes with the servers that are not reached by their address.
         """
         plans = plan_all(suite, agents=options.agents, agents_all=options.agents_all, overrides=options.overrides)
         return [(plan, options.reached_by) for plan in plans]
 
     def blame(self, field: str) -> AbstractContextManager[None]:
-        """Return a context that reports an `InputError` as a fault of `field` of the request: here there is no request."""
+        """Return a context that reports an `InputError` as an error in `field` of the request; here there is no request."""
         return nullcontext()

@@ -1,8 +1,8 @@
 """A target whose cases work in simulated systems: every try of an attempt gets a fresh sandbox, and its end state becomes evidence.
 
-The agent is led to its systems by variables of the case: of a system `clinic`, `clinic_url` and `clinic_token`. They are in the context of
-the case, and replace `{clinic_url}` in a message. A target that gives its model tools has those of the systems, too. What the
-systems hold after the answer is the state that checks read, together with every request and every difference from how they began.
+The agent finds its systems by variables of the case: for a system `clinic`, `clinic_url` and `clinic_token`. They are in the context of
+the case, and replace `{clinic_url}` in a message. A target that gives its model tools also offers those of the systems. The content of
+the systems after the answer is the state that checks read, together with every request and every change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from proctor.actions.running.wrapped_target import DrivenTarget
+from proctor.actions.running.named_target import DrivenTarget
 from proctor.cassettes.ports import Tape
 from proctor.errors import MissingExtra, SpecError, TargetError
 from proctor.model.account import Account
@@ -31,11 +31,11 @@ from proctor.simulators.store import MemoryStore
 
 AROUND = Surroundings(now=make_moment, new_id=lambda: secrets.token_hex(8), seconds=time.perf_counter)
 _MOST_PREPARED = 100
-"""Datasets whose rows are cached for further attempts; those of cases from data may be very many."""
+"""Datasets whose rows are cached for further attempts; cases from data files may have very many."""
 
 
 class SystemTools:
-    """What a model can do in the systems of one attempt."""
+    """The tools of the systems of one attempt, for a model."""
 
     def __init__(self, server: LoopbackServer, sandbox: Sandbox) -> None:
         self._server = server
@@ -49,7 +49,7 @@ class SystemTools:
         }
 
     async def call_tool(self, system: str, tool: str, arguments: dict[str, Json]) -> dict[str, Json]:
-        """Call a tool of a system; in a thread, as requests over HTTP are handled."""
+        """Call a tool of a system, in a thread like requests over HTTP."""
         return await asyncio.to_thread(self._server.call_tool, self._sandbox, system, tool, arguments)
 
 
@@ -71,7 +71,7 @@ class SandboxedTarget(DrivenTarget):
         except OSError as error:
             raise TargetError(f"the simulated systems cannot be served on loopback: {error}", code="no_sandbox") from error
         try:
-            # A target that could not be opened is not closed by the run: the server would go on.
+            # The run does not close a target that failed to open, so the server would keep running.
             await self._target.open()
         except BaseException:
             self._server.close()
@@ -85,7 +85,7 @@ class SandboxedTarget(DrivenTarget):
             self._server.close()
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Drive the target in a sandbox of its own, and add the state of the systems to what it observed."""
+        """Drive the target in a new sandbox, and add the state of the systems to its evidence."""
         systems = attempt.case.systems
         if not systems:
             return await self._target.run(attempt, tape)
@@ -105,11 +105,11 @@ class SandboxedTarget(DrivenTarget):
                 evidence = await self._target.run(msgspec.structs.replace(attempt, case=case, tools=tools), tape)
             except TargetError as error:
                 self._server.remove(sandbox)
-                # Read when it can no longer change, as after an answer.
+                # Read when it can no longer change.
                 if error.evidence is not None:
                     error.evidence = await _add_state(error.evidence, sandbox)
                 raise
-            # Nothing comes after the end state: further requests are rejected.
+            # Requests after the end state are rejected.
             self._server.remove(sandbox)
             return await _add_state(evidence, sandbox)
         finally:
@@ -117,7 +117,7 @@ class SandboxedTarget(DrivenTarget):
             await sandbox.remove()
 
     def _prepare(self, systems: tuple[System, ...]) -> Rows:
-        """Return the rows that these systems begin with; made once for all attempts of a case."""
+        """Return the initial rows of these systems, built once for all attempts of a case."""
         known = self._prepared.get(id(systems))
         if known is None or known[0] is not systems:
             try:
@@ -126,15 +126,15 @@ class SandboxedTarget(DrivenTarget):
                 raise TargetError(f"the simulated systems cannot be made: {error.field}: {error.message}", code="no_sandbox") from error
             if len(self._prepared) >= _MOST_PREPARED:
                 self._prepared.clear()
-            # The systems are stored with their rows, so that their id stays unique.
+            # The systems are stored with their rows, so that their `id()` stays unique.
             known = self._prepared[id(systems)] = (systems, rows)
         return known[1]
 
 
 async def _add_state(evidence: Evidence, sandbox: Sandbox) -> Evidence:
-    """Return evidence with the state of the systems; families that the target itself observed and no system has stay."""
+    """Return evidence with the state of the systems; families that only the target observed stay."""
     state = await sandbox.read_state()
-    # Systems that did not behave as the case requires prove nothing about the agent.
+    # Systems that did not behave as the case requires say nothing about the agent.
     if sandbox.failed_steps:
         failed = "; ".join(sandbox.failed_steps)
         raise TargetError(f"a step of the scenario could not be performed: {failed}", code="no_sandbox")
@@ -148,7 +148,7 @@ async def _add_state(evidence: Evidence, sandbox: Sandbox) -> Evidence:
 
 
 def fill_case(case: Case, variables: Mapping[str, str]) -> Case:
-    """Return a case that leads to its systems: with the variables in its context, and in its messages where they name them."""
+    """Return a case with the variables of its systems in its context, and filled into its messages."""
 
     def fill(value: Json) -> Json:
         if isinstance(value, str):

@@ -8,11 +8,10 @@ import secrets
 
 import msgspec
 
-from proctor.actions.running.named_target import choose_target
+from proctor.actions.judging.trust import trust_for
+from proctor.actions.running.named_target import DrivenTarget, choose_target
 from proctor.actions.running.run_builder import build_run
 from proctor.actions.running.run_policy import Policy
-from proctor.actions.running.wrapped_target import DrivenTarget
-from proctor.actions.trust.trust import trust_for
 from proctor.actions.workspace.run_history import find_home
 from proctor.cassettes.ports import LIVE
 from proctor.errors import TargetError
@@ -37,7 +36,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     """Its type: `callable`, `http`, `command`, ..."""
     message: str
     evidence: Evidence | None = None
-    """What was seen; of an agent that failed, what was seen before it did."""
+    """What was observed; for an agent that failed, what was observed before."""
     error: str | None = None
     code: str | None = None
 
@@ -53,7 +52,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
         return "" if found is None else write_map(found, [body], indent="  ")
 
     def is_unanswered(self) -> bool:
-        """Return whether the evidence itself shows that it is no answer, or an incomplete one: the run waits, or was cut off."""
+        """Return whether the evidence has no answer or an incomplete one: the run waits, or was cut off."""
         account = self.evidence.account if self.evidence is not None else None
         return account is not None and "answer" in account.unknown
 
@@ -61,7 +60,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 async def try_message(
     message: str, *, target: str | None = None, home: str | None = None, timeout_s: float = 120.0, capture: str | None = None
 ) -> Tried:
-    """Drive a target with one message; what the agent does wrong is in the result. Raises `InputError` for a target that is none."""
+    """Drive a target with one message; errors of the agent are in the result. Raises `InputError` for an invalid target."""
     place = find_home(home)
     suite = Suite(name=CASE, cases=(Case(id=CASE, input=message),))
     policy = Policy(place, trust_for("running", home=place), dict(os.environ))
@@ -89,7 +88,7 @@ async def _drive(target: Target, case: Case, message: str, timeout_s: float) -> 
         return msgspec.structs.replace(tried, evidence=fault.evidence, error=reason, code=fault.code)
     except TimeoutError:
         return msgspec.structs.replace(tried, error=f"no answer within {timeout_s:g} s", code="timeout")
-    # The case of a trial is temporary: evidence that names it would answer no case of a suite.
+    # The case is temporary: evidence that names it would match no case of a suite.
     return msgspec.structs.replace(tried, evidence=msgspec.structs.replace(evidence, case=None))
 
 

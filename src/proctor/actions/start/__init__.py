@@ -1,1 +1,1 @@
-"""What `proctor init` starts from: agents found in a folder, and the files that are written for each kind."""
+"""The basis of `proctor init`: finds agents in a folder, and writes the files for each kind."""

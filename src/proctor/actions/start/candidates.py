@@ -1,10 +1,17 @@
-"""Looks around in a folder and lists the agents that a suite could be written for, the most likely first."""
+"""Searches a folder for agents that a suite could be written for, the most likely first.
+
+Agents of Node.js are found by reading `package.json` and the files that it names; nothing is imported and nothing runs. A script or a `bin`
+is an agent if its name suggests it or its file imports a model client, and if it takes a message: from its arguments or from standard
+input. A file that listens on a port is a server, whose paths are found. An exported function that takes one message is called by a short
+adapter.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
@@ -21,7 +28,6 @@ from proctor.actions.start.found import (
     read_text_of,
 )
 from proctor.actions.start.frameworks import FRAMEWORKS
-from proctor.actions.start.node_code import read_node_code
 from proctor.actions.start.python_code import read_python_code
 from proctor.formats.text.documents import read_text
 from proctor.formats.text.located import Reading
@@ -46,7 +52,7 @@ _NO_MESSAGE = (
     "type",
     "format",
 )
-"""Texts that no message goes into, also where a request has no other."""
+"""Text fields that never take the message, even if a request has no other."""
 _CHAT = "messages"
 _RANKS = {**{field: rank for rank, field in enumerate(_MESSAGE_FIELDS)}, _CHAT: 0}
 _MODEL_VARIABLE = "AGENT_MODEL"
@@ -63,7 +69,7 @@ def read_openapi_text(path: Path) -> Json:
 
 
 def read_openapi(document: dict[str, Any], name: str) -> FoundExport | None:
-    """Return the path that is most likely to take a message; None for what is no OpenAPI document, or has no such path."""
+    """Return the path that is most likely to take a message; None if the document is not OpenAPI or has no such path."""
     if not isinstance(document.get("openapi") or document.get("swagger"), str) or not isinstance(document.get("paths"), dict):
         return None
     servers = document.get("servers")
@@ -96,8 +102,8 @@ def _find_request_field(operation: dict[str, Any], document: dict[str, Any]) -> 
     chat = followed.get(_CHAT)
     if known is None and isinstance(chat, dict) and chat.get("type") == "array":
         return _CHAT
-    left = [name for name in texts if name.lower() not in _NO_MESSAGE and not name.lower().endswith("id")]
-    return known or (left[0] if len(left) == 1 else None)
+    candidates = [name for name in texts if name.lower() not in _NO_MESSAGE and not name.lower().endswith("id")]
+    return known or (candidates[0] if len(candidates) == 1 else None)
 
 
 def _describe_chat(url: str, operation: dict[str, Any], document: dict[str, Any], name: str) -> FoundExport:
@@ -126,7 +132,7 @@ def _describe_chat(url: str, operation: dict[str, Any], document: dict[str, Any]
 
 
 def _find_fixed_value(schema: Json) -> str | None:
-    """Return the value that a schema gives for a text: its default, its example, or the first of its choices."""
+    """Return the value that a schema suggests for a text: its default, its example, or the first of its choices."""
     if not isinstance(schema, dict):
         return None
     choices = schema.get("enum")
@@ -159,7 +165,7 @@ def _find_body(holder: Json, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _follow(value: Json, document: dict[str, Any]) -> Json:
-    """Return what a reference inside the document leads to; a reference to a reference is followed a few times."""
+    """Resolve a reference inside the document; nested references are followed a few times."""
     for _ in range(5):
         reference = value.get("$ref") if isinstance(value, dict) else None
         if not isinstance(reference, str) or not reference.startswith("#/"):
@@ -176,7 +182,7 @@ _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\}")
 
 
 def find_mcp_configs(folder: Path) -> list[FoundExport]:
-    """Return the configurations in a folder, each as an agent that is given the tools of its servers."""
+    """Return the MCP configurations in a folder, each as an agent with the tools of its servers."""
     return [export for path in _list_mcp_files(folder) if (export := _read_mcp(path, folder)) is not None]
 
 
@@ -200,7 +206,7 @@ def _read_mcp(path: Path, folder: Path) -> FoundExport | None:
 
 
 def _read_server(entry: Mapping[str, Any]) -> dict[str, Json] | None:
-    """Return one server as we describe it; its variables by their names alone."""
+    """Return one server in our format; variables keep only their names."""
     env = {name: f"${{{name}}}" for name in entry.get("env") or {} if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)}
     if isinstance(entry.get("command"), str):
         args = [_translate(arg) for arg in entry.get("args") or () if isinstance(arg, str)]
@@ -231,7 +237,7 @@ def _list_texts(value: Json) -> Iterator[str]:
 
 
 def read_n8n(document: dict[str, Any], name: str) -> FoundExport | None:
-    """Return how a workflow is started, by its webhook or its chat; None for what is no export of n8n."""
+    """Return how a workflow is started, by its webhook or its chat; None if it is not an export of n8n."""
     nodes = document.get("nodes")
     if not isinstance(nodes, list) or not isinstance(document.get("connections"), dict):
         return None
@@ -261,7 +267,7 @@ def read_n8n(document: dict[str, Any], name: str) -> FoundExport | None:
 
 
 def read_flowise(document: dict[str, Any], name: str) -> FoundExport | None:
-    """Return how a flow is called; None for what is no export of Flowise."""
+    """Return how a flow is called; None if it is not an export of Flowise."""
     nodes, edges = document.get("nodes"), document.get("edges")
     if not isinstance(nodes, list) or not isinstance(edges, list):
         return None
@@ -316,9 +322,9 @@ KINDS: dict[str, str] = {
     **{name: f"an agent of {name}" for name in FRAMEWORKS},
     RECORDED: "evidence that was recorded; no agent is called",
 }
-"""Everything that `proctor init --for` takes."""
+"""The values of `proctor init --for`."""
 MOST_UNREAD = 3
-"""Files that are named where Python cannot read them."""
+"""The maximum number of unreadable files that are named."""
 _MCPLAB_FOLDERS = (".", "mcplab")
 
 
@@ -373,7 +379,7 @@ def _list_agents(code: PythonCode) -> list[Candidate]:
         )
         for agent in code.agents
     ]
-    # Of each framework the likeliest; the others stand in its remarks.
+    # The likeliest of each framework; its remarks list the others.
     return list({one.kind: one for one in reversed(found)}.values())[::-1]
 
 
@@ -383,8 +389,8 @@ def _list_others(folder: Path, code: PythonCode) -> list[Candidate]:
         if is_workspace(folder / place):
             found.append(Candidate(kind="mcplab", why=f"{place}: a workspace of MCPLab", workspace=place))
     for function in code.functions[:1]:
-        why = f"{function.file}:{function.line}: {function.called} takes a message"
-        found.append(Candidate(kind="function", why=why, function=function, tools=code.tools))
+        reason = f"{function.file}:{function.line}: {function.called} takes a message"
+        found.append(Candidate(kind="function", why=reason, function=function, tools=code.tools))
     for export in find_exports(folder):
         found.append(Candidate(kind=export.kind, why=f"{export.file}: {KINDS[export.kind]}", export=export, remarks=export.remarks))
     found += [_make_served(route, code.tools) for route in code.routes[:1]]
@@ -392,30 +398,30 @@ def _list_others(folder: Path, code: PythonCode) -> list[Candidate]:
 
 
 def _make_served(route: FoundRoute, tools: tuple[str, ...] = ()) -> Candidate:
-    why = f"{route.file}:{route.line}: POST {route.path}"
+    reason = f"{route.file}:{route.line}: POST {route.path}"
     remarks = (f"start your agent first; proctor.yaml has port {route.port}",)
-    return Candidate(kind="http", why=why, route=route, tools=tools, remarks=remarks)
+    return Candidate(kind="http", why=reason, route=route, tools=tools, remarks=remarks)
 
 
 def _list_node(folder: Path, package: dict[str, Json]) -> list[Candidate]:
-    """Return the agents of a project of Node.js; of programs, functions and the template only the likeliest, since all are commands."""
+    """Return the agents of a Node.js project; of programs, functions and the template only the likeliest, since all are commands."""
     code = read_node_code(folder, package)
     served = [_make_served(route) for route in code.routes[:1]]
     for program in code.programs[:1]:
         others = tuple(f"also found: {other.why}" for other in code.programs[1:4])
         return [Candidate(kind="command", why=program.why, program=program, remarks=(*program.remarks, *others)), *served]
     for function in code.functions[:1]:
-        why = f"{function.file}:{function.line}: {function.name}() takes a message"
-        return [Candidate(kind="command", why=why, function=function, package=package), *served]
+        reason = f"{function.file}:{function.line}: {function.name}() takes a message"
+        return [Candidate(kind="command", why=reason, function=function, package=package), *served]
     return [*served, Candidate(kind="command", why="package.json: a project of Node.js", package=package)]
 
 
 def _list_mentioned(folder: Path, code: PythonCode) -> list[Candidate]:
-    """Return frameworks that are used or required, without an agent that could be imported."""
+    """Return frameworks that are used or required but have no importable agent."""
     found: list[Candidate] = []
-    seen = {agent.framework for agent in code.agents}
+    with_agent = {agent.framework for agent in code.agents}
     for name in dict.fromkeys((*code.imported, *list_required(folder))):
-        if name in seen:
+        if name in with_agent:
             continue
         hidden = next((one for one in code.hidden if one.framework == name), None)
         remarks = (
@@ -426,9 +432,144 @@ def _list_mentioned(folder: Path, code: PythonCode) -> list[Candidate]:
                 "make it at the top of the module, or write its call into proctor_agent.py",
             )
         )
-        where = "imported in the code" if name in code.imported else "among the requirements"
-        found.append(Candidate(kind=name, why=f"{name} is {where}", remarks=remarks))
-    # langgraph brings langchain along: both are imported where one is used.
-    if {"langgraph", "langchain"} <= {one.kind for one in found} or "langgraph" in seen:
+        origin = "imported in the code" if name in code.imported else "among the requirements"
+        found.append(Candidate(kind=name, why=f"{name} is {origin}", remarks=remarks))
+    # langgraph depends on langchain: both are imported even if only one is used.
+    if {"langgraph", "langchain"} <= {one.kind for one in found} or "langgraph" in with_agent:
         found = [one for one in found if one.kind != "langchain"]
     return found
+
+
+_SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts")
+_AGENTS = re.compile(r"(?:^|[^a-z])(?:agent|assistant|bot|chatbot|chat|ask|answer)(?:$|[^a-z])", re.IGNORECASE)
+_NEVER = re.compile(r"^(?:pre|post)?(?:test|lint|build|format|clean|prepare|typecheck|release|publish|install)")
+_MODELS = (
+    "openai",
+    "ai",
+    "@ai-sdk/",
+    "@openai/agents",
+    "@anthropic-ai/",
+    "@langchain/",
+    "langchain",
+    "@mastra/",
+    "genkit",
+    "@google/genai",
+    "@mistralai/",
+    "ollama",
+    "llamaindex",
+    "@aws-sdk/client-bedrock",
+)
+_IMPORTED = re.compile(r"""(?:\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)["']([^"'\n]{1,200})["']""")
+_ARGUMENTS = re.compile(r"\bprocess\.argv\b|\bparseArgs\s*\(|\b(?:Deno|Bun)\.(?:args|argv)\b|[\"'](?:commander|yargs|minimist)[\"']")
+_STANDARD_INPUT = re.compile(r"\bprocess\.stdin\b|\breadFileSync\s*\(\s*0\b|/dev/stdin|\b(?:Bun|Deno)\.stdin\b|[\"'](?:node:)?readline")
+_LISTENS = re.compile(r"\.listen\s*\(|\bserve\s*\(\s*[{a-z]|\bDeno\.serve\b|\bBun\.serve\b")
+_POST = re.compile(r"""\.post\s*\(\s*["'`](/[^"'`\n:*]{0,200})["'`]""")
+_PORT = re.compile(r"""(?:\.listen\s*\(\s*|\bport\s*[:=]\s*|\bPORT\b\W{1,12})["']?(\d{2,5})\b""", re.IGNORECASE)
+_BODY = re.compile(r"""\bbody\??\.(\w+)|\{([\w\s,:]{1,200})\}\s*=\s*(?:await\s+)?[\w.]*(?:body|json\s*\()""")
+_FUNCTIONS = ("answer", "ask", "chat", "respond", "reply", "handleMessage", "runAgent", "askAgent", "callAgent", "invoke", "agent", "run")
+_DECLARED = re.compile(
+    r"^export\s+(?:async\s+)?function\s+(\w+)\s*\(([^)]{0,300})\)|^export\s+const\s+(\w+)\s*=\s*(?:async\s*)?\(([^)]{0,300})\)[^=\n]{0,80}=>",
+    re.MULTILINE,
+)
+_FIELDS = ("message", "input", "question", "query", "prompt", "text", "userMessage", "userInput", "content", "messages")
+_PLAIN = ("node", "bun", "deno")
+_SHELL = re.compile(r"[&|;<>$`*]")
+
+
+class NodeCode(msgspec.Struct, frozen=True, kw_only=True):
+    """The agents of a project of Node.js."""
+
+    programs: tuple[FoundProgram, ...] = ()
+    functions: tuple[FoundFunction, ...] = ()
+    routes: tuple[FoundRoute, ...] = ()
+
+
+def read_node_code(folder: Path, package: dict[str, Json]) -> NodeCode:
+    """Search a Node.js project."""
+    started = list(_list_started(folder, package))
+    programs = [found for name, words, file in started if (found := _read_program(folder, name, words, file)) is not None]
+    programs.sort(key=lambda one: not _AGENTS.search(one.why.partition(":")[2]))
+    functions: list[FoundFunction] = []
+    routes: list[FoundRoute] = []
+    for path in list_files(folder, _SUFFIXES):
+        file, text = path.relative_to(folder).as_posix(), read_text_of(path)
+        if _is_left_out(path.name):
+            continue
+        functions += _list_functions(file, text)
+        routes += _list_routes(file, text)
+    functions.sort(key=lambda one: (_FUNCTIONS.index(one.name), one.file.count("/"), one.file))
+    routes.sort(key=lambda one: not _AGENTS.search(one.path))
+    return NodeCode(programs=tuple(programs), functions=tuple(functions), routes=tuple(routes))
+
+
+def _is_left_out(name: str) -> bool:
+    return name == "proctor_agent.mjs" or name.endswith(".d.ts") or bool(re.search(r"\.(?:test|spec|config)\.\w+$", name))
+
+
+def _list_started(folder: Path, package: dict[str, Json]) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Yield the programs in `package.json`: name, command, and the file that runs."""
+    scripts, programs = package.get("scripts"), package.get("bin")
+    programs_by_name = {str(package.get("name", "bin")): programs} if isinstance(programs, str) else programs
+    for name, file in programs_by_name.items() if isinstance(programs_by_name, dict) else ():
+        if isinstance(file, str) and (folder / file).is_file():
+            yield f"bin {name}", ("node", PurePosixPath(file).as_posix()), file
+    for name, text in scripts.items() if isinstance(scripts, dict) else ():
+        if not isinstance(text, str) or _NEVER.match(name):
+            continue
+        try:
+            words = shlex.split(text)
+        except ValueError:  # an unclosed quote cannot be parsed
+            continue
+        file = next((word for word in words if word.endswith(_SUFFIXES) and (folder / word).is_file()), None)
+        if file is not None:
+            yield f"script {name}", _make_command(name, text, words), file
+
+
+def _make_command(name: str, text: str, words: list[str]) -> tuple[str, ...]:
+    """Return a script as a direct command if it needs no shell, so that no shell parses the message to the agent."""
+    if _SHELL.search(text) or "=" in words[0] or words[0] in ("npm", "npx", "yarn", "pnpm", "cross-env", "dotenv", "nodemon"):
+        return ("npm", "run", "--silent", name, "--")
+    return tuple(words) if words[0] in _PLAIN else (f"node_modules/.bin/{words[0]}", *words[1:])
+
+
+def _read_program(folder: Path, name: str, command: tuple[str, ...], file: str) -> FoundProgram | None:
+    text = _read_with_neighbours(folder, file)
+    speaks = any(one == root or (root.endswith("/") and one.startswith(root)) for one in _IMPORTED.findall(text) for root in _MODELS)
+    if not (speaks or _AGENTS.search(name) or _AGENTS.search(PurePosixPath(file).stem)) or _LISTENS.search(text):
+        return None
+    if _ARGUMENTS.search(text):
+        return FoundProgram(file=file, why=f"package.json: {name} takes a message", command=(*command, "{input}"))
+    if not _STANDARD_INPUT.search(text):
+        return None
+    words = command[:-1] if command[-1] == "--" else command
+    remark = f"{file} reads lines: if it goes on asking, let it end with its input, and print nothing but the answer"
+    remarks = (remark,) if "readline" in text else ()
+    return FoundProgram(file=file, why=f"package.json: {name} reads a message", command=words, remarks=remarks)
+
+
+def _read_with_neighbours(folder: Path, file: str) -> str:
+    """Return the text of a file and of its relative imports: a `bin` is often two lines."""
+    text = read_text_of(folder / file)
+    place = (folder / file).parent
+    near = [place / one for one in _IMPORTED.findall(text) if one.startswith(".")]
+    in_folder = [path for path in near if path.resolve().is_relative_to(folder.resolve())]
+    return "\n".join([text, *(read_text_of(path) for path in in_folder[:20])])
+
+
+def _list_functions(file: str, text: str) -> Iterator[FoundFunction]:
+    for found in _DECLARED.finditer(text):
+        name, parameters = (found[1], found[2]) if found[1] else (found[3], found[4])
+        given = [one.strip() for one in parameters.split(",") if one.strip()]
+        required = [one for one in given if "=" not in one and not re.match(r"\w+\?", one)]
+        if name in _FUNCTIONS and len(required) == 1 and not given[0].startswith(("{", "...")):
+            yield FoundFunction(file=file, line=text.count("\n", 0, found.start()) + 1, name=name)
+
+
+def _list_routes(file: str, text: str) -> Iterator[FoundRoute]:
+    port = next((int(one) for one in _PORT.findall(text)), 3000)
+    body_fields = [word for one, several in _BODY.findall(text) for word in re.findall(r"\w+", one or several)]
+    field = next((name for name in _FIELDS if name in body_fields), None)
+    for found in _POST.finditer(text):
+        # Clients also call `post`: a path counts only if its handler reads the request.
+        if field is not None:
+            yield FoundRoute(file=file, line=text.count("\n", 0, found.start()) + 1, path=found[1], field=field, port=port)

@@ -1,4 +1,4 @@
-"""What may be found in a folder: agents, functions and routes in Python code, and exports of platforms."""
+"""Types for what is found in a folder: agents, functions and routes in Python code, and exports of platforms."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.model.evidence import Json
+from proctor.model.json_values import MISSING, decode_embedded
 
 MOST_FILES = 500
 MOST_BYTES = 1_000_000
@@ -20,26 +21,26 @@ SKIPPED = frozenset(("node_modules", "site-packages", "__pycache__", "build", "d
 
 def list_files(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
     """Yield files of these kinds, those near the top first, without the folders of tools and installed packages."""
-    waiting, seen = [folder], 0
+    waiting, count = [folder], 0
     while waiting:
         try:
             entries = sorted(os.scandir(waiting.pop(0)), key=lambda entry: entry.name)
-        except OSError:  # a folder that is closed to us holds nothing that we could import either
+        except OSError:  # an unreadable folder has nothing that we could import
             continue
         for entry in entries:
-            # Links to folders are not followed: one that leads upwards would have no end.
+            # Links to folders are not followed: one that leads upwards would loop.
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in SKIPPED and not entry.name.startswith(".") and not (Path(entry.path) / "pyvenv.cfg").exists():
                     waiting.append(Path(entry.path))
             elif entry.name.endswith(suffixes) and entry.is_file() and entry.stat().st_size <= MOST_BYTES:
-                seen += 1
-                if seen > MOST_FILES:
+                count += 1
+                if count > MOST_FILES:
                     return
                 yield Path(entry.path)
 
 
 def read_text_of(path: Path) -> str:
-    """Return the text of a file, or nothing where there is none to read."""
+    """Return the text of a file, or an empty text if it is unreadable."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")[:_MOST_TEXT] if path.is_file() else ""
     except OSError:
@@ -47,11 +48,9 @@ def read_text_of(path: Path) -> str:
 
 
 def read_json_of(path: Path) -> Json:
-    """Return the JSON in a file, or None where it holds none."""
-    try:
-        return msgspec.json.decode(read_text_of(path) or "null")
-    except (msgspec.DecodeError, RecursionError):
-        return None
+    """Return the JSON in a file, or None if it has none."""
+    found = decode_embedded(read_text_of(path))
+    return None if found is MISSING else found
 
 
 class FoundAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,14 +58,14 @@ class FoundAgent(msgspec.Struct, frozen=True, kw_only=True):
 
     framework: str
     file: str
-    """From the folder that was looked through."""
+    """The path relative to the searched folder."""
     line: int
     name: str
     maker: str
     is_factory: bool = False
-    """Whether `name` is a function that makes it."""
+    """Whether `name` is a function that creates it."""
     field: str | None = None
-    """The name of the input, where agents of the framework have one."""
+    """The name of the input, if agents of the framework have one."""
 
 
 class FoundFunction(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +75,7 @@ class FoundFunction(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     name: str
     holder: str | None = None
-    """The class whose method it is, where it is one."""
+    """The class, if it is a method."""
 
     @property
     def called(self) -> str:
@@ -113,7 +112,7 @@ class PythonCode(msgspec.Struct, frozen=True, kw_only=True):
     routes: tuple[FoundRoute, ...] = ()
     tools: tuple[str, ...] = ()
     imported: tuple[str, ...] = ()
-    """The frameworks that some file imports."""
+    """The frameworks that any file imports."""
     files: int = 0
     """How many files there are."""
     unread: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
-"""What is known of agent frameworks without having them installed: how an agent of each is created, found in code, and called.
+"""A table of agent frameworks, usable without installing them: how an agent of each is created, found in code, and called.
 
 `makers` are the names that create an agent, as an import spells them. `ask` are the lines of a thin adapter: `{agent}` is replaced by the
-agent, and the adapter returns what the framework returns, which the target reads. Cases run concurrently, and a case may have several
-turns: each case has a conversation of its own, stored by its `session_id`. An agent with an internal conversation is called one turn at a
+agent, and the adapter returns the result of the framework, which the target reads. Cases run concurrently, and a case may have several
+turns: each case has its own conversation, stored by its `session_id`. An agent with an internal conversation is called one turn at a
 time, and gets the conversation of that case first.
 """
 
@@ -30,11 +30,11 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     """Lines between the imports and the function."""
     ask: tuple[str, ...]
     ask_by_maker: dict[str, tuple[str, ...]] = {}
-    """Other lines for agents that are made by this name."""
+    """Other lines for agents that are created by this name."""
     key: str = "OPENAI_API_KEY"
     """The variable that the template's model needs."""
     remark: str = ""
-    """What to know about turns, where the framework's own agent decides it."""
+    """A remark about turns, if the framework's agent handles them itself."""
 
 
 _HISTORY = ("_history = {{}}  # the messages of each case",)
@@ -308,4 +308,4 @@ FRAMEWORKS: dict[str, Framework] = {
         ),
     )
 }
-"""Every framework by its name, those first that are built on others."""
+"""Every framework by name; those built on others come first."""

@@ -1,7 +1,7 @@
 """Finds agents in Python code by reading it; nothing is imported and nothing runs.
 
-An agent is something a module makes when it is imported: `agent = Agent(...)`, `graph = builder.compile()`, or what a function without
-parameters returns. Agents inside `main()` or under `if __name__ == "__main__"` cannot be imported and are only listed.
+An agent is created when a module is imported: `agent = Agent(...)`, `graph = builder.compile()`, or returned by a function without
+parameters. Agents inside `main()` or under `if __name__ == "__main__"` cannot be imported and are only listed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def list_functions(tree: ast.Module, file: str, imported: Iterable[str]) -> Iter
     speaks = any(path == package or path.startswith(f"{package}.") for path in imported for package in _PACKAGES)
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            wanted = _list_required(node)
+            required = _list_required(node)
             if (
-                wanted is not None
-                and len(wanted) == 1
-                and _may_take_text(node, wanted[0])
-                and (node.name in _NAMES or (speaks and wanted[0] in _MESSAGES and _asks_model(node)))
+                required is not None
+                and len(required) == 1
+                and _may_take_text(node, required[0])
+                and (node.name in _NAMES or (speaks and required[0] in _MESSAGES and _asks_model(node)))
             ):
                 yield FoundFunction(file=file, line=node.lineno, name=node.name)
         elif isinstance(node, ast.ClassDef) and (speaks or _HOLDERS.search(node.name)):
@@ -45,7 +45,7 @@ def list_functions(tree: ast.Module, file: str, imported: Iterable[str]) -> Iter
 
 
 def rank_function(found: FoundFunction) -> tuple[int, int, str, int]:
-    """Return the rank of a function: first those with a typical name, of others the last of a file, which calls the rest."""
+    """Return the rank of a function: typical names first, then the last function of a file, which usually calls the others."""
     names = _NAMES if found.holder is None else _METHODS
     known = names.index(found.name) if found.name in names else len(_METHODS)
     return (found.holder is not None, known, found.file, -found.line)
@@ -53,13 +53,13 @@ def rank_function(found: FoundFunction) -> tuple[int, int, str, int]:
 
 def _list_methods(node: ast.ClassDef, file: str) -> Iterator[FoundFunction]:
     methods = {each.name: each for each in node.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))}
-    made = methods.get("__init__")
-    # `self` alone; the message is checked below.
-    if node.name.startswith("_") or (made is not None and len(_list_required(made) or ("", "")) > 1):
+    constructor = methods.get("__init__")
+    # Only `self`; the message is checked below.
+    if node.name.startswith("_") or (constructor is not None and len(_list_required(constructor) or ("", "")) > 1):
         return
     for name in _METHODS:
-        wanted = _list_required(methods[name]) or () if name in methods else ()
-        if len(wanted) == 2 and not methods[name].decorator_list and _may_take_text(methods[name], wanted[1]):
+        required = _list_required(methods[name]) or () if name in methods else ()
+        if len(required) == 2 and not methods[name].decorator_list and _may_take_text(methods[name], required[1]):
             yield FoundFunction(file=file, line=methods[name].lineno, name=name, holder=node.name)
             return
 
@@ -74,10 +74,10 @@ def _list_required(node: AnyFunction) -> list[str] | None:
 
 
 def _may_take_text(node: AnyFunction, parameter: str) -> bool:
-    """Return whether a parameter takes a text, by its annotation: a request or a list of messages is none."""
+    """Return whether a parameter takes a text by its annotation, not a request or a list of messages."""
     arguments = [*node.args.posonlyargs, *node.args.args]
-    written = next((one.annotation for one in arguments if one.arg == parameter), None)
-    return written is None or bool(_TEXT.search(ast.unparse(written)))
+    annotation = next((one.annotation for one in arguments if one.arg == parameter), None)
+    return annotation is None or bool(_TEXT.search(ast.unparse(annotation)))
 
 
 def _asks_model(node: AnyFunction) -> bool:
@@ -94,9 +94,9 @@ _PLACEHOLDER = re.compile(r"\{([a-z_][a-z0-9_]*)\}")
 
 
 def read_python_code(folder: Path) -> PythonCode:
-    """Look through the Python files of a folder."""
-    read = [found for path in list_files(folder, (".py",)) if (found := _read_module(path, folder)) is not None]
-    modules = [found for found in read if isinstance(found, _Module)]
+    """Search the Python files of a folder."""
+    parsed = [found for path in list_files(folder, (".py",)) if (found := _read_module(path, folder)) is not None]
+    modules = [found for found in parsed if isinstance(found, _Module)]
     agents = [agent for module in modules for agent in module.agents]
     agents.sort(key=lambda one: (_rank(one.name), one.is_factory, one.file.count("/"), one.file, -one.line))
     return PythonCode(
@@ -106,8 +106,8 @@ def read_python_code(folder: Path) -> PythonCode:
         routes=tuple(route for module in modules for route in module.routes),
         tools=tuple(dict.fromkeys(name for module in modules for name in module.tools)),
         imported=tuple(name for name in FRAMEWORKS if any(name in module.frameworks for module in modules)),
-        files=len(read),
-        unread=tuple(found for found in read if isinstance(found, str)),
+        files=len(parsed),
+        unread=tuple(found for found in parsed if isinstance(found, str)),
     )
 
 
@@ -121,7 +121,7 @@ class _Module:
     def __init__(self, tree: ast.Module, file: str) -> None:
         self._file = file
         self._names: dict[str, str] = {}
-        """The full name of an imported one: `Agent` is `pydantic_ai.Agent`."""
+        """Full names of imported names: `Agent` is `pydantic_ai.Agent`."""
         self.agents: list[FoundAgent] = []
         self.hidden: list[FoundAgent] = []
         self.routes: list[FoundRoute] = []
@@ -150,8 +150,8 @@ class _Module:
     def _read_statement(self, node: ast.stmt) -> None:
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            if isinstance(target, ast.Name) and node.value is not None and (made := self._find_maker(node.value)):
-                self.agents.append(self._make_agent(made, node, target.id))
+            if isinstance(target, ast.Name) and node.value is not None and (maker := self._find_maker(node.value)):
+                self.agents.append(self._make_agent(maker, node, target.id))
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._read_function(node)
         elif isinstance(node, ast.If):
@@ -162,19 +162,19 @@ class _Module:
         arguments = node.args
         required = [*arguments.posonlyargs, *arguments.args][: len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)]
         returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
-        made = next((found for value in returned if (found := self._find_maker(value))), None)
-        if made is not None and not required and isinstance(node, ast.FunctionDef):
-            self.agents.append(self._make_agent(made, node, node.name, is_factory=True))
+        maker = next((found for value in returned if (found := self._find_maker(value))), None)
+        if maker is not None and not required and isinstance(node, ast.FunctionDef):
+            self.agents.append(self._make_agent(maker, node, node.name, is_factory=True))
         else:
             self._hide_agents(node)
 
     def _hide_agents(self, node: ast.stmt) -> None:
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Name) and (made := self._find_maker(inner.value)):
-                self.hidden.append(self._make_agent(made, inner, inner.targets[0].id))
+            if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Name) and (maker := self._find_maker(inner.value)):
+                self.hidden.append(self._make_agent(maker, inner, inner.targets[0].id))
 
     def _find_maker(self, value: ast.expr) -> tuple[Framework, str] | None:
-        """Return the framework whose agent an expression makes, and by which name."""
+        """Return the framework whose agent an expression creates, and the name that creates it."""
         if isinstance(value, ast.Await):
             return None
         if not isinstance(value, ast.Call):
@@ -185,7 +185,7 @@ class _Module:
             if name in framework.makers and _starts_with(path, framework.roots):
                 return framework, name
             called = isinstance(value.func, ast.Attribute) and value.func.attr in framework.methods
-            # `re.compile(...)` is a method of a module, and the module is not one of the framework.
+            # `re.compile(...)` is called on a module that does not belong to the framework.
             if called and framework.name in self.frameworks and not _is_module(value.func, self._names):
                 return framework, name
         return None
@@ -262,7 +262,7 @@ def _read_module(path: Path, folder: Path) -> _Module | str | None:
         return None
     file = path.relative_to(folder).as_posix()
     try:
-        # As bytes, so that Python finds the encoding that a file declares itself.
+        # As bytes, so that Python detects the declared encoding.
         tree = ast.parse(path.read_bytes())
     except SyntaxError as error:
         return f"{file}:{error.lineno or 1}: {error.msg}"
@@ -272,11 +272,11 @@ def _read_module(path: Path, folder: Path) -> _Module | str | None:
 
 
 def _list_described_tools(node: ast.Dict) -> Iterator[str]:
-    """Yield the name of a tool that is described as providers want it: `{"name": ..., "parameters": {...}}`."""
+    """Yield the name of a tool in the format of model providers: `{"name": ..., "parameters": {...}}`."""
     members = {key.value: value for key, value in zip(node.keys, node.values, strict=True) if isinstance(key, ast.Constant)}
     name = members.get("name")
     word = name.value if isinstance(name, ast.Constant) else None
-    # What becomes a line of a suite is one word.
+    # Only a single word can become a line of a suite.
     if isinstance(word, str) and re.fullmatch(r"[\w.-]{1,64}", word) and not {"parameters", "input_schema"}.isdisjoint(members):
         yield word
 
@@ -311,7 +311,7 @@ def _list_ports(tree: ast.Module) -> Iterator[int]:
 
 
 def _list_task_placeholders(tree: ast.Module) -> Iterator[str]:
-    """Yield the inputs that descriptions of crewai's tasks name."""
+    """Yield the inputs that are named in the descriptions of crewai tasks."""
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "description" and isinstance(node.value, ast.Constant):
             yield from _PLACEHOLDER.findall(str(node.value.value))

@@ -24,12 +24,12 @@ _AGENT = "agent"
 
 
 def write_adapter(framework: Framework, agent: FoundAgent) -> str:
-    """Return the few lines that ask an agent which was found in the code."""
+    """Return the adapter for an agent that was found in the code."""
     module, root = find_module(agent.file)
     name = agent.name if agent.name != "answer" else "agent"
     imported = agent.name if name == agent.name else f"{agent.name} as {name}"
     path = ["import sys", "from pathlib import Path", f'sys.path.insert(0, str(Path(__file__).parent / "{root}"))', ""] if root else []
-    made = [f"{_AGENT} = {name}()"] if agent.is_factory else []
+    creation = [f"{_AGENT} = {name}()"] if agent.is_factory else []
     called = _AGENT if agent.is_factory else name
     field = agent.field or {"crewai": "message", "dspy": "question"}.get(framework.name)
     lines = [
@@ -37,8 +37,8 @@ def write_adapter(framework: Framework, agent: FoundAgent) -> str:
         "",
         *path,
         *sorted((*framework.imports, f"from {module} import {imported}"), key=lambda line: line.startswith("from")),
-        *([""] if made or framework.before else []),
-        *made,
+        *([""] if creation or framework.before else []),
+        *creation,
         *fill_lines(framework.before, called, None),
         "",
         "",
@@ -48,7 +48,7 @@ def write_adapter(framework: Framework, agent: FoundAgent) -> str:
 
 
 def write_class_adapter(function: FoundFunction) -> str:
-    """Return the few lines that ask an object of a class by its method: one for each case, since such objects keep their conversation."""
+    """Return the adapter for a method of a class, with one object per case, since such objects store their conversation."""
     module, root = find_module(function.file)
     path = ["import sys", "from pathlib import Path", "", f'sys.path.insert(0, str(Path(__file__).parent / "{root}"))', ""] if root else []
     method = "" if function.name == "__call__" else f".{function.name}"
@@ -72,7 +72,7 @@ def write_class_adapter(function: FoundFunction) -> str:
 
 
 def write_node_adapter(function: FoundFunction) -> str:
-    """Return the few lines that call a function of a module of Node.js with the text of standard input."""
+    """Return the adapter that calls a Node.js function with the text of standard input."""
     return "\n".join(
         [
             f"// Asks {function.name}() for proctor: the message on standard input, the answer on standard output.",
@@ -95,13 +95,13 @@ def find_module(file: str) -> tuple[str, str | None]:
         parts = parts[:-1]
     if parts[0] == "src" and len(parts) > 1:
         return ".".join(parts[1:]), "src"
-    # A folder whose name is no word of Python cannot be a package.
+    # A folder whose name is not a Python identifier cannot be a package.
     bad = max((index for index, part in enumerate(parts[:-1]) if not part.isidentifier()), default=-1)
     return ".".join(parts[bad + 1 :]), "/".join(parts[: bad + 1]) or None
 
 
 def fill_lines(lines: Sequence[str], agent: str, field: str | None) -> list[str]:
-    """Return lines of a framework for an agent of this name; `field` is the name of its input, where it has one."""
+    """Return lines of a framework for an agent of this name; `field` is the name of its input, if it has one."""
     return [line.format(agent=agent, field=field or "message") for line in lines]
 
 
@@ -121,20 +121,20 @@ class Starter(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a first run."""
 
     files: dict[str, str]
-    """By their path in the folder."""
+    """Contents by path in the folder."""
     next: str
-    """The command to give, in that folder."""
+    """The command to run in that folder."""
     remarks: tuple[str, ...] = ()
     schema: bool = True
     """Whether the schema of suites is written next to them."""
     keeps_suite: bool = True
-    """Whether a suite that is there may stay, since the target is what is new."""
+    """Whether an existing suite may stay, because only the target is new."""
     workspace: dict[str, Json] = {}
     """The contents of the workspace file."""
 
 
 def make_starter(kind: str, candidate: Candidate | None) -> Starter:
-    """Return the files for a kind of agent; of one that was found they drive it, else a template. Raises `InputError`."""
+    """Return the files for a kind of agent: they drive the found agent, or a template. Raises `InputError`."""
     if kind in FRAMEWORKS:
         return _start_framework(FRAMEWORKS[kind], candidate)
     remarks = candidate.remarks if candidate is not None else ()
@@ -196,9 +196,9 @@ def _start_framework(framework: Framework, candidate: Candidate | None) -> Start
     before = fill_lines(framework.before, "agent", None)
     setup = _read_template(framework.name)
     head = [*framework.imports, ""] if framework.imports else []
-    # More imports end with an empty line of their own.
-    apart = [] if head else [""]
-    text = "\n".join([_add_imports(setup, head), *([*apart, *before, ""] if before else [""]), "", *ask, ""])
+    # Additional imports end with their own empty line.
+    separator = [] if head else [""]
+    text = "\n".join([_add_imports(setup, head), *([*separator, *before, ""] if before else [""]), "", *ask, ""])
     to_do = (
         f"{ADAPTER} holds a template agent: put your own in its place",
         f"it needs: pip install {' '.join(_quote(word) for word in framework.install.split())}",
@@ -259,7 +259,7 @@ def _make(
     models: dict[str, Json] | None = None,
     remarks: tuple[str, ...] = (),
 ) -> Starter:
-    # Line by line also where one line would do: a file that people go on with.
+    # One entry per line even if one line would do, because users will edit the file.
     described = "".join(f"    {line}\n" for key, value in settings.items() for line in to_yaml({key: value}).splitlines())
     text = f"targets:\n  {TARGET}:\n{described}default_target: {TARGET}\n" + (to_yaml({"models": models}) if models else "")
     top = (
@@ -272,7 +272,7 @@ def _make(
 
 
 def write_suite(*, greeting: bool, tools: Sequence[str] = ()) -> str:
-    """Return a suite with one case: a greeting that any agent can answer, or the order that the templates of frameworks know of."""
+    """Return a suite with one case: a greeting that any agent can answer, or the order question of the framework templates."""
     message, claims = ("Hello, what can you do for me?", ("response_not_empty",)) if greeting else (_ORDER, _ORDER_CLAIMS)
     lines = [f"      - {claim}" for claim in claims]
     if greeting:
@@ -343,8 +343,8 @@ def use_pyproject_table(folder: Path, starter: Starter) -> Starter:
 
 def write_table(workspace: dict[str, Json]) -> list[str]:
     """Return settings of a workspace as lines of TOML below `[tool.proctor]`."""
-    plain = [f"{key} = {_write_value(value)}" for key, value in workspace.items() if not isinstance(value, dict)]
-    lines = ["[tool.proctor]", *plain] if plain else []
+    scalars = [f"{key} = {_write_value(value)}" for key, value in workspace.items() if not isinstance(value, dict)]
+    lines = ["[tool.proctor]", *scalars] if scalars else []
     for key, value in workspace.items():
         for name, settings in value.items() if isinstance(value, dict) else ():
             lines += [f"[tool.proctor.{key}.{name}]", *(f"{one} = {_write_value(given)}" for one, given in settings.items())]
@@ -356,5 +356,5 @@ def _write_value(value: Json) -> str:
         return "{ " + ", ".join(f"{key} = {_write_value(one)}" for key, one in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(_write_value, value)) + "]"
-    # A text, a number and a truth value are written alike in both languages.
+    # Text, numbers and booleans are written alike in JSON and TOML.
     return json.dumps(value)

@@ -1,4 +1,4 @@
-"""Closes several things that a run has opened: one that fails to close must not leave the others open."""
+"""Closes several things that a run has opened; if one fails to close, the others are still closed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 
 class Closes(Protocol):
-    """Something with connections to give back."""
+    """Something with connections to close."""
 
     async def close(self) -> None:
-        """Give them back."""
+        """Close them."""
         ...
 
 
@@ -28,12 +28,12 @@ async def close_on_exit(opened: Closes) -> AsyncGenerator[None]:
 
 
 async def close_all(opened: Iterable[Closes]) -> None:
-    """Close all of them, whatever happens to one; raises the first failure."""
+    """Close all of them even if one fails; raises the first error."""
     failures: list[BaseException] = []
     for each in opened:
         try:
             await each.close()
-        except BaseException as error:  # also a cancellation: the others are closed all the same
+        except BaseException as error:  # includes cancellation: the others are still closed
             failures.append(error)
     if failures:
         raise failures[0]

@@ -1,8 +1,8 @@
-"""Suites that are run together, each with its own settings: every case goes to the agent and to the judge of its own suite.
+"""Suites that are run together, each with its own settings: every case uses the agent and the judge of its own suite.
 
 `settings["suites"]` of the whole lists the suites it was joined from, if any of them has its own targets, models or judge: `name`,
 `dialect`, `file` (from the folder of the whole), `cases` (their ids in the whole) and `settings`. Suites with equal settings share one
-agent and one judge. Only a folder is joined: such a list in a file was written by its author, and is ignored.
+agent and one judge. Only a folder is joined: such a list in a suite file is ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from proctor.actions.workspace.close_all import close_all
 from proctor.cassettes.ports import Tape
 from proctor.decide.other_input import OtherInputs
 from proctor.errors import InputError, TargetError
-from proctor.formats.workspace_file.workspace import WORKSPACE_KEYS
+from proctor.formats.workspace_file import WORKSPACE_KEYS
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, Json
@@ -32,7 +32,7 @@ JUDGE_KEYS = ("judge", "models")
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several suites, as the whole keeps it."""
+    """One of several suites, as stored in the combined suite."""
 
     name: str
     dialect: str
@@ -42,7 +42,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_parts(folder: Path, suites: Sequence[tuple[Suite, Iterable[str]]]) -> dict[str, Json]:
-    """The list of the joined suites, each given with the ids of its cases in the whole; empty if none has settings of its own."""
+    """Return the list of the joined suites, each with the ids of its cases in the whole; empty if none has its own settings."""
     parts = [
         Part(
             name=suite.name,
@@ -58,8 +58,8 @@ def describe_parts(folder: Path, suites: Sequence[tuple[Suite, Iterable[str]]]) 
 
 
 def every_part(suite: Suite) -> list[Part]:
-    """The suites that `suite` was joined from; none where it was not, or where all say the same."""
-    # A file that has such a list has written it itself.
+    """Return the suites that `suite` was joined from; empty if it was not joined, or all have the same settings."""
+    # The author of a file may have written such a list, which is ignored.
     if SUITES not in suite.settings or suite.path is None or not Path(suite.path).is_dir():
         return []
     try:
@@ -69,28 +69,28 @@ def every_part(suite: Suite) -> list[Part]:
 
 
 def parts_of(suite: Suite, keys: Sequence[str]) -> list[Suite]:
-    """The suites that `suite` was joined from and that have a case in it, those as one that say the same by `keys`; else itself."""
+    """Return the suites that `suite` was joined from and that have a case in it, merged if equal in `keys`; else itself."""
     folder = Path(suite.path or "")
     alike: dict[bytes, tuple[Part, set[str]]] = {}
     for part in every_part(suite):
-        own = {key: part.settings[key] for key in keys if key in part.settings}
+        new = {key: part.settings[key] for key in keys if key in part.settings}
         path = folder / (part.file or "")
-        # Files that settings name are next to the suite; a workspace of MCPLab is found by its file.
-        place = str(path if part.dialect == "mcplab" else path.parent if own else "")
-        alike.setdefault(msgspec.json.encode((own, place), order="sorted"), (part, set()))[1].update(part.cases)
+        # Settings name files next to the suite, and an MCPLab workspace is found by its file.
+        place = str(path if part.dialect == "mcplab" else path.parent if new else "")
+        alike.setdefault(msgspec.json.encode((new, place), order="sorted"), (part, set()))[1].update(part.cases)
     found: list[Suite] = []
     for part, ids in alike.values():
         cases = tuple(case for case in suite.cases if case.id in ids)
         path = None if part.file is None else str(folder / part.file)
         if cases:
             left_out = tuple(case for case in suite.unselected if case.id in ids)
-            own = {"name": part.name, "dialect": part.dialect, "path": path, "settings": part.settings}
-            found.append(msgspec.structs.replace(suite, cases=cases, unselected=left_out, description="", warnings=(), prices=None, **own))
+            new = {"name": part.name, "dialect": part.dialect, "path": path, "settings": part.settings}
+            found.append(msgspec.structs.replace(suite, cases=cases, unselected=left_out, description="", warnings=(), prices=None, **new))
     return found or [suite]
 
 
 def of_suite(error: InputError, suite: Suite, parts: Sequence[Suite]) -> InputError:
-    """The error with the name of the suite it is about, where there are several."""
+    """Return the error with the name of its suite, if there are several."""
     return error if len(parts) == 1 else InputError(f"suite {suite.name!r}: {error}", error.problems)
 
 
@@ -99,7 +99,7 @@ CasesOf = Iterable[str] | Callable[[Case], bool]
 
 
 class TargetsTogether:
-    """Several targets as one: each case goes to its own. Each has its own connections."""
+    """Several targets as one: each case goes to the target of its suite. Each has its own connections."""
 
     def __init__(self, targets: Sequence[tuple[Target, CasesOf]]) -> None:
         self._targets = tuple(target for target, _ in targets)
@@ -119,12 +119,12 @@ class TargetsTogether:
 
     @property
     def records_without_case(self) -> int:
-        """How many recordings of theirs name a case that their suite does not have."""
+        """The number of recordings that name a case missing from their suite."""
         return sum(getattr(target, "records_without_case", 0) for target in self._targets)
 
     @property
     def other_inputs(self) -> OtherInputs:
-        """The recordings of theirs that were used although their input differs from the input of their case."""
+        """The recordings that were used although their input differs from the input of their case."""
         found = OtherInputs()
         for target in self._targets:
             found.merge(getattr(target, "other_inputs", OtherInputs()))
@@ -135,7 +135,7 @@ class TargetsTogether:
         opened: list[Target] = []
         try:
             for target in self._targets:
-                # Before it is opened: one that fails half-way is closed, too.
+                # Before it is opened, so that one that fails while opening is also closed.
                 opened.append(target)
                 await target.open()
         except BaseException:
@@ -149,7 +149,7 @@ class TargetsTogether:
         await close_all(self._targets)
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Let the target of the case work."""
+        """Run the target of the case."""
         chosen = next((target for target, takes in self._choosing if takes(attempt.case)), None)
         target = chosen or self._by_case.get(attempt.case.id)
         if target is None:
@@ -158,7 +158,7 @@ class TargetsTogether:
 
 
 class JudgesTogether:
-    """Several judges as one: each case is judged by its own. A case that has none is decided as without a judge."""
+    """Several judges as one: each case is judged by that of its suite. A case without one is decided without a judge."""
 
     def __init__(self, judges: Sequence[Judge], by_case: Mapping[str, Judge]) -> None:
         self._judges = tuple(judges)
@@ -176,5 +176,5 @@ class JudgesTogether:
         return await judge.judge(questions, case=case, attempt=attempt, tape=tape)
 
     async def close(self) -> None:
-        """Give back the connections of all of them."""
+        """Close all judges."""
         await close_all(self._judges)

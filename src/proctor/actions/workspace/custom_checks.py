@@ -1,4 +1,4 @@
-"""The checks that suites may name here: those of ours and of plugins, and those of the Python files that the workspace file names.
+"""The checks that suites may name here: ours, those of plugins, and those of the Python files that the workspace file names.
 
 Such a file is code that the user runs, so it is loaded because `proctor.yaml` of the working folder names it: never because a suite does,
 and never in a service. It runs in this process, so each of its checks has a time limit: an endless one is its own `error`.
@@ -9,17 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from traceback import StackSummary
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from proctor.checks.registry import CheckEntry, Decide, Registry, default_registry, set_own_entry
 from proctor.errors import InputError
-from proctor.formats.workspace_file.workspace import OwnCheckSettings, read_workspace
+from proctor.formats.workspace_file import OwnCheckSettings, read_workspace
 from proctor.model.evidence import Evidence, Json
 from proctor.model.verdict import Verdict, errored
 from proctor.sources.texts import read_suite_text
+
+if TYPE_CHECKING:
+    from traceback import StackSummary
 
 WORKSPACE_FILES = ("proctor.yaml", "proctor.yml")
 OwnChecks = Sequence[Callable[..., Any]]
@@ -29,9 +31,9 @@ _NAMES_CHECKS = re.compile(r"""^\s*["']?checks["']?\s*:""", re.MULTILINE)
 
 
 def find_workspace_file(start: Path | None = None) -> Path | None:
-    """Return the nearest workspace file, upwards from the current folder or from another; None where there is none."""
-    here = (start or Path.cwd()).resolve()
-    places = (folder / name for folder in (here, *here.parents) for name in WORKSPACE_FILES)
+    """Return the nearest workspace file, upwards from the current folder or from another; None if there is none."""
+    current = (start or Path.cwd()).resolve()
+    places = (folder / name for folder in (current, *current.parents) for name in WORKSPACE_FILES)
     return next((file for file in places if file.is_file()), None)
 
 
@@ -40,19 +42,19 @@ def find_registry(start: Path | None = None) -> Registry:
     file, settings = _find_settings(start)
     if file is None or not settings.files:
         return default_registry()
-    from proctor.sources.check_files import load_check_file  # only a folder with checks of its own needs it
+    from proctor.sources.check_files import load_check_file  # only needed for custom checks
 
     entries = [entry for name in settings.files for entry in load_check_file(file.parent / name)]
     return extend_registry([_limit_time(entry, settings.timeout_s) for entry in entries], looked_in=", ".join(settings.files))
 
 
 def registry_of(checks: OwnChecks | None) -> Registry:
-    """Return the checks that Python code may name: the functions it passes and the built-in ones, or without any those found here."""
+    """Return the checks that Python code may name: the given functions and the built-in ones, or without functions those found here."""
     if checks is None:
         return find_registry()
     from proctor.checks.shared.custom_checks import read_own_check  # slow, and only needed with functions
 
-    # Without functions nothing is limited, and no workspace file has to be read.
+    # Without functions no time limit is needed, so no workspace file is read.
     seconds = _find_settings()[1].timeout_s if checks else 0.0
     return extend_registry([_limit_time(read_own_check(function), seconds) for function in checks])
 
@@ -61,14 +63,14 @@ def _find_settings(start: Path | None = None) -> tuple[Path | None, OwnCheckSett
     """Return the nearest workspace file and its settings of custom checks. Raises `InputError`."""
     file = find_workspace_file(start)
     text = read_suite_text(file) if file is not None else ""
-    # Most workspaces have no checks of their own, and reading all of the file costs more than a small check.
+    # Most workspaces have no custom checks, and parsing the whole file costs more than a small check.
     if _NAMES_CHECKS.search(text) is None:
         return file, OwnCheckSettings()
     return file, read_workspace(text, file=str(file)).checks
 
 
 def _limit_time(entry: CheckEntry, seconds: float) -> CheckEntry:
-    """Return the check with a time limit, and let its specs belong to that."""
+    """Return the check with a time limit; its specs then refer to the limited check."""
     from proctor.processes.call_limit import CallTooLong, call_within  # loads asyncio, and most workspaces have no own checks
 
     def prepare(spec: Any) -> Decide:
@@ -82,25 +84,25 @@ def _limit_time(entry: CheckEntry, seconds: float) -> CheckEntry:
 
         return decide
 
-    # As one whose steps are counted, so that it never runs twice on the same evidence.
+    # Marked as counting steps, so that it never runs twice on the same evidence.
     limited = msgspec.structs.replace(entry, prepare=prepare, product=True)
     set_own_entry(entry.spec, limited)
     return limited
 
 
 def _describe_too_long(entry: CheckEntry, frames: StackSummary, seconds: float) -> Verdict:
-    own = [frame for frame in frames if frame.filename == entry.owner]
-    place = f" (it was at {own[-1].filename}:{own[-1].lineno})" if own else ""
+    own_frames = [frame for frame in frames if frame.filename == entry.owner]
+    place = f" (it was at {own_frames[-1].filename}:{own_frames[-1].lineno})" if own_frames else ""
     return errored(
         "check_timeout",
         f"the check {entry.name!r} did not end within {seconds:g} s and was stopped{place}; mend it, or give it more time:"
         " `timeout_s` under `checks:` in proctor.yaml",
-        details={"timeout_s": seconds, "traceback": "".join(StackSummary.from_list(own).format())},
+        details={"timeout_s": seconds, "traceback": "".join(type(frames).from_list(own_frames).format())},
     )
 
 
 def extend_registry(entries: Iterable[CheckEntry], *, looked_in: str = "") -> Registry:
-    """Return our checks and these; a name that one of ours has is an error that names both."""
+    """Return our checks and these; a name that we already use is an error that names both."""
     base = default_registry()
 
     def find(name: str | None) -> Iterable[CheckEntry]:
@@ -110,7 +112,7 @@ def extend_registry(entries: Iterable[CheckEntry], *, looked_in: str = "") -> Re
 
     registry = Registry(finder=find)
     for entry in entries:
-        # A check of one's own must not change in silence what the name of ours means in a suite.
+        # A custom check must not silently replace one of ours.
         if entry.name in base:
             raise InputError(f"check {entry.name!r} is defined twice: in {base.get(entry.name).owner} and in {entry.owner}")
         registry.add(entry)
@@ -120,7 +122,7 @@ def extend_registry(entries: Iterable[CheckEntry], *, looked_in: str = "") -> Re
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whatever was written under the name of a check that is not here."""
+    """The fields of a check that does not exist here."""
 
     given: Json = None
 
@@ -138,12 +140,12 @@ class LenientRegistry(Registry):
         return isinstance(name, str)
 
     def list_names(self) -> tuple[str, ...]:
-        """Return the names of the checks that are here."""
+        """Return the names of the checks that exist here."""
         return self._base.list_names()
 
     def get(self, name: str) -> CheckEntry:
         """Return the check called `name`, or a placeholder for it."""
-        return self._base.get(name) if name in self._base else _stand_in(name, self._why)
+        return self._base.get(name) if name in self._base else _make_placeholder(name, self._why)
 
 
 def find_lenient_registry() -> Registry:
@@ -154,8 +156,8 @@ def find_lenient_registry() -> Registry:
         return LenientRegistry(default_registry(), f": {str(error).splitlines()[0]}")
 
 
-def _stand_in(name: str, why: str) -> CheckEntry:
-    # A type for each name, as a spec is led back to its check by its type.
+def _make_placeholder(name: str, why: str) -> CheckEntry:
+    # A type for each name, because the check of a spec is found by its type.
     spec = msgspec.defstruct(f"Unknown_{name}", [], bases=(Unknown,), frozen=True, kw_only=True, omit_defaults=True)
     verdict = errored("unknown_check", f"the check {name!r} is not here; own checks are named by `checks:` in proctor.yaml{why}")
 

@@ -1,8 +1,8 @@
 """Reasons for which a run fails in addition to its failed assertions: `--fail-on skipped|missing|flaky|new-failure|regression`.
 
 `skipped`, `missing` and `flaky` are about the run itself and make it stricter. `new-failure` and `regression` compare it with an earlier
-run: cases that failed there as well are allowed, and listed. If the data is too little for a test against chance, every case that fails
-more often than there counts. With an earlier run `missing` also covers the cases that were decided there and are not now.
+run: cases that failed there as well are allowed, and listed. If there is too little data for a significance test, every case that fails
+more often than before counts. With an earlier run, `missing` also covers the cases that were decided there and are not now.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from proctor.model.verdict import Verdict
 from proctor.report.words.wording import count_noun, unmet_words
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import Comparison, compare_runs
-from proctor.scoring.reduce import reduce_attempts
+from proctor.scoring.score import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 from proctor.store.files.run_files import RunFiles
 from proctor.store.files.run_references import BASELINE
 
 REASONS = ("skipped", "missing", "flaky", "new-failure", "regression")
 AGAINST = ("new-failure", "regression")
-"""Those that need an earlier run."""
+"""The reasons that need an earlier run."""
 OF_TWO_RUNS = ("missing", *AGAINST)
-"""Those that apply to two stored runs."""
+"""The reasons that apply to two stored runs."""
 _MOST_NAMES = 5
 
 
 class BaseRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The earlier run that is held against."""
+    """The earlier run to compare with."""
 
     header: RunHeader
     counts: dict[str, Counts]
 
 
 class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gates say of a run."""
+    """The result of the gates for a run."""
 
     fails: tuple[str, ...] = ()
     """Why the run fails, one line each."""
     excused: str | None = None
-    """Which failures the earlier run has too, where these are all there are."""
+    """Which failures the earlier run also has, if there are no others."""
 
 
 def read_reasons(given: Iterable[str]) -> tuple[str, ...]:
-    """Return the reasons that flags give, each once, also several joined by commas. Raises `InputError`."""
+    """Return the reasons from the flags, each once; a flag may hold several, separated by commas. Raises `InputError`."""
     found = tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
     for word in found:
         if word not in REASONS:
@@ -62,18 +62,18 @@ def read_reasons(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def open_base(home: Path, against: str | None, suite: str) -> BaseRun:
-    """Return the run to hold against: the one that is named, else the baseline of the suite. Raises `StoreError` where there is none."""
+    """Return the run to compare with: the named one, else the baseline of the suite. Raises `StoreError` if there is none."""
     folder = RunFiles(home).open(against or BASELINE, suite=suite)
     if folder.find_ending() != "completed":
         raise InputError(f"run {folder.header.run_id!r} did not come to its end; what it lacks cannot be held against")
-    seen = OutcomeCounter()
+    counter = OutcomeCounter()
     for entry in folder.entries():
-        seen.count(entry.case, entry.outcome)
-    return BaseRun(header=folder.header, counts=seen.list_counts())
+        counter.count(entry.case, entry.outcome)
+    return BaseRun(header=folder.header, counts=counter.list_counts())
 
 
 class OutcomeCounter:
-    """Counts how the attempts of every case came out, as they stream by."""
+    """Counts the outcomes of the attempts of every case while they stream."""
 
     def __init__(self) -> None:
         self._outcomes: dict[str, dict[str, int]] = {}
@@ -99,7 +99,7 @@ class OutcomeCounter:
         return {case: count_outcomes(outcomes) for case, outcomes in self._outcomes.items()}
 
     def decide(self, reasons: Sequence[str], run: RunResult, base: BaseRun | None) -> GateVerdict:
-        """Return what the gates say. Raises `InputError` where the earlier run has no case in common with this one."""
+        """Return the result of the gates. Raises `InputError` if the earlier run has no case in common with this one."""
         fails: list[str] = []
         if "skipped" in reasons:
             fails += _make_line(
@@ -112,8 +112,8 @@ class OutcomeCounter:
             fails += _make_line("flaky", "passed and failed", "passed and failed", flaky)
         if base is None:
             return GateVerdict(fails=tuple(fails))
-        held, excused = self._hold_against(base, reasons)
-        return GateVerdict(fails=(*fails, *held), excused=excused if not fails and not held else None)
+        failures, excused = self._hold_against(base, reasons)
+        return GateVerdict(fails=(*fails, *failures), excused=excused if not fails and not failures else None)
 
     def _hold_against(self, base: BaseRun, reasons: Sequence[str]) -> tuple[list[str], str | None]:
         counts = self.list_counts()
@@ -121,19 +121,19 @@ class OutcomeCounter:
         name = base.header.run_id
         failing = list_failing_cases(counts, self._thresholds)
         fails = hold_against(comparison, failing, name, reasons)
-        many = f"{count_noun(len(failing), 'case')} that {'fails' if len(failing) == 1 else 'fail'}"
-        known = f"{many}: {_list_names(failing)}; let through, as held against {name}"
+        counted = f"{count_noun(len(failing), 'case')} that {'fails' if len(failing) == 1 else 'fail'}"
+        known = f"{counted}: {_list_names(failing)}; let through, as held against {name}"
         return fails, known if failing else None
 
 
 def lacks_evidence(verdicts: Iterable[Verdict]) -> bool:
-    """Return whether the evidence lacks what one of the claims asks for."""
+    """Return whether the evidence lacks something that a claim needs."""
     # A list, not `any`: this runs for every attempt of both runs of a comparison.
     return "missing_evidence" in [verdict.code for verdict in verdicts]
 
 
 def list_missing(unmet: Unmet, lacking: Iterable[str]) -> list[str]:
-    """Return what is missing of one run, one line each; `lacking` are the cases whose evidence lacks what a claim asks for."""
+    """Return what is missing in one run, one line each; `lacking` are the cases whose evidence lacks something that a claim needs."""
     fails = [f"missing: {unmet_words(unmet)}"] if unmet.any else []
     return fails + _make_line("missing", "lacks evidence that it needs", "lack evidence that they need", lacking)
 
@@ -142,15 +142,15 @@ def list_failing_cases(counts: Mapping[str, Counts], thresholds: Mapping[str, fl
     """Return the cases that were decided and do not pass."""
     return [
         case
-        for case, seen in counts.items()
-        if seen.runs and reduce_attempts({"pass": seen.passes, "fail": seen.runs - seen.passes}, thresholds.get(case)) != "pass"
+        for case, counted in counts.items()
+        if counted.runs and reduce_attempts({"pass": counted.passes, "fail": counted.runs - counted.passes}, thresholds.get(case)) != "pass"
     ]
 
 
 def hold_against(comparison: Comparison, failing: Sequence[str], base: str, reasons: Sequence[str]) -> list[str]:
-    """Return why a run fails in comparison with an earlier one, one line each: the one rule of `run`, `check` and `compare`.
+    """Return why a run fails in comparison with an earlier one, one line each: the common rule of `run`, `check` and `compare`.
 
-    `failing` are the cases of the later run that do not pass. Raises `InputError` where the runs have no case in common.
+    `failing` are the cases of the later run that do not pass. Raises `InputError` if the runs have no case in common.
     """
     if not comparison.cases:
         raise InputError(f"run {base!r} has no decided case in common with this one, so that nothing can be held against it")
@@ -163,9 +163,9 @@ def hold_against(comparison: Comparison, failing: Sequence[str], base: str, reas
         unknown = [case for case in failing if case in comparison.only_in_candidate]
         # Both kinds are newly failing; the wording differs, as a flaky case did not simply pass before.
         in_part = {change.case for change in comparison.changes if change.base.passes < change.base.runs and not change.candidate.passes}
-        whole = [case for case in comparison.newly_failing if case not in in_part]
+        passed_before = [case for case in comparison.newly_failing if case not in in_part]
         lost = [case for case in comparison.newly_failing if case in in_part]
-        fails += _make_line("new-failure", f"passed in {base} and does not now", f"passed in {base} and do not now", whole)
+        fails += _make_line("new-failure", f"passed in {base} and does not now", f"passed in {base} and do not now", passed_before)
         partly = f"passed in {base} in part and in no attempt now"
         fails += _make_line("new-failure", partly, partly, lost)
         fails += _make_line("new-failure", f"fails and was not decided in {base}", f"fail and were not decided in {base}", unknown)

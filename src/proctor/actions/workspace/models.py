@@ -1,8 +1,8 @@
-"""Finds the settings of a model: those of the workspace, completed by the environment.
+"""Finds the settings of a model in the workspace and completes them from the environment.
 
 `models` in `proctor.yaml` or the suite, else `PROCTOR_MODEL`, `PROCTOR_MODEL_BASE_URL` and `PROCTOR_MODEL_API_KEY`. Keys and addresses that
-are not written come from the variables the providers' own tools read. Of a provider that pydantic-ai reaches only the key is read here, so
-that it is known to be secret; what else such a provider takes from the environment (a region, a project) pydantic-ai reads itself.
+are not written come from the variables the providers' own tools read. For a provider that pydantic-ai calls, only the key is read here, so
+that it is known to be secret; pydantic-ai reads other variables (a region, a project) itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.errors import InputError, SpecError
 from proctor.formats.text.references import References
-from proctor.formats.workspace_file.workspace import Workspace
+from proctor.formats.workspace_file import Workspace
 from proctor.llm.providers import is_provider, normalise_provider
 from proctor.llm.settings import ModelSettings
 
@@ -40,11 +40,11 @@ _KEYS = {
     "snowflake": ("SNOWFLAKE_TOKEN",),
     "vercel": ("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"),
 }
-"""The variables of the keys of other providers, where they are not `<PROVIDER>_API_KEY`."""
+"""The key variables of other providers, if they are not `<PROVIDER>_API_KEY`."""
 
 
 def model_settings(name: str | None, workspace: Workspace, references: References, environment: Mapping[str, str]) -> ModelSettings:
-    """The settings of the model called `name`, else of the only one there is, else of the one the environment names."""
+    """Return the settings of the model called `name`, else of the only one there is, else of the one in the environment."""
     if name is None and len(workspace.models) == 1:
         name = next(iter(workspace.models))
     if name is not None:
@@ -60,9 +60,9 @@ def model_settings(name: str | None, workspace: Workspace, references: Reference
 
 
 def named_model(name: str, *, at_address: bool = False) -> ModelSettings | None:
-    """The model named by `provider/name`; None if the first word is no provider.
+    """Return the model named by `provider/name`; None if the first part is not a provider.
 
-    Gateways that speak OpenAI's protocol call their models `google/...` too: at an address of one's own that is part of the name.
+    Gateways with OpenAI's protocol also have models called `google/...`: with a custom address, that is part of the name.
     """
     provider, slash, rest = name.partition("/")
     if slash and rest and (provider in PROVIDER_VARIABLES or (not at_address and is_provider(provider))):
@@ -71,12 +71,12 @@ def named_model(name: str, *, at_address: bool = False) -> ModelSettings | None:
 
 
 def fill_from_environment(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
-    """The settings with the key and address that the provider's own variables hold, where none is written."""
+    """Return the settings, with missing key and address filled from the provider's own variables."""
     if is_provider(settings.provider):
-        return _with_key(settings, environment)
+        return _fill_key(settings, environment)
     key, address = PROVIDER_VARIABLES.get(settings.provider, ("", ""))
     changes: dict[str, str] = {}
-    # A key is the provider's: it does not go to an address from a file, unless the file has the key as well.
+    # The provider's key is not sent to an address from a file, unless the file also has the key.
     if settings.base_url is None and environment.get(address):
         changes["base_url"] = environment[address]
     if settings.api_key is None and settings.base_url is None and environment.get(key):
@@ -85,9 +85,9 @@ def fill_from_environment(settings: ModelSettings, environment: Mapping[str, str
 
 
 def list_variables(provider: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the variables that hold the key of a provider, and of those that hold its address and how it is spoken to."""
+    """Return the variables for the key of a provider, and those for its address and protocol options."""
     if is_provider(provider):
-        return _key_names(normalise_provider(provider)), ()
+        return _list_key_names(normalise_provider(provider)), ()
     if provider in ("azure", "azure_openai"):
         key, address = PROVIDER_VARIABLES["azure"]
         return (key,), (address, "AZURE_OPENAI_API_VERSION", "AZURE_OPENAI_DEPLOYMENT")
@@ -95,27 +95,27 @@ def list_variables(provider: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return ((known[0],), (known[1],)) if known is not None else ((), ())
 
 
-def _key_names(provider: str) -> tuple[str, ...]:
+def _list_key_names(provider: str) -> tuple[str, ...]:
     return _KEYS.get(provider, (f"{provider.replace('-', '_').upper()}_API_KEY",))
 
 
-def _with_key(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
+def _fill_key(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
     provider = normalise_provider(settings.provider)
-    key = next((environment[name] for name in _key_names(provider) if environment.get(name)), None)
+    key = next((environment[name] for name in _list_key_names(provider) if environment.get(name)), None)
     if settings.api_key is not None or settings.base_url is not None or key is None:
         return settings
     return msgspec.structs.replace(settings, api_key=key)
 
 
 def built_model(settings: ModelSettings, *, offline: bool = False, transport: MakeTransport | None = None) -> ChatModel:
-    """The model that settings describe; if its key is missing the error names its variable."""
-    from proctor.llm.build import ALIASES, build_model  # only where there is a model
+    """Return the model that settings describe; if its key is missing, the error names the variable."""
+    from proctor.llm.build import ALIASES, build_model  # only needed with a model
 
     try:
         return build_model(keyless(settings) if offline else settings, transport=transport)
     except SpecError as error:
         variable = PROVIDER_VARIABLES.get(ALIASES.get(settings.provider, settings.provider), ("", ""))[0]
-        # A custom transport runs foreign models, which the keys of this environment are not for.
+        # A custom transport runs models of others, which must not get the keys of this environment.
         if error.field != "api_key" or not variable or transport is not None:
             raise
         raise InputError(
@@ -124,5 +124,5 @@ def built_model(settings: ModelSettings, *, offline: bool = False, transport: Ma
 
 
 def keyless(settings: ModelSettings) -> ModelSettings:
-    """The settings if everything comes from a recording: no key is used, so none is required."""
+    """Return the settings for a replay: no key is used, so none is required."""
     return settings if settings.api_key else msgspec.structs.replace(settings, api_key="replayed")

@@ -1,4 +1,4 @@
-"""Stored runs: listed, opened, and read as results."""
+"""Lists and opens stored runs, and reads them as results."""
 
 import hashlib
 import tempfile
@@ -23,36 +23,36 @@ from proctor.model.result import CaseResult, CaseVerdict, Ending, Incomplete, Mi
 from proctor.model.run import RunEntry, RunHeader
 from proctor.model.scratch import Numbers
 from proctor.model.verdict import Outcome
-from proctor.scoring.completeness import count_planned_attempts, decide_outcome, find_incomplete
 from proctor.scoring.metrics import Tally
 from proctor.scoring.score import score_axes
+from proctor.scoring.statistics import count_planned_attempts, decide_outcome, find_incomplete
 from proctor.sources.pyproject import has_workspace_table
 from proctor.sources.tables.open import DataFiles
-from proctor.store.files.baselines import Baselines
 from proctor.store.files.run_files import CASES, EntryFile, RunFiles, RunFolder, left_nothing
+from proctor.store.files.run_references import Baselines
 
 
 class StoredSuite(msgspec.Struct, frozen=True):
-    """A suite in stored form: its text, the lines of its cases if they are in a file of their own, and the digest of both."""
+    """A suite in stored form: its text, the lines of its cases if these are in a separate file, and the digest of both."""
 
     text: str
     digest: str
     lines: IO[bytes] | None = None
 
     def iterate_lines(self) -> Iterator[bytes]:
-        """Yield the lines of the cases from the first on."""
+        """Yield the lines of the cases from the beginning."""
         if self.lines is not None:
             self.lines.seek(0)
             yield from self.lines
 
     def close(self) -> None:
-        """Give back the file of the lines."""
+        """Close the file of the lines."""
         if self.lines is not None:
             self.lines.close()
 
 
 def write_stored_suite(suite: Suite, *, apart: bool | None = None) -> StoredSuite:
-    """Write a suite in stored form; `apart` decides whether its cases are lines of their own, by default if they are many."""
+    """Write a suite in stored form; `apart` writes its cases as separate lines, by default if they are many."""
     if not (is_lazy(suite.cases) or len(suite.cases) > HELD if apart is None else apart):
         text = write_native(suite)
         return StoredSuite(text, hashlib.sha256(text.encode()).hexdigest())
@@ -82,19 +82,19 @@ def is_as_stored(suite: Suite, run: RunFolder) -> bool:
 # The results of a run with very many attempts: stores file offsets and loads each result on demand.
 
 _NOT_THERE = 0
-"""No offset: an offset is stored as one more than the byte at which an entry begins."""
+"""No entry: an offset is stored as the first byte of the entry plus one."""
 
 
 class StoredResults:
     """The results of a stored run, in the order of its suite."""
 
     def __init__(self, header: RunHeader, suite: Suite, entries: EntryFile, make: Callable[[Case, RunEntry], CaseResult]) -> None:
-        """`make` gives the result of one entry."""
+        """`make` returns the result of one entry."""
         self._suite, self._entries, self._make = suite, entries, make
         self._scratch = find_scratch(suite.cases)
         self._positions = NameTable(self._scratch)
         self._first = self._scratch.make_numbers("Q", 1)
-        """Of each case the number of its first planned attempt among all of them; the last one is how many there are."""
+        """For each case the number of its first planned attempt; the last value is their total."""
         self._count = 0
         """How many attempts were planned."""
         for position, case in enumerate(suite.cases):
@@ -104,7 +104,7 @@ class StoredResults:
         self._planned = self._scratch.make_numbers("Q", self._count)
         """The offset of the entry of each planned attempt."""
         self._beyond: dict[tuple[int, str, int], int] = {}
-        """Where entries stand that were not planned: by the position of the case, its id and the attempt."""
+        """Offsets of unplanned entries, by the position of the case, its id and the attempt."""
         self._answered = bytearray(len(suite.cases))
         self._unknown = 0
         self._read_heads()
@@ -119,26 +119,26 @@ class StoredResults:
                 continue
             self._answered[position] |= not left_nothing(head)
             place = self._first[position] + head.attempt
-            # A negative number, as a forged log may have, would lead to an attempt of another case.
+            # A negative number in a forged log would refer to an attempt of another case.
             if head.attempt >= 0 and place < self._first[position + 1]:
                 self._planned[place] = start + 1
             else:
                 self._beyond[position, head.case, head.attempt] = start + 1
 
     def _put_in_order(self) -> tuple[int, Callable[[int], CaseResult]]:
-        """Return how many results there are, and how one is read by its number."""
-        # The planned places are in order already: nothing has to be held in memory and sorted.
+        """Return the number of results, and a function that reads one by its number."""
+        # The planned places are already in order, so nothing is loaded and sorted.
         if not self._beyond:
-            order = self._put_numbers_aside(start for start in self._planned if start != _NOT_THERE)
+            order = self._spool_numbers(start for start in self._planned if start != _NOT_THERE)
         else:
             found = [(position, attempt, start) for (position, _, attempt), start in self._beyond.items()]
             for position in range(len(self._answered)):
                 first, end = self._first[position], self._first[position + 1]
                 found += [(position, place - first, start) for place in range(first, end) if (start := self._planned[place]) != _NOT_THERE]
-            order = self._put_numbers_aside(start for _, _, start in sorted(found))
+            order = self._spool_numbers(start for _, _, start in sorted(found))
         return len(order), lambda number: self._read(order[number])
 
-    def _put_numbers_aside(self, numbers: Iterable[int]) -> Numbers:
+    def _spool_numbers(self, numbers: Iterable[int]) -> Numbers:
         found = self._scratch.make_numbers("Q")
         for number in numbers:
             found.append(number)
@@ -150,11 +150,11 @@ class StoredResults:
         return self._make(Case(id=entry.case) if position is None else self._suite.cases[position], entry)
 
     def _find(self, case_id: str) -> int | None:
-        # The table has hashes only, so the name is compared.
+        # The table has only hashes, so the name is compared.
         return next((position for position in self._positions.find(case_id) if self._suite.cases[position].id == case_id), None)
 
     def find_incomplete(self, ended: Ending) -> Incomplete | None:
-        """Return what is missing of the planned attempts, or None where every one of them is there."""
+        """Return the missing planned attempts, or None if all exist."""
         done = self._scratch.make_numbers("I", len(self._answered))
         lacking = self._scratch.make_numbers("I")
         finished = 0
@@ -182,7 +182,7 @@ class StoredResults:
         )
 
     def find_unmet(self) -> Unmet:
-        """Return the cases without an attempt that could be decided, and the attempts of cases that the suite does not have."""
+        """Return the cases without a decidable attempt, and the attempts of cases that are not in the suite."""
         silent = (self._suite.cases[position] for position, answered in enumerate(self._answered) if not answered)
         return Unmet(cases_without_evidence=sum(case.skip is None for case in silent), records_without_case=self._unknown)
 
@@ -225,12 +225,12 @@ DATABASE_FILE = "proctor.db"
 MOST_HELD = 5_000
 """Attempts of a run that are held in memory."""
 TARGET = "target"
-"""Who read the evidence of a run, where the target that was driven does not say it more precisely."""
+"""The reader of the evidence of a run, unless the target names a more precise one."""
 
 Entries = Mapping[tuple[str, int], RunEntry]
 """The entry of each attempt, by case and attempt."""
 Count = Callable[[RunFolder], tuple[dict[str, int], str | None]]
-"""How many attempts of a run ended in each outcome, and what of its log cannot be read."""
+"""How many attempts of a run ended in each outcome, and the unreadable part of its log."""
 
 
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,12 +238,12 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     header: RunHeader | None
-    """Nothing where it cannot be read."""
+    """None if it cannot be read."""
     ended: str | None
     counts: dict[str, int]
     finished: int = 0
     planned: int | None = None
-    """Attempts; nothing where the suite of the run cannot be read."""
+    """Planned attempts; None if the suite of the run cannot be read."""
     problem: str | None = None
     """Why the run cannot be read completely."""
     is_baseline: bool = False
@@ -251,24 +251,24 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_home(home: str | None, start: Path | None = None) -> Path:
-    """Where runs are stored: `.proctor` in the given folder, else next to the nearest workspace file, else here.
+    """Return where runs are stored: `.proctor` in the given folder, else next to the nearest workspace file, else here.
 
-    A named folder that is called `.proctor`, or holds runs itself and has no `.proctor`, is used as it is.
+    A given folder that is called `.proctor`, or has runs but no `.proctor`, is used directly.
     """
     if home is not None:
         given = Path(home)
         inner = given / RESULTS_FOLDER
         is_results = given.absolute().name == RESULTS_FOLDER or (not inner.is_dir() and RunFiles(given).list_ids())
         return given if is_results else inner
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents):
+    current = (start or Path.cwd()).resolve()
+    for folder in (current, *current.parents):
         if is_workspace_folder(folder):
             return folder / RESULTS_FOLDER
-    return here / RESULTS_FOLDER
+    return current / RESULTS_FOLDER
 
 
 def find_database_home(home: str | None) -> Path:
-    """Return the folder of the database: the one that was named, or its `.proctor` where only that has one; else as `find_home`."""
+    """Return the folder of the database: the given one, or its `.proctor` if only that has one; else as `find_home`."""
     found = find_home(home)
     if home is None:
         return found
@@ -276,7 +276,7 @@ def find_database_home(home: str | None) -> Path:
 
 
 def get_workspace_folder(home: Path) -> Path:
-    """Return the folder whose workspace file counts for the runs in `home`."""
+    """Return the folder whose workspace file applies to the runs in `home`."""
     return home.parent if home.absolute().name == RESULTS_FOLDER else home
 
 
@@ -286,7 +286,7 @@ def is_workspace_folder(folder: Path) -> bool:
 
 
 def list_runs(home: Path, meant: str | None = None) -> Iterable[StoredRun]:
-    """Every stored run, newest first, or those of a reference; a broken one with what is readable and the reason."""
+    """Return every stored run, newest first, or those of a reference; a broken run has its readable parts and the reason."""
     files = RunFiles(home)
     baselines = set(Baselines(home).read().values())
     for run_id in files.list_ids() if meant is None else files.list_meant(meant):
@@ -307,7 +307,7 @@ def describe_stored_run(files: RunFiles, run_id: str, *, is_baseline: bool, coun
             for entry in run.entries():
                 counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
     except ProctorError as error:
-        # A run that is broken must not keep the others from being listed.
+        # A broken run must not prevent the others from being listed.
         problem = str(error)
     finished = sum(counts.values())
     return StoredRun(
@@ -323,7 +323,7 @@ def describe_stored_run(files: RunFiles, run_id: str, *, is_baseline: bool, coun
 
 
 def _count_planned_attempts(run: RunFolder, ending: Ending) -> int | None:
-    # Reading the suite takes long, and is needed only for a run that did not complete.
+    # Reading the suite is slow, and only needed for an incomplete run.
     if run.header.planned is not None or ending == "completed":
         return run.header.planned
     suite = read_stored_suite(run, find_lenient_registry())
@@ -331,7 +331,7 @@ def _count_planned_attempts(run: RunFolder, ending: Ending) -> int | None:
 
 
 def suite_of(run: RunFolder) -> Suite:
-    """The suite a run was started with, with its places where the file it came from is still the same."""
+    """Return the suite a run was started with, with line numbers if its file is unchanged."""
     stored = add_workspace(read_stored_suite(run, find_lenient_registry()))
     return find_unchanged_suite(run, stored) or msgspec.structs.replace(stored, dialect=run.header.dialect, path=run.header.suite_path)
 
@@ -344,47 +344,47 @@ def find_unchanged_suite(run: RunFolder, stored: Suite) -> Suite | None:
     try:
         current = _select_stored(load_suite(path), stored)
     except InputError:
-        return None  # the file can no longer be read; the stored copy can
+        return None  # the file is no longer readable; the stored copy is used
     return current if is_as_stored(current, run) else None
 
 
 def _is_plain(path: Path, run: RunFolder) -> bool:
     """Return whether a suite can be read there without blocking: a forged header may name any place."""
     if path.is_dir():
-        # Every file below is read, which for a folder such as the root of the disk takes long.
+        # Every file below is read, which takes long for a folder such as the root of the disk.
         near = (find_home(None).parent.resolve(), *run.folder.resolve().parents[2:3])
         return any(path.resolve().is_relative_to(folder) for folder in near)
-    # Pipes and devices are no files; those of the kernel are, and say that they are empty.
+    # Pipes and devices are not files; kernel files are, but report size 0.
     return path.is_file() and path.stat().st_size > 0
 
 
 def _select_stored(current: Suite, stored: Suite) -> Suite:
-    """The suite as it is now with only those cases that the run was started with (`-k`)."""
+    """Return the current suite with only the cases that the run was started with (`-k`)."""
     if len(current.cases) == len(stored.cases):
         return current
-    wanted = {case.id for case in stored.cases}
-    return msgspec.structs.replace(current, cases=pick_cases(current.cases, lambda case: case.id in wanted)[0])
+    stored_ids = {case.id for case in stored.cases}
+    return msgspec.structs.replace(current, cases=pick_cases(current.cases, lambda case: case.id in stored_ids)[0])
 
 
 def open_run(home: Path, run: str) -> tuple[RunResult, Entries]:
-    """A stored run as a result, and the entry of each attempt."""
+    """Return a stored run as a result, and the entry of each attempt."""
     folder = RunFiles(home).open(run)
     return read_result(folder, suite_of(folder), folder.find_ending())
 
 
 def read_result(folder: RunFolder, suite: Suite, ended: Ending, *, held: int = MOST_HELD) -> tuple[RunResult, Entries]:
-    """The result of a run from its folder, and the entry of each attempt; of more than `held` attempts each is loaded on demand."""
+    """Return the result of a run from its folder, and the entry of each attempt; more than `held` attempts are loaded on demand."""
     if is_lazy(suite.cases) or (folder.header.planned or 0) > held:
         stored = StoredResults(folder.header, suite, folder.open_entries(), case_result)
         parts = Parts(results=stored.results, unmet=stored.find_unmet(), incomplete=stored.find_incomplete(ended))
         return _make_result(folder.header, suite, parts), stored.list_entries()
-    # Of an attempt with two entries the last counts, as in `StoredResults`.
+    # If an attempt has two entries, the last counts, as in `StoredResults`.
     entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
     return result_of(folder.header, suite, entries.values(), ended), entries
 
 
 def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ended: Ending) -> RunResult:
-    """The result of a whole run from its entries; one that lacks planned attempts is incomplete and does not pass."""
+    """Return the result of a whole run from its entries; a run without all planned attempts is incomplete and does not pass."""
     entries = list(entries)
     cases = {case.id: case for case in suite.cases}
     order = {case.id: number for number, case in enumerate(suite.cases)}
@@ -424,7 +424,7 @@ def _make_result(header: RunHeader, suite: Suite, parts: Parts) -> RunResult:
 
 
 def unmet_of(suite: Suite, entries: Sequence[RunEntry]) -> Unmet:
-    """Of a stored run: the cases without an attempt that could be decided, and the attempts of cases that the suite does not have."""
+    """Return the cases of a stored run without a decidable attempt, and the attempts of cases that are not in the suite."""
     known = {case.id for case in suite.cases}
     answered = {entry.case for entry in entries if not left_nothing(entry)}
     return Unmet(
@@ -456,13 +456,13 @@ def _select_missing(run: Incomplete | None, results: Sequence[CaseResult], choos
     if run is None or not missing:
         return None
     lacking = {each.case.id for each in missing}
-    whole = {result.case.id for result in results} - lacking
+    complete_ids = {result.case.id for result in results} - lacking
     return Incomplete(
         ended=run.ended,
         attempts_finished=len(results),
         attempts_planned=len(results) + sum(each.planned - each.finished for each in missing),
-        cases_finished=len(whole),
-        cases_planned=len(whole) + len(lacking),
+        cases_finished=len(complete_ids),
+        cases_planned=len(complete_ids) + len(lacking),
         missing=missing,
     )
 
@@ -472,7 +472,7 @@ def case_result(case: Case, entry: RunEntry) -> CaseResult:
     outcome: Outcome = entry.outcome  # type: ignore[assignment]  # stored as text, written from an outcome
     verdict: CaseVerdict | None = entry.verdict  # type: ignore[assignment]  # as above
     axes = None
-    # Another suite than that of the run may be held against it: verdicts belong to assertions only where the numbers fit.
+    # The run may be compared with another suite: verdicts match assertions only if their numbers are equal.
     if case.scoring.mode == "weighted" and len(case.assertions) == len(entry.verdicts):
         pairs = zip(case.assertions, entry.verdicts, strict=True)
         axes = score_axes((a, v) for a, v in pairs if not a.advisory and v.outcome != "skip")

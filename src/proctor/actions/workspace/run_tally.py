@@ -1,4 +1,4 @@
-"""What two runs are compared by: for each case the outcomes of its attempts, its medians, and why it failed first.
+"""The basis for comparing two runs: for each case the outcomes of its attempts, its medians, and the first reason for failing.
 
 A comparison needs the median over the attempts of a case, not each of them, so that a hundred thousand attempts of a thousand cases are
 stored in some ten thousand bytes.
@@ -7,57 +7,66 @@ stored in some ten thousand bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from typing import Annotated, Self
 
 import msgspec
 
 from proctor.actions.workspace.gating import lacks_evidence
 from proctor.model.case import Suite
+from proctor.model.cost import CostTally, TotalCost
 from proctor.model.result import Unmet
 from proctor.model.run import EntryDigest, RunEntry
+from proctor.report.words.findings import find_shape
 from proctor.scoring.amounts import find_median
 from proctor.scoring.intervals import Counts
+from proctor.scoring.score import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 from proctor.store.files.run_files import left_nothing
 
 _MOST_FAILED = 8
-"""Failed attempts of a case without a reason that are held, as a later one may have a reason."""
+"""The maximum number of failed attempts without a reason that are held per case; a later one may have a reason."""
 
 
 Attempt = RunEntry | EntryDigest
 """A stored attempt, or its digest for lists and comparisons."""
+_LONGEST_REASON = 500
+"""Characters of a reason by which failures are compared."""
+_MOST_CAUSES = 20
+"""Causes that are counted per case."""
 
 
 class CaseTally:
     """The attempts of one case."""
 
-    __slots__ = ("answered", "attempts", "costs", "failed", "lacks", "outcomes", "times_ms", "tokens")
+    __slots__ = ("answered", "attempts", "causes", "costs", "failed", "lacks", "outcomes", "times_ms", "tokens")
 
     def __init__(self) -> None:
         self.outcomes: dict[str, int] = {}
         self.attempts: list[int] = []
         self.times_ms: list[float] = []
-        """How long the agent took."""
+        """Durations of the agent."""
         self.tokens: list[float] = []
         self.costs: list[float] = []
         self.failed: list[Attempt] = []
-        """The first attempts that did not pass, up to one with a reason, without what they left."""
+        """The first attempts that did not pass, up to one with a reason, without their evidence."""
+        self.causes: dict[str, int] = {}
+        """The number of failed attempts by the shape of their reason."""
         self.lacks = False
-        """Whether the evidence of one lacks what a claim asks for."""
+        """Whether the evidence of an attempt lacks something that a claim needs."""
         self.answered = False
-        """Whether one left anything to decide on."""
+        """Whether an attempt has evidence."""
 
     def add(self, entry: Attempt) -> None:
         """Add one attempt."""
-        # This runs for every attempt of both runs of a comparison: rare cases cost no call.
+        # Runs for every attempt of both runs of a comparison, so rare cases are checked without a call.
         outcome = entry.outcome
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         self.attempts.append(entry.attempt)
-        seen = entry.evidence
-        took = entry.duration_ms if seen is None or seen.duration_ms is None else seen.duration_ms
+        evidence = entry.evidence
+        took = entry.duration_ms if evidence is None or evidence.duration_ms is None else evidence.duration_ms
         if took is not None:
             self.times_ms.append(took)
-        if seen is not None and seen.usage is not None and (tokens := seen.usage.total()) is not None:
+        if evidence is not None and evidence.usage is not None and (tokens := evidence.usage.total()) is not None:
             self.tokens.append(tokens)
         if entry.cost is not None and (cost := entry.cost.total()) is not None:
             self.costs.append(cost)
@@ -69,13 +78,24 @@ class CaseTally:
             self._add_failed(entry)
 
     def _add_failed(self, entry: Attempt) -> None:
-        if len(self.failed) < _MOST_FAILED and not (self.failed and _has_reason(self.failed[-1])):
+        cause = find_shape((_find_reason(entry) or "")[:_LONGEST_REASON])
+        if cause in self.causes or len(self.causes) < _MOST_CAUSES:
+            self.causes[cause] = self.causes.get(cause, 0) + 1
+        if len(self.failed) < _MOST_FAILED and not (self.failed and _find_reason(self.failed[-1])):
             self.failed.append(msgspec.structs.replace(entry, evidence=None, extracted={}) if isinstance(entry, RunEntry) else entry)
 
 
-def _has_reason(entry: Attempt) -> bool:
-    reason = next((verdict.reason for verdict in entry.verdicts if verdict.outcome in ("fail", "error")), entry.reason)
-    return bool(reason)
+def _find_reason(entry: Attempt) -> str | None:
+    return next((verdict.reason for verdict in entry.verdicts if verdict.outcome in ("fail", "error")), entry.reason)
+
+
+class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run amounts to: cases, tokens and cost."""
+
+    cases: int
+    cases_passed: int
+    tokens: Annotated[float | None, msgspec.Meta(description="of the agent, over all attempts; null if unknown")] = None
+    cost: Annotated[TotalCost | None, msgspec.Meta(description="of agent, judge and simulated users; null without prices")] = None
 
 
 class RunTally:
@@ -85,10 +105,11 @@ class RunTally:
         self.cases: dict[str, CaseTally] = {}
         """In the order in which the first attempt of each ended."""
         self.has_costs = False
+        self._costs = CostTally()
 
     @classmethod
     def of(cls, entries: Iterable[Attempt]) -> Self:
-        """Return all of these added up."""
+        """Return the tally of these entries."""
         tally = cls()
         tally.add_all(entries)
         return tally
@@ -103,9 +124,10 @@ class RunTally:
             known.add(entry)
             if entry.cost is not None:
                 self.has_costs = True
+                self._costs.add(entry.cost)
 
     def put_in_order(self, order: Mapping[str, int]) -> RunTally:
-        """Return the same with its cases in an order; those that it does not name come last."""
+        """Return the tally with its cases in this order; cases that it does not list come last."""
         ordered = RunTally()
         ordered.cases = dict(sorted(self.cases.items(), key=lambda item: order.get(item[0], len(order))))
         ordered.has_costs = self.has_costs
@@ -115,8 +137,19 @@ class RunTally:
         """Return how many attempts of each case were decided, and how many of them passed."""
         return {case: count_outcomes(tally.outcomes) for case, tally in self.cases.items()}
 
+    def add_up(self, suite: Suite) -> RunTotals:
+        """Return the totals; of a tally made from attempts, since a stored one has only medians."""
+        thresholds = {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
+        tokens = [amount for one in self.cases.values() for amount in one.tokens]
+        return RunTotals(
+            cases=len(self.cases),
+            cases_passed=sum(reduce_attempts(one.outcomes, thresholds.get(case)) == "pass" for case, one in self.cases.items()),
+            tokens=sum(tokens) if tokens else None,
+            cost=self._costs.finish(),
+        )
+
     def find_unmet(self, suite: Suite) -> Unmet:
-        """Return the cases without an attempt that could be decided, and the attempts of cases that the suite does not have."""
+        """Return the cases without a decidable attempt, and the attempts of cases that are not in the suite."""
         known = {case.id for case in suite.cases}
         answered = {case for case, tally in self.cases.items() if tally.answered}
         return Unmet(
@@ -129,13 +162,14 @@ class _StoredCase(msgspec.Struct, frozen=True, array_like=True, gc=False):
     case: str
     outcomes: dict[str, int]
     attempts: int | tuple[int, ...]
-    """Their numbers; how many there are, where none is left out."""
+    """Their numbers; only their count if none is missing."""
     ms: float | None
     tokens: float | None
     cost: float | None
     failed: tuple[EntryDigest, ...]
     lacks: bool
     answered: bool
+    causes: dict[str, int]
 
 
 class StoredTally(msgspec.Struct, frozen=True):
@@ -171,6 +205,7 @@ def _shorten_case(case: str, tally: CaseTally) -> _StoredCase:
         failed=tuple(entry for entry in tally.failed if isinstance(entry, EntryDigest)),
         lacks=tally.lacks,
         answered=tally.answered,
+        causes=tally.causes,
     )
 
 
@@ -182,8 +217,8 @@ def _restore_case(stored: _StoredCase) -> CaseTally:
     tally = CaseTally()
     tally.outcomes = stored.outcomes
     tally.attempts = list(range(stored.attempts)) if isinstance(stored.attempts, int) else list(stored.attempts)
-    # A single amount is its own median, and a comparison asks for no more.
+    # A single amount is its own median, and a comparison needs only that.
     tally.times_ms, tally.tokens, tally.costs = ([] if one is None else [one] for one in (stored.ms, stored.tokens, stored.cost))
     tally.failed = list(stored.failed)
-    tally.lacks, tally.answered = stored.lacks, stored.answered
+    tally.lacks, tally.answered, tally.causes = stored.lacks, stored.answered, stored.causes
     return tally

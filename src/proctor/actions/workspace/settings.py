@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.actions.workspace.run_history import WORKSPACE_FILES, get_workspace_folder
 from proctor.errors import InputError
-from proctor.formats.workspace_file.workspace import Workspace, build_workspace, read_workspace, read_workspace_settings
+from proctor.formats.workspace_file import Workspace, build_workspace, read_workspace, read_workspace_settings
 from proctor.model.case import Suite
 from proctor.sources.pyproject import PYPROJECT, has_workspace_table, read_workspace_table
 from proctor.sources.texts import read_suite_text
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What variables are called in messages, how one is given, and how connections are made."""
+    """How messages refer to variables, how a user sets one, and how connections are made."""
 
     variable: str = "the environment variable {name}"
     remedy: str = "export {name}={value}"
@@ -35,12 +35,12 @@ COMMAND_LINE: Final = Surroundings(dotenv=True)
 
 
 def workspace_for(suite: Suite, home: Path) -> Workspace:
-    """What the suite and the workspace of `home` say together; the suite wins. Raises `InputError`."""
+    """Return the merged settings of the suite and the workspace of `home`; the suite wins. Raises `InputError`."""
     return own_workspace(suite).lay_over(workspace_file(home))
 
 
 def own_workspace(suite: Suite) -> Workspace:
-    """The settings in the suite itself; problems have line numbers, if its file still exists. Raises `InputError`."""
+    """Return the settings in the suite itself; problems have line numbers if its file still exists. Raises `InputError`."""
     path = Path(suite.path) if suite.path is not None else None
 
     def text() -> str:
@@ -53,7 +53,7 @@ def own_workspace(suite: Suite) -> Workspace:
 
 
 def workspace_file(home: Path) -> Workspace:
-    """The workspace file of `home`, else the table in `pyproject.toml`; an empty workspace where there is neither."""
+    """The workspace file of `home`, else the table in `pyproject.toml`; an empty workspace if there is neither."""
     folder = get_workspace_folder(home)
     for name in WORKSPACE_FILES:
         path = folder / name
@@ -64,7 +64,7 @@ def workspace_file(home: Path) -> Workspace:
 
 
 def describe_passed_over(home: Path) -> str | None:
-    """A word about settings that do not count because another file has them; nothing where all count."""
+    """Return a remark about settings that another file overrides, or None."""
     folder = get_workspace_folder(home)
     found = next((name for name in WORKSPACE_FILES if (folder / name).is_file()), None)
     if found is None or not has_workspace_table(folder):

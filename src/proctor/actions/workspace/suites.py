@@ -1,7 +1,7 @@
 """Loads suites from files and folders, in any dialect, and finds the suites of a folder if none is named.
 
-Found are the files `suite.yaml`, `NAME.proctor.yaml` (as pytest collects them), and every YAML file with a line `proctor: 1`; and the
-folder `suites`. They are then read completely, so that a broken one is an error.
+It finds the files `suite.yaml`, `NAME.proctor.yaml` (as pytest collects them), every YAML file with a line `proctor: 1`, and the folder
+`suites`. They are then read completely, so that a broken one is an error.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from proctor.errors import InputError
 from proctor.formats.native.declared_evidence import parse_complete, write_declared
 from proctor.formats.native.drafting import make_unique
 from proctor.formats.suites import read_suite
-from proctor.formats.workspace_file.workspace import Workspace, read_price_file, read_workspace
+from proctor.formats.workspace_file import Workspace, read_price_file, read_workspace
 from proctor.model.case import Case, Suite
 from proctor.model.cost import Price, PriceList
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.problem import Problem
 from proctor.sources.records import LINE_SUFFIXES
 from proctor.sources.tables.open import DataFiles
 from proctor.sources.texts import check_path, list_suite_files, read_piped_suite, read_suite_text
 
-_NAMES_SUITE_KEYS = re.compile(r"""(?:^|[{,])\s*["']?(prices|evidence|input_price)["']?\s*:""", re.MULTILINE)
+_NAMES_SUITE_KEYS = lazy_pattern(r"""(?:^|[{,])\s*["']?(prices|evidence|input_price)["']?\s*:""", re.MULTILINE)
 
 
 def add_workspace(suite: Suite, start: Path | None = None) -> Suite:
     """Return the suite with the prices and the `evidence` of the nearest workspace file. Raises `InputError`."""
     file = find_workspace_file(start)
     text = read_suite_text(file) if file is not None else ""
-    # Reading all of the file costs more than a small check, and most have neither.
+    # Parsing the whole file costs more than a small check, and most have neither.
     if _NAMES_SUITE_KEYS.search(text) is None:
         return suite
     workspace = read_workspace(text, file=str(file) if start is not None or file is None else os.path.relpath(file))
@@ -48,17 +49,17 @@ def add_workspace(suite: Suite, start: Path | None = None) -> Suite:
 def _add_own_prices(workspace: Workspace) -> PriceList | None:
     """Return `prices:`, plus the prices in the settings of models that it does not list."""
     listed = workspace.prices or PriceList()
-    own: dict[str, Price] = {}
+    prices: dict[str, Price] = {}
     for section in workspace.models.values():
         name, amounts = section.find_text("model"), [section.node.get(key) for key in ("input_price", "output_price")]
         numbers = [amount.value for amount in amounts if amount is not None and is_number(amount.value)]
         if name is not None and len(numbers) == 2 and listed.find(name) is None:
-            own[name] = Price(input=numbers[0], output=numbers[1], currency=listed.currency)
-    return PriceList({**listed.prices, **own}) if own else workspace.prices
+            prices[name] = Price(input=numbers[0], output=numbers[1], currency=listed.currency)
+    return PriceList({**listed.prices, **prices}) if prices else workspace.prices
 
 
 def with_prices(suite: Suite, file: str | None) -> Suite:
-    """Return the suite with the prices of a file, where one is named; else with those it has."""
+    """Return the suite with the prices of a file, if one is named."""
     if file is None:
         return suite
     check_path(Path(file))
@@ -74,7 +75,7 @@ def with_complete(suite: Suite, parts: str) -> Suite:
 
 
 def require_prices(suite: Suite, models: list[str]) -> None:
-    """Raise `InputError` if a limit on the cost could not be checked: without prices, or for models that have none."""
+    """Raise `InputError` if a cost limit could not be checked because prices are missing."""
     if suite.prices is None:
         raise InputError(
             "--max-cost needs prices: `prices:` or `input_price` and `output_price` of `models:` in proctor.yaml, or --prices FILE"
@@ -86,10 +87,10 @@ def require_prices(suite: Suite, models: list[str]) -> None:
 
 
 STANDARD_INPUT = "-"
-"""In place of a path."""
+"""The path that means standard input."""
 _TABLES = (".csv", ".tsv", ".parquet", ".xlsx")
 LIBRARY_NAMES = ("servers.yaml", "agents.yaml", "proctor.yaml", "proctor.yml")
-"""Files of a workspace that are no suites."""
+"""Files of a workspace that are not suites."""
 
 
 def load_suite(
@@ -102,9 +103,9 @@ def load_suite(
 ) -> Suite:
     """The suite at `path`: one file, or every suite file of a folder as one suite; `-` is standard input.
 
-    `checks` are functions of evidence that the suite may name in addition to the built-in checks; left out, those of the files that
-    `proctor.yaml` names. With `trust` it may name files of data outside its folder. Up to `held` cases of one file of data are held in
-    memory (5,000); of more, each is built on demand. Raises `InputError` holding every problem of every file.
+    `checks` are functions of evidence that the suite may name in addition to the built-in checks; by default, those of the files that
+    `proctor.yaml` names. With `trust` it may name data files outside its folder. Up to `held` cases of a data file are held in memory
+    (5,000); if there are more, each is built on demand. Raises `InputError` holding every problem of every file.
     """
     registry = registry_of(checks)
     if path == STANDARD_INPUT:
@@ -112,7 +113,7 @@ def load_suite(
     place = Path(path)
     check_path(place)
     if place.is_dir():
-        return add_workspace(_join_suites(place, _in_folder(place, dialect, registry, trust)))
+        return add_workspace(_join_suites(place, _load_folder(place, dialect, registry, trust)))
     return add_workspace(load_file(place, dialect, registry, trust=trust, held=held))
 
 
@@ -128,7 +129,7 @@ def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None, trus
             place = Path(path)
             check_path(place)
             is_folder = path != STANDARD_INPUT and place.is_dir()
-            suites.extend(_in_folder(place, dialect, registry, trust) if is_folder else [load_suite(path, dialect=dialect, trust=trust)])
+            suites.extend(_load_folder(place, dialect, registry, trust) if is_folder else [load_suite(path, dialect=dialect, trust=trust)])
         except InputError as error:
             problems.extend(error.problems or [Problem(message=str(error))])
     if problems:
@@ -137,7 +138,7 @@ def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None, trus
 
 
 def _read_standard_input(dialect: str | None, registry: Registry) -> Suite:
-    """The suite from standard input; it has no file, so that it does not count as one of the working folder."""
+    """Return the suite from standard input; it has no file, so it is not treated as one of the working folder."""
     suite = read_suite(read_piped_suite(), file="<stdin>", dialect=dialect, name="stdin", registry=registry)
     return msgspec.structs.replace(suite, path=None)
 
@@ -150,7 +151,7 @@ def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite", c
 def load_file(
     path: Path, dialect: str | None = None, registry: Registry | None = None, *, trust: bool | None = None, held: int | None = None
 ) -> Suite:
-    """The suite in one file; one of MCPLab with the library of its workspace."""
+    """Return the suite in one file; an MCPLab suite includes the library of its workspace."""
     if not path.exists():
         raise InputError(f"no suite at {str(path)!r}: no such file or folder; `proctor init` writes one to start from")
 
@@ -176,8 +177,8 @@ def load_file(
     return msgspec.structs.replace(suite, data_files=tuple(source.opened)) if source.opened else suite
 
 
-def _in_folder(folder: Path, dialect: str | None, registry: Registry, trust: bool | None = None) -> list[Suite]:
-    from proctor.sources.workspaces import EVALS_FOLDER, is_workspace  # a single file does not need it
+def _load_folder(folder: Path, dialect: str | None, registry: Registry, trust: bool | None = None) -> list[Suite]:
+    from proctor.sources.workspaces import EVALS_FOLDER, is_workspace  # not needed for a single file
 
     within = folder / EVALS_FOLDER if is_workspace(folder) else folder
     files = [file for file in list_suite_files(within) if file.name not in LIBRARY_NAMES]
@@ -189,7 +190,7 @@ def _in_folder(folder: Path, dialect: str | None, registry: Registry, trust: boo
         try:
             suites.append(load_file(file, dialect, registry, trust=trust))
         except InputError as error:
-            # Evidence may be next to the suites; a JSON file that no dialect claims is not a suite at all.
+            # Evidence may be next to the suites; a JSON file that no dialect recognises is not a suite.
             if any(problem.code == "unknown_dialect" for problem in error.problems) and file.suffix == ".json":
                 continue
             problems.extend(error.problems or [Problem(message=f"{file}: {error}")])
@@ -201,10 +202,9 @@ def _in_folder(folder: Path, dialect: str | None, registry: Registry, trust: boo
 
 
 def shared_ids(suites: Iterable[Suite]) -> list[Problem]:
-    """A problem for every case whose id an earlier suite uses too: evidence that names it could mean either.
+    """Return a problem for every case whose id an earlier suite also uses: evidence that names it would be ambiguous.
 
-    Configs of MCPLab are no such suites. Each is run by itself, as in the original, also where several are given, and what two of them
-    call by one id gets the name of the config as well.
+    MCPLab configs are exempt. Each is run separately, as in the original, and an id that two of them use gets the name of the config.
     """
     first: dict[str, tuple[Case, Suite]] = {}
     problems: list[Problem] = []
@@ -227,29 +227,29 @@ def shared_ids(suites: Iterable[Suite]) -> list[Problem]:
 
 
 def _join_suites(folder: Path, suites: list[Suite]) -> Suite:
-    """Several suites as one; an id that two MCPLab configs use gets the name of its config in front."""
+    """Join several suites; an id that two MCPLab configs use is prefixed with the name of its config."""
     problems = shared_ids(suites)
     if problems:
         raise InputError(f"{len(problems)} case ids are used in more than one suite", problems)
     cases: list[Case] = []
     configs: list[dict[str, Json]] = []
-    taken: set[str] = set()
+    used_ids: set[str] = set()
     for suite in suites:
         scenarios: dict[str, Json] = {}
         for case in suite.cases:
-            case_id = case.id if case.id not in taken else make_unique(f"{suite.name}/{case.id}", taken)
-            taken.add(case_id)
+            case_id = case.id if case.id not in used_ids else make_unique(f"{suite.name}/{case.id}", used_ids)
+            used_ids.add(case_id)
             scenarios[case_id] = case.id
             cases.append(case if case_id == case.id else msgspec.structs.replace(case, id=case_id, own_id=case.id))
-        configs.append(_config(folder, suite, scenarios))
+        configs.append(_describe_config(folder, suite, scenarios))
     dialects = {suite.dialect for suite in suites}
     dialect = dialects.pop() if len(dialects) == 1 else "mixed"
     settings = suites[0].settings if len(suites) == 1 else {"configs": configs}
     if dialect != "mcplab":
-        # A single one is taken as it is, with its path.
-        own = suites[0].settings if len(suites) == 1 else {}
-        apart = describe_parts(folder, [(suite, config["scenarios"]) for suite, config in zip(suites, configs, strict=True)])
-        settings = {**{key: value for key, value in own.items() if key != SUITES}, **apart}
+        # A single suite is returned unchanged, with its path.
+        own_settings = suites[0].settings if len(suites) == 1 else {}
+        parts = describe_parts(folder, [(suite, config["scenarios"]) for suite, config in zip(suites, configs, strict=True)])
+        settings = {**{key: value for key, value in own_settings.items() if key != SUITES}, **parts}
     return Suite(
         name=folder.resolve().name,
         path=str(folder),
@@ -275,7 +275,7 @@ def _find_shared_evidence(suites: list[Suite]) -> DeclaredEvidence | None:
     return first.evidence
 
 
-def _config(folder: Path, suite: Suite, scenarios: dict[str, Json]) -> dict[str, Json]:
+def _describe_config(folder: Path, suite: Suite, scenarios: dict[str, Json]) -> dict[str, Json]:
     # Relative to the folder, so that the stored suite does not depend on the working directory.
     file = Path(os.path.relpath(suite.path, folder)).as_posix() if suite.path is not None else None
     return {"name": suite.name, "file": file, "scenarios": scenarios, "settings": suite.settings}
@@ -283,14 +283,14 @@ def _config(folder: Path, suite: Suite, scenarios: dict[str, Json]) -> dict[str,
 
 SUITES_FOLDER = "suites"
 _YAML = (".yaml", ".yml")
-_NAMED = re.compile(r"(?:suite|.+\.proctor)\.(?:yaml|yml|json)")
-_NATIVE = re.compile(r"^proctor:[ \t]*1\b", re.MULTILINE)
+_NAMED = lazy_pattern(r"(?:suite|.+\.proctor)\.(?:yaml|yml|json)")
+_NATIVE = lazy_pattern(r"^proctor:[ \t]*1\b", re.MULTILINE)
 _MOST_BYTES = 4_000_000
 """A larger YAML file is not considered as a suite."""
 
 
 def find_suites(folder: Path | None = None, *, target: str | None = None) -> list[Path]:
-    """Return the suites of the current folder. Raises `InputError` with the next step where there are none."""
+    """Return the suites of the current folder. Raises `InputError` with the next step if there are none."""
     place = folder or Path()
     files = sorted(path for path in place.iterdir() if path.is_file())
     found = [path for path in files if path.name not in LIBRARY_NAMES and (_NAMED.fullmatch(path.name) or _is_native(path))]
@@ -311,7 +311,7 @@ def _is_native(path: Path) -> bool:
         return False
     try:
         return _NATIVE.search(read_suite_text(path)) is not None
-    except InputError:  # no text: whatever it is, it does not say that it is a suite
+    except InputError:  # not text, so not a suite
         return False
 
 

@@ -12,7 +12,7 @@ from proctor.checks.shared.fields import build_dotted_pointer
 from proctor.checks.shared.json_places import open_answer
 from proctor.checks.shared.missing_evidence import Reads
 from proctor.errors import SpecError
-from proctor.expressions.scope import NO_SCOPE, Scope
+from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.compile import compile_expected
 from proctor.matchers.expected import Expected
 from proctor.matchers.mismatch import show_value
@@ -44,7 +44,7 @@ def _declare_reads(spec: JsonField) -> Reads:
 
 
 def _locate(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
-    """Find the characters that a matcher found; where there are none, and the answer is a JSON text, the value in it."""
+    """Find the characters that a matcher found, else the value in an answer that is JSON text."""
     found = tuple(_locate_matched(spec, evidence))
     document = open_answer(evidence) if evidence.body is not None and not found else None
     keys = trace_dotted(document.value, spec.field) if document is not None else None

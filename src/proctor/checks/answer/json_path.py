@@ -1,8 +1,8 @@
 """Claims about a JSON answer by JSONPath.
 
-The document is the body of the answer, else its text read as JSON. In our own format one fenced block counts as JSON; in
-MCPLab files it does not, and the reason states that the answer was fenced. Equality is strict: a number, a text and a boolean never
-equal one another, and lists and objects are equal only where the spec allows them to be.
+The document is the body of the answer, else its text read as JSON. In our own format one fenced block counts as JSON; in MCPLab files it
+does not, and the reason states that the answer was fenced. Equality is strict: a number, a text and a boolean never equal each other, and
+lists and objects are equal only if the spec allows it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from proctor.checks.shared.answer import answer_json
 from proctor.checks.shared.json_places import open_answer
 from proctor.checks.shared.missing_evidence import Reads
 from proctor.errors import SpecError
-from proctor.matchers.equal import deep_equal
 from proctor.matchers.mismatch import equal_after_conversion
 from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import equal
 from proctor.model.show import count_rest, show
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.paths.json_path import compile_path, list_keys
@@ -49,7 +49,7 @@ class JsonPath(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _MOST_SHOWN = 3
-"""Values in the reason of a verdict."""
+"""The maximum number of values in the reason of a verdict."""
 
 
 def _declare_reads(spec: JsonPath) -> Reads:
@@ -58,7 +58,7 @@ def _declare_reads(spec: JsonPath) -> Reads:
 
 
 def _locate(spec: JsonPath, evidence: Evidence) -> Iterator[TextRange]:
-    """Find the values that are equal; where none is, those that were compared."""
+    """Find the values that are equal, else those that were compared."""
     spec = _read_names(spec)
     document = open_answer(evidence, source=spec.source, unfence=spec.unfence)
     if document is None or (spec.falsy_is_empty and _is_falsy(document.value)):
@@ -103,7 +103,7 @@ def json_path(spec: JsonPath) -> Decide:
 
 
 def _read_names(spec: JsonPath) -> JsonPath:
-    """Return the spec with `value` under its other name, `equals`."""
+    """Return the spec with its `value` under the other name, `equals`."""
     if spec.value is msgspec.UNSET:
         return spec
     if spec.equals is not msgspec.UNSET:
@@ -124,7 +124,7 @@ def _is_falsy(value: Json) -> bool:
 def _equal(spec: JsonPath, value: Json) -> bool:
     if spec.scalars_only and (isinstance(value, (dict, list, tuple)) or isinstance(spec.equals, (dict, list, tuple))):
         return False
-    return deep_equal(value, spec.equals)
+    return equal(value, spec.equals)
 
 
 def _fail_presence(spec: JsonPath, found: list[Json], document: Json, pointer: str) -> Verdict:

@@ -21,15 +21,15 @@ from proctor.checks.registry import Decide, check
 from proctor.checks.shared.answer import answer_json
 from proctor.checks.shared.json_places import find_keys, open_answer
 from proctor.checks.shared.missing_evidence import Reads
-from proctor.matchers.equal import is_same_scalar, join_path
+from proctor.matchers.equal import join_path
 from proctor.model.evidence import Evidence, Json
-from proctor.model.json_values import MISSING
+from proctor.model.json_values import MISSING, is_same_scalar
 from proctor.model.show import kind_of, show
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.work import spend
 
 _MOST_LISTED = 20
-"""Differences that a verdict lists."""
+"""The maximum number of differences in a verdict."""
 
 
 class JsonSimilar(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,7 +54,7 @@ class _Comparison:
         self.equal = self.total = 0
         self.different: list[str] = []
         self.places: list[str] = []
-        """Where the answer has a leaf that differs, the first of them."""
+        """The paths of the first leaves of the answer that differ."""
 
     def compare(self, expected: Json, actual: Json) -> float:
         """Return the share of equal leaves, without recursion: an answer may be deeply nested."""
@@ -72,7 +72,7 @@ class _Comparison:
                 waiting.extend(pairs)
             else:
                 self._count_leaf(left, right, path)
-        # Nothing is left to compare only where the answer's own leaves are ignored and nothing was expected, which is refused before.
+        # There is nothing to compare only if extra leaves are ignored and nothing was expected, which is rejected earlier.
         return self.equal / self.total if self.total else 0.0
 
     def _count_leaf(self, left: Json, right: Json, path: str) -> None:
@@ -94,7 +94,7 @@ class _Comparison:
 
 
 def _locate(spec: JsonSimilar, evidence: Evidence) -> Iterator[TextRange]:
-    """Find the leaves of the answer that differ, also where enough of them are equal."""
+    """Find the leaves of the answer that differ, even if enough of them are equal."""
     document = open_answer(evidence)
     if document is None:
         return iter(())
@@ -122,7 +122,7 @@ def json_similar(spec: JsonSimilar) -> Decide:
         counted = f"{comparison.equal} of {comparison.total} leaves {'of the same kind' if spec.measure == 'structure' else 'equal'}"
         details: dict[str, Json] = {"similarity": share, "equal": comparison.equal, "leaves": comparison.total}
         pointers = (answer.pointer,)
-        # A share that falls short by the last bit of a float has been reached.
+        # Tolerates a share that falls short by the last bit of a float.
         if share >= spec.at_least - 1e-12:
             return passed(f"{counted}, at least {spec.at_least:g} expected", score=share, details=details, pointers=pointers)
         first = f"; {comparison.different[0]}" if comparison.different else ""
@@ -141,10 +141,10 @@ def _is_branch(value: Json) -> bool:
 
 
 def _pair_members(left: Json, right: Json, path: str) -> list[tuple[Json, Json, str]]:
-    """Return the members of two values by key or position; what one of them lacks is `MISSING` there."""
+    """Return the members of two values by key or position; `MISSING` replaces an absent member."""
     ours, theirs = _list_members(left), _list_members(right)
     spend(len(ours) + len(theirs))
-    # A list and an object never have a path in common: a position is no key.
+    # A list and an object never have a path in common: a position is not a key.
     keys = [*ours, *(key for key in theirs if key not in ours)]
     return [
         (

@@ -31,13 +31,13 @@ from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
 
 LEAST_LETTERS: Final = 20
 RULED_OUT: Final = 0.05
-"""Below this share a language is out of the question."""
+"""A language with a smaller share is ruled out."""
 MOST_READ: Final = 20_000
-"""Characters of an answer that are read."""
+"""The maximum number of characters read from an answer."""
 _DENSE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
 _PARAGRAPH: Final = re.compile(r"\S[^\n]*(?<=\S)")
 _MOST_PARAGRAPHS: Final = 200
-"""Paragraphs whose language is detected to locate those in another language."""
+"""The maximum number of paragraphs whose language is detected to locate those in another language."""
 _CODE_BLOCK: Final = re.compile(r"^```[^\n]*\n.*?(?:^```|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -51,7 +51,7 @@ class LanguageIs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def _locate(spec: LanguageIs, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Find the paragraphs that are plainly in none of the languages, where the answer is not."""
+    """Find the paragraphs that are clearly in none of the languages, if the claim fails."""
     if verdict.outcome != "fail":
         return
     identifier = _load_identifier()
@@ -112,14 +112,14 @@ def language_is(spec: LanguageIs) -> Decide:
 
 
 def count_letters(text: str) -> int:
-    """Return how many letters a text has; those that stand for a syllable or a word count three times."""
+    """Return the number of letters in a text; letters that stand for a syllable or a word count three times."""
     return sum(map(str.isalpha, text)) + 2 * len(_DENSE.findall(text))
 
 
 @functools.cache
 def _load_identifier() -> Any:
     try:
-        # Optional, and slow to load: it brings a model.
+        # Optional, and slow to load because it includes a model.
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
         raise MissingExtra("`language_is`", "language") from None

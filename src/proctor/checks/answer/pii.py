@@ -1,13 +1,12 @@
 """Claims about personal data in the answer that has a fixed form, found by pattern.
 
-The kinds are `email`, `phone` (`+` and 7 to 15 digits, or ten digits grouped as in North America), `iban` (country, length and checksum
-right), `credit_card` (13 to 19 digits with a right Luhn checksum), `us_ssn` (divided by hyphens or blanks) and `ipv4`. Reports show the
-form of what was found and not the data itself.
+The kinds are `email`, `phone` (`+` and 7 to 15 digits, or ten digits grouped as in North America), `iban` (valid country, length and
+checksum), `credit_card` (13 to 19 digits with a valid Luhn checksum), `us_ssn` (divided by hyphens or spaces) and `ipv4`. Reports show the
+form of a match and not the data itself.
 
-A pattern knows nothing of names, addresses, dates of birth, health or national numbers of other countries, nor of numbers spelled out or
-broken up on purpose; a pass only means that none of these forms was found. It also finds what merely looks alike: a version `1.2.3.4` is an
-IPv4 address to it, a random number has a right Luhn checksum one time in ten. For everything else take `no_personal_data`, which asks a
-judge.
+Patterns do not find names, addresses, dates of birth, health data or national numbers of other countries, nor numbers that are spelled out
+or broken up on purpose; a pass only means that none of these forms was found. They also match lookalikes: a version `1.2.3.4` looks like
+an IPv4 address, and one in ten random numbers has a valid Luhn checksum. For everything else use `no_personal_data`, which asks a judge.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.show import count_rest
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 
-# --- finds personal data that has a fixed form: by pattern, and by checksum where the form has one
+# --- finds personal data that has a fixed form: by pattern, and by checksum if the form has one
 
 Kind = Literal["email", "phone", "iban", "credit_card", "us_ssn", "ipv4"]
 
@@ -75,10 +74,10 @@ def find_phones(text: str) -> Iterator[tuple[int, str]]:
 
 
 def find_ibans(text: str) -> Iterator[tuple[int, str]]:
-    """Yield account numbers whose country, length and checksum (ISO 7064, mod 97) are right; single blanks may divide them."""
+    """Yield account numbers with a valid country, length and checksum (ISO 7064, mod 97); single spaces may divide them."""
     for match in _IBAN_START.finditer(text):
         length = _IBAN_LENGTHS.get(match[0][:2].upper())
-        end = None if length is None else _take(text, match.start(), length, blanks=" ", allowed=str.isalnum)
+        end = None if length is None else _find_end(text, match.start(), length, blanks=" ", allowed=str.isalnum)
         if end is None or (end < len(text) and text[end].isalnum()):
             continue
         number = text[match.start() : end].replace(" ", "").upper()
@@ -87,15 +86,15 @@ def find_ibans(text: str) -> Iterator[tuple[int, str]]:
 
 
 def find_cards(text: str) -> Iterator[tuple[int, str]]:
-    """Yield numbers of 13 to 19 digits that begin like those of payment cards and whose checksum (Luhn) is right."""
+    """Yield numbers of 13 to 19 digits that begin like those of payment cards and have a valid checksum (Luhn)."""
     done = 0
     for match in _CARD_START.finditer(text):
-        # After a blank inside a number, another number seems to begin.
+        # After a space inside a number, another number seems to begin.
         if match.start() < done:
             continue
-        # The longest first: cut off at a blank, the beginning of a number may have a right checksum by chance.
+        # Longest first: the beginning of a number, cut off at a space, may have a valid checksum by chance.
         for length in _CARD_LENGTHS:
-            end = _take(text, match.start(), length, blanks=" -", allowed=str.isdigit)
+            end = _find_end(text, match.start(), length, blanks=" -", allowed=str.isdigit)
             if end is not None and not text[end : end + 1].isdigit() and _has_luhn(text[match.start() : end]):
                 yield match.start(), text[match.start() : end]
                 done = end
@@ -103,7 +102,7 @@ def find_cards(text: str) -> Iterator[tuple[int, str]]:
 
 
 def find_ssns(text: str) -> Iterator[tuple[int, str]]:
-    """Yield social security numbers of the USA: three, two and four digits divided by hyphens or blanks, none of them all zeros."""
+    """Yield US social security numbers: three, two and four digits divided by hyphens or spaces, none of them all zeros."""
     return ((match.start(), match[0]) for match in _SSN.finditer(text))
 
 
@@ -123,20 +122,20 @@ FINDERS: Final[dict[Kind, Callable[[str], Iterator[tuple[int, str]]]]] = {
 
 
 def find_personal_data(text: str, kinds: tuple[Kind, ...], allowed: frozenset[str]) -> list[Found]:
-    """Return what a text holds of the kinds, in the order of the text; `allowed` texts, in lower case, do not count."""
+    """Return the personal data of these kinds in text order; `allowed` texts, in lower case, are ignored."""
     found = [
         Found(kind, piece, start) for kind in dict.fromkeys(kinds) for start, piece in FINDERS[kind](text) if piece.lower() not in allowed
     ]
     return sorted(found, key=lambda one: one.position)
 
 
-def _take(text: str, start: int, count: int, *, blanks: str, allowed: Callable[[str], bool]) -> int | None:
-    """Return where `count` allowed characters from `start` on end, single blanks between them not counted; None where there are fewer."""
+def _find_end(text: str, start: int, count: int, *, blanks: str, allowed: Callable[[str], bool]) -> int | None:
+    """Return the end of `count` allowed characters from `start`, not counting single spaces between them; None if there are fewer."""
     at = start
     for number in range(count):
         if number and at < len(text) and text[at] in blanks:
             at += 1
-        # `isdigit` and `isalnum` are true of other scripts as well, in which no such number is written.
+        # `isdigit` and `isalnum` also accept other scripts, which do not write such numbers.
         if at >= len(text) or not (text[at].isascii() and allowed(text[at])):
             return None
         at += 1

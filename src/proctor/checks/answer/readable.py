@@ -29,7 +29,7 @@ from proctor.model.verdict import Verdict, errored, failed, passed
 
 LEAST_WORDS: Final = 20
 LEAST_COMMON: Final = 0.12
-"""The share of the commonest words; in English prose it is a third and more, in other languages nearly none."""
+"""The minimum share of the commonest words; it is at least a third in English prose, and nearly zero in other languages."""
 _COMMON: Final = frozenset({
     "the", "of", "and", "to", "in", "is", "you", "that", "it", "he", "was", "for", "on", "are", "with", "as", "his", "they", "be",
     "at", "this", "have", "from", "or", "had", "by", "but", "not", "what", "all", "were", "we", "when", "your", "can", "said",
@@ -55,7 +55,7 @@ class Readable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What the formulas are made of."""
+    """The counts that the formulas use."""
 
     words: int
     sentences: int
@@ -63,7 +63,7 @@ class Counts(msgspec.Struct, frozen=True):
     common: int
     """How many of the words are among the commonest of English."""
     other_letters: int
-    """Letters beyond a to z."""
+    """Letters other than a to z."""
 
     @property
     def ease(self) -> float:

@@ -1,7 +1,7 @@
 """Claims about the text of the final answer.
 
-The text is used as it came, untrimmed. Case folding is lower-casing of both sides, without locale and without Unicode
-normalisation. Evidence without a text decides nothing: `missing_evidence`.
+The text is used unchanged and untrimmed. Case folding is lower-casing of both sides, without locale and without Unicode normalisation.
+Evidence without a text is undecided: `missing_evidence`.
 """
 
 from collections.abc import Iterator
@@ -128,7 +128,7 @@ def response_not_contains(spec: ResponseNotContains) -> Decide:
         at = searched.find(needle)
         if at < 0:
             return good
-        # Lower-casing can change the length (`İ` becomes two characters); then the place is shown in the folded text.
+        # Lower-casing can change the length (`İ` becomes two characters); then the folded text is quoted.
         shown = text if len(searched) == len(text) else searched
         quote = quote_around(shown, at, at + len(needle))
         return failed(
@@ -228,32 +228,32 @@ def response_not_empty(spec: ResponseNotEmpty) -> Decide:
     return decide
 
 
-# What ECMAScript's `trim` takes off. Python's `strip` also takes the separators U+001C to U+001F and U+0085, and not U+FEFF.
+# The characters that ECMAScript's `trim` removes. Python's `strip` also removes U+001C to U+001F and U+0085, but not U+FEFF.
 BLANKS: Final = (
     "\t\n\v\f\r \xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
-"""The blanks of JavaScript."""
+"""The white space of JavaScript."""
 
 
 def _explain_near_miss(needle: str, text: str) -> str | None:
-    """Return the cheap explanations of a text that looks as if it were there."""
+    """Return a cheap explanation why a text is not found although it seems to be present."""
     folded, wanted = text.lower(), needle.lower()
     if wanted in folded:
         return "it is there in other letter case"
-    # Only for texts that are quick to split: this only explains a verdict.
+    # Only for texts that are quick to split: this merely explains a verdict.
     if len(text) <= 100_000 and wanted.split() and " ".join(wanted.split()) in " ".join(folded.split()):
         return "it is there with other white space"
     return _explain_other_form(wanted, folded)
 
 
 def _explain_other_form(wanted: str, text: str) -> str | None:
-    """Return where a text is that looks like the one wanted: the same letters in another Unicode form."""
+    """Return where the wanted text occurs in another Unicode form."""
     if wanted.isascii() or len(text) > 100_000:
         return None
-    from unicodedata import normalize  # next to no text needs it
+    from unicodedata import normalize  # hardly any text needs it
 
     same = normalize("NFC", wanted)
-    # In either form it begins at the same word, whose letters are compared as they are written.
+    # It begins at the same word in either form, and the letters of that word are compared as written.
     if same not in normalize("NFC", text):
         return None
     form = normalize("NFD", wanted) if normalize("NFD", wanted) in text else same

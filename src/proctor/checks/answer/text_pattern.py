@@ -19,8 +19,7 @@ from proctor.model.evidence import Evidence
 from proctor.model.show import show
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.patterns.engine import Pattern, compile_pattern
-from proctor.patterns.faults import PatternError
-from proctor.patterns.offsets import measure_utf16_length
+from proctor.patterns.faults import PatternError, measure_utf16_length
 
 _INLINE_FLAGS: Final = re.compile(r"\(\?[imsx]+\)")
 _NESTED_QUANTIFIER: Final = re.compile(r"[+*}]\??\)[+*{]")
@@ -34,7 +33,7 @@ class ResponseMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     flags: str = ""
     """ECMAScript flags: any of `i`, `m`, `s`, `u`."""
     should_match: bool = True
-    """False turns the claim round."""
+    """False inverts the claim."""
     drop_inline_flags: bool = False
     """Remove one leading group such as `(?i)` before reading the pattern."""
     on_invalid: Literal["error", "fail"] = "error"
@@ -46,14 +45,15 @@ class ResponseMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 _ENDS: Final = ("$", "(?!", "\\b", "\\B")
-"""Signs of a pattern that looks at where the text ends, or at what does not follow."""
+"""Characters of a pattern that depends on the end of the text or on what does not follow."""
 _LITERAL: Final = re.compile(r"\\[^bB]|\[(?:\\.|[^\]\\])*(?:\]|\\?\Z)", re.DOTALL)
-"""An escaped sign or a class of signs, in which a `$` is literal; one that is not closed reaches to the end, or many would be
-searched again and again."""
+"""An escaped character or a character class, in which a `$` is literal; an unclosed class extends to the end, so that many are not
+rescanned.
+"""
 
 
 def _declare_reads(spec: ResponseMatches) -> Reads:
-    # On half of an answer `$` would match where the answer was cut off, so such a match proves nothing, be it wanted or forbidden.
+    # In a truncated answer `$` would match at the cut, so such a match proves nothing, wanted or forbidden.
     signs = _LITERAL.sub("", spec.pattern)
     if any(sign in signs for sign in _ENDS):
         return Reads(("answer",), "exact", "fail" if spec.should_match else "error")
@@ -79,7 +79,7 @@ def _locate(spec: ResponseMatches, evidence: Evidence) -> Iterator[TextRange]:
 )
 def response_matches(spec: ResponseMatches) -> Decide:
     """The answer matches a regular expression, or must not."""
-    # By the look of it, as MCPJam does, and not by our own proof: suites of MCPJam expect these to fail.
+    # Judged by appearance, as in MCPJam, instead of by our own proof: MCPJam's suites expect these to fail.
     if spec.refuse_nested_quantifiers and _NESTED_QUANTIFIER.search(spec.pattern):
         return _decide_always(
             failed(
@@ -135,13 +135,13 @@ def _show_pattern(pattern: Pattern) -> str:
 
 
 def _suggest_flag(pattern: Pattern, text: str) -> str | None:
-    """Return whether the pattern matches if case is ignored; only used for cheap patterns."""
+    """Return whether the pattern matches without case; only used for cheap patterns."""
     if "i" in pattern.flags or len(text) > pattern.fast_limit:
         return None
     try:
         relaxed = compile_pattern(pattern.source, pattern.flags + "i")
         return "it would match with the flag `i`" if len(text) <= relaxed.fast_limit and relaxed.search(text) is not None else None
-    # Only a hint was looked for; the verdict does not depend on it.
+    # This was only for a hint; the verdict does not depend on it.
     except (CheckFault, SpecError):
         return None
 

@@ -1,4 +1,4 @@
-"""What categories and ratings share: one question with named choices about the answer, decided step by step."""
+"""Shared by categories and ratings: one question with named choices about the answer, decided step by step."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from proctor.checks.shared.images import attach_images
-from proctor.checks.shared.rubric import find_answer, find_request, require_filled
+from proctor.checks.shared.rubric import attach_images, find_answer, find_request, require_filled
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
-from proctor.model.verdict import Verdict
+from proctor.model.verdict import Verdict, missing
 
 
 class ScaleFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The question, and what the judge sees."""
+    """The question, and the parts that the judge sees."""
 
     criteria: str
     """What the choice is about."""
@@ -26,10 +25,10 @@ class ScaleFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     show_prompt: bool = True
     """Whether the judge sees the agent's input."""
     show_images: bool = False
-    """Whether the judge sees the pictures in the answer; the model must take images."""
+    """Whether the judge sees the images in the answer; the model must accept images."""
 
     def require_usable(self, choices: Mapping[str, str], field: str) -> None:
-        """Refuse empty texts, and a scale with less than two choices."""
+        """Reject empty texts, and a scale with fewer than two choices."""
         if len(choices) < 2:
             raise SpecError(f"expected at least two, found {len(choices)}", field=field)
         texts = {"criteria": self.criteria, **{f"{field}.{name}": meaning for name, meaning in choices.items()}}
@@ -51,15 +50,19 @@ def ask_choice(
     accepted: tuple[str, ...] = (),
     threshold: float | None = None,
 ) -> Verdict:
-    """Return the verdict that waits for a choice about the answer."""
+    """Return a pending verdict on a choice about the answer."""
     answer = find_answer(evidence)
     if isinstance(answer, Verdict):
         return answer
     request = find_request(evidence) if spec.show_prompt else None
     material = Material(subject=answer.value, context={} if request is None else {"request": request})
+    if spec.show_images:
+        material = attach_images(material, evidence.body)
+        if not material.images:
+            return missing("an image as data")
     question = Question(
         criterion=criterion,
-        material=attach_images(material, evidence.body) if spec.show_images else material,
+        material=material,
         threshold=threshold,
         rubric=write_steps(spec.steps),
         reference=spec.reference,

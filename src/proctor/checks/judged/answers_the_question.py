@@ -3,9 +3,9 @@
 The question is the input of the run, in a conversation the last message of the user, or `question`. If none was recorded, the claim is
 `missing_evidence` and no judge is called.
 
-The rubric asks whether the question was answered, not whether the answer is right: a wrong date answers the question for the date. To
-have it right take `faithful_to_context`, a reference or a deterministic check. A refusal, a question back and a promise to look into it
-do not answer.
+The rubric asks whether the question was answered, not whether the answer is right: a wrong date still answers a question about the date.
+To test correctness use `faithful_to_context`, a reference or a deterministic check. A refusal, a question back and a promise to look into
+it are not answers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Claims that the retrieved context is about the question.
 
-Judged is the context and not the answer: whether the retrieval found what it takes to answer the question. The context is found as for
-`faithful_to_context`, the question as for `answers_the_question`; where either was not recorded the claim is `missing_evidence`.
+The context is judged, not the answer: whether the retrieval found the information needed to answer the question. The context is found as
+for `faithful_to_context`, the question as for `answers_the_question`; if either was not recorded the claim is `missing_evidence`.
 
-The rubric asks whether the context as a whole holds what the question asks for. It does not look for the best passage of your collection,
-which takes labelled retrieval data, and it accepts useless passages next to a useful one.
+The rubric asks whether the context as a whole contains what the question asks for. It does not look for the best passage of your
+collection, which takes labelled retrieval data, and it accepts useless passages next to a useful one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _declare_reads(spec: ContextRelevance) -> Reads:
 
 
 def _locate(spec: ContextRelevance, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Find what is quoted where it was recorded; a context that the suite gives is no evidence."""
+    """Find the quotes where they were recorded; a context given in the suite is not evidence."""
     if spec.context:
         return iter(())
     places: dict[ContextSource, tuple[Json, str]] = {

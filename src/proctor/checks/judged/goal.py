@@ -1,10 +1,10 @@
-"""Whether the user of a conversation got what they came for.
+"""Claims that the user of a conversation reached their goal.
 
-Decided `by: judge`, who is shown the whole conversation and the goal; or `by: stop_when`, where that is a claim about the agent's answer
-or a line of a script. The simulated user's own opinion decides nothing: the agent may have talked it into one.
+Decided `by: judge`, which sees the whole conversation and the goal; or `by: stop_when`, if that is a claim about the agent's answer or a
+line of a script. The simulated user's own opinion does not count: the agent may have talked it into one.
 
 A conversation that its user gave up, or that reached its turn limit, has not reached the goal, and no judge is called. One that broke off
-is not decided.
+is undecided.
 """
 
 from __future__ import annotations

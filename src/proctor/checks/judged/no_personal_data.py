@@ -21,7 +21,7 @@ from proctor.model.judgement import Material
 from proctor.model.verdict import Verdict
 
 MOST_ALLOWED = 50
-"""More exceptions than a judge can keep in mind."""
+"""The maximum number of exceptions; a judge cannot keep more in mind."""
 
 
 class NoPersonalData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

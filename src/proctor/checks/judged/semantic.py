@@ -1,8 +1,8 @@
-"""Claims in plain language, which a judge decides.
+"""Claims in plain language, decided by a judge.
 
-Everything that can be decided without a judge is decided here (a node that is not there fails at once); the rest is a question, and
-`error` with code `judge_unavailable` if there is no judge. The criterion and each negative constraint are questions of their
-own, so that one can be violated without the other being forgotten; a violated constraint fails the claim with score 0.
+Everything that needs no judge is decided here (a missing node fails at once); the rest is a question, and `error` with code
+`judge_unavailable` if there is no judge. The criterion and each negative constraint are separate questions, so that a violated constraint
+is not overlooked; it fails the claim with score 0.
 
 The judge sees the answer and only what the claim adds to it. A claim about hallucination shows everything the answer may rely on: the
 input, the results of tools and steps, the variables of the run.
@@ -18,10 +18,10 @@ import msgspec
 from proctor.checks.judged._scale import write_steps
 from proctor.checks.registry import Decide, check
 from proctor.checks.shared.calls import describe_call, list_recorded_calls
-from proctor.checks.shared.images import attach_images
 from proctor.checks.shared.json_places import write_pointer
 from proctor.checks.shared.missing_evidence import Reads
 from proctor.checks.shared.quotes import locate_quotes
+from proctor.checks.shared.rubric import attach_images
 from proctor.errors import SpecError
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
@@ -70,7 +70,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """The value to judge, and where it is in the evidence."""
+    """The value to judge, and its path in the evidence."""
 
     value: Json
     pointer: str
@@ -85,12 +85,12 @@ def _declare_reads(spec: Judged) -> Reads:
         parts.append("tool_arguments")
     if everything or spec.show_tool_results:
         parts.append("tool_results")
-    # An answer to judge has to be there, so where it is missing the claim fails like any claim of presence.
+    # A missing answer fails the claim, like any claim of presence.
     return Reads(tuple(parts), "exact" if spec.negative_constraints or len(parts) > 1 else "presence", "fail")
 
 
 def _locate(spec: Judged, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Find what the judge quotes of what it judged."""
+    """Find the judge's quotes in the judged value."""
     in_body = spec.output_key is not None and spec.target_node is None and spec.subject == "answer"
     whole = Subject(evidence.body, "$.body") if in_body else find_subject(msgspec.structs.replace(spec, output_key=None), evidence)
     if isinstance(whole, Verdict):
@@ -125,10 +125,11 @@ def judged(spec: Judged) -> Decide:
         found = find_subject(spec, evidence)
         if isinstance(found, Verdict):
             return found
+        material = _gather_material(spec, found, evidence)
+        if spec.show_images and not material.images:
+            return missing("an image as data")
         pointers = (found.pointer,)
-        return make_pending(
-            pose_claim(spec, _gather_material(spec, found, evidence)), lambda opinions: settle_claim(spec, opinions, pointers)
-        )
+        return make_pending(pose_claim(spec, material), lambda opinions: settle_claim(spec, opinions, pointers))
 
     return decide
 
@@ -173,7 +174,7 @@ def pose_claim(spec: Judged, material: Material) -> list[Question]:
 
 
 def _build_context(spec: Judged, evidence: Evidence) -> dict[str, Json]:
-    """Return what the judge sees in addition to the subject; parts that were not recorded are left out."""
+    """Return the context that the judge sees besides the subject, without unrecorded parts."""
     everything = spec.kind == "hallucination"
     shown: dict[str, Json] = {}
     if (spec.show_prompt or everything) and evidence.input not in (None, ""):
@@ -216,7 +217,7 @@ def settle_claim(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str,
         if opinion.outcome == "fail":
             return failed(f"the answer must not: {text}; {opinion.reason}", code=opinion.code, details=details, pointers=pointers)
     broken = next(((text, opinion) for text, opinion in listed if opinion.outcome == "error"), None)
-    # A criterion that failed has failed, whatever the constraint would have been; only a pass depends on all of them.
+    # A failed criterion stays failed, whatever the constraints are; only a pass depends on all of them.
     if main.outcome == "pass" and broken is not None:
         return errored(broken[1].code or "judge_failed", f"must not: {broken[0]}; {broken[1].reason}", details=details)
     return msgspec.structs.replace(make_verdict(main, pointers=pointers), details=details)
@@ -227,7 +228,7 @@ def _record_judge(opinion: Opinion) -> dict[str, Json]:
 
 
 def find_subject(spec: Judged, evidence: Evidence) -> Subject | Verdict:
-    """Return what is to be judged, or the verdict where there is nothing to judge."""
+    """Return the value to judge, or the verdict if there is none."""
     if spec.subject == "state":
         return missing("end state") if evidence.state is None else Subject(evidence.state, "$.state")
     if spec.target_node is not None:
@@ -255,5 +256,5 @@ def _find_node_output(part: str, evidence: Evidence) -> Subject | Verdict:
         if node.ran() and part in node.name:
             return Subject(node.output, f"$.nodes[{index}].output")
     names = list(dict.fromkeys(node.name for node in evidence.nodes if node.ran()))
-    there = ", ".join(show(name, 80) for name in names[:12]) or "none"
-    return failed(f"expected a node whose name contains {show(part)}; nodes that ran: {there}", details={"nodes": names[:100]})
+    listed = ", ".join(show(name, 80) for name in names[:12]) or "none"
+    return failed(f"expected a node whose name contains {show(part)}; nodes that ran: {listed}", details={"nodes": names[:100]})

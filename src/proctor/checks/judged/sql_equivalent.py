@@ -1,11 +1,11 @@
 """Claims that a query is equivalent to another.
 
-The query is the answer (a judge reads past the words and fences around it), or an argument of the last call of a tool. Equivalent means
-that both give the same rows with the same values on every content of the tables that the schema allows; names of columns do not matter,
-the order of rows only where the reference sorts. Give the tables (`schema`) where it hangs on keys or nulls.
+The query is the answer (a judge ignores the words and fences around it), or an argument of the last call of a tool. Equivalent means that
+both give the same rows with the same values for all table contents that the schema allows; column names do not matter, the order of rows
+only if the reference sorts. Give the tables (`schema`) if keys or nulls matter.
 
-No judge can prove equivalence, and long queries are judged worse than short ones. Where you can, run both queries on test data and
-compare the rows; keep this claim for what cannot be run.
+No judge can prove equivalence, and long queries are judged worse than short ones. If you can, run both queries on test data and compare
+the rows; use this claim for queries that cannot be run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Claims that a summary covers certain points.
 
-Every point is a yes-or-no question, all in one request. The score is the share of points that are covered, and
-`at_least` of them must be; the verdict lists each point with the judge's reason. One point that could not be judged makes the claim an
-`error`, unless it has failed or passed whatever that point would be.
+Every point is a yes-or-no question, all in one request. The score is the share of points that are covered, and at least `at_least` must
+be; the verdict lists each point with the judge's reason. If one point could not be judged, the claim is an `error`, unless that point
+cannot change the outcome.
 
 A point is covered if the summary states it, in any wording; a hint or the opposite does not cover it. Whether the summary states things
 that are not in its source is another claim: `faithful_to_context`.
@@ -26,7 +26,7 @@ from proctor.model.show import show
 from proctor.model.verdict import Verdict, errored, failed, passed
 
 MOST_POINTS = 100
-"""More points than a judge can answer in one reply."""
+"""The maximum number of points that a judge can answer in one reply."""
 
 
 class SummaryCovers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,7 +84,7 @@ def _settle(spec: SummaryCovers, rubric: Rubric, opinions: Sequence[Opinion], po
     counts = f"{covered} of {total} points covered, a share of at least {spec.at_least:g} expected"
     if share >= spec.at_least - 1e-12:
         return passed(counts, score=share, details=details, pointers=pointers)
-    # A point that could not be judged matters only where it could still tip the balance.
+    # A point that could not be judged matters only if it could change the outcome.
     if open_points and (covered + len(open_points)) / total >= spec.at_least - 1e-12:
         point, opinion = open_points[0]
         return errored(opinion.code or "judge_failed", f"point {show(point)}: {opinion.reason}", details=details)

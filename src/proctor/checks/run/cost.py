@@ -24,7 +24,7 @@ class CostWithin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     most: float
     """The most, in the currency of the prices."""
     currency: str | None = None
-    """The currency that is meant; prices in another decide nothing."""
+    """The expected currency; prices in another are undecided."""
 
 
 @check("cost_within", shorthand="most", example="cost_within: 0.05", reads=Reads(("usage",), "absence", "fail"))

@@ -1,7 +1,7 @@
 """Claims about status, time, tokens and turns.
 
-In a conversation HTTP status and response time must hold on every turn; tokens are summed. What the evidence does not
-carry is `missing_evidence`.
+In a conversation, every turn must meet the HTTP status and response time; tokens are summed. A value that the evidence lacks is
+`missing_evidence`.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def responded_within(spec: RespondedWithin) -> Decide:
         lambda source: source.duration_ms,
         lambda found: found <= spec.ms,
         f"an answer within {spec.ms:g} ms",
+        unit=" ms",
     )
 
 
@@ -92,10 +93,14 @@ def _decide_every_turn(
     measure: Callable[[Evidence | EvidenceTurn], float | None],
     holds: Callable[[float], bool],
     wanted: str,
+    unit: str = "",
 ) -> Decide:
-    """Return a measure that must hold on every turn that carries it; a turn that does not carry it leaves the claim undecided."""
+    """Return a decision on a measure that every turn must meet; a turn without the measure leaves the claim undecided."""
     good = passed(f"{wanted}, as expected", pointers=(f"$.{field}",))
     unknown = missing(what)
+
+    def write(value: float | None) -> str:
+        return f"{round(value, 1)}".removesuffix(".0") + unit if unit and value is not None else show(value)
 
     def decide(evidence: Evidence) -> Verdict:
         found = [measure(turn) for turn in evidence.turns or ()]
@@ -103,11 +108,11 @@ def _decide_every_turn(
             single = measure(evidence)
             if single is None:
                 return unknown
-            return good if holds(single) else failed(f"expected {wanted}, found {show(single)}", pointers=(f"$.{field}",))
-        # Before what was not measured: one turn that breaks the bound decides, whatever the others took.
+            return good if holds(single) else failed(f"expected {wanted}, found {write(single)}", pointers=(f"$.{field}",))
+        # Before missing measures: one turn that exceeds the limit decides.
         wrong = [index for index, value in enumerate(found) if value is not None and not holds(value)]
         if wrong:
-            listed = ", ".join(f"{show(found[index])} in turn {index + 1}" for index in wrong[:8])
+            listed = ", ".join(f"{write(found[index])} in turn {index + 1}" for index in wrong[:8])
             return failed(
                 f"expected {wanted} in every turn, found {listed}", pointers=tuple(f"$.turns[{index}].{field}" for index in wrong)
             )
@@ -136,7 +141,7 @@ def tokens_within(spec: TokensWithin) -> Decide:
         unknown: list[str] = []
         for kind, limit, measure in measures:
             counts = [None if usage is None else measure(usage) for usage in usages]
-            # What is known is a lower bound of the sum, so it can already be too much.
+            # The known counts are a lower bound of the sum, so they can already exceed the limit.
             total = sum(count for count in counts if count is not None)
             is_whole = kind != "total" or all(usage is None or _has_total(usage) for usage in usages)
             if total > limit or (spec.exclusive and total == limit and counts):
@@ -151,7 +156,7 @@ def tokens_within(spec: TokensWithin) -> Decide:
 
 
 def _has_total(usage: Usage) -> bool:
-    """Return whether the total is known: with one half alone it is at least that half."""
+    """Return whether the total is known: one half alone is only a lower bound."""
     return usage.total_tokens is not None or (usage.input_tokens is not None and usage.output_tokens is not None)
 
 
@@ -173,11 +178,11 @@ _MEASURES: dict[str, Callable[[Usage], int | None]] = {
 
 
 def list_usages(evidence: Evidence) -> Sequence[Usage | None]:
-    """Return what is summed: the turns where all of them report, else the whole run, else what the turns or nodes report."""
+    """Return the usages to sum: of the turns if all of them report, else of the whole run, else of the turns or nodes that report."""
     turns = [turn.usage for turn in evidence.turns or ()]
     if turns and None not in turns:
         return turns
-    # Where some turns do not report, their sum is too small; the figure of the whole run is not.
+    # If some turns do not report, their sum is too small, unlike the figure of the whole run.
     if evidence.usage is not None:
         return (evidence.usage,)
     if any(usage is not None for usage in turns):

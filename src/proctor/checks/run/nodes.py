@@ -1,9 +1,9 @@
 """Claims about the steps of a workflow and the tool calls nested in them.
 
-What is looked up: nodes first, then root tool calls, then tool calls nested in nodes; the search stays at the first level
-that has the name at all, and the verdict names it. For a node `arguments` are compared with its output (an HTTP request
-node: its output over its resolved parameters), for a tool call with its input. A node recorded as skipped did not run;
-one that ended in an error did. Where a node did not run, every nested claim fails, also a negative one.
+The search order is: nodes, root tool calls, tool calls nested in nodes; it stops at the first level that has the name, and the verdict
+names the level. For a node `arguments` are compared with its output (an HTTP request node: its output over its resolved parameters), for a
+tool call with its input. A node recorded as skipped did not run; one that ended in an error did. If a node did not run, every nested claim
+fails, even a negative one.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import msgspec
 
 from proctor.checks.registry import Decide, check
 from proctor.checks.shared.missing_evidence import MISSING, Reads
-from proctor.checks.shared.named_runs import CallCondition, Claim
-from proctor.checks.shared.node_runs import LEVELS, Level, find_level, find_level_kind, list_names
+from proctor.checks.shared.node_runs import LEVELS, CallCondition, Claim, Level, find_level, find_level_kind, list_names
 from proctor.errors import SpecError
-from proctor.expressions.scope import NO_SCOPE, Scope
+from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import Difference, build_argument_rule
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
@@ -127,7 +126,7 @@ def node_called(spec: NodeCalled) -> Decide:
             return _fail_claim(claim, level, problems, notes)
         if by_arguments and any(run.is_named(spec.name) and run.is_output_missing() for run in level.runs):
             return no_output
-        # A parameter that still holds an n8n expression may have had the very value that decides.
+        # A parameter with an unresolved n8n expression may have had the deciding value.
         doubtful = claim.find_decisive_run(level.runs, scope) if notes else None
         if doubtful is not None:
             reason = "; ".join(doubtful.notes[:_MOST_LISTED])
@@ -145,7 +144,7 @@ def _prepare(spec: NodeCalled) -> Claim:
 
 _NOT_RECORDED = missing("tool calls")
 _MOST_LISTED = 8
-"""Notes of a reader in the reason of a verdict."""
+"""The maximum number of reader notes in the reason of a verdict."""
 
 
 def _claim(spec: NodeCalled | NestedCall, prefix: str, nested: tuple[Claim, ...]) -> Claim:
@@ -153,7 +152,7 @@ def _claim(spec: NodeCalled | NestedCall, prefix: str, nested: tuple[Claim, ...]
         raise SpecError("the name of a node or tool cannot be empty", field=f"{prefix}name")
     condition = spec.condition
     if condition == "called" and spec.count is not None:
-        condition = "count"  # `count: 3` is clear enough.
+        condition = "count"  # `count: 3` implies the condition.
     if condition == "count" and spec.count is None:
         raise SpecError("condition 'count' needs 'count'", field=f"{prefix}condition")
     if condition == "not_called" and spec.count is not None:

@@ -12,7 +12,7 @@ import msgspec
 
 from proctor.checks.registry import Decide, check
 from proctor.checks.shared.missing_evidence import Reads
-from proctor.codecs.query import decode_percent
+from proctor.codecs.http import decode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, StateRequest
 from proctor.model.show import count_rest, nearest, show
@@ -21,9 +21,9 @@ from proctor.patterns.globs import LONGEST_PATH, compile_address, matches_glob
 from proctor.work import spend
 
 _PER_REQUEST = 5
-"""Steps that comparing one request costs, apart from its path."""
+"""The number of steps for comparing one request, apart from its path."""
 _SHOWN = 3
-"""Requests that a reason names."""
+"""The maximum number of requests in a reason."""
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "MOVE", "WEBHOOK")
 """HTTP methods, `MOVE` for SFTP, and `WEBHOOK` for a request from a system to the agent."""
 
@@ -78,7 +78,7 @@ class _Pattern:
         )
 
     def fits_in_other_case(self, request: StateRequest) -> bool:
-        """Return whether a request that was answered fits but for upper and lower case: the pattern is wrong then."""
+        """Return whether an answered request matches except for case, which means that the pattern is wrong."""
         paths = _list_paths(request.path.lower()) if self._folded is not None and request.status < 400 else ()
         return self._fits_apart_from_path(request) and any(matches_glob(self._folded or (), path, spend) for path in paths)
 
@@ -110,7 +110,7 @@ def _read_method(method: str | None, field: str) -> str | None:
 
 
 def _list_paths(target: str) -> set[str]:
-    """Return a path as it was sent, and as systems read it."""
+    """Return a path as it was sent, and as systems interpret it."""
     sent = target.partition("?")[0]
     # An encoded slash stays encoded: it is part of a segment.
     parts = (decode_percent(part.replace("%2f", "%2F").replace("%2F", "%252F")) for part in sent.split("/"))
@@ -126,8 +126,8 @@ def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[t
     for name in (pattern.system for pattern in patterns):
         if name is not None and state.systems is not None and name not in state.systems:
             near = nearest(name, state.systems) or state.systems
-            there = f" (there are {', '.join(map(show, near))})" if near else ""
-            return missing(f"requests to the system {show(name)}, which is not part of this run{there},")
+            hint = f" (there are {', '.join(map(show, near))})" if near else ""
+            return missing(f"requests to the system {show(name)}, which is not part of this run{hint},")
     found: list[tuple[int, StateRequest]] = []
     for index, request in enumerate(state.requests):
         found.append((index, request))
@@ -137,7 +137,7 @@ def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[t
 
 
 def _report_wrong_case(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
-    """Return the error of a pattern that fits no request, where it fits one but for upper and lower case."""
+    """Return the error for a pattern that matches no request, but matches one without case."""
     other = next((one for _, one in requests if pattern.fits_in_other_case(one)), None)
     if other is None:
         return None
@@ -162,8 +162,8 @@ def _point_at(requests: list[tuple[int, StateRequest]]) -> tuple[str, ...]:
 
 
 def _declare_reads(spec: RequestMade) -> Reads:
-    """Say what the claim reads: how often and in which order is not certain where some requests were not seen."""
-    # That none was needed and so many may be is a claim of absence: nothing could be missing.
+    """Declare what the claim reads: count and order are uncertain if some requests were not seen."""
+    # At most N requests with no minimum is a claim of absence: unseen requests can only break it.
     return Reads(("state",), "absence") if spec.at_least == 0 and not spec.then else Reads(("state",), "exact", "fail")
 
 
@@ -202,9 +202,9 @@ def request_made(spec: RequestMade) -> Decide:
         for after in following:
             later = next((index for index in range(position + 1, len(requests)) if after.fits(requests[index][1])), None)
             if later is None:
-                before = f"{requests[position][1].method} {requests[position][1].path}" if position >= 0 else "the beginning"
+                previous = f"{requests[position][1].method} {requests[position][1].path}" if position >= 0 else "the beginning"
                 return failed(
-                    f"expected {after.describe()} after {show(before)[1:-1]}, found none",
+                    f"expected {after.describe()} after {show(previous)[1:-1]}, found none",
                     code="wrong_order",
                     details=details,
                     pointers=_point_at(found),

@@ -1,7 +1,6 @@
 """Claims about widgets that tools rendered.
 
-A claim is about all observations, or those of one tool. Where there is none in scope every claim fails: nothing was drawn
-that could be judged.
+A claim is about all observations, or those of one tool. Without any observation in scope every claim fails, because nothing was rendered.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class WidgetNoConsoleErrors(msgspec.Struct, frozen=True, kw_only=True, omit_defa
 
 
 def _select_renders(evidence: Evidence, tool: str | None) -> list[tuple[int, Render]] | None:
-    """Return the observations of a tool (or all) with their positions, or None where renders were not recorded."""
+    """Return the observations of a tool (or all) with their positions, or None if renders were not recorded."""
     if evidence.renders is None:
         return None
     return [(index, render) for index, render in enumerate(evidence.renders) if tool is None or render.tool == tool]
@@ -74,7 +73,7 @@ def _list_places(observed: list[tuple[int, Render]]) -> tuple[str, ...]:
 
 
 def _decide_renders(tool: str | None, decide: Callable[[list[tuple[int, Render]]], Verdict]) -> Decide:
-    """Decide a claim on the renders of a tool; without any it fails, for it could hold of nothing."""
+    """Decide a claim on the renders of a tool; it fails if there are none."""
 
     def decide_evidence(evidence: Evidence) -> Verdict:
         observed = _select_renders(evidence, tool)

@@ -1,7 +1,7 @@
 """The answer as JSON: the recorded body, or the text read by the rules of `JSON.parse`.
 
-Blanks around the document are allowed; a byte order mark, `NaN`, comments, trailing commas and words around it are not. Of a key given
-twice the last counts. Where fences are allowed, one fenced code block around the whole answer is taken off.
+White space around the document is allowed; a byte order mark, `NaN`, comments, trailing commas and surrounding words are not. If a key is
+repeated, the last one counts. If fences are allowed, one fenced code block around the whole answer is removed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from proctor.model.verdict import Verdict, failed, missing
 NO_TEXT: Final = missing("response text")
 POINTER: Final = ("$.text",)
 AROUND: Final = 40
-"""How much of the text is shown on either side of a find."""
+"""The number of characters shown on either side of a match."""
 
 
 def fail_text_claim(claim: str, expected: str, text: str, hint: str | None) -> Verdict:
-    """Return a failed claim about the answer: what was expected, what was found, and perhaps why."""
+    """Return a failed claim about the answer: the expected text, the actual one, and a hint if there is one."""
     reason = f"expected the answer to {claim}, found {show(text)}"
     return failed(
         reason if hint is None else f"{reason}; {hint}",
@@ -56,7 +56,7 @@ class _NotJson(Exception):
 
 
 def answer_json(evidence: Evidence, *, source: Literal["body", "text"] = "body", unfence: bool = True) -> Answer | Verdict:
-    """Return the document to look into, or the verdict when there is none."""
+    """Return the JSON document, or the verdict if there is none."""
     if source == "body" and evidence.body is not None:
         return Answer(evidence.body, "$.body")
     text = evidence.text

@@ -1,7 +1,7 @@
 """Shared by the checks about tools: find calls, name them and describe failures.
 
-Calls are those of the run in the order they were made; where only the steps of a workflow were recorded, the calls nested
-in them. A call goes by its name and by its aliases.
+Calls are those of the run in the order they were made; if only the steps of a workflow were recorded, the calls nested in them. A call
+matches by its name and by its aliases.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from proctor.checks.shared.ranges import iterate_whole_texts
 from proctor.errors import SpecError
-from proctor.expressions.scope import NO_SCOPE, Scope
+from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
 from proctor.matchers.equal import join_path
 from proctor.model.evidence import Evidence, Json, ToolCall
@@ -20,13 +20,13 @@ from proctor.model.verdict import TextRange, Verdict, failed, missing
 MISSING_CALLS = missing("tool calls")
 
 _MOST_EXPLAINED = 100
-"""How many calls are compared to find the closest one, and how many pointers a verdict carries."""
+"""The maximum number of calls compared to find the closest one, and of pointers in a verdict."""
 _MOST_NAMES = 12
-"""Names of tools in a sentence."""
+"""The maximum number of tool names in a sentence."""
 
 
 def list_recorded_calls(evidence: Evidence) -> tuple[ToolCall, ...] | None:
-    """Return the calls of the run, or None where tools were not recorded."""
+    """Return the calls of the run, or None if tools were not recorded."""
     if evidence.tool_calls is not None:
         return evidence.tool_calls
     if evidence.nodes is None:
@@ -51,18 +51,18 @@ def call_path(evidence: Evidence, index: int) -> str:
 
 
 def call_paths(evidence: Evidence, indexes: Iterable[int]) -> tuple[str, ...]:
-    """Return where calls stand in the evidence, the first of them."""
+    """Return the paths of the first of these calls."""
     return tuple(call_path(evidence, index) for index, _ in zip(indexes, range(_MOST_EXPLAINED), strict=False))
 
 
 def require_name(name: str, field: str = "name") -> None:
-    """Refuse a claim about a tool without a name: it could never be wrong."""
+    """Reject a claim about a tool without a name: it could never fail."""
     if not name:
         raise SpecError("the name of a tool cannot be empty", field=field)
 
 
 def require_names(names: Sequence[str], field: str = "names") -> None:
-    """Refuse a list with an empty name, as `require_name` does for one."""
+    """Reject a list with an empty name, as `require_name` does for one."""
     for index, name in enumerate(names):
         require_name(name, f"{field}.{index}")
 
@@ -72,7 +72,7 @@ Tools = tuple[frozenset[str], frozenset[str]]
 
 
 def find_existing_tools(evidence: Evidence, calls: Sequence[ToolCall]) -> Tools:
-    """Return the tools that were called, and those that exist: what the evidence lists as available, else those that were called."""
+    """Return the tools that were called, and those that exist: the available tools in the evidence, else the called ones."""
     called = frozenset(known for call in calls for known in (call.name, *call.aliases))
     return called, called if evidence.available_tools is None else frozenset(evidence.available_tools)
 
@@ -86,7 +86,7 @@ def resolve_name(name: str, evidence: Evidence, calls: Sequence[ToolCall], known
     if not colon:
         return name
     called, available = known or find_existing_tools(evidence, calls)
-    # A call by the long name shows that there is such a tool, whatever the list of available ones leaves out.
+    # A call by the long name proves that the tool exists, even if the list of available tools omits it.
     return short if short in available and name not in available and name not in called else name
 
 
@@ -158,7 +158,7 @@ def fail_no_call_fits(
     """Fail a claim because the tool was called, but with other arguments; describe the closest call field by field."""
     scope = build_scope(rule, evidence)
     best: tuple[int, list[Difference]] | None = None
-    # Only so many are compared for the explanation; that none of them fits is decided already.
+    # Only a few are compared for the explanation; it is already decided that none of them fits.
     for index in among[:_MOST_EXPLAINED]:
         found = rule.list_differences(calls[index].arguments, scope, f"{call_path(evidence, index)}.arguments")
         if found and (best is None or len(found) < len(best[1])):
@@ -183,5 +183,5 @@ def record_differences(differences: Sequence[Difference]) -> list[Json]:
 
 
 def find_indexes_of(calls: Sequence[ToolCall], name: str) -> list[int]:
-    """Return the positions of the calls that go by this name."""
+    """Return the positions of the calls with this name or alias."""
     return [index for index, call in enumerate(calls) if call.goes_by(name)]

@@ -34,14 +34,14 @@ from proctor.model.verdict import OUTCOMES, Verdict, errored, failed, lacking, p
 
 
 class NotRecorded(CheckFault):
-    """Own code touched evidence that was not recorded."""
+    """A custom check read evidence that was not recorded."""
 
     def __init__(self, why: str) -> None:
         super().__init__("missing_evidence", why)
 
 
 class Watch:
-    """What one check has touched of one evidence."""
+    """Records the accesses of one check to one evidence."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.account = evidence.account
@@ -49,13 +49,13 @@ class Watch:
         self.lacking: list[str] = []
 
     def refuse(self, why: str) -> NoReturn:
-        """Remember what is missing, and stop the check."""
+        """Record the missing part, and stop the check."""
         self.lacking.append(why)
         raise NotRecorded(why)
 
 
 def guard_evidence(evidence: Evidence) -> tuple[Evidence, Watch]:
-    """Return evidence to hand to own code, and what will be known of its use."""
+    """Return evidence to pass to a custom check, and the record of its accesses."""
     watch = Watch(evidence)
     return cast(Evidence, _Guarded(evidence, watch)), watch
 
@@ -114,7 +114,7 @@ def _wrap(value: Json, watch: Watch) -> Json:
     if isinstance(value, tuple):
         return tuple(_wrap(item, watch) for item in value)
     if isinstance(value, (dict, list)):
-        # A copy: what one check changes must not be what the next one looks at.
+        # A copy, so that changes by one check do not affect the next one.
         return msgspec.to_builtins(value)
     return value
 
@@ -129,14 +129,14 @@ _CARRIED: Final = (mi.AnyType, mi.StrType, mi.BoolType, mi.IntType, mi.FloatType
 
 
 class OwnMark(msgspec.Struct, frozen=True):
-    """What the decorator remembers."""
+    """The arguments of the decorator."""
 
     name: str
     pass_at: float
 
 
 def mark_own_check(function: F, *, name: str | None = None, pass_at: float = 1.0) -> F:
-    """Mark a function of evidence as a check; a score that it returns passes from `pass_at` on."""
+    """Mark a function of evidence as a check; a returned score passes if it is at least `pass_at`."""
     marked: object = function
     if not inspect.isfunction(marked):
         raise TypeError(f"@proctor.check marks a function of evidence, found {type(function).__name__}")
@@ -152,10 +152,10 @@ def is_own_check(value: object) -> bool:
 
 
 def read_own_check(function: Callable[..., Any]) -> CheckEntry:
-    """Return the check that a function is; an unmarked one is taken as if it were marked. Raises `InputError`."""
+    """Return the check for a function; an unmarked one is treated as marked. Raises `InputError`."""
     if not is_own_check(function):
         mark_own_check(function)
-    # Read once: specs are recognised by their type, and reading again would make another one.
+    # Read once: specs are recognised by their type, and reading again would create another type.
     known: CheckEntry | None = getattr(function, "__proctor_entry__", None)
     if known is not None:
         return known
@@ -204,7 +204,7 @@ def _build_spec(function: Callable[..., Any], name: str, place: str) -> tuple[ty
         if default is inspect.Parameter.empty:
             fields.append((parameter.name, kind))
         elif isinstance(default, (list, dict, set)):
-            # A copy for every spec; and bound as a default, since a closure would see the value of the last parameter.
+            # A copy for every spec, bound as a default, since a closure would see the value of the last parameter.
             fields.append((parameter.name, kind, msgspec.field(default_factory=lambda value=default: type(value)(value))))
         else:
             fields.append((parameter.name, kind, default))
@@ -241,11 +241,11 @@ def _make_decide(function: Callable[..., Any], mark: OwnMark, spec: msgspec.Stru
 
     def decide(evidence: Evidence) -> Verdict:
         seen, watch = guard_evidence(evidence)
-        # A list of its own for each evidence: what one call of the check changes must not reach the next.
+        # A new list for each evidence, so that changes by one call do not affect the next.
         values = {name: list(value) if name in lists else value for name, value in given.items()}
         try:
-            verdict = _read_answer(function(seen, **values), mark, function)
-        # Not an error of the check: `decide_guarded` has a verdict of its own for it.
+            verdict = _read_return_value(function(seen, **values), mark, function)
+        # Not an error of the check: `decide_guarded` has its own verdict for it.
         except MemoryError:
             raise
         # Includes SystemExit: a check must not end the run.
@@ -261,9 +261,9 @@ def _make_decide(function: Callable[..., Any], mark: OwnMark, spec: msgspec.Stru
     return decide
 
 
-def _read_answer(answer: object, mark: OwnMark, function: Callable[..., Any]) -> Verdict:
-    """Convert what a check returned to a verdict: true or false, a reason for failing, a score, or a verdict."""
-    # Before numbers: a boolean is one in Python, and `False` would be a score.
+def _read_return_value(answer: object, mark: OwnMark, function: Callable[..., Any]) -> Verdict:
+    """Convert the return value of a check to a verdict: true or false, a reason for failing, a score, or a verdict."""
+    # Before numbers: in Python a boolean is a number, and `False` would be a score.
     if isinstance(answer, bool):
         return passed(f"{mark.name}, as expected") if answer else failed(f"{mark.name} does not hold")
     if isinstance(answer, str) and answer.strip():
@@ -282,7 +282,7 @@ def _read_answer(answer: object, mark: OwnMark, function: Callable[..., Any]) ->
 def _report_error(error: BaseException, function: Callable[..., Any]) -> Verdict:
     file = function.__code__.co_filename
     frames = traceback.extract_tb(error.__traceback__)
-    # The last line of the author's own file: what lies deeper is in libraries that the author did not write.
+    # The last line in the author's own file: deeper frames are in libraries.
     own = [frame for frame in frames if frame.filename == file] or list(frames[-1:])
     place = f"{own[-1].filename}:{own[-1].lineno}" if own else file
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=8))

@@ -20,7 +20,7 @@ from proctor.checks.shared.json_places import write_pointer
 from proctor.checks.shared.missing_evidence import Reads
 from proctor.checks.shared.ranges import iterate_whole_texts
 from proctor.errors import SpecError
-from proctor.expressions.scope import NO_SCOPE, Scope
+from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.compile import Expected, compile_expected, holds_matcher
 from proctor.matchers.equal import find_difference, join_path
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
@@ -31,15 +31,15 @@ from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
 from proctor.paths.dotted import find_dotted, trace_dotted
 from proctor.work import spend
 
-# Bounded, since reading a number takes time that grows with the square of its digits, and Python refuses more than 4,300.
+# Limited, since parsing a number takes quadratic time, and Python rejects more than 4,300 digits.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})")
 _BOOLEANS = {"true": True, "y": True, "false": False, "n": False}
 _SHOWN = 3
-"""Failures in the reason of a verdict; the details have all of them."""
+"""The maximum number of failures in the reason of a verdict; the details have all of them."""
 LAST = 10
-"""Records that are looked at for what is there in place of the one that is meant."""
+"""The maximum number of records examined to describe what was found instead."""
 _LOOKED_AT = 100
-"""Rows whose members are names that may have been meant."""
+"""The maximum number of rows examined for a misspelt member."""
 
 
 class RowField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,14 +61,14 @@ class TextField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FieldResult(msgspec.Struct, frozen=True):
-    """What came of one field."""
+    """The result of one field."""
 
     path: str
     expected: Json
     actual: Json
     passed: bool
     why: str = ""
-    """For people; not part of the record."""
+    """A sentence for people; not part of the record."""
 
     def to_record(self) -> dict[str, Json]:
         """Return the four keys of Verial's evidence."""
@@ -89,7 +89,7 @@ class Comparison:
         return self._matcher is not None and self._matcher.dynamic
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str) -> Mismatch | None:
-        """Return what is wrong with a value, or None when it fits."""
+        """Return the mismatch of a value, or None if it fits."""
         if self._reads_text and isinstance(actual, str):
             read = _read_scalar(actual)
             # If parsing does not help, keep the text as it is: a message should quote the source.
@@ -104,7 +104,7 @@ class Comparison:
         return find_difference(self.expected, actual, path)
 
     def iterate_ranges(self, actual: Json | Missing, scope: Scope, path: str) -> Iterator[TextRange]:
-        """Yield the characters of a value that made it fit; nothing where it does not."""
+        """Yield the ranges of characters that made a value fit; none if it does not."""
         if actual is MISSING or self.find_mismatch(actual, scope, path) is not None:
             return iter(())
         return iterate_whole_texts(actual, path) if self._matcher is None else self._matcher.iterate_ranges(actual, scope, path)
@@ -116,14 +116,14 @@ class Comparison:
 
 
 def _compares_size(expected: Json) -> bool:
-    """Return whether a matcher asks for more or less than a number."""
+    """Return whether a matcher compares with a number by size."""
     words = ("gt", "gte", "lt", "lte")
     return isinstance(expected, dict) and (expected.get("matcher") in words or any(f"${word}" in expected for word in words))
 
 
 def _read_scalar(text: str) -> Json:
     """Return the number or boolean a text reads as; else the text."""
-    # Only blanks, with which X12 pads fields of fixed width.
+    # Only spaces, with which X12 pads fields of fixed width.
     bare = text.strip(" ")
     if bare.lower() in _BOOLEANS:
         return _BOOLEANS[bare.lower()]
@@ -133,8 +133,8 @@ def _read_scalar(text: str) -> Json:
 
 
 def iterate_field_ranges(document: Json, pointer: str, fields: PreparedRows, scope: Scope) -> Iterator[TextRange]:
-    """Yield the characters that made the fields of a document hold; nothing where one does not: the pointers lead to that."""
-    # All fields are compared before the first range is given out: one that does not hold takes back the others.
+    """Yield the ranges of characters that made all fields of a document pass; none if one fails, since the pointers show that one."""
+    # All fields are compared before the first range is yielded, because one failure discards the others.
     found: list[Iterator[TextRange]] = []
     for path, comparison in fields:
         keys = trace_dotted(document, path)
@@ -147,7 +147,7 @@ def iterate_field_ranges(document: Json, pointer: str, fields: PreparedRows, sco
 
 
 PreparedRows = tuple[tuple[str, Comparison], ...]
-"""Dot paths, each with what is expected there."""
+"""Dot paths with their expected values."""
 
 
 def prepare_rows(fields: tuple[RowField, ...]) -> PreparedRows:
@@ -167,7 +167,7 @@ def refuse_fields_when_absent(absent: bool, fields: Sequence[object]) -> None:
 
 
 def refuse_wrong_count(count: int | None, absent: bool, fields: Sequence[object]) -> None:
-    """Refuse a number of records that cannot be, or that the rest of the claim contradicts."""
+    """Reject an impossible number of records, or one that contradicts the rest of the claim."""
     if count is not None and count < 0:
         raise SpecError(f"count: expected 0 or more, found {count}", field="count")
     if count == 0 and fields:
@@ -183,7 +183,7 @@ def compare_count(expected: int, actual: int) -> FieldResult:
 
 
 def choose_scope_builder(comparisons: Sequence[Comparison]) -> Callable[[Evidence], Scope]:
-    """Return how to get the scope these comparisons need; reading the clock is left out where none asks for it."""
+    """Return a function that builds the scope for these comparisons; it omits the clock if none needs it."""
     return Scope.read_from if any(comparison.dynamic for comparison in comparisons) else lambda _: NO_SCOPE
 
 
@@ -215,26 +215,26 @@ def fail_no_match(reason: str, fields: Sequence[tuple[str, Json]], *, key: str =
 
 
 def describe_found(records: Sequence[Sequence[tuple[str, Json]]]) -> str:
-    """Return what records have where something else is looked for, the newest first: a failure names the wrong value."""
+    """Return the values that the newest records have instead of the wanted one."""
     reason = dict.fromkeys(", ".join(f"{name} {show(value, 80)}" for name, value in one) for one in reversed(records))
     reason.pop("", None)
     return f"; found {'; '.join(list(reason)[:_SHOWN])}{count_rest(len(reason), _SHOWN)}" if reason else ""
 
 
 def decide_absence(found: str | None, what: str, *, pointers: tuple[str, ...] = ()) -> Verdict:
-    """Return the verdict of an absence claim: `found` describes what should not be there."""
+    """Return the verdict of an absence claim; `found` describes the unwanted records."""
     if found is None:
         return passed(f"there is no {what}")
     return failed(f"expected no {what}, found {found}", pointers=pointers)
 
 
 def fail_unreadable(what: str, problems: Sequence[str]) -> Verdict:
-    """Return an absence that cannot be claimed, because something could not be read."""
+    """Return the verdict of an absence claim that is undecided because something could not be read."""
     return errored("unreadable_evidence", f"the absence of {what} is unknown: {'; '.join(problems[:_SHOWN])}")
 
 
 def find_misspelt(paths: Sequence[str], rows: Sequence[Mapping[str, Json]]) -> str | None:
-    """Return which member that rows are chosen by none of them has, where one of another name is meant in all likelihood."""
+    """Return a selecting member that no row has, if it is probably a misspelling of one they have."""
     for path in paths:
         first = path.partition(".")[0]
         if not any(first in row or path in row for row in rows):
@@ -253,9 +253,9 @@ def build_dotted_pointer(base: str, path: str) -> str:
 
 
 def declare_state_reads(spec: msgspec.Struct) -> Reads:
-    """Say what a claim about the end state reads: with `absent: true` it needs to know that there is nothing.
+    """Declare what a claim about the end state reads: `absent: true` needs complete evidence.
 
-    How many there are, and what holds of all of them, is certain only where all of them were seen.
+    Counts and claims about all records are certain only if all of them were seen.
     """
     count: int | None = getattr(spec, "count", None)
     if getattr(spec, "absent", False) or count == 0:

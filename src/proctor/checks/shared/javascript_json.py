@@ -1,8 +1,8 @@
 """JSON text as JavaScript's `JSON.stringify` writes it, without spaces.
 
-Claims about tool inputs search this text, so it must read as it did in the system the claim was written for: no space after
-`,` and `:`, non-ASCII characters as they are, `1.0` as `1`, large numbers as `1e+21`, keys that look like list indexes first
-and ascending. One thing is better than the original: integers below 10^21 keep all their digits.
+Claims about tool inputs search this text, so it must look as it did in the system the claim was written for: no space after `,` and `:`,
+non-ASCII characters unescaped, `1.0` as `1`, large numbers as `1e+21`, keys that look like list indexes first and ascending. One
+improvement on the original: integers below 10^21 keep all their digits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from proctor.model.json_values import quote_javascript_text, write_javascript_nu
 from proctor.model.show import kind_of
 
 _LARGEST_INDEX = 2**32 - 2
-"""The largest key that JavaScript orders as an index of a list."""
+"""The largest key that JavaScript orders as a list index."""
 _MOST_DEPTH = 10_000
 """Maximum nesting; a stack of our own is used, so this only bounds memory."""
 
@@ -57,8 +57,8 @@ def write_javascript_json(value: Json) -> str:
 
 
 def iterate_texts(value: Json, path: str, at: int = 0) -> Generator[tuple[int, str, str], None, int]:
-    """Yield where in the JSON text each text begins, its path, and the text; returns where the JSON text ends."""
-    # By recursion, unlike the writer above: this only finds places to mark, and `report/words/ranges.py` does without where it is too deep.
+    """Yield the position of each text in the JSON text, its path, and the text; returns the end of the JSON text."""
+    # Recursive, unlike the writer above: this only finds places to mark, and `report/words/ranges.py` skips values that are too deep.
     if isinstance(value, dict):
         for key, item in _order_members(value):
             # One character for the brace or comma before, one for the colon after.
@@ -75,7 +75,7 @@ def iterate_texts(value: Json, path: str, at: int = 0) -> Generator[tuple[int, s
 
 
 def _order_members(value: dict[str, Json]) -> Sequence[tuple[str | None, Json]]:
-    """Return the members in the order of JavaScript: index-like keys ascending, then the others as they came."""
+    """Return the members in JavaScript's order: index-like keys ascending, then the others in insertion order."""
     indexes = sorted((key for key in value if _is_index(key)), key=int)
     if not indexes:
         return list(value.items())
@@ -106,5 +106,5 @@ def _write_large_integer(value: int) -> str:
     try:
         return write_javascript_number(float(value))
     except OverflowError:
-        # JavaScript reads so large a number as `Infinity`, which `JSON.stringify` writes as null.
+        # JavaScript reads such a large number as `Infinity`, which `JSON.stringify` writes as null.
         return "null"

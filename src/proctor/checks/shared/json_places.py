@@ -1,7 +1,7 @@
-"""The characters of values inside a document: of the texts in a structured one, of any value in one that is a JSON text.
+"""Locates the characters of values in a document: of texts in a structured document, of any value in a JSON text.
 
-A pointer leads to a value of a structured document, so there only texts have characters. It does not lead into a text: where the document
-is one, the characters of the value in it say what a pointer cannot.
+A pointer leads to a value of a structured document, so only texts have characters there. It does not lead into a text: in a JSON text, the
+characters show what a pointer cannot.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ import msgspec
 
 from proctor.checks.shared.answer import answer_json, find_fenced
 from proctor.checks.shared.ranges import MOST_SPANS
-from proctor.matchers.equal import deep_equal, join_path
+from proctor.matchers.equal import join_path
 from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import equal
 from proctor.model.verdict import TextRange, Verdict
 from proctor.work import spend
 
 # --- locates values in a JSON text by reading its tokens once
 
 Keys = tuple[str | int, ...]
-"""Names of members and positions in lists, from the document on."""
+"""Member names and list positions, starting at the document."""
 Span = tuple[int, int]
 
-# Quantifiers that never give back: whatever the text is, each character is looked at once.
+# Possessive quantifiers: each character of the text is visited once.
 _TOKENS: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],]|[^\s{}\[\],:"]++', re.DOTALL)
 _CHARS_PER_STEP: Final = 2
 
 
 class _Wanted:
-    """What is looked for below a place: itself, or what its members lead to."""
+    """The search targets below a place: itself, or its members."""
 
     __slots__ = ("members",)
 
@@ -42,7 +43,7 @@ class _Wanted:
 
 
 class _Found:
-    """A place that was met: its characters, and the places below it."""
+    """A place that was reached: its characters, and the places below it."""
 
     __slots__ = ("members", "span")
 
@@ -61,12 +62,12 @@ class _Open:
         self.begin = begin
         self.is_object = is_object
         self.key: str | int | None = None if is_object else 0
-        """The member or position whose value comes next; nothing where a name comes next."""
+        """The member or position of the next value; None if a name comes next."""
         self.members: dict[str | int, _Found] = {}
 
 
 def find_value_spans(text: str, places: Iterable[Keys], start: int = 0) -> dict[Keys, Span]:
-    """Return where the values at `places` stand in the JSON document that begins at `start`; places that are not there are left out."""
+    """Return the spans of the values at `places` in the JSON document that begins at `start`, without missing places."""
     spend((len(text) - start) // _CHARS_PER_STEP + 1)
     places = tuple(places)
     root = _Wanted()
@@ -89,7 +90,7 @@ def _find_value(document: _Found, keys: Keys) -> Span | None:
 def _read_document(text: str, start: int, root: _Wanted) -> _Found | None:
     outside = _Wanted()
     outside.members[0] = root
-    # The document is the one element of a list that is never closed.
+    # The document is treated as the only element of a list that is never closed.
     open_ones = [_Open(outside, start, is_object=False)]
     tokens = _TOKENS.finditer(text, start)
     for token in tokens:
@@ -112,19 +113,19 @@ def _read_document(text: str, start: int, root: _Wanted) -> _Found | None:
             if wanted is not None and wanted.members:
                 open_ones.append(_Open(wanted, begin, mark == "{"))
                 continue
-            # Nothing inside is wanted, so however much it is, only brackets are counted.
+            # No part of it is wanted, so only brackets are counted.
             end = _skip(tokens)
         if wanted is not None and here.key is not None:
-            inside = (begin + 1, end - 1) if mark == '"' and end - begin > 2 else (begin, end)
-            # A member that comes again takes the place of the one before, and of all below it.
-            here.members[here.key] = _Found(inside, members)
+            content = (begin + 1, end - 1) if mark == '"' and end - begin > 2 else (begin, end)
+            # A repeated member replaces the earlier one and everything below it.
+            here.members[here.key] = _Found(content, members)
         if len(open_ones) == 1:
             break
     return open_ones[0].members.get(0)
 
 
 def _skip(tokens: Iterator[re.Match[str]]) -> int:
-    """Return where the list or object ends that has just begun."""
+    """Return where the list or object that has just begun ends."""
     depth = 1
     for token in tokens:
         mark = token[0]
@@ -148,10 +149,10 @@ class JsonDocument(msgspec.Struct, frozen=True):
     pointer: str
     text: str | None = None
     start: int = 0
-    """Where in the text the document begins."""
+    """The position in the text where the document begins."""
 
     def locate(self, places: Iterable[Keys]) -> Iterator[TextRange]:
-        """Yield the characters of the values at these places, the first of them; in a JSON text in the order of the text."""
+        """Yield the ranges of the first of these values; in a JSON text in text order."""
         wanted = list(islice(dict.fromkeys(places), MOST_SPANS))
         if self.text is not None:
             for start, end in sorted(find_value_spans(self.text, wanted, self.start).values()):
@@ -164,22 +165,22 @@ class JsonDocument(msgspec.Struct, frozen=True):
 
 
 def open_answer(evidence: Evidence, *, source: Literal["body", "text"] = "body", unfence: bool = True) -> JsonDocument | None:
-    """Return the answer as the document that checks look into, or None where there is none.
+    """Return the answer as the document that checks read, or None if there is none.
 
     A body that equals the parsed text is located in the text, which is what a person sees.
     """
     answer = answer_json(evidence, source=source, unfence=unfence)
     if isinstance(answer, Verdict):
         return None
-    spoken = answer if answer.pointer == "$.text" else answer_json(evidence, source="text", unfence=unfence)
-    if evidence.text is None or isinstance(spoken, Verdict) or (spoken is not answer and not deep_equal(spoken.value, answer.value)):
+    in_text = answer if answer.pointer == "$.text" else answer_json(evidence, source="text", unfence=unfence)
+    if evidence.text is None or isinstance(in_text, Verdict) or (in_text is not answer and not equal(in_text.value, answer.value)):
         return JsonDocument(answer.value, answer.pointer)
     fenced = find_fenced(evidence.text) if unfence else None
     return JsonDocument(answer.value, "$.text", evidence.text, 0 if fenced is None else fenced[0])
 
 
 def write_pointer(base: str, keys: Keys) -> str:
-    """Return the pointer that leads from `base` along keys and positions."""
+    """Return the pointer from `base` along keys and positions."""
     for key in keys:
         base = join_path(base, key) if isinstance(key, str) else f"{base}[{key}]"
     return base

@@ -30,20 +30,20 @@ _CERTAIN: dict[Claim, str] = {"presence": "pass", "absence": "fail", "exact": ""
 
 
 class Reads(msgspec.Struct, frozen=True):
-    """What a check looks at, and what kind of claim it makes about it."""
+    """The parts that a check reads, and the kind of claim it makes about them."""
 
     parts: tuple[Part, ...]
     claim: Claim
     when_missing: Literal["fail", "error"] | None = None
-    """What missing evidence is, where it is not what the claim implies: a measure that was not taken is a `fail`."""
+    """The outcome for missing evidence, if it differs from what the claim implies: an unmeasured value is a `fail`."""
 
     tools: tuple[str, ...] = ()
-    """The only tools it is about; none where it is about any."""
+    """The only tools it is about; empty if it is about any tool."""
     own_tools: bool = False
     """Whether it is about the tools that an agent runs itself, and not about those of a model's provider."""
 
     def concerns_only(self, seen_tools: tuple[str, ...]) -> bool:
-        """Return whether it asks for nothing but calls of tools that were all seen."""
+        """Return whether it is only about calls of tools that were all seen."""
         return bool(seen_tools) and (self.own_tools or (bool(self.tools) and set(self.tools).issubset(seen_tools)))
 
     def outcome_when_missing(self) -> Literal["fail", "error"]:
@@ -52,7 +52,7 @@ class Reads(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Reads(PARTS, "exact")
-"""A check that does not say what it reads is trusted with nothing that is unknown."""
+"""A check without a declaration: any unknown part makes it undecided."""
 
 ReadsOf = Reads | Callable[[Any], Reads]
 """What a check reads, fixed or by its spec."""
@@ -64,9 +64,9 @@ def find_reads(declared: ReadsOf, spec: msgspec.Struct) -> Reads:
 
 
 def decide_with_caution(decide: Decide, reads: Reads) -> Decide:
-    """Wrap a check so that no verdict rests on what is unknown."""
-    # What is unknown cannot overturn this outcome: more calls than were seen never make a call that was seen go away (presence), and
-    # never make a forbidden one unmade (absence). An exact claim can be overturned either way.
+    """Wrap a check so that no verdict rests on unknown parts."""
+    # Unknown parts cannot overturn this outcome: unseen calls neither remove a call that was seen (presence) nor undo a forbidden one
+    # (absence). An exact claim can be overturned either way.
     certain = _CERTAIN[reads.claim]
     uncertain_is = reads.outcome_when_missing()
 
@@ -75,7 +75,7 @@ def decide_with_caution(decide: Decide, reads: Reads) -> Decide:
         account = evidence.account
         # A missing part gets the reader's reason, if there is one.
         if account is not None and account.unknown and (verdict.outcome != certain or verdict.code == MISSING):
-            # A reader may know all calls of some tools although others stay in the dark.
+            # A reader may know all calls of some tools although others are unknown.
             all_seen = reads.concerns_only(account.seen_tools)
             gaps: list[Part] = [part for part in reads.parts if part in account.unknown and not (all_seen and part == "tool_calls")]
             # An error already means undecided; an unavailable judge would have seen unknown parts.
@@ -86,7 +86,7 @@ def decide_with_caution(decide: Decide, reads: Reads) -> Decide:
         if account is not None and account.unplayed and verdict.passed and reads.claim == "absence" and "state" in reads.parts:
             reason = f"end state unknown: {'; '.join(account.unplayed)}"
             return Verdict(uncertain_is, 0.0, reason, MISSING, {"unknown": {"state": reason}})
-        # A check writes `missing` for any claim; whether that is a fail or an error depends on its declared claim.
+        # A check writes `missing` for any claim; its declared claim determines whether that is a fail or an error.
         if verdict.code == MISSING and verdict.outcome != uncertain_is:
             return msgspec.structs.replace(verdict, outcome=uncertain_is)
         return verdict

@@ -21,18 +21,18 @@ from proctor.work import spend
 
 _MARKS: Final = ('""', "“”", "„“", "„”", "«»", "»«", "‘’", "``", "「」", "『』")
 _LONGEST: Final = 500
-# Each looks no further than the longest quotation, so that no text makes the search long. `'` is an apostrophe inside of words.
+# Each match is limited to the longest quotation, so that no text makes the search long. `'` is an apostrophe inside words.
 _QUOTED: Final = tuple(re.compile(f"{a}([^{a}{b}]{{2,{_LONGEST}}}){b}") for a, b in _MARKS)
 _SINGLE: Final = re.compile(rf"(?<!\w)'([^']{{2,{_LONGEST}}})'(?!\w)")
 _LEFT_OUT: Final = re.compile(r"\.{3,}|…|\[\.\.\.\]")
 _MOST_QUOTES: Final = 20
 _MOST_TEXTS: Final = 200
 _MOST_PLACES: Final = 20
-"""Places of one quotation that are looked at for one between words."""
+"""The maximum number of occurrences examined to find one at word boundaries."""
 
 
 def locate_quotes(value: Json, pointer: str, verdict: Verdict) -> Iterator[TextRange]:
-    """Yield what the reasons of a verdict quote of a value at `pointer`."""
+    """Yield the parts of the value at `pointer` that the reasons of a verdict quote."""
     quotes = list(islice(dict.fromkeys(_list_quotes(verdict)), _MOST_QUOTES))
     if not quotes:
         return
@@ -47,7 +47,7 @@ def locate_quotes(value: Json, pointer: str, verdict: Verdict) -> Iterator[TextR
 
 
 def locate_quoted_answer(spec: msgspec.Struct, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Yield what the reasons of a verdict quote of the answer."""
+    """Yield the parts of the answer that the reasons of a verdict quote."""
     answer = find_answer(evidence)
     return iter(()) if isinstance(answer, Verdict) else locate_quotes(answer.value, answer.pointer, verdict)
 
@@ -56,7 +56,7 @@ def _list_quotes(verdict: Verdict) -> Iterator[str]:
     for reason in _list_reasons(verdict):
         for pattern in (*_QUOTED, _SINGLE):
             for found in pattern.finditer(reason):
-                # A judge may leave out the middle of what it quotes; both ends are then quotations.
+                # A judge may omit the middle of a quote; both ends are then quotations.
                 for part in _LEFT_OUT.split(found[1]):
                     bare = part.strip().rstrip(",")
                     if len(bare) > 1:

@@ -1,6 +1,6 @@
-"""Which characters of a text a claim found: computed to show a verdict, never to decide.
+"""Locates the characters of a text that a claim found: computed to show a verdict, never to decide.
 
-Positions count code points of the text as it was recorded, whatever was done to it to compare it.
+Positions count code points of the recorded text, however it was transformed for comparison.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Span = tuple[int, int]
 def locate_text(
     path: str, text: str | None, wanted: str, *, ignore_case: bool, at: Literal["start", "end", "whole", "anywhere"] = "anywhere"
 ) -> Iterator[TextRange]:
-    """Yield every piece of `text` that is `wanted`, or the one at its start or end, or the whole text."""
+    """Yield every occurrence of `wanted` in `text`, or the one at its start or end, or the whole text."""
     if not text or not wanted:
         return
     for start, end in find_spans(text, wanted, ignore_case=ignore_case, at=at):
@@ -55,7 +55,7 @@ def find_spans(
 
 
 def _find_restorer(text: str, folded: str) -> Callable[[int, int], Span]:
-    """Return what turns positions in the folded text into positions in the text itself."""
+    """Return a function that maps positions in the folded text to positions in the text itself."""
     if len(folded) == len(text):
         return lambda start, end: (start, end)
     # Lower-casing turns `İ` into two characters; both map to the original one.
@@ -64,7 +64,7 @@ def _find_restorer(text: str, folded: str) -> Callable[[int, int], Span]:
 
 
 def locate_in_json(value: Json, path: str, find: Callable[[str], Iterator[Span]]) -> Iterator[TextRange]:
-    """Yield the pieces of the texts inside `value` that lie in what `find` finds in its compact JSON text.
+    """Yield the parts of texts inside `value` that overlap a match of `find` in its compact JSON text.
 
     A match may span keys and punctuation, which are not text of the evidence: only parts inside texts are returned.
     """
@@ -90,7 +90,7 @@ def iterate_text_places(value: Json, path: str) -> Iterator[tuple[str, str]]:
     waiting: list[tuple[Json, str]] = [(value, path)]
     while waiting:
         value, at = waiting.pop()
-        # Along hostile nesting the paths grow too.
+        # With hostile nesting the paths grow too.
         spend(1 + len(at) // 64)
         if isinstance(value, str):
             yield at, value
@@ -101,7 +101,7 @@ def iterate_text_places(value: Json, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _list_offsets(text: str) -> range | list[int]:
-    """Return where each character of a text begins inside the quotes of its JSON text, and where the last one ends."""
+    """Return the offset of each character inside the quotes of its JSON text, and the end of the last one."""
     if len(quote_javascript_text(text)) == len(text) + 2:
         return range(len(text) + 1)
     offsets = [0]

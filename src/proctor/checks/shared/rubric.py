@@ -1,9 +1,9 @@
-"""Rubrics: claims that a judge decides by a text of ours, with fields of the author's.
+"""Rubrics: claims that a judge decides by our text, with fields filled in by the author.
 
 The text of a rubric is in `rubrics/<name>/<version>.md`, exactly as the judge gets it: the first paragraph is the criterion, followed by
 points, marked `-`, and choices, marked `*`, if the judge chooses one. A changed text is a new version in a new file: name and version are
-part of the question, so replies to other versions are never reused. `{{name}}` is filled with the suite author's text. Anything written
-by the agent, its tools or its users goes into the fenced material, never into the text.
+part of the question, so replies to other versions are never reused. `{{name}}` is filled with the suite author's text. Anything written by
+the agent, its tools or its users goes into the fenced material, never into the text.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pkgutil import get_data
 from typing import Final, Literal, NamedTuple
 
@@ -21,7 +22,7 @@ from proctor.errors import SpecError
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, is_finite
-from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
+from proctor.model.judgement import Image, Material, Opinion, Question, make_pending, make_verdict
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, missing
 from proctor.paths.dotted import find_dotted
@@ -36,11 +37,11 @@ VERSIONS: Final = {
     "summary_covers": "1",
     "tone": "1",
 }
-"""The rubrics there are, and the version in use of each."""
+"""The rubrics, with the current version of each."""
 METRICS: Final = dict.fromkeys(
     ["answer_relevancy", "bias", "context_precision", "context_recall", "faithfulness", "pairwise", "task_completion", "toxicity"], "1"
 )
-"""The texts of metrics, which come without a labelled set, and the version in use of each."""
+"""The texts of metrics, which have no labelled set, with the current version of each."""
 
 _PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
 
@@ -51,7 +52,7 @@ SOURCE_PARTS: Final[dict[ContextSource, tuple[Part, ...]]] = {
     "variables": (),
     "body": ("answer",),
 }
-"""Which parts of the evidence each source of context is read from."""
+"""The parts of the evidence that each source of context is read from."""
 
 
 class Rubric(msgspec.Struct, frozen=True):
@@ -65,19 +66,19 @@ class Rubric(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """What the question is called, before the judge and in reports."""
+        """The name of the question, for the judge and in reports."""
         return f"{self.name}, rubric version {self.version}"
 
 
 class Place(NamedTuple):
-    """Something to judge, and its path in the evidence."""
+    """A value to judge, and its path in the evidence."""
 
     value: Json
     pointer: str
 
 
 class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where the context of an answer is taken from."""
+    """The source of an answer's context."""
 
     context: tuple[str, ...] = ()
     """The context itself, as one text or several; left out: it is taken from the evidence."""
@@ -87,7 +88,7 @@ class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """A dot path to the context inside the variables or the body."""
 
     def require_source(self) -> None:
-        """Refuse a context given in two ways, and a path without something it leads into."""
+        """Reject a context given in two ways, and a path without a source."""
         if self.context and self.context_from is not None:
             raise SpecError(
                 "the context is either given or taken from the evidence: `context` or `context_from`, not both", field="context_from"
@@ -103,7 +104,7 @@ class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return () if self.context else SOURCE_PARTS[self.context_from or "tool_results"]
 
     def find_in(self, evidence: Evidence) -> Place | Verdict:
-        """Return the context that the answer is held against, or `missing_evidence` where none was recorded."""
+        """Return the context of the answer, or `missing_evidence` if none was recorded."""
         if self.context:
             return Place(list(self.context), "")
         match self.context_from or "tool_results":
@@ -122,7 +123,7 @@ class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 @functools.cache
 def load_rubric(name: str, version: str | None = None) -> Rubric:
-    """Return the text of a rubric, by default in the version in use."""
+    """Return the text of a rubric, by default in the current version."""
     version = version or (VERSIONS | METRICS)[name]
     content = get_data("proctor.checks", f"rubrics/{name}/{version}.md")
     assert content is not None, "part of the package"
@@ -141,7 +142,7 @@ def ask_rubric(
     reference: str | None = None,
     pointers: tuple[str, ...] = (),
 ) -> Verdict:
-    """Return the verdict that waits for a judge's opinion of the material."""
+    """Return a pending verdict on a judge's opinion of the material."""
     question = build_question(rubric, material, threshold=threshold, fill=fill, reference=reference)
 
     def settle(opinions: Sequence[Opinion]) -> Verdict:
@@ -157,7 +158,7 @@ def ask_rubric(
 def build_question(
     rubric: Rubric, material: Material, *, threshold: float | None = None, fill: Mapping[str, str] = {}, reference: str | None = None
 ) -> Question:
-    """Return the question that a rubric asks about some material."""
+    """Return the question of a rubric about some material."""
     return Question(
         criterion=_fill_in(rubric.criterion, fill),
         material=material,
@@ -170,18 +171,18 @@ def build_question(
 
 
 def _fill_in(text: str, fill: Mapping[str, str]) -> str:
-    # In one pass: what an author wrote is not looked through for further places to fill.
+    # In one pass, so that the author's text is not searched for further placeholders.
     return _PLACE.sub(lambda place: fill[place[1]], text)
 
 
 def require_threshold(threshold: float | None) -> None:
-    """Refuse a threshold that is no number from above 0 to 1."""
+    """Reject a threshold that is not above 0 and up to 1."""
     if threshold is not None and not (is_finite(threshold) and 0 < threshold <= 1):
         raise SpecError(f"the threshold is a number above 0 and up to 1, found {show(threshold)}", field="threshold")
 
 
 def require_filled(text: str | None, field: str) -> None:
-    """Refuse a text that is given and empty."""
+    """Reject an empty text."""
     if text is not None and not text.strip():
         raise SpecError("expected text, found an empty one", field=field)
 
@@ -207,7 +208,7 @@ def find_question(evidence: Evidence, given: str | None) -> Json | Verdict:
 
 
 def find_conversation(evidence: Evidence) -> dict[str, Json]:
-    """Return the turns of a conversation as a part of the context; nothing where there was only one."""
+    """Return the turns of a conversation as part of the context; empty if there was only one."""
     if evidence.turns is None or len(evidence.turns) < 2:
         return {}
     turns = [{"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns]
@@ -224,7 +225,7 @@ def _find_tool_results(evidence: Evidence) -> Place | Verdict:
             results.append({"tool": call.name, "error": call.failure()})
         elif call.result is not None:
             results.append({"tool": call.name, "result": call.result})
-    # Where no tool gave anything back there is no context, and nothing that an answer could be faithful to.
+    # If no tool returned anything, there is no context that an answer could be faithful to.
     return Place(results, "$.tool_calls") if results else missing("results of tool calls")
 
 
@@ -237,3 +238,58 @@ def _find_inside(document: Json, path: str | None, what: str, pointer: str) -> P
     if found is MISSING or found is None or found in ("", [], {}):
         return missing(f"{what} at {show(path)}")
     return Place(found, f"{pointer}.{path}")
+
+
+# Images in the judged material: content parts of OpenAI, Anthropic, Gemini, Bedrock and MCP, with their data inline.
+# In the data each image is replaced by its number, and the images are attached to the request in this order. An image given only by an
+# address stays text: the address may later serve something other than what the agent produced.
+
+_BASE64: Final = r"[A-Za-z0-9+/_-][A-Za-z0-9+/_\r\n-]{2,}={0,2}\s*"
+"""An image as data; other text is no image, so that no claim about images is decided without one."""
+_DATA_URL: Final = re.compile(rf"data:(image/[\w.+-]+);base64,({_BASE64})")
+_KINDS: Final = ("media_type", "mediaType", "mimeType", "mime_type")
+
+
+def attach_images(material: Material, body: Json) -> Material:
+    """Return the material with its images detached from the data, plus those of the response body if the subject is its text."""
+    images: list[Image] = []
+    subject, context = _detach_images(material.subject, images), _detach_images(material.context, images)
+    original = len(images)
+    _detach_images(body, images)
+    if len(images) > original:
+        context["images_of_the_answer"] = [_number_image(image, images) for image in images[original:]]
+    return msgspec.structs.replace(material, subject=subject, context=context, images=tuple(images))
+
+
+def _detach_images(value: Json, images: list[Image]) -> Json:
+    found = _read_image(value)
+    if found is not None:
+        if found not in images:
+            images.append(found)
+        return _number_image(found, images)
+    if isinstance(value, dict):
+        return {key: _detach_images(member, images) for key, member in value.items()}
+    return [_detach_images(member, images) for member in value] if isinstance(value, list) else value
+
+
+def _number_image(image: Image, images: list[Image]) -> dict[str, Json]:
+    # The digest ties the request to the image: the ids of a request depend on everything in its data.
+    return {"image": images.index(image) + 1, "sha256": sha256(image.data.encode()).hexdigest()[:16]}
+
+
+def _read_image(value: Json) -> Image | None:
+    """Return the image in a content part or in a text that is a data URL."""
+    if isinstance(value, str):
+        matched = _DATA_URL.fullmatch(value)
+        return None if matched is None else Image(media_type=matched[1], data=matched[2])
+    if not isinstance(value, dict):
+        return None
+    data: Json = value.get("data", value.get("bytes"))
+    kind: Json = next((value[key] for key in _KINDS if key in value), None)
+    if isinstance(data, str) and isinstance(kind, str) and kind.startswith("image/") and re.fullmatch(_BASE64, data):
+        return Image(media_type=kind, data=data)
+    # {type: image_url, image_url: {url}}, {type: input_image, image_url}, {type: image, source: {media_type, data}}, {inlineData: {...}}
+    inner: Json = next((value[key] for key in ("image_url", "source", "inlineData", "inline_data", "image") if key in value), None)
+    if isinstance(inner, dict) and isinstance(inner.get("url"), str):
+        inner = inner["url"]
+    return _read_image(inner) if inner is not None and len(value) <= 3 else None

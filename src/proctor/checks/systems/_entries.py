@@ -1,7 +1,7 @@
-"""Shared by faxes, messages, cards and records: entries are chosen by some members, and other members are compared.
+"""Shared by faxes, messages, cards and records: some members select entries, and other members are compared.
 
-Of several entries that are chosen one that satisfies everything is enough; else the first in which most holds is reported. Every field and
-every phrase, required or forbidden, counts as one. Phrases are compared as words: case, punctuation and line breaks do not matter
+One selected entry that satisfies everything is enough; else the first entry with the most matches is reported. Every field and every
+phrase, required or forbidden, counts as one. Phrases are compared as words: case, punctuation and line breaks do not matter
 (`codecs/speech.py`). In an entry without any text no phrase holds, not even a forbidden one.
 """
 
@@ -33,7 +33,7 @@ from proctor.checks.shared.ranges import locate_text
 from proctor.codecs.addresses import fold_address, list_addresses
 from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.matchers.mismatch import equal_after_conversion
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing
@@ -43,23 +43,23 @@ from proctor.paths.dotted import find_dotted, trace_dotted
 from proctor.work import spend
 
 _PER_LOOK = 20
-"""Steps that comparing one member of one entry counts."""
+"""The number of steps for comparing one member of one entry."""
 _LONGEST = 2_000
-"""Characters of a phrase."""
+"""The maximum length of a phrase in characters."""
 UNREAD = "unread"
-"""The member by which an entry lists the unreadable parts of its text."""
+"""The member in which an entry lists the unreadable parts of its text."""
 _DIRECTION = "direction"
 _DIRECTIONS = ("outbound", "inbound")
 _COPIES = ("cc", "bcc")
 """Members with further recipients."""
 _SHOWN = 3
-"""Entries that are pointed to where none may be there."""
+"""The maximum number of pointers to unwanted entries."""
 
 Entry = Mapping[str, Json]
 
 
 class EntrySpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What every claim about entries may say of them."""
+    """Fields that every claim about entries may have."""
 
     contains: tuple[str, ...] = ()
     """Phrases that the text must have; case and punctuation do not matter."""
@@ -74,7 +74,7 @@ class EntrySpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Phrase(msgspec.Struct, frozen=True):
-    """A phrase that must be there, or must not, in the form in which it is compared."""
+    """A required or forbidden phrase, in the form in which it is compared."""
 
     text: str
     speech: Speech
@@ -82,7 +82,7 @@ class Phrase(msgspec.Struct, frozen=True):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """What came of looking into one entry."""
+    """The result of examining one entry."""
 
     index: int
     fields: tuple[FieldResult, ...]
@@ -90,40 +90,40 @@ class Looked(msgspec.Struct, frozen=True):
 
     @property
     def held(self) -> int:
-        """How many fields and phrases hold."""
+        """The number of fields and phrases that hold."""
         return sum(result.passed for result in (*self.fields, *self.phrases))
 
 
 class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """What is claimed of the entries of a family, prepared."""
+    """A prepared claim about the entries of a family."""
 
     what: str
     base: str
-    """Where the entries stand in the evidence."""
+    """The path of the entries in the evidence."""
     chosen_by: PreparedRows
     fields: PreparedRows
     phrases: tuple[Phrase, ...] = ()
     searched: tuple[str, ...] = ("text",)
-    """The members in which phrases are looked for."""
+    """The members that are searched for phrases."""
     defaults: Mapping[str, Json] = {}
-    """What an entry without a member has."""
+    """The defaults of absent members."""
     needed: tuple[str, ...] = ()
-    """Members that every entry has: without them it is unknown whether the entry matches."""
+    """Members that every entry should have: without them it is unknown whether the entry matches."""
     folded: tuple[str, ...] = ()
-    """Members that are addresses or words of a system: how they are written does not matter."""
+    """Members that are addresses or system words, whose exact spelling does not matter."""
     count: int | None = None
-    """How many entries must be meant; 0 is an absence."""
+    """The number of entries that must match; 0 is an absence."""
     is_absent: bool = False
 
     def list_comparisons(self) -> list[Comparison]:
-        """Return everything that compares a value."""
+        """Return all comparisons."""
         return [comparison for _, comparison in (*self.chosen_by, *self.fields)]
 
     def decide(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
-        """Return the verdict over the entry in which most holds."""
+        """Return the verdict on the entry with the most matches."""
         found = self.choose(entries, scope)
         if self.is_absent or self.count == 0:
-            # An entry that is there decides; what others do not say matters only where none was found.
+            # A present entry decides; missing members of others matter only if none was found.
             unclear = None if found else self.find_unclear(entries, scope)
             if unclear is not None:
                 return fail_unreadable(self.what, [unclear])
@@ -138,12 +138,12 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self.report(wrong), pointers=tuple(f"{self.base}[{index}]" for index in found[:_SHOWN]))
 
     def choose(self, entries: Sequence[Entry], scope: Scope) -> list[int]:
-        """Return the positions of the entries that are meant."""
+        """Return the positions of the matching entries."""
         spend(len(entries) * (1 + _PER_LOOK * len(self.chosen_by)))
         return [index for index, entry in enumerate(entries) if all(self._fits(entry, path, one, scope) for path, one in self.chosen_by)]
 
     def find_best(self, entries: Sequence[Entry], found: Sequence[int], scope: Scope) -> Looked:
-        """Return what came of the first entry in which all holds, else of the first in which most does."""
+        """Return the result of the first entry in which everything holds, else of the first with the most matches."""
         best: Looked | None = None
         for index in found:
             looked = self.look(entries[index], index, scope)
@@ -155,13 +155,13 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         return best
 
     def look(self, entry: Entry, index: int, scope: Scope) -> Looked:
-        """Compare the fields of an entry, and look for the phrases."""
+        """Compare the fields of an entry, and search it for the phrases."""
         spend(_PER_LOOK * (1 + len(self.fields)))
         fields = tuple(comparison.compare(path, self._find(entry, path), scope) for path, comparison in self.fields)
         return Looked(index, fields, tuple(self._look_for_phrases(entry)) if self.phrases else ())
 
     def report(self, looked: Looked) -> Verdict:
-        """Return the verdict over one entry."""
+        """Return the verdict on one entry."""
         place = f"{self.base}[{looked.index}]"
         results = (*looked.fields, *looked.phrases)
         details = self._write_details(looked.fields, looked.phrases, matched=place)
@@ -176,7 +176,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def fail_without_entry(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
-        """Fail everything, because no entry is the one that is meant."""
+        """Fail everything, because no entry matches."""
         fields = [FieldResult(path, comparison.expected, None, False) for path, comparison in self.fields]
         phrases = [_record(phrase, False) for phrase in self.phrases]
         others = [
@@ -188,9 +188,9 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         return failed(reason, code="no_match", details=self._write_details(fields, phrases))
 
     def iterate_ranges(self, entries: Sequence[Entry], scope: Scope, *, most: int | None = None) -> Iterator[TextRange]:
-        """Yield the fields and phrases of the entry that decided, which is among the first `most` that are chosen.
+        """Yield the fields and phrases of the deciding entry, which is among the first `most` selected ones.
 
-        Without any, or of those that must not be there, what they were chosen by.
+        Without any, or for entries that must be absent, yield the members that selected them.
         """
         found = self.choose(entries, scope)[:most]
         if not found:
@@ -215,7 +215,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
                 if self._fits(entry, path, one, scope):
                     continue
                 reasons.append(self._report_unclear(entry, path, one))
-                # What is another one for certain in one respect is another one.
+                # An entry that certainly differs in one member is a different one.
                 if not reasons[-1]:
                     break
             else:
@@ -224,7 +224,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def _report_unclear(self, entry: Entry, path: str, comparison: Comparison) -> str:
-        """Return why a member that does not fit might be meant all the same; nothing where it is another one."""
+        """Return why a member that does not fit might still match; None if it certainly differs."""
         actual = self._find(entry, path)
         if actual is MISSING:
             return f"has no {path!r}" if path in self.needed else ""
@@ -250,7 +250,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     def _fits(self, entry: Entry, path: str, comparison: Comparison, scope: Scope) -> bool:
         actual = self._find(entry, path)
-        # What is not recorded fits no value, also no matcher that takes nothing for something.
+        # An absent value fits nothing, not even a matcher that accepts absent values.
         if actual is MISSING:
             return comparison.expected is None
         # A message may have several recipients.
@@ -261,21 +261,21 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             copies = [one for copy in copies for one in (copy if isinstance(copy, list) else [copy])]
             if any(isinstance(one, str) and wanted in list_addresses(one) for one in (actual, *several, *copies)):
                 return True
-        # The list itself too: what is expected may be a list, or a matcher of one.
+        # The list itself too: the expected value may be a list or a matcher for one.
         return any(comparison.find_mismatch(one, scope, path) is None for one in (actual, *several))
 
     def _look_for_phrases(self, entry: Entry) -> Iterator[FieldResult]:
         texts = [text for name in self.searched if isinstance(text := entry.get(name), str) and text.strip()]
-        # Once for all phrases: bringing the texts to words walks each of them to its end.
+        # Once for all phrases, because splitting the texts into words walks all of them.
         spend(sum(map(len, texts)) + 1)
-        spoken = [normalize(text) for text in texts]
+        speeches = [normalize(text) for text in texts]
         unread = entry.get(UNREAD)
         for phrase in self.phrases:
             spend(1 + sum(map(len, texts)) // 64)
-            found = any(speech.contains(phrase.speech, spend) for speech in spoken)
-            # What is not in the part that was read may be in the rest.
-            blind = "there is no text" if not texts else str(unread) if unread and phrase.is_forbidden and not found else ""
-            yield _record(phrase, found, blind)
+            found = any(speech.contains(phrase.speech, spend) for speech in speeches)
+            # A phrase missing from the read part may be in the rest.
+            unread_reason = "there is no text" if not texts else str(unread) if unread and phrase.is_forbidden and not found else ""
+            yield _record(phrase, found, unread_reason)
 
     def _write_details(self, fields: Sequence[FieldResult], phrases: Sequence[FieldResult], **more: Json) -> dict[str, Json]:
         details: dict[str, Json] = {"field_results": [result.to_record() for result in fields]}
@@ -285,25 +285,25 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         return {**details, "held": held, "total": len(fields) + len(phrases), **more}
 
 
-def _record(phrase: Phrase, found: bool, blind: str = "") -> FieldResult:
-    """Return the result of a phrase; its record has the shape of a field's. `blind` is the reason why the text is unknown."""
+def _record(phrase: Phrase, found: bool, unread_reason: str = "") -> FieldResult:
+    """Return the result of a phrase as a record shaped like a field's. `blind` is the reason why the text is unknown."""
     record: dict[str, Json] = {"phrase": phrase.text, "found": found, **({"forbidden": True} if phrase.is_forbidden else {})}
-    holds = not blind and found != phrase.is_forbidden
-    if blind:
-        why = f"{blind} to search for {show(phrase.text)}"
+    holds = not unread_reason and found != phrase.is_forbidden
+    if unread_reason:
+        why = f"{unread_reason} to search for {show(phrase.text)}"
     else:
         why = f"{show(phrase.text)} found" if phrase.is_forbidden else f"{show(phrase.text)} not found"
     return FieldResult("text", record, None, holds, "" if holds else why)
 
 
 def prepare_choice(**members: Json) -> PreparedRows:
-    """Return the members by which entries are chosen; one that is null does not matter. `sender` is recorded as `from`."""
+    """Return the members that select entries; null ones are ignored. `sender` is recorded as `from`."""
     named = {"from" if name == "sender" else name: value for name, value in members.items() if value is not None}
     return tuple((name, Comparison(value, field=name)) for name, value in named.items())
 
 
 def describe_choice(what: str, chosen_by: PreparedRows) -> str:
-    """Return what is looked for, in words."""
+    """Return a description of the wanted entry."""
     reason = ", ".join(f"{path} {show(comparison.expected)}" for path, comparison in chosen_by)
     return f"{what} with {reason}" if reason else what
 
@@ -323,7 +323,7 @@ def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str]) -> tup
 
 
 def prepare_claimed(fields: tuple[RowField, ...], phrases: tuple[Phrase, ...], absent: bool, count: int | None) -> PreparedRows:
-    """Return the fields of a claim; an absence takes neither fields nor phrases."""
+    """Return the fields of a claim; an absence accepts neither fields nor phrases."""
     refuse_wrong_count(count, absent, (*fields, *phrases))
     refuse_fields_when_absent(absent, (*fields, *phrases))
     return prepare_rows(fields)

@@ -1,9 +1,9 @@
-"""FHIRPath on one resource, by `fhirpathpy` (the extra `health`), fenced in.
+"""FHIRPath on one resource, by `fhirpathpy` (the extra `health`), sandboxed.
 
-The library is a plain interpreter without limits, so every function and operator goes through a guard here: it counts work,
-bounds lists, texts and numbers, and replaces what reaches outside. `matches()` uses our pattern engine, `trace()` prints nothing,
-`now()`, `today()` and `timeOfDay()` read the clock of the evidence. `replaceMatches()` is refused. The library's own parser
-skips what it does not understand; here the whole text must be an expression, and every function must exist.
+The library is a plain interpreter without limits, so every function and operator goes through a guard here: it counts work, limits lists,
+texts and numbers, and replaces functions that reach outside. `matches()` uses our pattern engine, `trace()` prints nothing, `now()`,
+`today()` and `timeOfDay()` read the clock of the evidence. `replaceMatches()` is rejected. The library's own parser skips input it does
+not understand; here the whole text must be an expression, and every function must exist.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from proctor.patterns.engine import compile_pattern
 from proctor.work import spend
 
 _LONGEST = 1_000
-"""Characters of an expression."""
+"""The maximum length of an expression in characters."""
 _MOST_NESTED = 50
-"""Brackets inside each other; the library parses them by recursion."""
+"""The maximum nesting of brackets; the library parses them recursively."""
 _MOST_WORK = 300_000
-"""Steps of one evaluation: the library has no limit of its own."""
+"""The maximum number of steps of one evaluation: the library has no limit of its own."""
 _MOST_ITEMS = 20_000
-"""Values that one function may return; each later step walks them all."""
+"""The maximum number of values that one function may return; each later step walks them all."""
 _MOST_TEXT = 1_000_000
-"""Characters of a text that an expression may build."""
+"""The maximum length in characters of a text that an expression may build."""
 _MOST_BITS = 4_096
-"""Bits of a whole number that an expression may build: powers grow without end."""
+"""The maximum size in bits of an integer that an expression may build: powers grow without limit."""
 _DEEPEST = 100
-"""Levels of a resource; the library walks it by recursion."""
+"""The maximum depth of a resource; the library walks it recursively."""
 _ADDRESS = re.compile(r"<[A-Za-z_.]{1,100} object at 0x[0-9a-f]{1,16}>")
-# Comparing every item with every other one.
+# Functions that compare every item with every other one.
 _QUADRATIC = ("distinct", "isDistinct", "union", "|", "intersect", "exclude", "subsetOf", "supersetOf", "repeat", "=", "!=", "~", "!~")
 
 Function = Callable[..., Any]
 
 
 class FhirPath:
-    """An expression that was understood; `evaluate` gives its values on a resource."""
+    """A parsed expression; `evaluate` returns its values on a resource."""
 
     def __init__(self, text: str, tree: dict[str, Any], model: dict[str, Any], library: dict[str, dict[str, Any]]) -> None:
         self.text = text
@@ -51,8 +51,8 @@ class FhirPath:
         self._functions = _guard_library(library)
 
     def evaluate(self, resource: dict[str, Json], now: datetime | None) -> list[Json]:
-        """Return the values, as JSON. `CheckFault` when the expression has none on this resource, or does not end in time."""
-        from fhirpathpy.engine import do_eval  # the optional library; present, or the expression would not have been read
+        """Return the values as JSON. Raises `CheckFault` if the expression has none on this resource, or takes too long."""
+        from fhirpathpy.engine import do_eval  # the optional library is installed, or the expression could not have been compiled
 
         if not _is_shallow(resource):
             raise CheckFault("fhirpath_limit", f"FHIRPath {show(self.text)}: the resource is nested deeper than {_DEEPEST} levels")
@@ -60,7 +60,7 @@ class FhirPath:
             "dataRoot": [resource],
             "vars": {"context": resource, "resource": resource, "ucum": "http://unitsofmeasure.org"},
             "model": self._model,
-            # The library lays this table over its own, and all of its functions stand in it, so none runs without a guard.
+            # The library overlays its own table with this one, which has all of its functions, so none runs unguarded.
             "userInvocationTable": self._functions,
             "proctor_work": [0],
             "proctor_now": now,
@@ -72,17 +72,17 @@ class FhirPath:
         except RecursionError:
             raise CheckFault("fhirpath_limit", f"FHIRPath {show(self.text)}: nested too deeply") from None
         except Exception as error:
-            # The library raises bare `Exception` for a wrong type or a wrong number of values, and what Python raises besides.
-            raise CheckFault("fhirpath_error", f"FHIRPath {show(self.text)}: {_without_addresses(error)}") from None
+            # The library raises bare `Exception` for a wrong type or number of values, besides Python's own exceptions.
+            raise CheckFault("fhirpath_error", f"FHIRPath {show(self.text)}: {_strip_addresses(error)}") from None
 
 
-def _without_addresses(error: Exception) -> str:
-    """Return the library's message without the memory addresses it prints: a verdict must read the same every time."""
+def _strip_addresses(error: Exception) -> str:
+    """Return the library's message without memory addresses, so that a verdict reads the same every time."""
     return show(_ADDRESS.sub("a value", str(error)) or type(error).__name__)
 
 
 def compile_fhirpath(text: str, *, field: str) -> FhirPath:
-    """Compile an expression. Raises `SpecError` with the offset of a mistake, `MissingExtra` without the library."""
+    """Compile an expression. Raises `SpecError` with the offset of an error, `MissingExtra` without the library."""
     if len(text) > _LONGEST:
         raise SpecError(f"FHIRPath of {len(text)} characters; the longest allowed is {_LONGEST}", field=field)
     if _measure_nesting(text) > _MOST_NESTED:
@@ -97,7 +97,7 @@ def compile_fhirpath(text: str, *, field: str) -> FhirPath:
         tree = _parse(text, field)
     except RecursionError:
         raise SpecError("FHIRPath: nested too deeply", field=field) from None
-    # The library keeps operators in the same table under names such as `inOp`; no expression calls them by these.
+    # The library stores operators in the same table under names such as `inOp`, which no expression can call.
     known = [
         name for name in invocation_registry if name.isalpha() and name not in ("replaceMatches", "containsOp", "inOp", "isOp", "asOp")
     ]
@@ -110,7 +110,7 @@ def compile_fhirpath(text: str, *, field: str) -> FhirPath:
 
 
 def _measure_nesting(text: str) -> int:
-    """Return how deep brackets are nested; those inside quotes count, too, which is on the safe side."""
+    """Return the nesting depth of brackets; those inside quotes count too, which is safe."""
     deepest = depth = 0
     for char in text:
         depth += (char in "([{") - (char in ")]}")
@@ -119,7 +119,7 @@ def _measure_nesting(text: str) -> int:
 
 
 def _parse(text: str, field: str) -> dict[str, Any]:
-    from antlr4 import CommonTokenStream, InputStream  # comes with the optional library
+    from antlr4 import CommonTokenStream, InputStream  # part of the optional library
     from antlr4.error.ErrorListener import ErrorListener
     from antlr4.tree.Tree import ParseTreeWalker
     from fhirpathpy.parser.ASTPathListener import ASTPathListener
@@ -128,13 +128,13 @@ def _parse(text: str, field: str) -> dict[str, Any]:
 
     class Refuse(ErrorListener):
         def syntaxError(self, recognizer: Any, offendingSymbol: Any, line: int, column: int, msg: str, e: Any) -> NoReturn:
-            before = sum(len(part) for part in text.splitlines(keepends=True)[: line - 1])
-            raise SpecError(f"FHIRPath: {_shorten_message(msg)} at character {before + column + 1}", field=field, offset=before + column)
+            offset = sum(len(part) for part in text.splitlines(keepends=True)[: line - 1]) + column
+            raise SpecError(f"FHIRPath: {_shorten_message(msg)} at character {offset + 1}", field=field, offset=offset)
 
     lexer = FHIRPathLexer(InputStream(text))
     parser = FHIRPathParser(CommonTokenStream(lexer))
     for part in (lexer, parser):
-        # The listeners of ANTLR print to the terminal and let the parser go on.
+        # The listeners of ANTLR print to the terminal and let the parser continue.
         part.removeErrorListeners()
         part.addErrorListener(Refuse())
     whole: Any = parser.entireExpression()
@@ -144,7 +144,7 @@ def _parse(text: str, field: str) -> dict[str, Any]:
 
 
 def _shorten_message(message: str) -> str:
-    """Return a message of the parser in words, without the list of everything that would have been possible."""
+    """Return a message of the parser without its list of all possible tokens."""
     return (
         message.partition(" expecting {")[0]
         .replace("<EOF>", "end")
@@ -154,7 +154,7 @@ def _shorten_message(message: str) -> str:
 
 
 def _find_functions(tree: dict[str, Any]) -> Iterator[str]:
-    # Functions are looked for when the expression is read: the library would only find out where it comes to them.
+    # Functions are looked up when the expression is read: the library would only notice at evaluation.
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -194,7 +194,7 @@ def _guard_function(name: str, function: Function) -> Function:
 
 def _spend_work(context: dict[str, Any], amount: int) -> None:
     context["proctor_work"][0] += amount
-    # Slow steps, and as many again for every resource.
+    # These steps are slow and repeat for every resource.
     spend(4 * amount)
     if context["proctor_work"][0] > _MOST_WORK:
         raise CheckFault("fhirpath_limit", "took too many steps")
@@ -213,7 +213,7 @@ def _bound_result(context: dict[str, Any], result: Any) -> None:
 
 
 def _bound_growth(arguments: tuple[Any, ...]) -> None:
-    """Refuse to put a text between all pieces of another if the result is too long; two functions do that."""
+    """Reject joining the pieces of a text if the result is too long; two functions do that."""
     values = arguments[0] if isinstance(arguments[0], list) else [arguments[0]]
     pieces = sum(len(text) + 1 for value in values if isinstance(text := getattr(value, "data", value), str))
     if any(isinstance(text, str) and pieces * len(text) > 10 * _MOST_TEXT for text in arguments[1:]):
@@ -221,12 +221,12 @@ def _bound_growth(arguments: tuple[Any, ...]) -> None:
 
 
 def _repeat_within_bounds(context: dict[str, Any], data: Any, expression: Function) -> list[Any]:
-    """Apply `repeat()` within bounds; the library's own function may never end, as it stops only at values seen before."""
+    """Apply `repeat()` within limits; the library's own function may never end, as it stops only at values seen before."""
     found: list[Any] = []
     waiting = list(data) if isinstance(data, list) else []
     while waiting:
         for value in expression(waiting.pop(0)):
-            # `in` below walks everything found so far.
+            # `in` below walks all values found so far.
             _spend_work(context, 1 + len(found))
             if value not in found:
                 found.append(value)
@@ -244,7 +244,7 @@ def _matches(context: dict[str, Any], values: Any, pattern: Any) -> Any:
     text = getattr(values[0], "data", values[0])
     if len(values) != 1 or not isinstance(text, str):
         raise CheckFault("fhirpath_error", "matches() needs a single text")
-    # FHIRPath: the dot matches line ends, and the pattern may match anywhere.
+    # In FHIRPath the dot matches line ends, and the pattern may match anywhere.
     return compile_pattern(pattern, "s").search(text) is not None
 
 
@@ -284,10 +284,10 @@ def _is_shallow(value: Json) -> bool:
 
 
 def _to_plain_json(value: Any) -> Json:
-    """Return a value of the library as JSON: nodes opened, decimals as numbers, dates and quantities as text."""
+    """Return a value of the library as JSON: nodes unwrapped, decimals as numbers, dates and quantities as text."""
     value = getattr(value, "data", value)
     if isinstance(value, Decimal):
-        # A decimal such as 1E+1000000 is whole as well, and `int` would write out all of its digits.
+        # A decimal such as 1E+1000000 is an integer as well, and `int` would write out all of its digits.
         return int(value) if value == value.to_integral_value() and value.adjusted() < 400 else float(value)
     if value is None or isinstance(value, (bool, int, float, str, dict, list)):
         return value

@@ -1,4 +1,4 @@
-"""What HL7 messages and X12 transactions have in common as evidence: choose the last that correlates, compare its fields."""
+"""Shared by HL7 messages and X12 transactions: choose the last one that correlates, and compare its fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from proctor.checks.shared.fields import (
 )
 from proctor.codecs.segments import Segment, SegmentPath, Span, compile_segment_path, explain_position
 from proctor.errors import EvidenceError, SpecError
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json, State
 from proctor.model.json_values import MISSING
 from proctor.model.show import show
@@ -98,16 +98,16 @@ def prepare_correlation(correlate_by: Mapping[str, Json], aliases: Mapping[str, 
 
 
 class ReadSegments(msgspec.Struct, frozen=True):
-    """Messages that could be read, each with the place of its text, and what was wrong with the others."""
+    """The messages that could be read, each with the path of its text, and the problems of the others."""
 
     messages: tuple[tuple[str, Segmented], ...]
     problems: tuple[str, ...]
     gaps: tuple[str, ...]
-    """What was not whole of texts that could be read."""
+    """Gaps in texts that could be read."""
 
 
 Read = Callable[[str], tuple[Sequence[Segmented], str]]
-"""Reads a text: its messages, and what of it is not whole, if anything."""
+"""Reads a text: returns its messages, and a gap if it is incomplete."""
 
 
 def read_all(texts: Sequence[str], read: Read, base: str) -> ReadSegments:
@@ -128,31 +128,31 @@ def read_all(texts: Sequence[str], read: Read, base: str) -> ReadSegments:
 
 
 class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """What is claimed of the last message that fits, prepared."""
+    """A prepared claim about the last message that fits."""
 
     read: Callable[[State], ReadSegments | None]
-    """Reads the messages of an end state; None where none were recorded."""
+    """Reads the messages of an end state; None if none were recorded."""
     all_of_them: str
-    """What the messages are called."""
+    """The plural name of the messages."""
     fits: Callable[[Segmented, Scope], bool]
     correlation: tuple[Sought, ...]
     correlated: int
-    """By how many paths it is decided whether a message fits."""
+    """The number of paths that decide whether a message fits."""
     fields: tuple[Sought, ...]
     kind: str
-    """What one message is called."""
+    """The singular name of a message."""
     correlate_by: Mapping[str, Json]
     is_absent: bool
     find_scope: Callable[[Evidence], Scope]
 
     @property
     def what(self) -> str:
-        """Which message is meant, in words."""
+        """A description of the wanted message."""
         listed = ", ".join(f"{key} {show(value)}" for key, value in self.correlate_by.items())
         return f"{self.kind} with {listed}" if listed else self.kind
 
     def decide(self, evidence: Evidence) -> Verdict:
-        """Return the verdict over the last message that fits."""
+        """Return the verdict on the last message that fits."""
         reading = self._read(evidence)
         if reading is None:
             return missing(self.all_of_them)
@@ -167,9 +167,9 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
             unread = f"; unreadable: {'; '.join(reading.problems[:3])}" if reading.problems else ""
             others = [one for _, one in reading.messages[-LAST:]]
             sought = [[(one.path, one.look(message, scope)) for one in self.correlation] for message in others]
-            there = describe_found([[(path, one.actual) for path, one in each if not one.passed] for each in sought])
+            actual_values = describe_found([[(path, one.actual) for path, one in each if not one.passed] for each in sought])
             return fail_no_match(
-                f"no {self.what} ({seen}{unread}){there}", [(field.path, field.comparison.expected) for field in self.fields]
+                f"no {self.what} ({seen}{unread}){actual_values}", [(field.path, field.comparison.expected) for field in self.fields]
             )
         place, message = found
         results = self._look(message, scope)
@@ -179,7 +179,7 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
         return verdict
 
     def locate(self, evidence: Evidence) -> Iterator[TextRange]:
-        """Return where the texts stand that decided."""
+        """Return the ranges of the texts that decided."""
         reading = self._read(evidence)
         return iter(()) if reading is None else self._iterate_ranges(reading, self.find_scope(evidence))
 
@@ -187,7 +187,7 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
         return None if evidence.state is None else self.read(evidence.state)
 
     def _iterate_ranges(self, reading: ReadSegments, scope: Scope) -> Iterator[TextRange]:
-        """Yield the fields of the message that decided: all that hold, else those that do not; without fields, what it was chosen by.
+        """Yield the fields of the deciding message: all if they hold, else those that fail; without fields, those it was chosen by.
 
         A missing field is located by its segment, if that exists.
         """
@@ -206,7 +206,7 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     def _find_last(self, reading: ReadSegments, scope: Scope) -> tuple[str, Segmented] | None:
         for place, message in reversed(reading.messages):
-            # Each path looked for walks over the segments, and divides one of them.
+            # Each path walks over the segments and splits one of them.
             spend(self.correlated * _count_steps(message))
             if self.fits(message, scope):
                 return place, message
@@ -218,5 +218,5 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _count_steps(message: Segmented) -> int:
-    """Return what looking for one path takes at most."""
+    """Return the maximum number of steps to look up one path."""
     return 3 + len(message.segments) // 2 + max((len(segment.text) for segment in message.segments), default=0) // 64

@@ -8,13 +8,13 @@ from proctor.checks.registry import Decide, check
 from proctor.checks.shared.fields import choose_scope_builder, declare_state_reads
 from proctor.checks.systems._entries import EntryClaim, EntrySpec, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
 from proctor.errors import SpecError
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, missing
 
 _INDICATORS = ("info", "warning", "critical")
-"""Those of the specification: a card with any other one is none."""
+"""The indicators of the specification; a card with any other indicator is invalid."""
 
 
 class CdsCard(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):

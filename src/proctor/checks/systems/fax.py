@@ -10,7 +10,7 @@ import msgspec
 from proctor.checks.registry import Decide, check
 from proctor.checks.shared.fields import choose_scope_builder, declare_state_reads
 from proctor.checks.systems._entries import EntryClaim, EntrySpec, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json
 from proctor.model.verdict import TextRange, Verdict, missing
 

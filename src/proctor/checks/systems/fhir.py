@@ -38,12 +38,11 @@ from proctor.checks.shared.fields import (
     refuse_wrong_count,
 )
 from proctor.checks.systems._fhirpath import FhirPath, compile_fhirpath
-from proctor.codecs.fhir import Found, Search, compile_search
-from proctor.codecs.fhir_elements import RESOURCE_TYPES, iterate_values
-from proctor.codecs.fhir_index import ServedResources
+from proctor.codecs.fhir import Found, Search, ServedResources, compile_search
+from proctor.codecs.fhir_matching import RESOURCE_TYPES, iterate_values
 from proctor.codecs.fhir_parameters import list_parameters
 from proctor.errors import CheckFault, SpecError
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, FhirState, Json
 from proctor.model.json_values import MISSING, read_digits
 from proctor.model.show import count_rest, nearest, show
@@ -81,14 +80,14 @@ class FhirResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 _PER_LOOK = 20
-"""What comparing one field of one resource takes, in steps; what a FHIRPath takes is counted by itself."""
+"""The number of steps for comparing one field of one resource; FHIRPath counts its own steps."""
 
 
 class _Field(msgspec.Struct, frozen=True):
     """One field assertion, prepared."""
 
     path: str
-    """As written, for the record."""
+    """The path as written, for the record."""
     comparison: Comparison
     fhirpath: FhirPath | None
     must_be_true: bool
@@ -106,7 +105,7 @@ class _Field(msgspec.Struct, frozen=True):
 
 
 def _locate(spec: FhirResource, evidence: Evidence) -> Iterator[TextRange]:
-    """Find the texts at plain paths that fit; what an expression of FHIRPath gives need not stand anywhere."""
+    """Find the texts at plain paths that fit; the value of a FHIRPath expression need not be in the resource."""
     store = evidence.state.fhir if evidence.state is not None else None
     fields = tuple(_prepare_field(field, f"fields.{index}") for index, field in enumerate(spec.fields))
     plain = tuple((field.path, field.comparison) for field in fields if field.fhirpath is None)
@@ -134,9 +133,9 @@ def fhir_resource(spec: FhirResource) -> Decide:
     refuse_wrong_count(spec.count, spec.absent, spec.fields)
     refuse_fields_when_absent(spec.absent, spec.fields)
     fields = tuple(_prepare_field(field, f"fields.{index}") for index, field in enumerate(spec.fields))
-    _refuse_blind_counts(spec)
+    _reject_capped_counts(spec)
     find = _make_search(spec)
-    # FHIRPath has a clock of its own (`today()`), so the scope is read for it, too.
+    # FHIRPath has its own clock functions (`today()`), so it needs the scope too.
     scope = Scope.read_from if any(field.fhirpath for field in fields) else choose_scope_builder([field.comparison for field in fields])
     what = _describe_search(spec)
 
@@ -146,7 +145,7 @@ def fhir_resource(spec: FhirResource) -> Decide:
         store = evidence.state.fhir if evidence.state is not None else None
         if store is None:
             return missing("FHIR state")
-        # Of a type that does not exist nothing is ever found, so a misspelt name would pass as an absence.
+        # A search for an unknown type finds nothing, so a misspelt name would pass as an absence.
         if unknown_type is not None:
             raise CheckFault("unknown_resource_type", unknown_type)
         found = find(store)
@@ -161,21 +160,21 @@ def fhir_resource(spec: FhirResource) -> Decide:
 
 
 def _describe_others(spec: FhirResource, store: FhirState) -> str:
-    """Return what the newest resources of the type have for what is searched by."""
+    """Return the values that the newest resources of the type have for the search parameters."""
     known = list_parameters(spec.resource_type)
     parameters = [known[name] for name in (key.partition(":")[0] for key in spec.search) if name in known]
-    there = [one for one in store.resources if one.get("resourceType") == spec.resource_type][-LAST:]
-    spend(len(store.resources) + len(there) * _PER_LOOK * len(parameters))
+    candidates = [one for one in store.resources if one.get("resourceType") == spec.resource_type][-LAST:]
+    spend(len(store.resources) + len(candidates) * _PER_LOOK * len(parameters))
     wanted = {key.partition(":")[0]: value for key, value in spec.search.items()}
     found = [
         [
             (one.name, shown)
             for one in parameters
             for value in islice(iterate_values(resource, one), 3)
-            # What is as it was searched for is not why the resource was not found.
+            # A value that matches the search is not the reason why the resource was not found.
             if (shown := value.get("reference", value) if isinstance(value, dict) else value) != wanted[one.name]
         ]
-        for resource in there
+        for resource in candidates
     ]
     return describe_found([each for each in found if each])
 
@@ -198,7 +197,7 @@ def _prepare_field(field: FhirField, at: str) -> _Field:
 
 
 def _describe_unknown_type(resource_type: str) -> str | None:
-    """Return why nothing of a type can be there; None for one that R4 has."""
+    """Return why a type has no resources; None for a type that R4 has."""
     if resource_type in RESOURCE_TYPES:
         return None
     near = nearest(resource_type, RESOURCE_TYPES)
@@ -206,8 +205,8 @@ def _describe_unknown_type(resource_type: str) -> str | None:
     return f"resource_type: {show(resource_type, 80)} is not a FHIR R4 resource type, so its absence proves nothing{more}"
 
 
-def _refuse_blind_counts(spec: FhirResource) -> None:
-    """Refuse a number of results that `_count` decides before anything is looked at: the search would never find one more."""
+def _reject_capped_counts(spec: FhirResource) -> None:
+    """Reject a number of results that `_count` rules out: the search would never find one more."""
     text = spec.search.get("_count", "")
     most = read_digits(text, 9)
     if most is None:
@@ -223,11 +222,11 @@ def _make_search(spec: FhirResource) -> Callable[[FhirState], list[Found]]:
     try:
         search: Search = compile_search(spec.resource_type, spec.search)
     except CheckFault as fault:
-        # Not a mistake of the author but a limit of ours: an `error` of this claim alone.
+        # Not an error of the author but a limit of ours: an `error` of this claim only.
         code, message = fault.code, fault.message
 
         def refuse(store: FhirState) -> list[Found]:
-            # A new fault each time: one that is raised again would have the traceback of earlier evidence.
+            # A new fault each time: raising one again would add the traceback of earlier evidence.
             raise CheckFault(code, message)
 
         return refuse
@@ -269,7 +268,7 @@ def _decide_verdict(spec: FhirResource, fields: tuple[_Field, ...], found: list[
     if spec.match == "all":
         return _decide_over_all(fields, found, counted, scope)
     looked = [(entry, [field.look(entry.resource, scope) for field in fields]) for entry in (found if spec.match == "any" else found[:1])]
-    # `max` keeps the first of equals, as the rules say: the earlier of two results that hold as much.
+    # `max` returns the first of equals, as required: the earlier of two equally good results.
     entry, results = max(looked, key=lambda pair: sum(result.passed for result in pair[1]))
     return decide_fields(
         entry.name, (*results, *counted), pointers=_point_at_failures(entry, results), matches=len(found), resource=entry.name
@@ -294,7 +293,7 @@ def _decide_over_all(fields: tuple[_Field, ...], found: list[Found], counted: tu
             details=details,
             pointers=tuple(map(_point_at, found[:10])),
         )
-    # The mean over resources, each with the count as one more field; written so that equal shares give exact scores.
+    # The mean over resources, each with the count as one more field; computed so that equal shares give exact scores.
     shares = sum(result.passed for result in results) + sum(result.passed for result in counted) * len(found)
     wrong = next((pair for pair in each if not all(result.passed for result in pair[1])), None)
     reason = f"{wrong[0].name}: {describe_failures(wrong[1])}" if wrong else describe_failures(counted)
@@ -313,7 +312,7 @@ def _find_expected(field: _Field) -> Json:
 
 
 def _point_at_failures(found: Found, results: Sequence[FieldResult]) -> tuple[str, ...]:
-    """Return where the failing values are; where all hold, or none is at a plain path, the resource itself."""
+    """Return the paths of the failing values, or of the resource if all hold or none has a plain path."""
     base = _point_at(found)
     wrong = tuple(
         build_dotted_pointer(base, result.path)

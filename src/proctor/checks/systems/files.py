@@ -1,7 +1,7 @@
 """Claims about files that the agent wrote.
 
-With `fields` the content is read as JSON, and one file that satisfies all of them is enough; else the file in which most hold is
-reported. Content that is not JSON fails with that reason.
+With `fields` the content is read as JSON, and one file that satisfies all of them is enough; else the file with the most matching fields
+is reported. Content that is not JSON fails with that reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from proctor.checks.shared.fields import (
 )
 from proctor.checks.shared.json_places import JsonDocument
 from proctor.errors import CheckFault
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json, StateFile
 from proctor.model.show import count_rest, nearest, show
 from proctor.model.verdict import TextRange, Verdict, missing
@@ -37,9 +37,9 @@ from proctor.work import spend
 
 _DIVIDERS = re.compile(r"[/\\]+")
 _PER_FILE = 20
-"""Steps that looking at one file counts, whatever its size."""
+"""The number of steps for examining one file of any size."""
 _PER_FIELD = 10
-"""What a verdict over one file takes, in steps, and what each of its fields adds."""
+"""The number of steps for a verdict on one file, and for each of its fields."""
 
 
 class FilePresent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,7 +54,7 @@ class FilePresent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def _locate(spec: FilePresent, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    """Find the paths that match, or in the file that decided the values of its fields: all, or those that do not hold."""
+    """Find the matching paths, or the field values of the deciding file: all of them, or those that fail."""
     files = evidence.state.files if evidence.state is not None else None
     glob = compile_glob(spec.path)
     matched = ((index, file) for index, file in enumerate(files or ()) if _is_at(file, glob))
@@ -109,7 +109,7 @@ def file_present(spec: FilePresent) -> Decide:
         matched = [(index, file) for index, file in enumerate(files) if _is_at(file, glob)]
         paths = [file.path for _, file in matched]
         if spec.absent:
-            # A path that is too long to be held against the pattern may be the one that should not be there.
+            # A path that is too long for the pattern may be the forbidden one.
             too_long = next((index for index, file in enumerate(files) if len(file.path) > LONGEST_PATH), None)
             if not matched and too_long is not None:
                 return missing(f"whether $.state.files[{too_long}], whose path has more than {LONGEST_PATH} characters, is the {what} is")
@@ -125,7 +125,7 @@ def file_present(spec: FilePresent) -> Decide:
 
 
 def _is_at(file: StateFile, glob: tuple[str, ...]) -> bool:
-    """Return whether the path of a file fits a pattern, as it is or as other systems write it, with two slashes or backslashes."""
+    """Return whether the path of a file fits a pattern, as written or as other systems write it, with two slashes or backslashes."""
     if matches_glob(glob, file.path, spend):
         return True
     plain = _DIVIDERS.sub("/", file.path) if "//" in file.path or "\\" in file.path else file.path
@@ -159,11 +159,11 @@ def _look(file: StateFile, fields: PreparedRows, scope: Scope) -> list[FieldResu
 
 
 def _read(file: StateFile) -> tuple[Json] | str:
-    """Return the content as JSON, alone in a tuple, or what is wrong with it."""
+    """Return the content as JSON in a one-element tuple, or the problem as text."""
     if file.content is None:
         return "there is no content"
     try:
-        # In a tuple, since the document may itself be a text, as a complaint is.
+        # In a tuple, since the document may itself be a text.
         return (msgspec.json.decode(file.content) if isinstance(file.content, str) else file.content,)
     except RecursionError:
         raise CheckFault("json_limit", f"{show(file.path)} is nested too deeply to be read") from None

@@ -17,7 +17,7 @@ from proctor.checks.shared.fields import TextField, choose_scope_builder, declar
 from proctor.checks.systems._segments import ReadSegments, SegmentClaim, Segmented, Sought, prepare_correlation, prepare_fields, read_all
 from proctor.codecs.hl7 import find_gap, read_messages
 from proctor.codecs.segments import compile_segment_path
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json, State
 from proctor.model.json_values import MISSING
 from proctor.model.verdict import TextRange
@@ -80,7 +80,7 @@ def _read(spec: Hl7Message, state: State) -> ReadSegments | None:
 
     def read(text: str) -> tuple[Sequence[Segmented], str]:
         messages = read_messages(text)
-        # A message does not mark its end, so one that was cut between two segments cannot be detected.
+        # A message does not mark its end, so a cut between two segments cannot be detected.
         if needs_type and any(message.value(_TYPE) is None for message in messages):
             return messages, "a message has no type (MSH.9)"
         return messages, find_gap(messages) if spec.absent else ""

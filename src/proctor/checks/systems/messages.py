@@ -11,13 +11,13 @@ from proctor.checks.registry import Decide, check
 from proctor.checks.shared.fields import choose_scope_builder, declare_state_reads
 from proctor.checks.systems._entries import EntryClaim, EntrySpec, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
 from proctor.errors import SpecError
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, missing
 
 _CHANNELS = ("sms", "email", "chat")
-"""What systems call the channels; others may call theirs otherwise, but hardly by a word that is nearly one of these."""
+"""Common names of channels; systems may use others, but hardly a word that is nearly one of these."""
 
 
 class MessageSent(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):

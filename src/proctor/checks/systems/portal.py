@@ -31,7 +31,7 @@ from proctor.checks.shared.fields import (
 )
 from proctor.checks.shared.json_places import write_pointer
 from proctor.errors import SpecError
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.matchers.equal import join_path
 from proctor.matchers.mismatch import equal_after_conversion
 from proctor.model.evidence import Evidence, Json
@@ -61,7 +61,7 @@ _CONVERTED = "one is equal after conversion, but text never equals a number"
 
 
 def _locate(spec: PortalRecord, evidence: Evidence) -> Iterator[TextRange]:
-    """Find the texts of the one row that fit, or those that let rows correlate that must not be there."""
+    """Find the texts of the one row that fit, or those that made unwanted rows correlate."""
     portal = evidence.state.portal if evidence.state is not None else None
     fields = prepare_rows(spec.fields)
     wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
@@ -109,10 +109,10 @@ def portal_record(spec: PortalRecord) -> Decide:
         found = [index for index, row in enumerate(rows) if wanted is None or _does_correlate(row, spec.key or "", wanted, scope)]
         pointers = tuple(f"{base}[{index}]" for index in found[:10])
         if spec.absent:
-            # A portal makes a collection with its first row, so one that is not there has none; a misspelt one is another matter.
+            # A portal creates a collection with its first row, so a missing one has no rows, unless its name is misspelt.
             if spec.resource not in portal and nearest(spec.resource, portal):
-                there = _describe_others(spec, portal).removeprefix("; ")
-                return missing(f"the collection {show(spec.resource)} ({there})")
+                others = _describe_others(spec, portal).removeprefix("; ")
+                return missing(f"the collection {show(spec.resource)} ({others})")
             if not found and wanted and (misspelt := find_misspelt([spec.key or ""], rows)):
                 return fail_unreadable(what, [misspelt])
             if not found and _is_converted(spec, rows):
@@ -135,7 +135,7 @@ def portal_record(spec: PortalRecord) -> Decide:
 
 def _does_correlate(row: Json, key: str, wanted: Comparison, scope: Scope) -> bool:
     actual = row[key] if isinstance(row, dict) and key in row else find_dotted(row, key)
-    # An absent column is no null: a row without the key is not the row that is meant.
+    # An absent column is not null: a row without the key does not correlate.
     return actual is not MISSING and wanted.find_mismatch(actual, scope, key) is None
 
 
@@ -152,6 +152,6 @@ def _describe_nothing_found(what: str, spec: PortalRecord, rows: list[dict[str, 
     if spec.resource not in portal:
         return f"no {what}: the portal has no {show(spec.resource)}{_describe_others(spec, portal)}"
     key = spec.key or ""
-    there = [[(key, row[key] if key in row else find_dotted(row, key))] for row in rows[-LAST:]]
-    more = f"; {_CONVERTED}" if _is_converted(spec, rows) else describe_found([one for one in there if one[0][1] is not MISSING])
+    actual_values = [[(key, row[key] if key in row else find_dotted(row, key))] for row in rows[-LAST:]]
+    more = f"; {_CONVERTED}" if _is_converted(spec, rows) else describe_found([one for one in actual_values if one[0][1] is not MISSING])
     return f"no {what} ({len(rows)} rows){more}"

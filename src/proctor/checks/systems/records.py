@@ -24,14 +24,14 @@ from proctor.checks.shared.fields import (
 )
 from proctor.checks.systems._entries import EntryClaim, Looked, describe_choice, prepare_claimed
 from proctor.errors import SpecError
-from proctor.expressions.scope import NO_SCOPE, Scope
+from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.equal import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing
 
 _POINTED = 10
-"""Rows that a verdict points to."""
+"""The maximum number of rows that a verdict points to."""
 Row = dict[str, Json]
 
 
@@ -133,9 +133,9 @@ def _point_at(claim: EntryClaim, found: Sequence[int]) -> tuple[str, ...]:
 
 def _report_missing_collection(spec: RecordsMatch, claim: EntryClaim, records: dict[str, list[Row]]) -> Verdict:
     near = nearest(spec.collection, records) or tuple(records)[:5]
-    there = f"; there are {', '.join(map(show, near))}" if near else ""
+    hint = f"; there are {', '.join(map(show, near))}" if near else ""
     if spec.absent or spec.count == 0:
-        # A system lists its collections, also empty ones: the content of an unlisted one is unknown.
+        # A system lists its collections, even empty ones, so the content of an unlisted one is unknown.
         return missing(f"the collection {show(spec.collection)}")
-    reason = f"no {claim.what}: there is no collection {show(spec.collection)}{there}"
+    reason = f"no {claim.what}: there is no collection {show(spec.collection)}{hint}"
     return msgspec.structs.replace(claim.fail_without_entry((), NO_SCOPE), reason=reason)

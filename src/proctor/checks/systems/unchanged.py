@@ -1,8 +1,8 @@
-"""The claim that nothing happened to simulated systems except what is listed.
+"""Claims that nothing changed in simulated systems except what is listed.
 
-Every difference from how the systems began is looked at. One that lies at a place in `besides` is meant to be there, and so is one that an
-entry of `allowed` takes, as many as it takes. A place is `SYSTEM/PLACE`: `clinic/Appointment/17`, `shop/orders/7`, `drop/outbox/a.json`,
-or a pattern of it, in which `*` stays inside a part and `**` crosses parts.
+Every difference from the initial state is examined. It is allowed if its place is in `besides`, or if an entry of `allowed` accepts it, up
+to the entry's count. A place is `SYSTEM/PLACE`: `clinic/Appointment/17`, `shop/orders/7`, `drop/outbox/a.json`, or a pattern, in which `*`
+stays inside a segment and `**` crosses segments.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from proctor.patterns.globs import compile_address, matches_glob
 from proctor.work import spend
 
 _PER_CHANGE = 5
-"""Steps that comparing one change costs, apart from its path."""
+"""The number of steps for comparing one change, apart from its path."""
 _SHOWN = 3
-"""Changes that a reason names."""
+"""The maximum number of changes in a reason."""
 
 
 class AllowedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -70,10 +70,10 @@ def unchanged(spec: Unchanged) -> Decide:
         for index, change in enumerate(changes):
             spend(_PER_CHANGE)
             place = f"{change.system}/{change.place}"
-            # Before `allowed`: what may differ anyway must not use up the number that an entry takes.
+            # Before `allowed`: changes in `besides` must not use up the count of an entry.
             if any(matches_glob(glob, place, spend) for glob in besides):
                 continue
-            if not _take(change, place, allowed, left):
+            if not _use_allowance(change, place, allowed, left):
                 unexpected.append((index, change))
         details = {"changes": len(changes), "unexpected": [describe_change(change) for _, change in unexpected[:100]]}
         if not unexpected:
@@ -86,8 +86,10 @@ def unchanged(spec: Unchanged) -> Decide:
     return decide
 
 
-def _take(change: StateChange, place: str, allowed: tuple[tuple[AllowedChange, tuple[str, ...]], ...], left: list[int | None]) -> bool:
-    """Return whether an entry takes the change; of one that takes so many, one less is left."""
+def _use_allowance(
+    change: StateChange, place: str, allowed: tuple[tuple[AllowedChange, tuple[str, ...]], ...], left: list[int | None]
+) -> bool:
+    """Return whether an entry accepts the change, and decrease its remaining count."""
     for position, (entry, glob) in enumerate(allowed):
         remaining = left[position]
         if entry.change in (None, change.change) and remaining != 0 and matches_glob(glob, place, spend):

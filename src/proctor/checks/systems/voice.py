@@ -25,7 +25,7 @@ from proctor.checks.shared.ranges import locate_text
 from proctor.checks.systems._entries import Entry, EntryClaim, describe_choice, prepare_choice
 from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json, VoiceTurn
 from proctor.model.judgement import Material, Opinion, Question, make_pending
 from proctor.model.show import count_rest, shorten, show
@@ -58,18 +58,18 @@ class VoiceSaid(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _LONGEST = 2_000
-"""Characters of a phrase."""
+"""The maximum length of a phrase in characters."""
 _CHARS_PER_STEP = 64
-"""How much text is searched in the time of one step."""
+"""The number of characters searched in one step."""
 _NAMES = ("to", "from", "call")
-"""By what calls are chosen."""
+"""The members that select calls."""
 
 Spoken = list[tuple[int, str]]
-"""Turns of one speaker that follow each other: their numbers and texts."""
+"""Consecutive turns of one speaker: their numbers and texts."""
 
 
 def _locate(spec: VoiceSaid, evidence: Evidence) -> Iterator[TextRange]:
-    """Find the phrases as they are written; one that was recognised in other words has no characters of its own."""
+    """Find the phrases as written; a phrase recognised in other words has no characters of its own."""
     voice = evidence.state.voice if evidence.state is not None else None
     turns = () if voice is None else _choose_turns(_prepare_calls(spec), voice.turns, Scope.read_from(evidence))
     for number, text in (spoken for run in _list_runs(turns, spec.speaker) for spoken in run):
@@ -115,17 +115,17 @@ def voice_said(spec: VoiceSaid) -> Decide:
         if spec.match == "semantic":
             unknown = [PhraseResult(phrase, forbidden) for phrase, forbidden, _ in phrases]
             return _ask(unknown, runs, spec.speaker, voice.turns, None, on)
-        heard = _Heard(runs, exact)
-        found = [_record_phrase(phrase, forbidden, heard.find(wanted)) for phrase, forbidden, wanted in phrases]
+        speech = _Speech(runs, exact)
+        found = [_record_phrase(phrase, forbidden, speech.find(wanted)) for phrase, forbidden, wanted in phrases]
         if calls.chosen_by and not all(result.found or result.forbidden for result in found):
-            other = _Heard(_list_runs(voice.turns, spec.speaker), exact)
+            other = _Speech(_list_runs(voice.turns, spec.speaker), exact)
             found = [_name_other_call(result, other, exact, voice.turns) for result in found]
         # A forbidden phrase of the speaker decides, even if others used it too.
         if not any(result.forbidden and result.found for result in found):
-            nameless = [None if turn is None or turn.speaker.strip() else turn for turn in turns] if spec.speaker is not None else []
+            unattributed = [None if turn is None or turn.speaker.strip() else turn for turn in turns] if spec.speaker is not None else []
             others = zip(voice.turns, turns, _list_calls(voice.turns), strict=True) if calls.chosen_by else ()
             unclear = [turn if chosen is None and calls.find_unclear([entry], scope) else None for turn, chosen, entry in others]
-            for left, speaker, what in ((nameless, None, "who spoke"), (unclear, spec.speaker, "the call")):
+            for left, speaker, what in ((unattributed, None, "who spoke"), (unclear, spec.speaker, "the call")):
                 if place := _find_forbidden(spec, exact, left, speaker):
                     return missing(f"{what} in turn {place[0]}, {show(place[1], 80)},")
         known = _decide_verdict(found, runs, spec.speaker, voice.turns, on)
@@ -141,8 +141,8 @@ def _find_forbidden(spec: VoiceSaid, exact: bool, turns: Sequence[VoiceTurn | No
     """Return where a forbidden phrase occurs in turns that may match."""
     if not spec.not_contains or not any(turns):
         return None
-    heard = _Heard(_list_runs(turns, speaker), exact)
-    return next(filter(None, (heard.find(_Phrase(phrase, exact)) for phrase in spec.not_contains)), None)
+    speech = _Speech(_list_runs(turns, speaker), exact)
+    return next(filter(None, (speech.find(_Phrase(phrase, exact)) for phrase in spec.not_contains)), None)
 
 
 def _prepare_calls(spec: VoiceSaid) -> EntryClaim:
@@ -153,13 +153,13 @@ def _prepare_calls(spec: VoiceSaid) -> EntryClaim:
 
 
 def _list_calls(turns: Sequence[VoiceTurn]) -> list[Entry]:
-    """Return the call of each turn, as far as it was recorded."""
+    """Return the call of each turn, if it was recorded."""
     named = (zip(_NAMES, (turn.to, turn.sender, turn.call), strict=True) for turn in turns)
     return [{name: value for name, value in names if value} for names in named]
 
 
 def _choose_turns(calls: EntryClaim, turns: Sequence[VoiceTurn], scope: Scope) -> list[VoiceTurn | None]:
-    """Return the turns of the calls that are meant, None in place of any other."""
+    """Return the turns of the selected calls, with None in place of any other."""
     if not calls.chosen_by:
         return list(turns)
     chosen = set(calls.choose(_list_calls(turns), scope))
@@ -167,7 +167,7 @@ def _choose_turns(calls: EntryClaim, turns: Sequence[VoiceTurn], scope: Scope) -
 
 
 def _decide_without_call(spec: VoiceSaid, calls: EntryClaim, turns: Sequence[VoiceTurn], scope: Scope) -> Verdict:
-    """Decide where no call is the one that is meant."""
+    """Decide a claim for which no call matches."""
     entries = list({tuple(entry.items()): entry for entry in _list_calls(turns)}.values())
     if calls.find_unclear(entries, scope):
         return missing(f"of every call {' and '.join(name for name, _ in calls.chosen_by)}")
@@ -193,7 +193,7 @@ def _record_phrase(phrase: str, forbidden: bool, place: tuple[int, str] | None) 
     return PhraseResult(phrase, forbidden, place is not None, place)
 
 
-def _name_other_call(result: PhraseResult, other: _Heard, exact: bool, turns: Sequence[VoiceTurn]) -> PhraseResult:
+def _name_other_call(result: PhraseResult, other: _Speech, exact: bool, turns: Sequence[VoiceTurn]) -> PhraseResult:
     place = other.find(_Phrase(result.phrase, exact)) if not result.found and not result.forbidden else None
     if place is None:
         return result
@@ -208,8 +208,8 @@ def _ask(
     if not runs:
         # Nothing was spoken, so there is nothing to judge.
         return otherwise or _decide_verdict(phrases, runs, speaker, turns, on)
-    spoken = [{"speaker": turns[number].speaker, "text": text} for run in runs for number, text in run]
-    material = Material(subject=spoken, name="transcript")
+    transcript = [{"speaker": turns[number].speaker, "text": text} for run in runs for number, text in run]
+    material = Material(subject=transcript, name="transcript")
     by = f"by {show(speaker)} " if speaker is not None else ""
     questions = [
         Question(
@@ -224,7 +224,7 @@ def _ask(
     def settle(opinions: Sequence[Opinion]) -> Verdict:
         left = iter(opinions)
         known = [result if result.found else _record_heard(result, next(left)) for result in phrases]
-        # One phrase without a judgement leaves the share unknown, and with it the verdict.
+        # One phrase without a judgement leaves the share unknown, and so the verdict.
         broken = next(
             (result for result in known if result.opinion is not None and result.opinion.outcome == "error"),
             None,
@@ -254,14 +254,14 @@ def _verify(spec: VoiceSaid) -> None:
 
 
 class _Phrase:
-    """What is looked for, in the form in which it is compared."""
+    """A phrase in the form in which it is compared."""
 
     def __init__(self, phrase: str, exact: bool) -> None:
         self.text = phrase
         self.speech = None if exact else normalize(phrase)
 
 
-class _Heard:
+class _Speech:
     """Speech, normalised once for all phrases."""
 
     def __init__(self, runs: list[Spoken], exact: bool) -> None:
@@ -276,7 +276,7 @@ class _Heard:
         return None if exact else normalize(text)
 
     def find(self, phrase: _Phrase) -> tuple[int, str] | None:
-        """Return number and text of the first turn with the phrase; for a phrase over several turns the first number and all text."""
+        """Return number and text of the first turn with the phrase; for a phrase over several turns, the first number and all text."""
         for number, text, speech in self._turns:
             spend(len(text) // _CHARS_PER_STEP + 1)
             if phrase.text in text if speech is None or phrase.speech is None else speech.contains(phrase.speech, spend):
@@ -285,18 +285,18 @@ class _Heard:
 
 
 def _list_runs(turns: Sequence[VoiceTurn | None], speaker: str | None) -> list[Spoken]:
-    """Return the turns of a speaker in runs that no other speaker or call interrupts; names are compared without case."""
+    """Return the turns of a speaker in runs that no other speaker or call interrupts; names ignore case."""
     wanted = speaker.strip().casefold() if speaker is not None else None
     runs: list[Spoken] = []
     previous: tuple[str, str] | None = None
     for number, turn in enumerate(turns):
-        # A turn that is None is of a call that is not meant.
+        # A turn that is None belongs to another call.
         name = None if turn is None else (turn.call, turn.speaker.strip().casefold())
         if turn is not None and name is not None and wanted in (None, name[1]):
             if name != previous or not runs:
                 runs.append([])
             runs[-1].append((number, turn.text))
-        # Also for speakers who are not wanted: their turn ends a run.
+        # Also for unwanted speakers: their turn ends a run.
         previous = name
     return runs
 
@@ -320,8 +320,8 @@ def _decide_verdict(found: list[PhraseResult], runs: list[Spoken], speaker: str 
     if not turns:
         reason += " (no speech)"
     elif not runs:
-        there = sorted({turn.speaker for turn in turns})[:5]
-        reason += f" (no turn of {show(speaker)}; speakers: {', '.join(map(show, there))})"
+        speakers = sorted({turn.speaker for turn in turns})[:5]
+        reason += f" (no turn of {show(speaker)}; speakers: {', '.join(map(show, speakers))})"
     if not wrong and turns and not runs:
         return missing(f"a turn of {show(speaker)}")
     if not wrong:

@@ -15,7 +15,7 @@ from proctor.checks.shared.fields import Comparison, TextField, choose_scope_bui
 from proctor.checks.systems._segments import ReadSegments, SegmentClaim, Segmented, Sought, prepare_correlation, prepare_fields, read_all
 from proctor.codecs.segments import compile_segment_path
 from proctor.codecs.x12 import read_interchanges
-from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json, State
 from proctor.model.verdict import TextRange
 

@@ -33,8 +33,8 @@ from proctor.checks.shared.missing_evidence import Reads
 from proctor.checks.shared.ranges import Span, find_spans, locate_in_json
 from proctor.errors import CheckFault, SpecError
 from proctor.matchers.call_arguments import build_argument_rule
-from proctor.matchers.equal import deep_equal
 from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import equal
 from proctor.model.show import show
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.paths.json_path import compile_path, list_keys
@@ -158,7 +158,7 @@ def tool_argument(spec: ToolArgument) -> Decide:
     try:
         rule = build_argument_rule({spec.argument: spec.value}, values=spec.values)
     except SpecError as error:
-        # The rule speaks of `arguments.<name>...`; the author wrote `value`.
+        # The rule reports `arguments.<name>...`, but the author wrote `value`.
         inner = (error.field or "").removeprefix(f"arguments.{spec.argument}")
         raise error.move_to(f"value{inner}") from error
     assert rule is not None  # one argument is listed
@@ -267,8 +267,8 @@ def tool_input_path(spec: ToolInputPath) -> Decide:
     return _decide_any_input(spec, holds, has)
 
 
-# jsonpath-plus finds nothing in a falsy document, and compares with `===`: lists and objects equal nothing.
-# MCPLab uses jsonpath-plus, so its suites must find here what they found there.
+# jsonpath-plus finds nothing in a falsy document, and compares with `===`, so lists and objects equal nothing. MCPLab uses jsonpath-plus,
+# and its suites must give the same results here.
 
 
 def _has_values(spec: ToolInputPath, arguments: Json) -> bool:
@@ -278,11 +278,11 @@ def _has_values(spec: ToolInputPath, arguments: Json) -> bool:
 def _is_wanted(spec: ToolInputPath, value: Json) -> bool:
     if spec.equals is msgspec.UNSET:
         return True
-    return not (spec.syntax == "mcplab" and isinstance(value, (dict, list))) and deep_equal(spec.equals, value)
+    return not (spec.syntax == "mcplab" and isinstance(value, (dict, list))) and equal(spec.equals, value)
 
 
 def _decide_invalid(spec: ToolInputMatches | ToolInputPath, error: SpecError, claim: str, code: str) -> Decide:
-    """Fail on every evidence, as MCPLab does for a pattern or path it cannot read; our own suites are refused instead."""
+    """Fail on every evidence, as MCPLab does for a pattern or path it cannot read; in our own suites it is an error."""
     if spec.on_invalid == "error":
         raise error
     verdict = failed(f"expected the input of {show(spec.tool)} to {claim}: {error.message}", code=code)
@@ -290,7 +290,7 @@ def _decide_invalid(spec: ToolInputMatches | ToolInputPath, error: SpecError, cl
 
 
 def _decide_any_input(spec: ToolInputContains | ToolInputMatches | ToolInputPath, holds: Callable[[Json], bool], claim: str) -> Decide:
-    """Return whether any call of the tool satisfies the claim; what went wrong inside one call matters only if no other holds."""
+    """Return a decision whether any call of the tool satisfies the claim; an error in one call matters only if no other satisfies it."""
     ok = passed(f"an input of {show(spec.tool)} does {claim}")
 
     def decide(evidence: Evidence) -> Verdict:
@@ -308,7 +308,7 @@ def _decide_any_input(spec: ToolInputContains | ToolInputMatches | ToolInputPath
                 if holds(calls[index].arguments):
                     return ok
             except CheckFault as error:
-                # The budget is that of the whole assertion: further calls would only spend what is not there.
+                # The budget is for the whole assertion, and it is already spent.
                 if error.code == "too_much_work":
                     raise
                 fault = fault or error

@@ -1,8 +1,8 @@
 """Claims about which tools were called, how often, and with what.
 
-Counting rules: every recorded call counts, also one that failed or was given unusable arguments; names compare exactly
-and case-sensitively; calls stand in the order they were made, over all turns of a conversation. Evidence that did not
-record tools (`tool_calls` and `nodes` both absent) decides nothing: `missing_evidence`.
+Counting rules: every recorded call counts, even one that failed or had invalid arguments; names compare exactly and case-sensitively;
+calls are in the order they were made, over all turns of a conversation. Evidence that did not record tools (`tool_calls` and `nodes` both
+absent) is undecided: `missing_evidence`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -64,6 +64,8 @@ class ToolCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many such calls there must be."""
     at_most: int | None = None
     """How many such calls there may be."""
+    every: bool = False
+    """Every call of this tool must fit, not only some."""
     server_prefix: bool = False
     """`server:tool` means `tool` if no tool has the long name."""
 
@@ -90,6 +92,8 @@ class ToolCallCount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The tool's name."""
     count: int
     """The exact number of calls."""
+    succeeded: bool = False
+    """Calls that failed do not count, such as one that was tried again."""
 
 
 class NoToolsCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,24 +105,25 @@ def _declare_call_reads(spec: ToolCalled | ToolNotCalled) -> Reads:
         return Reads(("tool_calls", "tool_arguments") if spec.arguments is not None else ("tool_calls",), "absence", tools=(spec.name,))
     with_arguments = spec.arguments is not None or bool(spec.forbidden_arguments)
     # A further, unseen call could break any of these, so only a plain "was called" is safe on partial evidence.
-    counted = spec.index is not None or spec.at_most is not None or bool(spec.forbidden_arguments) or spec.at_least == 0
+    counted = spec.index is not None or spec.at_most is not None or bool(spec.forbidden_arguments) or spec.at_least == 0 or spec.every
     parts: tuple[Part, ...] = ("tool_calls", "tool_arguments") if with_arguments else ("tool_calls",)
-    # A position is one among all calls.
+    # A position counts all calls.
     return Reads(parts, "exact" if counted else "presence", tools=(spec.name,) if spec.index is None else ())
 
 
 def _declare_count_reads(spec: ToolCallCount) -> Reads:
-    return Reads(("tool_calls",), "exact", tools=(spec.name,))
+    parts: tuple[Part, ...] = ("tool_calls", "tool_results") if spec.succeeded else ("tool_calls",)
+    return Reads(parts, "exact", tools=(spec.name,))
 
 
 def has_structure(spec: ToolCalled | ToolNotCalled) -> bool:
-    """Return whether comparing one call may take long: with lists, objects and matchers, which are objects."""
+    """Return whether comparing one call may be slow: with lists, objects and matchers, which are objects."""
     return any(isinstance(value, (dict, list)) for value in (spec.arguments or {}).values())
 
 
 def _locate(spec: ToolCalled | ToolNotCalled, evidence: Evidence) -> Iterator[TextRange]:
     rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=getattr(spec, "strict", False))
-    every = isinstance(spec, ToolNotCalled) or spec.at_most is not None or spec.at_least > 1 or spec.index is not None
+    every = isinstance(spec, ToolNotCalled) or spec.at_most is not None or spec.at_least > 1 or spec.index is not None or spec.every
     found = locate_fitting(rule, evidence, spec.name, server_prefix=spec.server_prefix, every=every)
     if not isinstance(spec, ToolCalled):
         return found
@@ -148,22 +153,22 @@ def tool_called(spec: ToolCalled) -> Decide:
     ok = passed(_claim(spec, rule, "was called"))
     description = _describe_wanted(spec, rule)
     careful = _decide_carefully(spec, description, rule, ok)
-    once = spec.index is None and spec.at_least == 1 and spec.at_most is None and not spec.forbidden_arguments
+    once = spec.index is None and spec.at_least == 1 and spec.at_most is None and not spec.forbidden_arguments and not spec.every
     if not once or (rule is not None and rule.plain is None):
         return careful
     # The meaning of `server:tool` depends on the tools in this evidence.
     if spec.server_prefix:
-        return careful  # a prefix needs a look at all tools
+        return careful  # a prefix depends on all tools
     name = spec.name
     wanted = {} if rule is None or rule.plain is None else rule.plain
     if not wanted:
         pick, values = _accept_anything, None
     else:
-        # One key gives its value, several give a tuple; all of it in one call below the interpreter.
+        # One key gives its value, several give a tuple, in a single call to C code.
         pick, values = itemgetter(*wanted), tuple(wanted.values()) if len(wanted) > 1 else next(iter(wanted.values()))
 
-    # The hot path: `==` decides on an object of arguments. Aliases, and arguments that are no object, need a second look. The words
-    # for a failure are found when they are read.
+    # The hot path: `==` compares the arguments. Aliases, and arguments that are not an object, take the slow path. The text of a failure is
+    # built when it is read.
     def decide(evidence: Evidence) -> Verdict:
         calls = evidence.tool_calls
         if calls is None:
@@ -173,10 +178,10 @@ def tool_called(spec: ToolCalled) -> Decide:
                 try:
                     if pick(call.arguments) == values:
                         return ok
-                # An argument that is listed and not there: this call does not fit, a later one may.
+                # A listed argument is missing: this call does not fit, but a later one may.
                 except KeyError:
                     continue
-                # Arguments that are no object; what they may still fit is known to the careful way alone.
+                # Arguments that are not an object are compared on the slow path.
                 except TypeError:
                     return careful(evidence)
         for call in calls:
@@ -199,6 +204,8 @@ def _check_counts(spec: ToolCalled) -> None:
         raise SpecError(f"at_most {spec.at_most} is below at_least {spec.at_least}", field="at_most")
     if spec.index is not None and (spec.at_least != 1 or spec.at_most is not None):
         raise SpecError("index is about one call, at_least and at_most count calls: use one of them", field="index")
+    if spec.every and spec.index is not None:
+        raise SpecError("index is about one call, every is about all: use one of them", field="every")
 
 
 def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:
@@ -218,6 +225,9 @@ def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | N
             return _decide_position(description, spec.index, name, rule, evidence, calls, ok)
         scope = build_scope(rule, evidence)
         fitting = named if rule is None else [index for index in named if rule.fits(calls[index].arguments, scope)]
+        if spec.every and rule is not None and len(fitting) < len(named):
+            known = set(fitting)
+            return fail_no_call_fits(name, description, rule, evidence, calls, [at for at in named if at not in known])
         if len(fitting) >= spec.at_least and (spec.at_most is None or len(fitting) <= spec.at_most):
             return ok
         return defer_verdict(lambda: _fail_wrong_count(spec, description, name, rule, evidence, calls, named, fitting))
@@ -273,7 +283,7 @@ def _find_forbidden(
 ) -> Verdict | None:
     for index in named:
         arguments = calls[index].arguments
-        # Along the arguments, not with `&`, which walks along the forbidden names for every call.
+        # Iterates over the arguments, because `&` may iterate over the forbidden names for every call.
         found = sorted(key for key in arguments if key in forbidden) if isinstance(arguments, dict) else ()
         if found:
             path = f"{call_path(evidence, index)}.arguments"
@@ -287,10 +297,12 @@ def _find_forbidden(
 
 
 def _describe_wanted(spec: ToolCalled, rule: ArgumentRule | None) -> str:
-    """Return what was expected, after the word `expected`."""
+    """Return the expectation, for use after the word `expected`."""
     shown = f" with {_show_arguments(spec, rule)}" if rule is not None else ""
     if spec.index is not None:
         return f"call {spec.index} to be {show(spec.name)}{shown}"
+    if spec.every:
+        return f"every call of {show(spec.name)}{shown}"
     if spec.at_most is not None:
         bounds = f"{spec.at_least}" if spec.at_least == spec.at_most else f"{spec.at_least} to {spec.at_most}"
         return f"{bounds} calls of {show(spec.name)}{shown}"
@@ -360,6 +372,8 @@ def tool_call_count(spec: ToolCallCount) -> Decide:
         if calls is None:
             return MISSING_CALLS
         named = find_indexes_of(calls, spec.name)
+        if spec.succeeded:
+            named = [at for at in named if not calls[at].failed()]
         if len(named) == spec.count:
             return ok
         return failed(

@@ -138,8 +138,7 @@ def tools_in_order(spec: ToolsInOrder) -> Decide:
     if not names or spec.server_prefix:
         return careful
 
-    # The hot path knows no aliases; greedy from the left is enough to find a subsequence. The words for a failure are found
-    # when they are read.
+    # The hot path ignores aliases; a greedy search from the left finds a subsequence. The text of a failure is built when it is read.
     def decide(evidence: Evidence) -> Verdict:
         calls = evidence.tool_calls
         if calls is None:
@@ -152,7 +151,7 @@ def tools_in_order(spec: ToolsInOrder) -> Decide:
                 if at == count:
                     return ok
                 wanted = names[at]
-        # Aliases can only make a pass of a failure, so they are looked at only here.
+        # Aliases can only turn a failure into a pass, so they are examined only here.
         for call in calls:
             if call.aliases:
                 return careful(evidence)
@@ -162,7 +161,7 @@ def tools_in_order(spec: ToolsInOrder) -> Decide:
 
 
 def _find_in_order(names: Sequence[str], calls: Sequence[ToolCall]) -> list[int]:
-    """Return where the names were found, one after the other, as far as they were."""
+    """Return the positions of the names in order, up to the first that is missing."""
     found: list[int] = []
     for index, call in enumerate(calls):
         if len(found) < len(names) and call.goes_by(names[len(found)]):

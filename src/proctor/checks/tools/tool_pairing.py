@@ -51,7 +51,7 @@ class ToolCallsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     max_extra: int | None = None
     """How many further calls are allowed; left out: any number."""
     negative: bool = False
-    """Turns the claim round: no tool may be called at all."""
+    """Inverts the claim: no tool may be called at all."""
     positive_only: bool = False
     """Some tool must be called, even where no call is listed."""
 
@@ -59,7 +59,7 @@ class ToolCallsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 def _declare_reads(spec: ToolCallsMatch) -> Reads:
     if spec.negative:
         return Reads(("tool_calls",), "absence")
-    # Positions and the number of extra calls depend on all calls; without such a bound further ones do no harm.
+    # Positions and the number of extra calls depend on all calls; without such a limit further calls do not matter.
     free = spec.order != "strict" and spec.max_extra is None and bool(spec.calls)
     return Reads(("tool_calls",) if spec.arguments == "ignore" else ("tool_calls", "tool_arguments"), "presence" if free else "exact")
 
@@ -132,7 +132,7 @@ def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch,
         reasons.append(f"{late.tool_name} out of order: expected as number {late.expected_index}, made as number {late.actual_index}")
         pointers.append(call_path(evidence, late.actual_index))
     if match.missing:
-        reasons.append("missing " + ", ".join(_call_shown(call) for call in match.missing[:5]))
+        reasons.append("missing " + ", ".join(_show_call(call) for call in match.missing[:5]))
     if spec.max_extra is not None and len(match.extra) > spec.max_extra:
         reasons.append(f"{len(match.extra)} extra calls, {spec.max_extra} allowed: {', '.join(call.name for call in match.extra[:5])}")
     if not reasons:
@@ -140,8 +140,8 @@ def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch,
     return failed(
         "; ".join(reasons[:8]),
         details={
-            "missing": [_call_json(call) for call in match.missing],
-            "extra": [_call_json(call) for call in match.extra[:100]],
+            "missing": [_record_call(call) for call in match.missing],
+            "extra": [_record_call(call) for call in match.extra[:100]],
             "out_of_order": [
                 {"tool": late.tool_name, "expected_index": late.expected_index, "actual_index": late.actual_index}
                 for late in match.out_of_order
@@ -152,9 +152,9 @@ def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch,
     )
 
 
-def _call_shown(call: ToolCall) -> str:
+def _show_call(call: ToolCall) -> str:
     return f"{call.name} with {show(call.arguments)}" if call.arguments else call.name
 
 
-def _call_json(call: ToolCall) -> Json:
+def _record_call(call: ToolCall) -> Json:
     return {"name": call.name, "arguments": call.arguments}

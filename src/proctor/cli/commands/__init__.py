@@ -1,4 +1,4 @@
-"""One file per command: parses its options, calls an action, shows the answer."""
+"""One module per command: it parses the options, calls an action and shows the result."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from typing import Any
 
 def load_command(name: str) -> Any:
     """Return the module of a command."""
-    # `try` is a word of Python, which no module of ours can be called.
+    # `try` is a Python keyword and cannot be a module name.
     return importlib.import_module(f"{__name__}.{name}_" if keyword.iskeyword(name) else f"{__name__}.{name}")

@@ -5,16 +5,16 @@ import sys
 from pathlib import Path
 
 from proctor.actions.workspace.run_history import find_home
-from proctor.cli.options.find_run import RUN_HELP
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.cli.show.output import Output
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.stored import RUN_HELP
 from proctor.errors import InputError
 from proctor.model.json_values import write_document
 from proctor.model.run import RunHeader
 from proctor.report.words.neutral import to_one_line
-from proctor.store.files.baselines import Baselines
 from proctor.store.files.run_files import RunFiles
+from proctor.store.files.run_references import Baselines
 
 _VERBS = {
     "set": "choose the run that later runs of the same suite are compared with",
@@ -77,8 +77,8 @@ def _run_show(home: Path, options: argparse.Namespace) -> int:
 
 
 def _run_unset(home: Path, options: argparse.Namespace) -> int:
-    gone = Baselines(home).unset(options.suite)
-    print(f"removed: {', '.join(gone)}" if gone else "there was no baseline", file=sys.stderr)
+    removed = Baselines(home).unset(options.suite)
+    print(f"removed: {', '.join(removed)}" if removed else "there was no baseline", file=sys.stderr)
     return Exit.PASSED
 
 

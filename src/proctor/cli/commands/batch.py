@@ -7,16 +7,15 @@ import sys
 from pathlib import Path
 
 from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
-from proctor.batches.estimate import estimate_batch
-from proctor.batches.judged.judging import read_bounds
-from proctor.batches.options import BatchOptions, name_output
-from proctor.batches.run import ENGINES, EngineOptions, ProgressLine, open_batch, open_executor, run_batch
-from proctor.batches.slices.slicer import read_groupings
-from proctor.cli.options.flags import add_now_flag, open_judge, require_moment
+from proctor.batches.judging import read_bounds
+from proctor.batches.plan import BatchOptions, name_output
+from proctor.batches.run import ENGINES, EngineOptions, ProgressLine, estimate_batch, open_batch, open_executor, run_batch
+from proctor.batches.slicer import read_groupings
+from proctor.cli.exit_codes import Exit
+from proctor.cli.flags import add_now_flag, open_judge, require_moment
 from proctor.cli.parser import add_complete_flag, add_prices_flag, add_trust_flag, make_parser, parse_positive, parse_share
 from proctor.cli.show.output import Output
-from proctor.cli.show.renderers import wants_colour
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.show.renderers import write_report
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
 from proctor.model.case import Suite
@@ -67,7 +66,7 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary | None:
         require_moment(options.now)
     loaded = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
     suite = with_complete(loaded, options.complete)
-    wanted = BatchOptions(
+    batch_options = BatchOptions(
         places=tuple(options.dataset),
         output=name_output(options.output),
         column=options.column,
@@ -84,11 +83,11 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary | None:
     progress = ProgressLine(quiet=options.quiet or not sys.stderr.isatty())
     engine = EngineOptions(workers=options.workers, scheduler=options.scheduler, tls=_read_tls(options))
     if options.dry_run:
-        print(estimate_batch(suite, wanted, options.workers))
+        print(estimate_batch(suite, batch_options, options.workers))
         return None
     try:
         with open_executor(options.engine, engine) as executor:
-            return run_batch(suite, wanted, executor, progress.show, lambda memory: _open_judge(suite, options, memory))
+            return run_batch(suite, batch_options, executor, progress.show, lambda memory: _open_judge(suite, options, memory))
     # Wipe the progress line first.
     except KeyboardInterrupt:
         progress.finish()
@@ -122,18 +121,10 @@ def _show_summary(summary: BatchSummary, options: argparse.Namespace) -> None:
     with Output(options.report) as output:
         if options.format == "json":
             output.write(write_document(summary))
-        elif options.format == "markdown":
-            from proctor.report.text.batch_markdown import render_batch_markdown  # one format at a time
-
-            output.write_text(render_batch_markdown(summary))
-        elif options.format == "html":
-            from proctor.report.html.batch import render_batch_html
-
-            output.write_text(render_batch_html(summary))
         else:
-            from proctor.report.text.batch_text import render_batch
+            from proctor.report.builders.batch import build_batch
 
-            output.write_text(render_batch(summary, colour=wants_colour(output, options.no_color)))
+            write_report(output, options.format, lambda kind: build_batch(summary, kind), no_color=options.no_color)
 
 
 def _make_parser() -> argparse.ArgumentParser:
@@ -175,7 +166,9 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="worker processes (default: one per core)")
     _add_engine_flags(parser)
     add_now_flag(parser)
-    parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: auto-detect)")
+    parser.add_argument(
+        "--dialect", metavar="NAME", help="native, mcplab, mibo, verial, mcpjam, pydantic-evals or deepeval (default: auto-detect)"
+    )
     _add_judge_flags(parser)
     add_prices_flag(parser)
     add_trust_flag(parser, "let it name files of data outside its folder")

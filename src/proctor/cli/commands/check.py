@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING
 
 from proctor.actions.checking.check_stream import CheckStream, Shows
 from proctor.actions.workspace.suites import STANDARD_INPUT, load_suite, with_complete, with_prices
-from proctor.cli.options.flags import (
+from proctor.cli.exit_codes import Exit
+from proctor.cli.flags import (
     FirstFailure,
+    add_gate_flags,
     add_judge_flags,
     add_now_flag,
     add_selection_flags,
+    open_gate,
     open_judge,
     read_judge_options,
     require_moment,
     select_cases,
     stop_at_failure,
 )
-from proctor.cli.options.gates import add_gate_flags, open_gate
 from proctor.cli.parser import (
     add_complete_flag,
     add_output_flags,
@@ -35,14 +37,13 @@ from proctor.cli.parser import (
 from proctor.cli.show.output import Output, append_summary, find_summary_file
 from proctor.cli.show.renderers import FORMATS, make_renderer, print_case
 from proctor.cli.show.showing import choose_exit_code, print_unmet
-from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.result import CaseResult, RunResult
 from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
     from proctor.actions.judging.judges import OpenedJudge
-    from proctor.report.text.markdown import MarkdownReport
+    from proctor.report.builders.run import RunReport
 
 
 _QUIET_S = 1.0
@@ -82,7 +83,7 @@ class Progress:
 def run(arguments: list[str]) -> int:
     """Check recorded evidence; returns the exit code."""
     options = _make_parser().parse_args(arguments)
-    _refuse_senseless(options)
+    _reject_useless_flags(options)
     loaded = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
     suite = select_cases(with_complete(loaded, options.complete), options)
     if suite is None:
@@ -96,8 +97,8 @@ def run(arguments: list[str]) -> int:
         progress = Progress(enabled=not options.quiet and not (output.is_terminal and options.format == "jsonl"))
         summary = _make_summary()
         show, count = render.add if summary is None else _call_both(render.add, summary.add), progress.add if progress.enabled else None
-        for wanted, add in ((gate.enabled, gate.add), (options.verbose, print_case), (options.exitfirst, stop_at_failure)):
-            show = _call_both(show, add) if wanted else show
+        for is_enabled, add in ((gate.enabled, gate.add), (options.verbose, print_case), (options.exitfirst, stop_at_failure)):
+            show = _call_both(show, add) if is_enabled else show
         records = _read_records(stream, options, output)
         results = stream.over(records) if opened is None else None
         stopped = False
@@ -119,7 +120,7 @@ def run(arguments: list[str]) -> int:
         run_result = decision.mark(run_result)
         render.finish(run_result)
     if summary is not None:
-        append_summary(lambda: summary.finish(run_result))
+        append_summary(lambda: _write_summary(summary, run_result))
     if not options.quiet and options.format != "terminal":
         _print_problems(run_result)
     if stopped:
@@ -131,7 +132,7 @@ def run(arguments: list[str]) -> int:
     return decision.finish()
 
 
-def _refuse_senseless(options: argparse.Namespace) -> None:
+def _reject_useless_flags(options: argparse.Namespace) -> None:
     if options.now is not None:
         require_moment(options.now)
     if options.record is not None and not options.explain:
@@ -183,7 +184,7 @@ def _judge_records(
 
     from proctor.actions.checking.judged_check import JudgedStream
 
-    async def all_of_it() -> None:
+    async def check_all() -> None:
         try:
             async for result in JudgedStream(stream, opened.judge, fail_fast=options.fail_fast).over(records):
                 show(result)
@@ -192,16 +193,22 @@ def _judge_records(
         finally:
             await opened.judge.close()
 
-    asyncio.run(all_of_it())
+    asyncio.run(check_all())
 
 
-def _make_summary() -> MarkdownReport | None:
+def _make_summary() -> RunReport | None:
     """Return the report for a GitHub job summary, if there is one; results are streamed and not held."""
     if find_summary_file() is None:
         return None
-    from proctor.report.text.markdown import MarkdownReport  # only for GitHub jobs
+    from proctor.report.builders.run import RunReport  # only for GitHub jobs
 
-    return MarkdownReport()
+    return RunReport("markdown")
+
+
+def _write_summary(summary: RunReport, run: RunResult) -> str:
+    from proctor.report.document.markdown import write_markdown  # only for GitHub jobs
+
+    return write_markdown(summary.finish(run))
 
 
 def _call_both(first: Callable[[CaseResult], None], second: Callable[[CaseResult], None]) -> Callable[[CaseResult], None]:

@@ -2,22 +2,44 @@
 
 import argparse
 import sys
+from collections.abc import Iterator, Mapping
 
 from proctor.actions.history.compare import RunComparison, compare, compare_axis
-from proctor.actions.history.compare_several import MOST_RUNS, join_comparisons
+from proctor.actions.history.compare_several import (
+    MOST_RUNS,
+    ChangedGroup,
+    describe_incomplete,
+    describe_runs,
+    join_comparisons,
+    list_changed_cases,
+    list_repeats_needed,
+    split_by_cause,
+)
 from proctor.actions.workspace.gating import OF_TWO_RUNS, hold_against, list_missing, read_reasons
 from proctor.actions.workspace.run_history import find_home
 from proctor.batches.compare import compare_batches, is_batch
-from proctor.cli.options.find_run import RUN_HELP, choose_run, choose_two_runs
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
-from proctor.cli.show.compare_text import describe_comparison, write_comparison
 from proctor.cli.show.output import Output, append_summary
-from proctor.cli.show.renderers import wants_colour
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.show.renderers import write_report
+from proctor.cli.stored import RUN_HELP, choose_run, choose_two_runs
 from proctor.errors import InputError
 from proctor.model.json_values import write_document
+from proctor.report.blocks.outcomes import KINDS, write_share
+from proctor.report.builders.comparison import (
+    CaseRow,
+    RunFigures,
+    describe_chance,
+    make_case_table,
+    make_figure_table,
+    make_run_table,
+)
+from proctor.report.document.model import Block, Document, Listing, Paragraph, Section, Table, Text, Time, Tone
+from proctor.report.document.model import Output as Medium
 from proctor.report.words.neutral import to_one_line
+from proctor.report.words.wording import count_noun
 from proctor.scoring.paired import LEAST_ALPHA
+from proctor.scoring.statistics import SuiteStatistics
 from proctor.store.files.run_references import LATEST
 
 FORMATS = ("terminal", "json", "markdown", "html")
@@ -63,10 +85,10 @@ def run(arguments: list[str]) -> int:
     options.candidate = several[0] if several else None
     found = _compare(options, parser)
     with Output(options.output) as output:
-        _write(found, options.format, output, colour=wants_colour(output, options.no_color))
+        _write(found, options.format, output, no_color=options.no_color)
     if options.output is not None and not options.quiet:
         print(f"wrote {options.output}", file=sys.stderr)
-    append_summary(lambda: write_comparison(found))
+    append_summary(lambda: _write_markdown(found))
     if found.base_incomplete is not None or found.candidate_incomplete is not None:
         return Exit.INTERRUPTED
     return _decide(found, reasons)
@@ -84,7 +106,8 @@ def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParse
     heads = [
         f"{each.found.candidate.run_id}: p = {each.adjusted_p:.2g} among {len(words)} comparisons (Holm)" for each in joined.comparisons
     ]
-    markdown = "\n".join(f"{head}\n\n{write_comparison(each.found)}" for head, each in zip(heads, joined.comparisons, strict=True))
+    texts = (f"{head}\n\n{_write_markdown(each.found)}" for head, each in zip(heads, joined.comparisons, strict=True))
+    markdown = "\n".join(texts)
     with Output(options.output) as output:
         if options.format == "json":
             output.write(write_document(joined))
@@ -93,7 +116,7 @@ def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParse
         else:
             for head, each in zip(heads, joined.comparisons, strict=True):
                 output.write_text(f"{head}\n")
-                _write(each.found, "terminal", output, colour=wants_colour(output, options.no_color))
+                _write(each.found, "terminal", output, no_color=options.no_color)
     append_summary(lambda: markdown)
     if any(each.found.base_incomplete is not None or each.found.candidate_incomplete is not None for each in joined.comparisons):
         return Exit.INTERRUPTED
@@ -143,14 +166,111 @@ def _decide(found: RunComparison, reasons: tuple[str, ...]) -> Exit:
     return Exit.FAILED if fails else Exit.PASSED
 
 
-def _write(found: RunComparison, format: str, output: Output, *, colour: bool) -> None:
+def _write(found: RunComparison, format: str, output: Output, *, no_color: bool) -> None:
     if format == "json":
         output.write(write_document(found))
-    elif format == "markdown":
-        output.write_text(write_comparison(found))
-    elif format == "html":
-        from proctor.cli.show.compare_html import write_comparison_page  # only for this format
-
-        output.write_text(write_comparison_page(found))
     else:
-        output.write_text(describe_comparison(found, colour=colour))
+        write_report(output, format, lambda kind: build_comparison(found, kind), no_color=no_color)
+
+
+def _write_markdown(found: RunComparison) -> str:
+    from proctor.report.document.markdown import write_markdown  # only for a job summary
+
+    return write_markdown(build_comparison(found, "markdown"))
+
+
+MOST_CASES: Mapping[Medium, int] = {"terminal": 30, "markdown": 50, "html": 1000}
+"""Cases of one group."""
+_TONES: dict[str, Tone] = {"bad": "fail", "doubtful": "uncertain", "good": "pass", "plain": "skip"}
+
+
+def build_comparison(found: RunComparison, output: Medium) -> Document:
+    """Return the verdict, changed cases with reasons, worst first, and figures."""
+    comparison = found.comparison
+    incomplete = describe_incomplete(found)
+    base, candidate = describe_runs(found)
+    amounts = {"latency in ms": found.latency, "tokens": found.tokens, "cost": found.cost}
+    return Document(
+        name=found.candidate.suite_name or "suite",
+        verdict=(KINDS[comparison.verdict] if not incomplete else "uncertain", comparison.verdict.replace("_", " ")),
+        headline=describe_chance(comparison),
+        blocks=(
+            # The runs first, as on the web page.
+            *(
+                [make_run_table(_list_runs(found))]
+                if output == "html"
+                else [Paragraph((Text(base, "code"), " → ", Text(candidate, "code")))]
+            ),
+            *(Paragraph((Text(line, limit=500),), tone="error") for line in incomplete),
+            *([Listing(tuple((Text(line, limit=500),) for line in found.server_changes))] if found.server_changes else []),
+            *_list_groups(found, output),
+            *([] if output == "html" else [Section(("Figures",), (make_figure_table(comparison, amounts),))]),
+            *_list_repeats(found),
+        ),
+    )
+
+
+def _list_groups(found: RunComparison, output: Medium) -> Iterator[Block]:
+    groups = list_changed_cases(found)
+    for group in groups:
+        title = Text(group.title.capitalize(), tone=_TONES[group.kind])
+        yield Section(
+            (title,), tuple(_list_causes(group, found, output)), about=f"{len(group.cases):,}", folded=group.title == "within chance"
+        )
+    if not groups:
+        yield Paragraph(("No case changed.",))
+
+
+def _list_causes(group: ChangedGroup, found: RunComparison, output: Medium) -> Iterator[Block]:
+    """Return a table per cause with a heading, if any of them has several cases."""
+    causes = split_by_cause(group.cases)
+    if group.title == "within chance" or all(len(cases) == 1 for _, cases in causes):
+        yield _make_table(group, found, output)
+        return
+    for cause, cases in causes:
+        yield Paragraph((Text(cause or "Other reasons", "strong", limit=300), f" · {count_noun(len(cases), 'case')}"))
+        yield _make_table(group._replace(cases=cases), found, output, cause)
+
+
+def _make_table(group: ChangedGroup, found: RunComparison, output: Medium, cause: str = "") -> Table:
+    """Return the cases of a group; a reason that the heading shows is not repeated."""
+    counts = {change.case: (change.base, change.candidate) for change in found.comparison.changes}
+    rows: list[CaseRow] = []
+    for each in group.cases[: MOST_CASES[output]]:
+        base, candidate = counts.get(each.case, (None, None))
+        name = Text(each.case or "(no id)", "code", limit=120)
+        rows.append(CaseRow(name=(name,), base=base, candidates=[candidate], reasons=[each.reason] if each.reason != cause else []))
+    return make_case_table(group.slug, rows, rest=len(group.cases) - len(rows))
+
+
+def _list_runs(found: RunComparison) -> list[RunFigures]:
+    comparison = found.comparison
+    rows = zip((found.base, found.candidate), (comparison.base, comparison.candidate), (None, comparison), strict=True)
+    return [
+        RunFigures(
+            name=(Text(header.name or header.run_id, "strong"),),
+            about=(
+                *((Time(header.started_at),) if header.started_at else ()),
+                *((" · ", Text(header.run_id, "code")) if header.name else ()),
+            ),
+            counts=_count(statistics),
+            comparison=compared,
+            latency=found.latency,
+            tokens=found.tokens,
+            cost=found.cost,
+        )
+        for header, statistics, compared in rows
+    ]
+
+
+def _count(statistics: SuiteStatistics) -> dict[str, int]:
+    return {"pass": statistics.passes, "fail": statistics.runs - statistics.passes}
+
+
+def _list_repeats(found: RunComparison) -> Iterator[Section]:
+    lines = [
+        f"To see a drop of {write_share(needed.drop)} four times out of five, run every case {count_noun(needed.repeats or 0, 'time')}."
+        for needed in list_repeats_needed(found)
+    ]
+    if lines:
+        yield Section(("To be sure",), (Listing(tuple((line,) for line in lines)),))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from proctor.actions.checking.convert import FORMATS, convert
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import add_suite_flags, make_parser
 from proctor.cli.show.output import Output
-from proctor.cli.signals.exit_codes import Exit
 
 
 def run(arguments: list[str]) -> int:

@@ -10,10 +10,10 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from proctor.cli.options.databases import add_database_flags, use_hub
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.cli.show.output import Output
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.stored import add_database_flags, use_hub
 from proctor.errors import InputError
 from proctor.model.json_values import write_document
 from proctor.report.words.wording import count_noun

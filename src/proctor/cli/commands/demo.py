@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from proctor.actions.help.demo import examples_folder, run_examples, write_examples
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import wants_colour
-from proctor.cli.signals.exit_codes import Exit
-from proctor.report.text.terminal import TerminalReport
+from proctor.report.builders.run import RunReport
+from proctor.report.document.terminal import write_terminal
 
 
 def run(arguments: list[str]) -> int:
-    """Run the bundled examples; returns 0, since the failing case among them is there to be seen."""
+    """Run the bundled examples; returns 0, since one case fails on purpose."""
     parser = make_parser(
         "demo",
         "A complete run on bundled examples, one per dialect. No network, no keys.",
@@ -28,11 +29,11 @@ def run(arguments: list[str]) -> int:
         totals: dict[str, int] = {}
         for example in run_examples():
             output.write_text(f"── {example.about}\n   $ proctor check {example.suite} {example.evidence}\n\n")
-            report = TerminalReport(colour=colour)
+            report = RunReport("terminal")
             for result in example.cases:
                 report.add(result)
                 totals[result.outcome] = totals.get(result.outcome, 0) + 1
-            output.write_text(report.finish(example.result) + "\n")
+            output.write_text(write_terminal(report.finish(example.result), colour=colour) + "\n")
         counted = ", ".join(f"{count} {outcome}" for outcome, count in totals.items())
         output.write_text(f"Five dialects, one engine: {counted}. The failing case is meant to fail.\n")
         output.write_text(

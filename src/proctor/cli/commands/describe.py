@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import textwrap
 from pathlib import Path
 
+import msgspec
+
+from proctor.actions.checking.describe_evidence import FileDescription, describe_trace
 from proctor.actions.help.describe import ASSERTION_KEYS_NOTE, KINDS, Description, describe
 from proctor.actions.workspace.custom_checks import find_registry
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.cli.show.output import Output
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.show.renderers import wants_colour
 from proctor.errors import InputError
-from proctor.model.json_values import write_document
+from proctor.model.json_values import encode_strangers, write_document
+from proctor.report.blocks.evidence_text import TracePainter, counts_document, record_document
+from proctor.report.words.style import Style
+from proctor.report.words.wording import count_noun
 
 WIDTH = 100
 
@@ -23,14 +31,10 @@ def run(arguments: list[str]) -> int:
     as_json = options.format == "json"
     with Output(None) as output:
         if options.kind == "trace":
-            from proctor.cli.show.print_trace_survey import describe_file  # only for traces
-
             if options.name is None:
                 raise InputError("describe trace: which file? `proctor describe trace FILE` takes evidence in any format")
             return describe_file(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
         if options.kind == "evidence" and options.name is not None and _is_file(options.name):
-            from proctor.cli.show.print_trace_survey import describe_log  # only for logs
-
             return describe_log(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
         if options.kind is None:
             output.write_text(_write_kinds())
@@ -77,8 +81,8 @@ def _write_kinds() -> str:
         "trace": "what a file of evidence is made of, and what was understood of it",
         "evidence FILE": "what was read of a log, what is unknown, and a proposed mapping",
     }
-    kinds = {**{kind: about for kind, (about, _) in KINDS.items()}, **documents}
-    return "".join(f"{kind:<13} {about}\n" for kind, about in kinds.items()) + "\n`proctor describe KIND [NAME]` shows details.\n"
+    kinds = {**{kind: summary for kind, (summary, _) in KINDS.items()}, **documents}
+    return "".join(f"{kind:<13} {summary}\n" for kind, summary in kinds.items()) + "\n`proctor describe KIND [NAME]` shows details.\n"
 
 
 def _write_found(found: list[Description], kind: str, name: str | None) -> str:
@@ -111,3 +115,71 @@ def _write_page(entry: Description) -> str:
     for note in (*entry.notes, *((ASSERTION_KEYS_NOTE,) if entry.kind == "checks" else ())):
         lines += ["", *textwrap.wrap(note, WIDTH)]
     return "\n".join(lines) + "\n"
+
+
+MOST_LOGGED = 2
+"""Records of a log that are shown."""
+MOST_SHOWN = 20
+"""Records shown on a terminal; JSON has more."""
+
+
+def describe_file(path: str, *, output: Output, as_json: bool, evidence_format: str | None) -> int:
+    """Print the content of a file and what was not recognised; returns the exit code."""
+    found = describe_trace(path, format=evidence_format)
+    if as_json:
+        output.write(msgspec.json.format(encode_strangers(_make_document(found)), indent=2) + b"\n")
+    else:
+        output.write_text(_write_text(found, output))
+    return Exit.USAGE if found.unreadable and all(record.known is None for record in found.records) else Exit.PASSED
+
+
+def describe_log(path: str, *, output: Output, as_json: bool, evidence_format: str | None) -> int:
+    """Print what was read from a log, what is unknown, and a proposed mapping; returns the exit code."""
+    from proctor.actions.checking.describe_evidence import describe_evidence  # rarely needed
+
+    found = describe_evidence(path, format=evidence_format)
+    if as_json:
+        proposed = {"map": found.map, "yaml": found.yaml} if found.map is not None else None
+        output.write(msgspec.json.format(encode_strangers({**_make_document(found.read), "proposed": proposed}), indent=2) + b"\n")
+        return Exit.PASSED
+    records, readable = found.read.records, sum(record.known is not None for record in found.read.records)
+    shortened = [msgspec.structs.replace(record, error=record.error and record.error.split("\n")[0]) for record in records[:MOST_LOGGED]]
+    output.write_text(_write_text(msgspec.structs.replace(found.read, records=tuple(shortened), more=0), output))
+    more = found.read.more
+    output.write_text(f"\n{readable} of the {'first ' if more else ''}{count_noun(len(records), 'record')} can be read\n")
+    if found.map is not None:
+        output.write_text(
+            f"\nA proposed mapping, with a sample value for each path; write it in the suite or in proctor.yaml:\n\n{found.yaml}"
+        )
+    elif readable < len(records):
+        output.write_text("\nNo mapping can be proposed; see docs/how-to/your-own-log.md to write one.\n")
+    return Exit.PASSED
+
+
+def _make_document(found: FileDescription) -> dict[str, object]:
+    return {
+        "file": found.file,
+        "records": [record_document(one.source, one.known, one.evidence, one.trace, one.error) for one in found.records],
+        "more": found.more,
+        "unreadable": found.unreadable,
+        "not_understood": counts_document(found.not_understood),
+    }
+
+
+def _write_text(found: FileDescription, output: Output) -> str:
+    width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
+    painter = TracePainter(Style(colour=wants_colour(output, no_color=False)), max(60, min(width, 120)))
+    blocks: list[list[str]] = []
+    for one in found.records[:MOST_SHOWN]:
+        if one.known is None or one.evidence is None:
+            blocks.append(painter.paint_unreadable(one.source, one.error or "unreadable"))
+        else:
+            blocks.append(painter.paint_record(one.source, one.known, one.evidence, one.trace))
+    more = len(found.records) - MOST_SHOWN + found.more
+    if more > 0:
+        blocks.append([f"… and {more:,} more records; `--format json` has {'more' if found.more else 'them all'}"])
+    if len(found.records) > 1:
+        blocks.append(painter.paint_unused_attributes(found.not_understood))
+    if not found.records:
+        blocks.append(["nothing is recorded here"])
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"

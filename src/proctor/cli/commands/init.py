@@ -11,8 +11,8 @@ from pathlib import Path
 from proctor.actions.help.init import KINDS, RECORDED, find_candidates, find_gaps, find_starter, use_pyproject_table, write_starter
 from proctor.actions.running.named_target import WAYS, parse_target
 from proctor.actions.start.candidates import Candidate
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
-from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.show import escape_unseen
 
@@ -34,12 +34,12 @@ def run(arguments: list[str]) -> int:
         others = [one for one in candidates if one is not candidate and options.wanted is None]
         gaps = find_gaps(options.folder, candidates) if options.wanted is None else []
     starter = use_pyproject_table(Path(options.folder), find_starter(kind, candidate, target=target))
-    written = write_starter(options.folder, starter)
+    paths = write_starter(options.folder, starter)
     if candidate is not None:
         print(f"found {_show(candidate)}")
-    for path in written:
+    for path in paths:
         print(f"wrote {path}")
-    if "suite.yaml" in starter.files and Path(options.folder, "suite.yaml") not in written:
+    if "suite.yaml" in starter.files and Path(options.folder, "suite.yaml") not in paths:
         print(f"unchanged: {Path(options.folder, 'suite.yaml')}")
     if gaps and not candidate:
         gaps.append(f"write for your own agent with --target: {WAYS}")
@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> int:
         print("also found (use --for):")
         for one in others:
             print(f"  {one.kind:<16} {escape_unseen(one.why)}")
-    print(f"\nnext: {_describe_next(starter.next, options.folder, kind, written)}")
+    print(f"\nnext: {_describe_next(starter.next, options.folder, kind, paths)}")
     return Exit.PASSED
 
 

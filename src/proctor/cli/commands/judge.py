@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-import shutil
 import sys
 import time
 from collections import Counter
@@ -31,11 +30,11 @@ from proctor.actions.checking.check_stream import wall_clock
 from proctor.actions.judging.judge_settings import JudgeOptions, show_example
 from proctor.actions.judging.judges import OpenedJudge
 from proctor.actions.workspace.run_history import find_home
-from proctor.cli.options.find_run import choose_run
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import add_output_flags, make_parser, parse_positive, parse_share
 from proctor.cli.show.output import Output
-from proctor.cli.show.renderers import wants_colour
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.show.renderers import write_report
+from proctor.cli.stored import choose_run
 from proctor.errors import InputError, StoreError
 from proctor.judge.gated_model import JudgeSpending
 from proctor.judge.stamps import ENOUGH
@@ -103,8 +102,8 @@ def _read_chosen_labels(parser: argparse.ArgumentParser, options: argparse.Names
 
 def _require_set(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     if options.rubric in WITHOUT_SET:
-        own = "`proctor judge labels RUN --output FILE` writes claims of your own runs to label"
-        parser.error(f"{options.action}: {options.rubric} comes without a labelled set; {own}, then name FILE")
+        hint = "`proctor judge labels RUN --output FILE` writes claims of your own runs to label"
+        parser.error(f"{options.action}: {options.rubric} comes without a labelled set; {hint}, then name FILE")
 
 
 def _print_run_labels(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
@@ -160,48 +159,52 @@ async def _improve(items: tuple[LabelledAnswer, ...], options: argparse.Namespac
     home, choice, spent = find_home(options.home), _read_judge_options(options), JudgeSpending()
     others = Counter(item.check for item in items if item.check is not None)
     if others:
-        left = ", ".join(f"{count} of {check}" for check, count in others.items())
-        notice = f"labels with `check` are left out: {left}; improve finds examples and criteria for labels with `criterion`"
+        omissions = ", ".join(f"{count} of {check}" for check, count in others.items())
+        notice = f"labels with `check` are left out: {omissions}; improve finds examples and criteria for labels with `criterion`"
         items = tuple(item for item in items if item.check is None)
         if not items:
             raise InputError(notice)
         if not options.quiet:
             print(notice, file=sys.stderr)
-    plain = judge_to_calibrate(home, choice, spent)
+    judge = judge_to_calibrate(home, choice, spent)
 
     async def measure(labels: Sequence[LabelledAnswer], examples: Sequence[LabelledAnswer]) -> Sequence[JudgedAnswer]:
-        shown = msgspec.structs.replace(choice, decisions=tuple(map(show_example, examples)))
-        opened = judge_to_calibrate(home, shown, spent) if examples else plain
+        with_examples = msgspec.structs.replace(choice, decisions=tuple(map(show_example, examples)))
+        opened = judge_to_calibrate(home, with_examples, spent) if examples else judge
         try:
             return (await calibrate(labels, opened.judge, threshold=options.threshold, concurrency=opened.settings.concurrency)).items
         finally:
-            if opened is not plain:
+            if opened is not judge:
                 await opened.judge.close()
 
     async def ask(request: ChatRequest) -> ChatReply:
-        assert plain.ask is not None
-        return await plain.ask(request)
+        assert judge.ask is not None
+        return await judge.ask(request)
 
     try:
-        found = await improve(_drop_examples(items, plain, options), measure, sharpen=make_sharpen(ask))
+        found = await improve(_drop_examples(items, judge, options), measure, sharpen=make_sharpen(ask))
     finally:
-        await plain.judge.close()
+        await judge.judge.close()
     if found.accepted and found.way == "examples":
         Path(options.examples).write_bytes(write_labels(found.examples))
     with Output(options.output) as output:
-        output.write_text(_describe_improvement(found, options))
+        output.write_text(_describe_improvement(found, spent, options))
     return Exit.PASSED if found.accepted else Exit.FAILED
 
 
-def _describe_improvement(found: Improvement, options: argparse.Namespace) -> str:
+def _describe_improvement(found: Improvement, spent: JudgeSpending, options: argparse.Namespace) -> str:
+    figures = {name: getattr(spent, name) for name in ("calls", "cached", "input_tokens", "output_tokens", "cost")}
     if options.format == "json":
-        return json.dumps({"schema": "proctor.improvement/1", **msgspec.to_builtins(found)}, indent=2, ensure_ascii=False) + "\n"
+        document = {"schema": "proctor.improvement/1", **msgspec.to_builtins(found), "spent": figures}
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     kappas = ["unknown" if value is None else f"{value:.3f}" for value in (found.gain.before, found.gain.after)]
     undecided = f" ({found.undecided[0]} and {found.undecided[1]} undecided)" if any(found.undecided) else ""
-    what = "examples" if found.way == "examples" else "a sharper criterion"
+    kind = "examples" if found.way == "examples" else "a sharper criterion"
     head = (
-        f"kappa on {found.items} held-out labels: {kappas[0]} without {what}, {kappas[1]} with{undecided}, p = {found.gain.p_value:.3g}\n"
+        f"kappa on {found.items} held-out labels: {kappas[0]} without {kind}, {kappas[1]} with{undecided}, p = {found.gain.p_value:.3g}\n"
     )
+    cost = f", cost {spent.cost:.6g}" if spent.cost else ""
+    head += f"{count_noun(spent.calls, 'request')}, {spent.cached} cached, {spent.input_tokens + spent.output_tokens:,} tokens{cost}\n"
     if found.cause:
         head += f"answers without a decision count as decided wrongly; most of them: {found.cause}\n"
     if not found.accepted:
@@ -284,32 +287,25 @@ def _show_calibration(found: Calibration, options: argparse.Namespace) -> None:
             from proctor.report.data.calibration_json import render_calibration_json  # one format at a time
 
             output.write(render_calibration_json(found))
-        elif options.format == "html":
-            from proctor.report.html.calibration import render_calibration_html
-
-            output.write_text(render_calibration_html(found))
         else:
-            from proctor.report.text.calibration import render_calibration
+            from proctor.report.builders.calibration import build_calibration
 
-            width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
-            output.write_text(render_calibration(found, colour=wants_colour(output, options.no_color), width=min(width, 120)))
+            write_report(output, options.format, lambda kind: build_calibration(found, kind), no_color=options.no_color)
 
 
 def _choose_exit(found: Calibration, least_kappa: float | None, least_decided: float | None) -> int:
     if not found.decided:
         print(f"the judge decided nothing: {explain_undecided(found.items)}", file=sys.stderr)
         return Exit.FAILED
-    if least_kappa is None and least_decided is None:
-        return Exit.PASSED
-    share, wanted = found.decided / len(found.items), MIN_DECIDED if least_decided is None else least_decided
-    if share < wanted - 1e-9:
+    share, required = found.decided / len(found.items), MIN_DECIDED if least_decided is None else least_decided
+    if share < required - 1e-9:
         decided = f"{found.decided} of {len(found.items)} answers ({share * 100:.1f} %)"
-        print(f"the judge decided {decided}; --min-decided demands {wanted * 100:g} %", file=sys.stderr)
+        print(f"the judge decided {decided}; --min-decided demands {required * 100:g} %", file=sys.stderr)
         return Exit.FAILED
     kappa = found.figures["kappa"]
     # The lower bound: with few labels, kappa may be high by chance.
     if least_kappa is not None and (kappa.interval is None or kappa.interval.low < least_kappa - 1e-9):
-        reached = "cannot be computed"
+        reached = "cannot be computed from labels that are all the same"
         if kappa.value is not None and kappa.interval is not None:
             reached = f"{kappa.value:.3f}, at least {kappa.interval.low:.3f} with {found.confidence * 100:g} % confidence"
         print(f"kappa: {reached}; --min-kappa demands a lower bound of {least_kappa:g}", file=sys.stderr)
@@ -376,7 +372,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "--min-decided",
         type=parse_share,
         metavar="SHARE",
-        help=f"exit 1 if the judge decides fewer of the answers (default with --min-kappa: {MIN_DECIDED})",
+        help=f"exit 1 if the judge decides fewer of the answers (default: {MIN_DECIDED})",
     )
     parser.add_argument(
         "--examples", metavar="FILE", default="judge-examples.jsonl", help="where `improve` writes accepted examples (default: %(default)s)"

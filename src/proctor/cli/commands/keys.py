@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from proctor.cli.options.databases import add_database_flags, use_hub
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.cli.show.output import Output
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.stored import add_database_flags, use_hub
 from proctor.model.json_values import write_document
 from proctor.report.words.neutral import to_one_line
 
 if TYPE_CHECKING:
+    from proctor.service.access.keys import Key
     from proctor.service.hub import Hub
 
 _VERBS = {
@@ -68,7 +69,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _run_create(options: argparse.Namespace) -> int:
-    async def use(hub: Hub) -> tuple[dict[str, Any], str, bool]:
+    async def use(hub: Hub) -> tuple[Key, str, bool]:
         from proctor.service.access.keys import (  # an optional part, and slow to load
             KeySpec,
             create_key,
@@ -77,7 +78,7 @@ def _run_create(options: argparse.Namespace) -> int:
         )
 
         caller = await get_organization_caller(hub, options.organization, create=options.kind == "organization")
-        row, plain = await create_key(
+        row, secret = await create_key(
             hub,
             caller,
             KeySpec(
@@ -90,14 +91,14 @@ def _run_create(options: argparse.Namespace) -> int:
                 expires_at=options.expires,
             ),
         )
-        return row, plain, await find_local_caller(hub) is not None
+        return row, secret, await find_local_caller(hub) is not None
 
-    row, plain, is_open = use_hub(options, use)
+    row, secret, is_open = use_hub(options, use)
     with Output(None) as output:
         if options.format == "json":
-            output.write(write_document({**row, "key": plain}))
+            output.write(write_document({**row, "key": secret}))
         else:
-            output.write_text(f"{plain}\n")
+            output.write_text(f"{secret}\n")
     print(f"{row['id']}: copy it now, it is shown only once", file=sys.stderr)
     if is_open:
         print(
@@ -109,11 +110,11 @@ def _run_create(options: argparse.Namespace) -> int:
 
 
 def _run_list(options: argparse.Namespace) -> int:
-    async def use(hub: Hub) -> list[dict[str, Any]]:
+    async def use(hub: Hub) -> list[Key]:
         from proctor.service.access.keys import get_organization_caller, list_keys  # as above
 
         caller = await get_organization_caller(hub, options.organization)
-        found: list[dict[str, Any]] = []
+        found: list[Key] = []
         cursor: str | None = None
         while True:
             page = await list_keys(
@@ -131,7 +132,7 @@ def _run_list(options: argparse.Namespace) -> int:
             return Exit.PASSED
         for key in found:
             scope = " ".join(
-                [key[name] for name in ("project_id", "solver_id", "benchmark_run_id") if key[name]] + (key["agent_ids"] or [])
+                [place for place in (key["project_id"], key["solver_id"], key["benchmark_run_id"]) if place] + (key["agent_ids"] or [])
             )
             used = f"used {key['last_used_at']}" if key["last_used_at"] else "never used"
             state = (
@@ -145,7 +146,7 @@ def _run_list(options: argparse.Namespace) -> int:
 
 
 def _run_revoke(options: argparse.Namespace) -> int:
-    async def use(hub: Hub) -> dict[str, Any]:
+    async def use(hub: Hub) -> Key:
         from proctor.service.access.keys import get_organization_caller, revoke_key  # as above
 
         return await revoke_key(hub, await get_organization_caller(hub, options.organization), options.id)

@@ -1,10 +1,10 @@
 """`proctor list`"""
 
 from proctor.actions.workspace.run_history import StoredRun, find_home, list_runs
-from proctor.cli.options.find_run import RUN_HELP
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.cli.show.output import Output
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.stored import RUN_HELP
 from proctor.model.json_values import write_document
 from proctor.report.words.neutral import to_one_line
 

@@ -12,9 +12,9 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proctor.cli.options.databases import add_database_flags, use_hub
+from proctor.cli.exit_codes import Exit, end_process
 from proctor.cli.parser import add_trust_flag, make_parser
-from proctor.cli.signals.exit_codes import Exit, end_process
+from proctor.cli.stored import add_database_flags, use_hub
 from proctor.errors import MissingExtra
 
 if TYPE_CHECKING:

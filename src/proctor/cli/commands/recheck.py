@@ -9,8 +9,8 @@ from proctor.actions.checking.recheck import recheck, recheck_judged, suite_to_r
 from proctor.actions.judging.judges import OpenedJudge
 from proctor.actions.workspace.run_history import find_home, open_run
 from proctor.actions.workspace.suites import load_suite, with_complete, with_prices
-from proctor.cli.options.find_run import RUN_HELP, choose_run
-from proctor.cli.options.flags import add_judge_flags, open_judge, read_judge_options
+from proctor.cli.exit_codes import Exit
+from proctor.cli.flags import add_judge_flags, open_judge, read_judge_options
 from proctor.cli.parser import (
     add_complete_flag,
     add_output_flags,
@@ -23,7 +23,7 @@ from proctor.cli.parser import (
 from proctor.cli.show.output import append_summary
 from proctor.cli.show.renderers import FORMATS
 from proctor.cli.show.showing import choose_exit_code, print_unmet, show_run, write_markdown
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.stored import RUN_HELP, choose_run
 from proctor.decide.selection import select
 from proctor.model.case import Suite
 from proctor.model.result import RunResult

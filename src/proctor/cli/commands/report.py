@@ -3,14 +3,15 @@
 import sys
 
 from proctor.actions.workspace.run_history import find_home, open_run
-from proctor.cli.options.find_run import RUN_HELP, choose_run
 from proctor.cli.parser import make_parser
 from proctor.cli.show.showing import add_pivot_flag, choose_shown_code, print_incomplete, show_run
+from proctor.cli.stored import RUN_HELP, choose_run
 from proctor.store.files.run_references import LATEST
 
 ENDINGS = {
     "html": "html",
     "junit": "xml",
+    "sarif": "sarif",
     "markdown": "md",
     "json": "json",
     "otlp": "otlp.jsonl",
@@ -23,7 +24,7 @@ def run(arguments: list[str]) -> int:
     """Write a report of a stored run; returns the exit code."""
     parser = make_parser(
         "report",
-        "Write HTML, JUnit, Markdown, JSON, CSV, Parquet or OpenTelemetry events (OTLP in lines of JSON) of a stored run.",
+        "Write HTML, JUnit, SARIF, Markdown, JSON, CSV, Parquet or OpenTelemetry events (OTLP in lines of JSON) of a stored run.",
         ["proctor report latest", "proctor report latest --format junit --output results.xml", "proctor report latest --format otlp"],
     )
     parser.add_argument("run", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN_HELP} (default: latest)")

@@ -15,18 +15,20 @@ from proctor.actions.running.named_target import WAYS, choose_target
 from proctor.actions.running.run import LiveRun, RunOptions, drive
 from proctor.actions.running.run_policy import McplabOptions
 from proctor.actions.workspace.run_history import find_home
-from proctor.actions.workspace.run_names import read_tags
 from proctor.actions.workspace.suites import find_suites, load_suites, with_complete, with_prices
-from proctor.cli.options.find_run import RUN_HELP
-from proctor.cli.options.flags import (
+from proctor.cli.exit_codes import Exit
+from proctor.cli.flags import (
+    Decision,
+    Gate,
+    add_gate_flags,
     add_judge_flags,
     add_last_failed_flag,
     add_selection_flags,
     has_failed,
+    open_gate,
     read_judge_options,
     select_cases,
 )
-from proctor.cli.options.gates import Decision, Gate, add_gate_flags, open_gate
 from proctor.cli.parser import (
     add_capture_flag,
     add_complete_flag,
@@ -44,7 +46,7 @@ from proctor.cli.show.live_progress import make_listener, write_annotations
 from proctor.cli.show.output import append_summary, is_on_github, reserve_standard_output
 from proctor.cli.show.renderers import FORMATS
 from proctor.cli.show.showing import add_pivot_flag, check_showing, choose_exit_code, print_unmet, show_run, write_markdown
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.stored import RUN_HELP
 from proctor.errors import InputError
 from proctor.model.case import Suite
 from proctor.model.evidence import Evidence
@@ -52,6 +54,7 @@ from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.processes.guard import GUARD
 from proctor.runner.limits import Budget, RunSettings
+from proctor.store.files.run_references import read_tags
 
 # Windows has no SIGHUP.
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -109,26 +112,26 @@ def check_rate_flags(options: argparse.Namespace) -> None:
 
 
 def choose_rate_exit(run: RunResult, least: float, *, allow_errors: bool) -> tuple[Exit, str]:
-    """Return the exit code of a run held against a pass rate, with the rate and the bound in words.
+    """Return the exit code of a run by its pass rate, with a text about the rate and the limit.
 
-    An attempt that ended in an error was not examined: no rate covers it, unless errors are allowed.
+    An attempt that ended in an error was not examined: it fails the run unless errors are allowed.
     """
     passes, errors = run.counts["pass"], run.counts["error"]
     examined = passes + run.counts["fail"]
     if not examined and not errors:
         return Exit.NOTHING, "nothing was examined, so that no pass rate is reached"
     if errors and not allow_errors:
-        many = "1 attempt ended in an error and was" if errors == 1 else f"{errors:,} attempts ended in an error and were"
-        reason = f"{many} not examined, so there is no pass rate; --allow-errors counts them as failed"
+        counted = "1 attempt ended in an error and was" if errors == 1 else f"{errors:,} attempts ended in an error and were"
+        reason = f"{counted} not examined, so there is no pass rate; --allow-errors counts them as failed"
         return Exit.FAILED, reason
     if not examined:
         return Exit.FAILED, "nothing was examined, so that no pass rate is reached"
     attempts = examined + errors
-    # A rate equal to the bound must not miss it by rounding.
+    # A rate equal to the limit must not fail by rounding.
     reached = passes / attempts >= least - 1e-9
     with_errors = f", {errors:,} of them an error" if errors else ""
-    held = f"at least {100 * least:.1f} %: {'reached' if reached else 'not reached'}"
-    reason = f"pass rate {100 * passes / attempts:.1f} % ({passes:,} of {attempts:,} attempts{with_errors}), {held}"
+    limit = f"at least {100 * least:.1f} %: {'reached' if reached else 'not reached'}"
+    reason = f"pass rate {100 * passes / attempts:.1f} % ({passes:,} of {attempts:,} attempts{with_errors}), {limit}"
     return (Exit.PASSED if reached else Exit.FAILED), reason
 
 
@@ -140,10 +143,10 @@ def describe_unrecorded(entries: Mapping[tuple[str, int], RunEntry], target: str
     """Return a hint about unrecorded tool calls, or None."""
     if not 0 < len(entries) <= _MOST or any(entry.outcome != "pass" for entry in entries.values()):
         return None
-    seen = [entry.evidence for entry in entries.values()]
-    if not all(evidence is not None and evidence.error is None and not _has_calls(evidence) for evidence in seen):
+    observed = [entry.evidence for entry in entries.values()]
+    if not all(evidence is not None and evidence.error is None and not _has_calls(evidence) for evidence in observed):
         return None
-    message = next((evidence.input for evidence in seen if evidence is not None and isinstance(evidence.input, str)), None)
+    message = next((evidence.input for evidence in observed if evidence is not None and isinstance(evidence.input, str)), None)
     if message is None or len(message) > 200 or "\n" in message:
         # A long or multi-line message cannot be copied into a shell.
         message = "MESSAGE"
@@ -156,7 +159,7 @@ def _has_calls(evidence: Evidence) -> bool:
 
 
 def add_name_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a command that keeps a run."""
+    """Add the flags of a command that stores a run."""
     parser.add_argument("--name", default="", metavar="NAME", help="a name of the run; a name refers to the newest run that has it")
     parser.add_argument("--tag", default=[], action="append", metavar="TAG", help="a tag to find the run by, as @TAG; may be repeated")
     parser.add_argument("--note", default="", metavar="TEXT", help="a note stored with the run")
@@ -166,7 +169,7 @@ def run(arguments: list[str]) -> int:
     """Drive an agent; returns the exit code."""
     options = _make_parser().parse_args(arguments)
     if options.watch:
-        from proctor.cli.signals.watch import watch  # most runs are made once
+        from proctor.cli.watch import watch  # most runs are made once
 
         suites = options.suites or [str(path) for path in find_suites(target=options.target)]
         return watch(arguments, suites, find_home(options.home))
@@ -220,7 +223,7 @@ def _run_suite(options: argparse.Namespace) -> int:
 
 
 def _decide(live: LiveRun, gate: Gate, options: argparse.Namespace) -> Decision:
-    """Return the exit code of a run that came to its end, and why."""
+    """Return the exit code of a finished run, and the reason."""
     if live.ended != "completed":
         return Decision(Exit.INTERRUPTED)
     if options.strict and live.result.unmet.fails_strict:
@@ -298,7 +301,7 @@ def _make_parser() -> argparse.ArgumentParser:
             "proctor run suite.yaml --record calls.jsonl",
         ],
     )
-    _add_what_is_run(parser)
+    _add_suites_and_agent(parser)
     parser.add_argument("-n", "--repeat", type=parse_whole, default=1, metavar="N", help="how often to drive every case (default: 1)")
     parser.add_argument("-j", "--concurrency", type=parse_whole, default=4, metavar="N", help="how many cases at once (default: 4)")
     add_selection_flags(parser)
@@ -334,7 +337,7 @@ def _make_parser() -> argparse.ArgumentParser:
 
 
 def _add_mcplab_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what only suites of MCPLab know."""
+    """Add the flags for MCPLab suites."""
     mcplab = parser.add_argument_group("MCPLab workspaces")
     mcplab.add_argument("--agents", metavar="A,B", help="the agents to run (default: run_defaults.selected_agents, else all)")
     mcplab.add_argument("--agents-all", action="store_true", help="every agent, also those of the library")
@@ -350,7 +353,7 @@ def _add_mcplab_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_what_is_run(parser: argparse.ArgumentParser) -> None:
+def _add_suites_and_agent(parser: argparse.ArgumentParser) -> None:
     """Add the suites and the agent."""
     parser.add_argument(
         "suites",

@@ -6,14 +6,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from proctor.cli.options.databases import add_database_flags, use_hub
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.cli.show.output import Output
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.stored import add_database_flags, use_hub
 from proctor.errors import InputError
-from proctor.model.json_values import write_document
+from proctor.model.json_values import NotJson, read_json, write_document
 from proctor.report.words.neutral import to_one_line
 
 if TYPE_CHECKING:
@@ -78,10 +76,10 @@ def _read_seed(name: str | None) -> Any:
     if name is None:
         return None
     try:
-        return msgspec.json.decode(Path(name).read_bytes())
+        return read_json(Path(name).read_bytes())
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except NotJson as error:
         raise InputError(f"{name}: not JSON: {error}") from None
 
 
@@ -90,7 +88,7 @@ async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
     from proctor.service.verification.sandboxes import playgrounds  # as above
     from proctor.service.verification.sandboxes import records as sandbox_records  # as above
 
-    whole = what.startswith(_PLAYGROUND)
+    is_playground = what.startswith(_PLAYGROUND)
     match verb:
         case "up":
             if what.startswith(_ENVIRONMENT):
@@ -99,15 +97,15 @@ async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
             simulator = await environments.create_simulator(hub, caller, {"name": f"{what} by hand", "type": what, "config": config})
             return await playgrounds.create_sandbox(hub, caller, {"simulator_id": simulator["id"]})
         case "show":
-            return await (playgrounds.get_playground if whole else playgrounds.get_sandbox)(hub, caller, what)
+            return await (playgrounds.get_playground if is_playground else playgrounds.get_sandbox)(hub, caller, what)
         case "down":
-            return await (playgrounds.tear_down_playground if whole else playgrounds.tear_down_sandbox)(hub, caller, what)
+            return await (playgrounds.tear_down_playground if is_playground else playgrounds.tear_down_sandbox)(hub, caller, what)
         case "diff":
             parts = [await sandbox_records.diff_sandbox(hub, caller, id) for id in await _list_sandboxes(hub, caller, what)]
-            return parts[0] if not whole else {word: [entry for part in parts for entry in part[word]] for word in _MARKS}
+            return parts[0] if not is_playground else {word: [entry for part in parts for entry in part[word]] for word in _MARKS}
         case _:
             found = [event for id in await _list_sandboxes(hub, caller, what) for event in await _list_events(hub, caller, id)]
-            return sorted(found, key=lambda event: event["created_at"]) if whole else found
+            return sorted(found, key=lambda event: event["created_at"]) if is_playground else found
 
 
 async def _list_sandboxes(hub: Hub, caller: Caller, what: str) -> list[str]:

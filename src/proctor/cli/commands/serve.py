@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING
 
 from proctor.actions.workspace.run_history import find_database_home
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.cli.show.output import explain_missing
-from proctor.cli.signals.exit_codes import Exit
 
 if TYPE_CHECKING:
     from proctor.rest.settings import Setting

@@ -5,12 +5,12 @@ import sys
 import msgspec
 
 from proctor.actions.workspace.run_history import TARGET, find_home, open_run, select_results
-from proctor.cli.options.find_run import RUN_HELP, choose_run
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import add_output_flags, make_parser
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import FORMATS
 from proctor.cli.show.showing import Entries, add_pivot_flag, choose_shown_code, print_incomplete, show_run
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.stored import RUN_HELP, choose_run
 from proctor.model.lazy_cases import map_sequence
 from proctor.model.result import CaseResult, RunResult
 from proctor.store.files.run_references import LATEST

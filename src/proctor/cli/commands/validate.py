@@ -6,9 +6,9 @@ import sys
 
 from proctor.actions.checking.validate import MOST_PROBLEMS, validate
 from proctor.actions.workspace.suites import find_suites
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import add_suite_flags, add_trust_flag, make_parser
 from proctor.cli.show.output import Output
-from proctor.cli.signals.exit_codes import Exit
 from proctor.report.words.wording import count_noun
 
 
@@ -43,11 +43,11 @@ def run(arguments: list[str]) -> int:
     if not options.quiet:
         errors = sum(problem.level == "error" for problem in found.problems)
         warnings = len(found.problems) - errors
-        read = (
+        line = (
             f"{count_noun(found.suites, 'suite')} with {count_noun(found.cases, 'case')}, {count_noun(found.records, 'record')} of evidence"
         )
         print(
-            f"{read}: {count_noun(errors, 'problem')}, {count_noun(warnings, 'warning')}" if found.problems else f"{read}: no problems",
+            f"{line}: {count_noun(errors, 'problem')}, {count_noun(warnings, 'warning')}" if found.problems else f"{line}: no problems",
             file=sys.stderr,
         )
     return Exit.PASSED if found.sound else Exit.USAGE

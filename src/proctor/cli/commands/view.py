@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proctor.actions.workspace.run_history import find_home
-from proctor.cli.options.find_run import RUN_HELP, choose_run
+from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.cli.show.output import explain_missing
-from proctor.cli.signals.exit_codes import Exit
+from proctor.cli.stored import RUN_HELP, choose_run
 from proctor.errors import InputError, StoreError
 
 _RUNS = "runs"

@@ -88,11 +88,11 @@ class _MovingLine:
     def _draw_line(self, now: float) -> None:
         spent = max(now - self._started, 1e-6)
         rate = self._done / spent
-        left = f", about {(self._total - self._done) / rate:.0f} s to go" if self._done and self._done < self._total else ""
+        remaining = f", about {(self._total - self._done) / rate:.0f} s to go" if self._done and self._done < self._total else ""
         names = ", ".join(to_one_line(case, 24) for case, _ in list(self._running)[:_MOST_NAMES])
         more = count_rest(len(self._running), _MOST_NAMES)
         running = f"; running {names}{more}" if names else ""
-        text = f"{self._done}/{self._total} done, {self._failed} failed, {rate:.1f} a second{left}{running}"
+        text = f"{self._done}/{self._total} done, {self._failed} failed, {rate:.1f} a second{remaining}{running}"
         print(f"\r\x1b[2K{text[:160]}", end="", file=sys.stderr, flush=True)
 
     def _print_above(self, line: str) -> None:

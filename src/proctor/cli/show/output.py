@@ -1,6 +1,6 @@
 """Writes results to standard output, or to a file that appears only when it is complete.
 
-A place that cannot take what is written (a full disk, a missing folder) is the user's to mend: `InputError`, naming it.
+An unwritable destination (a full disk, a missing folder) raises `InputError` with its name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def get_standard_output() -> TextIO:
 def reserve_standard_output() -> Generator[None]:
     """Reserve standard output for results: what a function under test prints goes to standard error.
 
-    That holds for what it starts and for libraries that write to the descriptor itself, too.
+    This includes its child processes and libraries that write to the descriptor directly.
     """
     place = get_standard_output()
     with _keep_descriptor(place) as descriptor:
@@ -72,7 +72,7 @@ def _keep_descriptor(place: TextIO) -> Generator[TextIO]:
 class Output:
     """A destination for bytes; a file is written under a temporary name and moved at the end.
 
-    A link is followed, and what is no plain file (a device, a pipe) is written to as it is: moving a file there would replace it.
+    A link is followed, and a device or a pipe is written to directly: moving a file there would replace it.
     """
 
     def __init__(self, path: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Prints evidence before the verdicts: `check --explain` and `show --evidence`."""
+"""Prints what was read of evidence, with `--explain` and `--evidence`."""
 
 from __future__ import annotations
 

@@ -1,24 +1,24 @@
 """Report formats with one interface: add results, then finish.
 
-Streaming formats keep nothing (`jsonl`), a bounded number of failures (`terminal`), or put results aside until the run has ended (`json`,
-`csv`, `parquet`: `put_aside.py`); the others need the whole run.
+Streaming formats hold nothing (`jsonl`), a bounded number of failures (`terminal`), or spool results until the run has ended (`json`,
+`csv`, `parquet`: `spooled_rows.py`); the others need the whole run.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from typing import Protocol
 
 from proctor.cli.show.output import Output
 from proctor.model.result import CaseResult, RunResult
+from proctor.report.document.model import Document, Section
+from proctor.report.document.model import Output as Kind
 from proctor.report.words.neutral import to_one_line
 from proctor.report.words.wording import MARKS
 
-FORMATS = ("terminal", "json", "jsonl", "junit", "markdown", "html", "csv", "parquet")
+FORMATS = ("terminal", "json", "jsonl", "junit", "sarif", "markdown", "html", "csv", "parquet")
 
 
 class Renderer(Protocol):
@@ -78,12 +78,12 @@ class JsonLines:
 class Terminal:
     """The terminal report."""
 
-    def __init__(self, output: Output, *, colour: bool) -> None:
-        from proctor.report.text.terminal import TerminalReport
+    def __init__(self, output: Output, *, no_color: bool, pivot: Section | None = None) -> None:
+        from proctor.report.builders.run import RunReport
 
-        self._output = output
-        width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
-        self._report = TerminalReport(colour=colour, width=max(60, min(width, 120)))
+        self._output, self._no_color = output, no_color
+        self._report = RunReport("terminal")
+        self._pivot = pivot
         self.add = self._report.add
 
     def list_held(self) -> list[CaseResult]:
@@ -92,7 +92,7 @@ class Terminal:
 
     def finish(self, run: RunResult) -> None:
         """Write the whole report."""
-        self._output.write_text(self._report.finish(run))
+        write_report(self._output, "terminal", lambda _: self._report.finish(run, self._pivot), no_color=self._no_color)
 
 
 class Whole:
@@ -113,18 +113,12 @@ class Whole:
         self._output.write_text(self._render(run))
 
 
-_WHOLE = {
-    "junit": ("proctor.report.data.junit", "render_junit"),
-    "markdown": ("proctor.report.text.markdown", "render_markdown"),
-}
-
-
-def make_renderer(format: str, output: Output, *, no_color: bool = False) -> Renderer:
-    """Return the renderer of a format."""
+def make_renderer(format: str, output: Output, *, no_color: bool = False, pivot: Section | None = None) -> Renderer:
+    """Return the renderer of a format; `pivot` is a table of pass rates that the terminal and Markdown show."""
     if format == "jsonl":
         return JsonLines(output)
     if format == "terminal":
-        return Terminal(output, colour=wants_colour(output, no_color))
+        return Terminal(output, no_color=no_color, pivot=pivot)
     if format in ("csv", "parquet", "json"):
         from proctor.cli.show.spooled_rows import JsonRun, Table  # only for these formats
 
@@ -133,8 +127,42 @@ def make_renderer(format: str, output: Output, *, no_color: bool = False) -> Ren
         from proctor.report.html.report import render_html
 
         return Whole(output, render_html)
-    module, name = _WHOLE[format]
-    return Whole(output, getattr(importlib.import_module(module), name))
+    if format == "markdown":
+        from proctor.report.builders.run import render_markdown
+
+        return Whole(output, lambda run: render_markdown(run, pivot))
+    if format == "sarif":
+        from proctor.report.data.sarif import render_sarif
+
+        return Whole(output, render_sarif)
+    from proctor.report.data.junit import render_junit
+
+    return Whole(output, render_junit)
+
+
+def write_report(place: Output, format: str, build: Callable[[Kind], Document], *, no_color: bool) -> None:
+    """Write a document for a terminal, as Markdown or as HTML; `build` makes it for that output."""
+    if format == "html":
+        from proctor.report.document.html import write_html  # one format at a time
+
+        place.write_text(write_html(build("html")))
+    elif format == "markdown":
+        from proctor.report.document.markdown import write_markdown
+
+        place.write_text(write_markdown(build("markdown")))
+    else:
+        from proctor.report.document.terminal import write_terminal
+
+        place.write_text(write_terminal(build("terminal"), colour=wants_colour(place, no_color), width=find_width(place)))
+
+
+def find_width(place: Output) -> int:
+    """Return the width of a terminal, within limits; 100 for a file."""
+    if not place.is_terminal:
+        return 100
+    from shutil import get_terminal_size  # with it come three compressors
+
+    return max(60, min(get_terminal_size((100, 24)).columns, 120))
 
 
 def wants_colour(output: Output, no_color: bool) -> bool:

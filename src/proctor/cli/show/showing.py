@@ -4,13 +4,14 @@ import argparse
 import sys
 from collections.abc import Mapping
 
+from proctor.cli.exit_codes import Exit
 from proctor.cli.show.output import Output
 from proctor.cli.show.renderers import Whole, make_renderer
-from proctor.cli.signals.exit_codes import Exit
 from proctor.errors import InputError
 from proctor.model.case import Suite
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
+from proctor.report.document.model import Section
 
 Entries = Mapping[tuple[str, int], RunEntry]
 
@@ -32,15 +33,15 @@ def add_pivot_flag(parser: argparse.ArgumentParser) -> None:
 def check_showing(suite: Suite, *, format: str, output: str | None, pivot: str | None) -> None:
     """Check before the run that it can be shown after it; raises `InputError`."""
     if pivot is not None:
-        from proctor.report.blocks.pivot import read_axes  # most runs have no such table
+        from proctor.report.builders.pivot import read_axes  # most runs have no such table
 
         _check_pivot_format(format)
-        if suite.dialect != "mcplab":  # whose agents become tags when the run is built
+        if suite.dialect != "mcplab":  # MCPLab agents become tags when the run is built
             read_axes(pivot, suite.cases)
     place = Output(output)
     place.probe()
     if format == "parquet":
-        from proctor.cli.show.spooled_rows import Table  # only this format needs it
+        from proctor.cli.show.spooled_rows import Table  # only for this format
 
         Table(place, format)
 
@@ -68,7 +69,9 @@ def show_run(
             place.write_text(render_html(run, entries, axes))
             return
         if format == "csv" and pivot is not None:
-            place.write_text(_write_pivot(run, axes, format))
+            from proctor.report.builders.pivot import build_pivot, write_pivot_csv  # rarely needed
+
+            place.write_text(write_pivot_csv(build_pivot(run, axes)))
             return
         if format == "otlp":
             from proctor.report.data.evaluation_events import render_otlp  # as above
@@ -76,23 +79,21 @@ def show_run(
             for line in render_otlp(run, entries or {}):
                 place.write(line)
             return
-        render = make_renderer(format, place, no_color=no_color)
+        render = make_renderer(format, place, no_color=no_color, pivot=_make_pivot(run, axes, format))
         if format in ("csv", "parquet"):
-            from proctor.cli.show.spooled_rows import Table  # only these formats need it
+            from proctor.cli.show.spooled_rows import Table  # only for these formats
 
             assert isinstance(render, Table)
             for result in run.cases:
                 render.add(result, (entries or {}).get((result.case.id, result.attempt)))
-        elif not isinstance(render, Whole):  # which looks at the results of the run itself
+        elif not isinstance(render, Whole):  # which reads the results of the run itself
             for result in run.cases:
                 render.add(result)
         render.finish(run)
-        if axes and format in ("terminal", "markdown"):
-            place.write_text(_write_pivot(run, axes, format))
 
 
 def _choose_axes(run: RunResult, format: str, pivot: str | None) -> tuple[str, ...]:
-    from proctor.report.blocks.pivot import find_matrix_axes, read_axes  # small, and most commands show no whole run
+    from proctor.report.builders.pivot import find_matrix_axes, read_axes  # small, and most commands show no whole run
 
     if pivot is None:
         return find_matrix_axes(run)
@@ -105,21 +106,17 @@ def _check_pivot_format(format: str) -> None:
         raise InputError(f"--pivot goes with --format {', '.join(PIVOT_FORMATS)}, not {format}")
 
 
-def _write_pivot(run: RunResult, axes: tuple[str, ...], format: str) -> str:
-    from proctor.report.blocks import pivot
-    from proctor.report.blocks.pivot import build_pivot
+def _make_pivot(run: RunResult, axes: tuple[str, ...], format: str) -> Section | None:
+    if not axes or (format != "terminal" and format != "markdown"):
+        return None
+    from proctor.report.builders.pivot import build_pivot, make_pivot_section  # most runs have no such table
 
-    table = build_pivot(run, axes)
-    if format == "csv":
-        return pivot.write_pivot_csv(table)
-    if format == "markdown":
-        return pivot.write_pivot_markdown(table)
-    return pivot.write_pivot_text(table)
+    return make_pivot_section(build_pivot(run, axes), format)
 
 
 def write_markdown(run: RunResult) -> str:
     """Return the run as Markdown, for a job summary."""
-    from proctor.report.text.markdown import render_markdown  # only a job summary needs it
+    from proctor.report.builders.run import render_markdown  # only for a job summary
 
     return render_markdown(run)
 
@@ -144,7 +141,7 @@ def print_unmet(run: RunResult) -> None:
     """Print missing results and unmatched cases and records to standard error, for formats that do not show them."""
     print_incomplete(run)
     if run.unmet.any or run.unmet.records_not_selected:
-        from proctor.report.words.wording import unmet_words  # most runs have nothing to say here
+        from proctor.report.words.wording import unmet_words  # most runs have none
 
         print(unmet_words(run.unmet), file=sys.stderr)
 
@@ -152,6 +149,6 @@ def print_unmet(run: RunResult) -> None:
 def print_incomplete(run: RunResult) -> None:
     """Print how much of an incomplete run exists to standard error."""
     if run.incomplete is not None:
-        from proctor.report.words.wording import incomplete_words  # most runs are all there
+        from proctor.report.words.wording import incomplete_words  # most runs are complete
 
         print(incomplete_words(run.incomplete), file=sys.stderr)

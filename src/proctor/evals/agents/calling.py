@@ -1,29 +1,33 @@
-"""Calls functions of the user's own, asynchronous or not, and ends those that take too long.
+"""Calls user functions, asynchronous or not, and ends those that take too long.
 
-A function that is not asynchronous runs in a thread of its own, so that it may block; blocking calls it makes go to the loop that waits for
-it. A function that cannot be stopped is abandoned. One that raises `SystemExit` ends only itself.
+A synchronous function runs in its own thread, so that it may block; its blocking calls go to the loop that waits for it. A function that
+cannot be stopped is abandoned. One that raises `SystemExit` ends only itself.
+
+All blocking calls of a process share one event loop in its own thread, so that a call can use the connections of earlier ones. If an eval
+runs a test function in a worker thread, blocking calls in it go to the loop of that eval instead, where the servers are connected. In a
+thread with a running event loop, a blocking call would stop that loop, so it is rejected.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any
+from typing import Any, Final, TypeVar
 
-from proctor.evals.agents.blocking import HOME_LOOP
 from proctor.model.show import exception_text
-from proctor.processes.threads import run_in_thread
-from proctor.targets.shared.interrupts import is_interrupt
+from proctor.processes.threads import is_interrupt, is_loop_running, run_in_thread
 
 # --- the deadline of the prompts of an iteration
 
 
 class Deadline:
-    """When an iteration has to be over, and whether one of its prompts was ended by that."""
+    """The deadline of an iteration, and whether it ended one of the prompts."""
 
     __slots__ = ("at", "missed")
 
@@ -33,23 +37,23 @@ class Deadline:
 
 
 DEADLINE: ContextVar[Deadline | None] = ContextVar("DEADLINE", default=None)
-"""Of the iteration that this is a part of, if it is."""
+"""The deadline of the current iteration, if any."""
 
 
 class PromptLimit:
-    """How long one prompt may take: its own limit, or what is left of its iteration."""
+    """The time limit of one prompt: its own, or the remaining time of its iteration."""
 
     __slots__ = ("_deadline", "_own_s", "seconds")
 
     def __init__(self, own_s: float) -> None:
         deadline = DEADLINE.get()
-        left = None if deadline is None else deadline.at - time.monotonic()
+        remaining_s = None if deadline is None else deadline.at - time.monotonic()
         self._own_s = own_s
-        self._deadline = deadline if left is not None and left < own_s else None
-        self.seconds = own_s if self._deadline is None or left is None else left
+        self._deadline = deadline if remaining_s is not None and remaining_s < own_s else None
+        self.seconds = own_s if self._deadline is None or remaining_s is None else remaining_s
 
     def explain_expiry(self) -> str:
-        """Return the message for a prompt that took too long, and mark the iteration if the limit was its own."""
+        """Return the message for a prompt that took too long, and mark the iteration if its limit was reached."""
         if self._deadline is None:
             return f"Operation timed out after {self._own_s * 1000:g}ms"
         self._deadline.missed = True
@@ -57,18 +61,18 @@ class PromptLimit:
 
 
 def copy_context() -> contextvars.Context:
-    """Return a copy of the present context in which blocking calls go to this loop."""
+    """Return a copy of the current context in which blocking calls go to this loop."""
     context = contextvars.copy_context()
     context.run(HOME_LOOP.set, asyncio.get_running_loop())
     return context
 
 
 class FunctionExit(Exception):
-    """Raised for a function that raised what would have ended more than itself."""
+    """Raised if a function raises an exception that would end the event loop."""
 
 
 async def call_function(function: Callable[[Any], object], argument: object, context: contextvars.Context) -> object:
-    """Return what the function answers, awaited where it can be. Raises `FunctionExit` for what would end an event loop."""
+    """Return the result of the function, awaited if needed. Raises `FunctionExit` for an exception that would end the event loop."""
     try:
         if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 - asks what kind of call it is
             answer = function(argument)
@@ -100,7 +104,7 @@ async def end_task(task: asyncio.Task[object]) -> None:
 async def _run_in_thread(work: Callable[[], object], context: contextvars.Context) -> object:
     answer, error = await run_in_thread(work, context, "proctor eval")
     if isinstance(error, (StopIteration, KeyboardInterrupt, SystemExit, GeneratorExit)):
-        # These would end what waits for it.
+        # These would end the waiting event loop.
         raise FunctionExit(_describe_exit(error))
     if error is not None:
         raise error
@@ -108,5 +112,74 @@ async def _run_in_thread(work: Callable[[], object], context: contextvars.Contex
 
 
 def describe_exception(error: BaseException) -> str:
-    """Return an exception in words."""
+    """Return an exception as text."""
     return str(error) or type(error).__name__
+
+
+T = TypeVar("T")
+
+HOME_LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("HOME_LOOP", default=None)
+"""The loop for blocking calls in this context; None: the shared one."""
+
+_FAREWELL_S: Final = 5.0
+_lock = threading.Lock()
+_shared: asyncio.AbstractEventLoop | None = None
+
+
+def run_blocking(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for `work`, which runs in another thread. Raises `RuntimeError` inside an event loop."""
+    if is_loop_running():
+        # Python warns about a coroutine that was never awaited, unless it is closed.
+        work.close()
+        raise RuntimeError("this call would stop the running event loop: use the asynchronous twin with await")
+    future = asyncio.run_coroutine_threadsafe(work, HOME_LOOP.get() or _get_shared_loop())
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()  # Ctrl-C while waiting also ends the work
+        raise
+
+
+def _get_shared_loop() -> asyncio.AbstractEventLoop:
+    global _shared
+    # Two concurrent first calls would start two loops, which cannot share connections.
+    with _lock:
+        if _shared is None:
+            _shared = asyncio.new_event_loop()
+            # A daemon: a test function that never ends must not block the exit of the process.
+            thread = threading.Thread(target=_serve_loop, args=(_shared,), name="proctor blocking calls", daemon=True)
+            thread.start()
+            # Python stops a daemon thread abruptly at exit; this lets the loop close its connections first.
+            atexit.register(_stop_loop, _shared, thread)
+        return _shared
+
+
+def _serve_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        _run_until_stopped(loop)
+    finally:
+        unfinished = asyncio.all_tasks(loop)
+        for task in unfinished:
+            task.cancel()
+        if unfinished:
+            # Child processes of servers that were not closed end here.
+            loop.run_until_complete(asyncio.wait(unfinished, timeout=_FAREWELL_S))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop until it is stopped; a task that calls `sys.exit` ends itself, not the shared loop."""
+    while True:
+        try:
+            return loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            continue  # the exception is the result of the task that raised it
+
+
+def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    # `stop` alone only sets a flag, which does not wake a loop that waits for input.
+    loop.call_soon_threadsafe(loop.stop)
+    # One second more than the loop gives its tasks, so that it can close after them.
+    thread.join(_FAREWELL_S + 1)

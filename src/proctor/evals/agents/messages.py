@@ -1,19 +1,28 @@
 """Translates messages between MCPJam's form (that of the AI SDK) and the form of our models.
 
 `{role, content}` where content is text, or parts: `text`, `tool-call` (`toolCallId`, `toolName`, `input`), `tool-result` (`toolCallId`,
-`toolName`, `output`). The results of one step are one message. An output is `{type: json, value: the result}`, `text` for a tool that gave
-text, and `error-text` for a call that failed; a result with `isError` is `json` like any other.
+`toolName`, `output`). The results of one step are one message. An output is `{type: json, value: the result}`, `text` for a tool that
+returned text, and `error-text` for a call that failed; a result with `isError` is `json` like any other.
+
+Spans of a prompt are written as MCPJam shows them: steps, and in each step the model and the tools it called.
+
+    step    one answer of the model and the calls it requested
+    llm     waiting for the model
+    tool    waiting for a tool; status `error` if the call itself failed
+    error   the error that ended the prompt
+
+Times are milliseconds from the start of the prompt; a span ends after it begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast, get_args
 
 import msgspec
 
 from proctor.evidence.values.text import as_text
-from proctor.llm.ports import ChatMessage, ModelCall, Role
+from proctor.llm.ports import ChatMessage, ChatReply, ModelCall, Role
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import show
 from proctor.targets.mcp.results import text_for_model
@@ -23,14 +32,14 @@ _ERROR: Final = "Error: "
 
 
 def write_sdk_messages(messages: Iterable[ChatMessage], calls: Iterable[ToolCall] = ()) -> list[Message]:
-    """Return our messages as the AI SDK writes them; `calls` are those that the tool messages answer, in order."""
-    made = list(calls)
+    """Return our messages as the AI SDK writes them; `calls` are the calls that the tool messages answer, in order."""
+    unanswered = list(calls)
     found: list[Message] = []
     for message in messages:
         if message.role != "tool":
             found.append(_write_message(message))
             continue
-        call = made.pop(0) if made and _is_answer_to(message, made[0]) else None
+        call = unanswered.pop(0) if unanswered and _is_answer_to(message, unanswered[0]) else None
         part = {"type": "tool-result", "toolCallId": message.call_id, "toolName": message.name, "output": _write_output(message, call)}
         if found and found[-1]["role"] == "tool":
             found[-1]["content"].append(part)
@@ -40,7 +49,7 @@ def write_sdk_messages(messages: Iterable[ChatMessage], calls: Iterable[ToolCall
 
 
 def _is_answer_to(message: ChatMessage, call: ToolCall) -> bool:
-    """Return whether a tool message answers a call; without an id their names must do."""
+    """Return whether a tool message answers a call, by id, or by name if there is no id."""
     return call.name == message.name if call.id is None else call.id == message.call_id
 
 
@@ -65,16 +74,16 @@ def _write_output(message: ChatMessage, call: ToolCall | None) -> Message:
 
 
 def compose_messages(prompt: str, text: str, calls: Iterable[ToolCall]) -> list[Message]:
-    """Return the messages of a result that was given without any: the prompt, the calls and the answer."""
+    """Return the messages of a result without any: the prompt, the calls and the answer."""
     messages = [ChatMessage(role="user", text=prompt)]
-    made = [msgspec.structs.replace(call, id=call.id or f"call_{number}") for number, call in enumerate(calls)]
-    if made:
-        wanted = tuple(ModelCall(id=str(call.id), name=call.name, arguments=call.arguments) for call in made)
-        messages.append(ChatMessage(role="assistant", tool_calls=wanted))
-        messages += [ChatMessage(role="tool", call_id=call.id, name=call.name) for call in made]
-    if text or not made:
+    calls_with_ids = [msgspec.structs.replace(call, id=call.id or f"call_{number}") for number, call in enumerate(calls)]
+    if calls_with_ids:
+        model_calls = tuple(ModelCall(id=str(call.id), name=call.name, arguments=call.arguments) for call in calls_with_ids)
+        messages.append(ChatMessage(role="assistant", tool_calls=model_calls))
+        messages += [ChatMessage(role="tool", call_id=call.id, name=call.name) for call in calls_with_ids]
+    if text or not calls_with_ids:
         messages.append(ChatMessage(role="assistant", text=text))
-    return write_sdk_messages(messages, made)
+    return write_sdk_messages(messages, calls_with_ids)
 
 
 def read_sdk_messages(messages: Iterable[Mapping[str, Json]]) -> tuple[ChatMessage, ...]:
@@ -116,5 +125,80 @@ def _read_output(output: Json) -> str:
 
 
 def write_indented(value: Json) -> str:
-    """Return indented JSON; what JSON cannot hold is shown as text."""
+    """Return indented JSON; values that JSON cannot represent become text."""
     return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
+
+
+_SHORTEST_MS: Final = 1.0
+
+
+class ModelSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of the model."""
+
+    started: float
+    ended: float
+    reply: ChatReply | None = None
+    """None if there was no reply."""
+
+
+class ToolSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a tool."""
+
+    tool: str
+    server: str
+    started: float
+    ended: float
+    ok: bool
+    id: str | None = None
+
+
+def write_spans(
+    model_spans: Sequence[ModelSpan],
+    called: Iterable[ToolSpan],
+    *,
+    began: float,
+    error: str | None,
+    provider: str | None,
+    model: str | None,
+) -> list[Message]:
+    """Return all spans: each step with its model and tool calls, and the error at the end."""
+    found: list[Message] = []
+
+    def add(category: str, name: str, start: float, end: float, ok: bool, **more: object) -> str:
+        id = f"span-{len(found)}"
+        first, last = round((start - began) * 1000, 3), round((end - began) * 1000, 3)
+        known = {key: value for key, value in more.items() if value is not None}
+        times = {"startMs": first, "endMs": last if last > first else first + _SHORTEST_MS}
+        found.append({"id": id, "name": name, "category": category, **times, "promptIndex": 0, **known, "status": "ok" if ok else "error"})
+        return id
+
+    waiting = sorted(called, key=lambda call: call.started)
+    # The user's message comes first.
+    end, place = began, 1
+    for number, step in enumerate(model_spans):
+        until = model_spans[number + 1].started if number + 1 < len(model_spans) else float("inf")
+        step_calls = [call for call in waiting if step.started <= call.started < until]
+        end = max([step.ended, *(call.ended for call in step_calls)])
+        reply = step.reply
+        of_model = {"modelId": model, "provider": provider, **_write_usage(reply)}
+        step_fields: Message = {"stepIndex": number}
+        if reply is not None and error is None:
+            step_fields |= {"messageStartIndex": place, "messageEndIndex": place + bool(reply.tool_calls)}
+            place += 1 + bool(reply.tool_calls)
+        parent = add("step", f"Step {number + 1}", step.started, end, reply is not None, **step_fields, **of_model)
+        step_fields["parentId"] = parent
+        add("llm", "Model", step.started, step.ended, reply is not None, **step_fields, **of_model)
+        for call in step_calls:
+            call_fields = {"toolName": call.tool, "toolCallId": call.id, "serverId": call.server}
+            add("tool", call.tool, call.started, call.ended, call.ok, **step_fields, **call_fields)
+    if error is not None:
+        add("error", error.strip()[:200] or "error", end, end, False)
+    return found
+
+
+def _write_usage(reply: ChatReply | None) -> Message:
+    if reply is None:
+        return {}
+    usage = reply.usage
+    tokens = {} if usage is None else {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens, "totalTokens": usage.total()}
+    return {**tokens, "finishReason": reply.finish or None}

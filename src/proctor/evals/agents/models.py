@@ -1,10 +1,9 @@
 """Makes a model from `provider/model`.
 
 The provider is the part before the first `/`. A missing key is read from the variable that the provider's own tools read
-(`OPENAI_API_KEY`, ...), as are the addresses of OpenAI, Anthropic and Azure; that key is not sent to a custom address, which needs a key of
-its own. Providers without a client of their own here are reached
-through the OpenAI-compatible address they offer, and any other that pydantic-ai knows through it (extra `providers`). A name of ours wins
-over a custom provider of the same name.
+(`OPENAI_API_KEY`, ...), as are the addresses of OpenAI, Anthropic and Azure; that key is not sent to a custom address, which needs its own
+key. Providers without a client here are called at their OpenAI-compatible address, and all others that pydantic-ai knows through it (extra
+`providers`). A built-in name wins over a custom provider of the same name.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _PROTOCOLS: Final = {"openai-compatible": "openai", "anthropic-compatible": "ant
 
 
 class CustomProvider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A provider of one's own that speaks a known protocol."""
+    """A custom provider with a known protocol."""
 
     name: str = ""
     protocol: str = "openai-compatible"
@@ -52,7 +51,7 @@ class CustomProvider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     api_key_env_var: str | None = None
 
     def __repr__(self) -> str:
-        # Without the key: what is printed of an object ends up in logs.
+        # Without the key, because printed objects end up in logs.
         return f"CustomProvider(name={self.name!r}, protocol={self.protocol!r})"
 
 
@@ -77,7 +76,7 @@ def make_model(
 ) -> ChatModel:
     """Return the model of that name. Raises `SpecError`; nothing is sent yet."""
     provider, name = split_model(model)
-    # A key of the environment goes to the provider's own address only.
+    # A key of the environment is sent only to the provider's own address.
     known_keys = environment if base_url is None else {}
     if provider in PROVIDERS:
         key = api_key or _find_key(provider, known_keys)
@@ -85,7 +84,7 @@ def make_model(
         return build_model(ModelSettings(provider=spoken, model=name, base_url=address, api_key=key))
     known = {each: _read_custom(each, settings) for each, settings in custom.items()}
     if provider not in known and is_provider(provider):
-        # Through pydantic-ai, which reads what else it needs from the environment.
+        # Through pydantic-ai, which reads its other settings from the environment.
         key = api_key or _find_first(known_keys, (f"{provider.replace('-', '_').upper()}_API_KEY",))
         return build_model(ModelSettings(provider=provider, model=name, base_url=base_url, api_key=key))
     if provider not in known:
@@ -102,10 +101,7 @@ def make_model(
 
 
 def complete_settings(given: ModelSettings | Mapping[str, object], environment: Mapping[str, str]) -> ModelSettings:
-    """Return the settings of a model, completed: a key that is not written is read from the environment, and goes to the provider's own
-    address
-    only. Raises `SpecError`.
-    """
+    """Return the settings of a model; a missing key is read from the environment for the provider's own address. Raises `SpecError`."""
     if isinstance(given, ModelSettings):
         settings = given
     else:
@@ -126,9 +122,9 @@ def complete_settings(given: ModelSettings | Mapping[str, object], environment: 
 
 
 def _find_address(provider: str, base_url: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
-    """Return the protocol and the address of a provider of ours."""
+    """Return the protocol and the address of a built-in provider."""
     address = base_url or _find_first(environment, _ADDRESSES.get(provider, ())) or _COMPATIBLE.get(provider)
-    # Ollama's own tools name the bare host or `/api`; what speaks the protocol of OpenAI lies under `/v1`.
+    # Ollama's own tools use the bare host or `/api`; its OpenAI protocol is under `/v1`.
     if provider == "ollama" and address is not None and not address.rstrip("/").endswith("/v1"):
         address = f"{address.rstrip('/').removesuffix('/api')}/v1"
     return "openai" if provider in _COMPATIBLE else provider, address

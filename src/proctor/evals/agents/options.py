@@ -1,6 +1,6 @@
-"""Options that are given by name: all of them are shown, and one that does not exist is refused with the nearest right word.
+"""Keyword options: all of them are in the signature, and an unknown one is rejected with the nearest valid name.
 
-An option with a default is in the signature; one that is None by default is a field of a `TypedDict` and comes as `**options: Unpack[...]`.
+An option with a default is a parameter; one that is None by default is a field of a `TypedDict` in `**options: Unpack[...]`.
 Type checkers and `inspect.signature` see both.
 """
 
@@ -17,16 +17,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def show_options(options: type[Any]) -> Callable[[F], F]:
-    """Return a decorator: `inspect.signature` then shows the fields of a `TypedDict` in the place of `**options`."""
+    """Return a decorator: `inspect.signature` then shows the fields of a `TypedDict` instead of `**options`."""
 
     def mark(function: F) -> F:
         signature = inspect.signature(function)
-        named = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        parameters = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
         fields = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_get_written_type(kind))
             for name, kind in options.__annotations__.items()
         ]
-        function.__signature__ = signature.replace(parameters=[*named, *fields])
+        function.__signature__ = signature.replace(parameters=[*parameters, *fields])
         return function
 
     return mark
@@ -48,5 +48,5 @@ def _list_names(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _get_written_type(kind: object) -> object:
-    """Return a type as it was written: in a `TypedDict` a text is wrapped up, which other signatures do not show."""
+    """Return a type as written in the source: a `TypedDict` wraps string annotations, which other signatures do not show."""
     return kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind

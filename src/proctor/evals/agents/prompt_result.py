@@ -1,6 +1,6 @@
-"""The result of one prompt: the answer, the tool calls, the time and the tokens, and what went wrong.
+"""The result of one prompt: answer, tool calls, time, tokens and error.
 
-Messages are those of this prompt only: what was given as context is not repeated. `evidence` is the same as every check of ours reads it.
+Messages are those of this prompt only, without its context. `evidence` is the same in the form that all checks read.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from proctor.evidence.values.text import parse_json
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 from proctor.model.show import kind_of, nearest
 
-# --- where the time of prompts went: of one, and the spread over many
+# --- latency of one prompt, and statistics over many
 
 
 class LatencyBreakdown(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time of one prompt went, in milliseconds."""
+    """The latency of one prompt and its parts, in milliseconds."""
 
     e2e_ms: float = 0.0
     """From the prompt to its result."""
@@ -34,7 +34,7 @@ class LatencyBreakdown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LatencyStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The spread of some times; all zeros where there are none."""
+    """Statistics of some durations; all zeros without any."""
 
     min: float = 0.0
     max: float = 0.0
@@ -45,7 +45,7 @@ class LatencyStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LatencySummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The spread of the three parts of time."""
+    """Statistics of the latency and its parts."""
 
     e2e: LatencyStats = LatencyStats()
     llm: LatencyStats = LatencyStats()
@@ -79,21 +79,21 @@ CallLike = ToolCall | Mapping[str, Json]
 
 
 class ResultOptions(TypedDict, total=False):
-    """What else may be known of a prompt."""
+    """Further data about a prompt."""
 
     messages: Sequence[Message] | None
-    """All messages; by default made of prompt, calls and text."""
+    """All messages; by default built from prompt, calls and text."""
     usage: Usage | Mapping[str, Json] | None
     latency: LatencyBreakdown | Mapping[str, float] | float | None
     """In milliseconds; a number is the time of the whole prompt."""
     error: str | None
     error_code: str | None
-    """The stable word for the error."""
+    """The error code."""
     provider: str | None
     model: str | None
     stop_reason: str | None
     available_tools: tuple[str, ...] | None
-    """The tools that the agent had; left out, unknown."""
+    """The tools of the agent; unknown by default."""
 
 
 class PromptResult:
@@ -128,7 +128,7 @@ class PromptResult:
 
     @classmethod
     def from_(cls, data: Mapping[str, Any] | None = None, /, **more: Any) -> PromptResult:
-        """Return a result out of a mapping or keywords: `prompt`, `text`, `tool_calls`, `messages`, `usage`, `latency`, `error`, ..."""
+        """Return a result from a mapping or keywords: `prompt`, `text`, `tool_calls`, `messages`, `usage`, `latency`, `error`, ..."""
         fields: dict[str, Any] = {}
         for key, value in {**(data or {}), **more}.items():
             if key not in _FIELDS:
@@ -191,7 +191,7 @@ class PromptResult:
     # --- tools ----------------------------------------------------------------------------------------------------------------
 
     def tools_called(self) -> list[str]:
-        """Return the names of the tools called, in order, as often as they were."""
+        """Return the names of the tools called, in order, with repetitions."""
         return [call.name for call in self._calls]
 
     def has_tool_call(self, name: str) -> bool:
@@ -203,7 +203,7 @@ class PromptResult:
         return list(self._calls)
 
     def get_tool_arguments(self, name: str) -> Json:
-        """Return the arguments of the first call of a tool; nothing where it was not called."""
+        """Return the arguments of the first call of a tool, or None if it was not called."""
         return next((call.arguments for call in self._calls if call.name == name), None)
 
     # --- time and tokens --------------------------------------------------------------------------------------------------
@@ -225,35 +225,35 @@ class PromptResult:
         return self._latency
 
     def input_tokens(self) -> int:
-        """Return the tokens the model was given; 0 where it does not say."""
+        """Return the input tokens; 0 if unknown."""
         return (self._usage.input_tokens if self._usage else None) or 0
 
     def output_tokens(self) -> int:
-        """Return the tokens the model gave; 0 where it does not say."""
+        """Return the output tokens; 0 if unknown."""
         return (self._usage.output_tokens if self._usage else None) or 0
 
     def total_tokens(self) -> int:
-        """Return input and output tokens together, as the original does; the reported total where one of them is unknown."""
+        """Return the sum of input and output tokens, as the original does; the reported total if one of them is unknown."""
         usage = self._usage or Usage()
         is_known = usage.input_tokens is not None and usage.output_tokens is not None
         return self.input_tokens() + self.output_tokens() if is_known else usage.total() or 0
 
     def get_usage(self) -> Usage:
-        """Return the tokens that went in, came out and both together."""
+        """Return the input, output and total tokens."""
         return Usage(input_tokens=self.input_tokens(), output_tokens=self.output_tokens(), total_tokens=self.total_tokens())
 
-    # --- how it went ----------------------------------------------------------------------------------------------------------
+    # --- outcome --------------------------------------------------------------------------------------------------------------
 
     def has_error(self) -> bool:
-        """Return whether the prompt went wrong; an empty message counts."""
+        """Return whether the prompt failed; an empty error message counts."""
         return self._error is not None
 
     def get_error(self) -> str | None:
-        """Return what went wrong."""
+        """Return the error message."""
         return self._error
 
     def get_error_code(self) -> str | None:
-        """Return the stable word for it: `rate_limited`, `timeout`, `server_gone`, ..."""
+        """Return the error code: `rate_limited`, `timeout`, `server_gone`, ..."""
         return self._error_code
 
     def get_stop_reason(self) -> str | None:
@@ -261,7 +261,7 @@ class PromptResult:
         return self._stop_reason or ("error" if self._error is not None else None)
 
     def get_provider(self) -> str | None:
-        """Return who runs the model."""
+        """Return the provider of the model."""
         return self._provider
 
     def get_model(self) -> str | None:
@@ -269,11 +269,11 @@ class PromptResult:
         return self._model
 
     def get_spans(self) -> list[Message]:
-        """Return what took how long, in milliseconds from the start of the prompt."""
+        """Return the spans, in milliseconds from the start of the prompt."""
         return list(self._spans)
 
     def get_widget_snapshots(self) -> list[Message]:
-        """Return the widgets that were drawn, where the result was given any: nothing is drawn here."""
+        """Return the widget snapshots given with the result; none are drawn here."""
         return list(self._widgets)
 
     def to_eval_result(self, **overrides: Json) -> dict[str, Json]:
@@ -314,7 +314,7 @@ def join_evidence(prompts: Sequence[PromptResult]) -> Evidence:
     turns = tuple(each._make_turn() for each in prompts)  # pyright: ignore[reportPrivateUsage]  # the other half of one class
     last = prompts[-1] if prompts else None
     parts = [_list_tools_and_servers(each) for each in prompts]
-    about: dict[str, Json] = {} if last is None else {"provider": last.get_provider(), "model": last.get_model()}
+    metadata: dict[str, Json] = {} if last is None else {"provider": last.get_provider(), "model": last.get_model()}
     codes = [code for each in prompts if (code := each.get_error_code()) is not None]
     return Evidence(
         input=turns[0].input if len(turns) == 1 else [turn.input for turn in turns],
@@ -327,7 +327,7 @@ def join_evidence(prompts: Sequence[PromptResult]) -> Evidence:
         available_tools=tuple(dict.fromkeys(name for names, _ in parts for name in names)) or None,
         error=next((each.get_error() for each in prompts if each.has_error()), None),
         metadata={
-            **{key: value for key, value in about.items() if value},
+            **{key: value for key, value in metadata.items() if value},
             **({"servers": parts[-1][1]} if parts and parts[-1][1] else {}),
             **({"code": codes[0]} if codes else {}),
             "messages": [message for each in prompts for message in each.get_messages()],

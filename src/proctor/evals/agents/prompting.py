@@ -1,7 +1,7 @@
 """Works on one prompt, from the question to its result.
 
-The agent loop is the one of `mcp_agent` targets. Around it stand a watch on the model, which puts the context before the question, keeps
-the time and ends the loop where the caller wants it ended, and the set of tools. Whatever happens, what was observed is in the result.
+The agent loop is the one of `mcp_agent` targets. Around it are the set of tools and a wrapper of the model, which puts the context
+before the question, measures time and ends the loop when the caller wants. The result always has everything that was observed.
 
 Reaching `max_steps` or a stop condition is not an error here, since the caller set it: see `get_stop_reason`.
 """
@@ -17,9 +17,8 @@ from uuid import uuid4
 import msgspec
 
 from proctor.cassettes.ports import LIVE
-from proctor.evals.agents.messages import Message, read_sdk_messages, write_sdk_messages
+from proctor.evals.agents.messages import Message, ModelSpan, read_sdk_messages, write_sdk_messages, write_spans
 from proctor.evals.agents.prompt_result import LatencyBreakdown, PromptResult
-from proctor.evals.agents.spans import ModelSpan, write_spans
 from proctor.evals.agents.tools import AgentTool, ToolSet
 from proctor.evidence.shared.usage import add_usage
 from proctor.llm.ports import ChatMessage, ChatModel, ChatReply, ChatRequest, ModelFault
@@ -50,12 +49,12 @@ def has_tool_call(name: str) -> StopCondition:
 
 
 def step_count_is(count: int) -> StopCondition:
-    """Return a condition that stops after so many steps."""
+    """Return a condition that stops after this many steps."""
     return lambda steps: len(steps) >= count
 
 
 class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes with one prompt."""
+    """The options of one prompt."""
 
     context: tuple[PromptResult, ...] = ()
     timeout_ms: float | None = None
@@ -72,7 +71,7 @@ _TIMEOUT_KEYS: Final = {"totalMs": "total_ms", "stepMs": "step_ms", "chunkMs": "
 
 
 def read_timeout(timeout: Timeout | None, timeout_ms: float | None) -> tuple[float | None, float | None]:
-    """Return the limits of the whole prompt and of one step; `timeout_ms` counts only where there is no `timeout`. Raises `ValueError`."""
+    """Return the limits of the whole prompt and of one step; `timeout_ms` counts only without `timeout`. Raises `ValueError`."""
     if timeout is None:
         return timeout_ms, None
     if not isinstance(timeout, Mapping):
@@ -81,7 +80,7 @@ def read_timeout(timeout: Timeout | None, timeout_ms: float | None) -> tuple[flo
     unknown = [key for key in given if key not in _TIMEOUT_KEYS.values()]
     if unknown:
         raise ValueError(f"timeout: expected total_ms and step_ms, found {unknown[0]!r}")
-    # Answers come whole here, so there are no chunks to wait for.
+    # Answers are not streamed here, so there is no timeout for chunks.
     limits = {key: _read_milliseconds(value, f"timeout.{key}") for key, value in given.items()}
     return limits.get("total_ms"), limits.get("step_ms")
 
@@ -101,7 +100,7 @@ def read_options(
     stop_after_tool_call: str | Iterable[str],
     stop_when: StopCondition | Iterable[StopCondition],
 ) -> PromptOptions:
-    """Return options from the forms in which a caller may write them: one, or several."""
+    """Return the options, each given as a single value or as several."""
     if context is None:
         context = ()
     total_ms, step_ms = read_timeout(timeout, timeout_ms)
@@ -115,7 +114,7 @@ def read_options(
 
 
 class WatchedModel:
-    """A model with the context before each question, a clock, and an end."""
+    """A model that adds the context before each question, measures time, and can end the loop."""
 
     def __init__(
         self,
@@ -140,7 +139,7 @@ class WatchedModel:
         """Ask the model, unless the caller wants no more steps."""
         self.stopped = self._ended(self._steps) if self._steps else None
         if self.stopped is not None:
-            # A fault is the only way for a model to end the loop; it is never shown.
+            # An error is the only way for a model to end the loop; it is never shown.
             raise ModelFault("bad_answer", "stopped as requested")
         self.messages = request.messages
         first = next((index for index, message in enumerate(request.messages) if message.role != "system"), 0)
@@ -148,7 +147,7 @@ class WatchedModel:
         started = time.perf_counter()
         try:
             reply = await self._ask_in_time(msgspec.structs.replace(request, messages=messages))
-        # Also where the prompt is cancelled: how long the model was waited for is part of what was observed.
+        # Also if the prompt is cancelled: the time waited for the model is part of the result.
         except BaseException:
             self.spans.append(ModelSpan(started=started, ended=time.perf_counter()))
             raise
@@ -164,7 +163,7 @@ class WatchedModel:
             async with bound:
                 return await self._model.complete(request)
         except TimeoutError:
-            # A model may raise `TimeoutError` for reasons of its own; only this limit gets its own message.
+            # A model may raise `TimeoutError` for other reasons; only this limit gets this message.
             if not bound.expired():
                 raise
             raise ModelFault("timeout", f"Operation timed out after {self._step_ms:g}ms") from None
@@ -192,7 +191,7 @@ class Prompting:
         self._watched = watched = WatchedModel(model, context, self._find_stop_reason, self._options.step_ms)
         agent = McpAgent("eval", servers=self._tools, model_for=lambda _tape: watched, settings=settings)
         id = uuid4().hex
-        # The loop ends itself a little before its time: what it is given is so much longer.
+        # The loop ends a little before its limit, so it gets that much more time.
         given = timeout_s / 0.95 if timeout_s < 19 else timeout_s + 1
         attempt = Attempt(case=Case(id="prompt", input=self._message), request_id=id, session_id=id, timeout_s=given)
         self._evidence = await agent.run(attempt, LIVE)
@@ -204,7 +203,7 @@ class Prompting:
 
     @property
     def timed_out(self) -> bool:
-        """Whether the loop ended because of its time."""
+        """Whether the loop ended because of its time limit."""
         return self._evidence is not None and self._evidence.metadata.get("code") == "timeout"
 
     def make_result(self, error: str | None = None, error_code: str | None = None) -> PromptResult:
@@ -225,7 +224,7 @@ class Prompting:
                 error, error_code = evidence.account.unknown["tool_calls"], "bad_answer"
             else:
                 stop = "answered"
-        about = evidence.metadata.get("servers") if evidence is not None else None
+        servers = evidence.metadata.get("servers") if evidence is not None else None
         return PromptResult(
             prompt=self._message,
             text=replies[-1].text if replies else "",
@@ -234,7 +233,7 @@ class Prompting:
             usage=add_usage(reply.usage for reply in replies),
             latency=LatencyBreakdown(
                 e2e_ms=self._measure_ms(time.perf_counter()),
-                # An answer that never came counts for nothing.
+                # A call without a reply does not count.
                 llm_ms=round(sum(each.ended - each.started for each in model_spans if each.reply is not None) * 1000, 3),
                 mcp_ms=round(self._tools.spent_ms(), 3),
             ),
@@ -245,7 +244,7 @@ class Prompting:
             spans=self._list_spans(error, calls),
             stop_reason="error" if error is not None else stop,
             available_tools=evidence.available_tools if evidence is not None else None,
-            servers=about or (),
+            servers=servers or (),
         )
 
     def _list_calls(self) -> tuple[ToolCall, ...]:
@@ -256,15 +255,15 @@ class Prompting:
     def _list_messages(self, calls: Sequence[ToolCall]) -> list[Message]:
         messages: list[ChatMessage] = list(self._watched.messages) if self._watched is not None else []
         if self._evidence is not None:
-            # The evidence has shortened texts; the model's messages are whole.
+            # The evidence has shortened texts; the model's messages are complete.
             stored = self._evidence.metadata["messages"]
             messages += convert_to(stored[len(messages) :], list[ChatMessage])
         messages = messages or [ChatMessage(role="user", text=self._message)]
         return write_sdk_messages((message for message in messages if message.role != "system"), calls)
 
     def _list_spans(self, error: str | None, calls: Sequence[ToolCall]) -> list[Message]:
-        sent = [call for call in calls if call.server is not None and not _was_refused(call)]
-        ids = [call.id for call in sent] + [None] * len(self._tools.spans)
+        executed = [call for call in calls if call.server is not None and not _was_refused(call)]
+        ids = [call.id for call in executed] + [None] * len(self._tools.spans)
         called = [msgspec.structs.replace(each, id=id) for each, id in zip(self._tools.spans, ids, strict=False)]
         model_spans = self._watched.spans if self._watched is not None else ()
         return write_spans(model_spans, called, began=self._started, error=error, provider=self._provider, model=self._model)
@@ -277,5 +276,5 @@ _NO_OBJECT: Final = "are not a JSON object"
 
 
 def _was_refused(call: ToolCall) -> bool:
-    """Return whether the loop answered the call itself, so that it reached no tool."""
+    """Return whether the loop rejected the call, so that it reached no tool."""
     return not isinstance(call.arguments, dict) or (isinstance(call.error, str) and _NO_OBJECT in call.error)

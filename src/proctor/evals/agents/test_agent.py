@@ -1,8 +1,8 @@
 """An agent to be evaluated: a model, its tools, and the history of its prompts.
 
-`prompt` never raises for what happens while it works: a provider that refuses, a server that dies, a time that runs out, a model name
-that cannot be used are results with an error. Nothing is carried from one prompt to the next: a conversation goes on by `context`.
-Every change of options gives a fresh agent with an empty history, so that iterations of an eval do not see each other.
+`prompt` never raises for a failure while it works: a rejecting provider, a crashed server, a timeout or an invalid model name gives a
+result with an error. Prompts are independent: a conversation continues by `context`. Every change of options returns a new agent with an
+empty history, so that iterations of an eval do not see each other.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from inspect import Parameter, isawaitable, signature
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, Unpack, cast
 
 from proctor.errors import ProctorError, TargetError
-from proctor.evals.agents.blocking import run_blocking
-from proctor.evals.agents.calling import PromptLimit
+from proctor.evals.agents.calling import PromptLimit, run_blocking
 from proctor.evals.agents.models import CustomProviders, make_model, split_model
 from proctor.evals.agents.options import refuse_unknown_options, show_options
 from proctor.evals.agents.prompt_result import PromptResult
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
 
 SYSTEM_PROMPT: Final = "You are a helpful assistant."
 LONGEST_PROMPT_S: Final = 600.0
-"""Of a prompt without a limit of its own."""
+"""The time limit of a prompt without its own."""
 Context = PromptResult | Iterable[PromptResult] | None
 
 
 class EvalAgent(Protocol):
-    """What a test function is given: our agents, or anything of this shape."""
+    """The agent that a test function gets: one of ours, or anything with this interface."""
 
     @property
     def prompt(self) -> Callable[..., Awaitable[PromptResult]]:
@@ -44,7 +43,7 @@ class EvalAgent(Protocol):
 
     @property
     def with_options(self) -> Callable[..., EvalAgent]:
-        """A fresh agent with an empty history."""
+        """Return a new agent with an empty history."""
         ...
 
     def get_prompt_history(self) -> list[PromptResult]:
@@ -53,7 +52,7 @@ class EvalAgent(Protocol):
 
 
 class _RememberingAgent:
-    """What agents share: the memory, and the other ways to ask."""
+    """The common part of agents: the history, and the variants of `prompt`."""
 
     __test__ = False
 
@@ -74,17 +73,16 @@ class _RememberingAgent:
         stop_after_tool_call: str | Iterable[str] = (),
         stop_when: StopCondition | Iterable[StopCondition] = (),
     ) -> PromptResult:
-        """Ask one thing and let the agent work on it.
+        """Send one message and let the agent work on it.
 
-        `context` are earlier results that the model gets first. At a tool of `stop_after_tool_call` the work ends, and that tool
-        is not executed. `stop_when` is called after every step. `timeout` is for the whole prompt,
-        or `{"total_ms", "step_ms"}` for it and for each answer of the model; `timeout_ms` is read where there is none. Raises `ValueError`
-        for a limit that is none.
+        `context` are earlier results that the model gets first. At a tool of `stop_after_tool_call` the work ends, and that tool is not
+        executed. `stop_when` is called after every step. `timeout` is for the whole prompt, or `{"total_ms", "step_ms"}` for it and for
+        each answer of the model; `timeout_ms` is used without `timeout`. Raises `ValueError` for an invalid limit.
         """
         return await self._answer(message, read_options(context, timeout, timeout_ms, stop_after_tool_call, stop_when))
 
     async def run(self, message: str, /, **options: Any) -> PromptResult:
-        """Ask one prompt: the newer name of `prompt`."""
+        """Do as `prompt`, of which this is the newer name."""
         return await self.prompt(message, **options)
 
     def prompt_sync(self, message: str, /, **options: Any) -> PromptResult:
@@ -114,21 +112,21 @@ class _RememberingAgent:
 
 
 class AgentOptions(TypedDict, total=False):
-    """What else an agent may be given."""
+    """Further options of an agent."""
 
     tools: ToolsLike | None
-    """Left out, all of `mcp_client_manager`."""
+    """By default all of `mcp_client_manager`."""
     api_key: str | None
     """Of the model; by default from the environment."""
     temperature: float | None
-    """From 0 to 2; left out, it is not sent."""
+    """From 0 to 2; not sent by default."""
     base_url: str | None
     custom_providers: CustomProviders | None
     mcp_client_manager: MCPClientManager | None
 
 
 class TestAgent(_RememberingAgent):
-    """An agent made of a model and tools.
+    """An agent with a model and tools.
 
     `model` is `provider/model` or a chat model of ours; `tools` come from `MCPClientManager.get_tools()`. Without `tools` the agent has
     all of `mcp_client_manager`.
@@ -160,11 +158,11 @@ class TestAgent(_RememberingAgent):
 
     @staticmethod
     def mock(function: Callable[..., PromptResult | Awaitable[PromptResult]]) -> MockAgent:
-        """Return an agent that answers by a function of the message, and of the options where it takes two; what it raises is raised."""
+        """Return an agent that answers by a function of the message, and of the options if it takes two; its exceptions are raised."""
         return MockAgent(function)
 
     def with_options(self, **options: Any) -> TestAgent:
-        """Return a fresh agent that differs in these options."""
+        """Return a new agent with these options changed."""
         refuse_unknown_options(TestAgent.__init__, options)
         return TestAgent(**{**self._given, **options})
 
@@ -182,7 +180,7 @@ class TestAgent(_RememberingAgent):
         return self._given["api_key"]
 
     def get_parsed_provider(self) -> str:
-        """Return the part before the first `/`. Raises `SpecError` where there is none."""
+        """Return the part before the first `/`. Raises `SpecError` if there is none."""
         return split_model(self.get_model())[0]
 
     def get_parsed_model(self) -> str:
@@ -217,7 +215,7 @@ class TestAgent(_RememberingAgent):
         try:
             result = await self._run_in_time(work, _limit(options))
         except asyncio.CancelledError:
-            # After a cancellation from outside the partial result is still available.
+            # After an external cancellation, the partial result is still available.
             self._history.append(work.make_result("the prompt was cancelled", "timeout"))
             raise
         self._history.append(result)
@@ -229,13 +227,13 @@ class TestAgent(_RememberingAgent):
             return work.make_result(limit.explain_expiry(), "timeout")
         clock = asyncio.get_running_loop().time
         ends = clock() + limit_s
-        # The loop ends itself in time, with what it has seen. This limit is for whatever holds it up beyond that.
+        # The loop ends itself in time, with a partial result. This limit applies if something blocks it longer.
         outer = asyncio.timeout(limit_s + min(1.0, limit_s))
         try:
             async with outer, _open_model(self) as model:
-                # Servers that are connected when they are needed are connected here, within the time of the prompt.
+                # Lazily connected servers are connected here, within the time of the prompt.
                 async with asyncio.timeout_at(ends):
-                    tools = await self._tools()
+                    tools = await self._list_tools()
                 settings = AgentSettings(system=given["system_prompt"], max_turns=given["max_steps"], temperature=given["temperature"])
                 await work.run(model, tools, settings, ends - clock())
         # Before `ProctorError`, its base class: its code is more precise than `bad_request`.
@@ -246,40 +244,40 @@ class TestAgent(_RememberingAgent):
         except ProctorError as error:
             return work.make_result(str(error), "bad_request")
         except Exception as error:
-            # A model or tool object of the user's own may raise anything; a prompt is never the end of an eval.
+            # A user's model or tool object may raise anything, which must not end the eval.
             return work.make_result(f"{type(error).__name__}: {error}", "agent_failed")
         return work.make_result(limit.explain_expiry(), "timeout") if work.timed_out else work.make_result()
 
-    async def _tools(self) -> tuple[AgentTool, ...]:
+    async def _list_tools(self) -> tuple[AgentTool, ...]:
         given, manager = self._given["tools"], self._given["mcp_client_manager"]
         if given is not None or manager is None:
             return given or ()
         return tuple(await manager.get_tools())
 
-    def _model(self) -> tuple[ChatModel, bool]:
+    def _find_model(self) -> tuple[ChatModel, bool]:
         """Return the model, and whether it is ours to close."""
         given = self._given
         if not isinstance(given["model"], str):
             return given["model"], False
-        made = make_model(
+        model = make_model(
             given["model"],
             api_key=given["api_key"],
             base_url=given["base_url"],
             custom=given["custom_providers"],
             environment=os.environ,
         )
-        return made, True
+        return model, True
 
 
 class _open_model:
-    """A model for one prompt. Connections belong to an event loop, and an agent outlives many, so none are cached."""
+    """A model for one prompt. Connections belong to an event loop, and an agent outlives many loops, so none are cached."""
 
     def __init__(self, agent: TestAgent) -> None:
         self._agent = agent
         self._close: ChatModel | None = None
 
     async def __aenter__(self) -> ChatModel:
-        model, ours = self._agent._model()  # pyright: ignore[reportPrivateUsage]  # the other half of one class
+        model, ours = self._agent._find_model()  # pyright: ignore[reportPrivateUsage]  # the other half of one class
         self._close = model if ours else None
         return model
 
@@ -289,14 +287,14 @@ class _open_model:
 
 
 class MockAgent(_RememberingAgent):
-    """An agent that answers by a function, for tests of tests."""
+    """An agent that answers by a function, to test evals."""
 
     def __init__(self, function: Callable[..., PromptResult | Awaitable[PromptResult]]) -> None:
         super().__init__()
         self._function = function
 
     def with_options(self, **_options: Any) -> Self:
-        """Return a fresh agent with the same function; options change nothing."""
+        """Return a new agent with the same function; options have no effect."""
         return type(self)(self._function)
 
     async def _answer(self, message: str, options: PromptOptions) -> PromptResult:
@@ -311,7 +309,7 @@ class MockAgent(_RememberingAgent):
                 if not bound.expired():
                     raise
                 answer = PromptResult.error(limit.explain_expiry(), limit.seconds * 1000, message)
-        # A function may return something else than its annotation.
+        # The return value may differ from the annotation.
         if not isinstance(answer, PromptResult):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"a mock answers with a PromptResult, found {type(cast(object, answer)).__name__}")
         self._history.append(answer)
@@ -325,7 +323,7 @@ def _limit(options: PromptOptions) -> PromptLimit:
 def _takes_two(function: Callable[..., object]) -> bool:
     try:
         parameters = signature(function).parameters.values()
-    # Some functions that are written in C have no signature.
+    # Some functions written in C have no signature.
     except (TypeError, ValueError):
         return False
     kinds = [each.kind for each in parameters]

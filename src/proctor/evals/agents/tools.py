@@ -1,7 +1,7 @@
 """The tools an agent under eval may use.
 
-Tools of several servers are one set: they fit where the agent loop expects its servers, so that the loop is the one that drives
-`mcp_agent` targets. A tool the caller wants to stop at is not executed: the model is answered with a stub.
+Tools of several servers are one set with the interface of servers, so that the agent loop is the one of `mcp_agent` targets. A tool at
+which the caller wants to stop is not executed: the model gets a stub result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from proctor.errors import ProctorError
-from proctor.evals.agents.spans import ToolSpan
+from proctor.evals.agents.messages import ToolSpan
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import exception_text
 from proctor.targets.mcp.results import CallResult, Listing, RemoteTool
@@ -28,9 +28,16 @@ class AgentTool(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     execute: Execute
+    title: str = ""
     description: str = ""
     schema: dict[str, Json] = {}
     """The JSON Schema of its arguments."""
+    output_schema: dict[str, Json] | None = None
+    annotations: dict[str, Json] = {}
+    """Hints such as `readOnlyHint`."""
+    icons: tuple[dict[str, Json], ...] = ()
+    meta: dict[str, Json] = {}
+    """Its `_meta`."""
     server: str = "tools"
     server_name: str | None = None
     server_version: str | None = None
@@ -41,34 +48,34 @@ ToolsLike = Iterable[AgentTool] | Mapping[str, AgentTool]
 
 
 def list_tools_of(tools: ToolsLike) -> tuple[AgentTool, ...]:
-    """Tools given as a list, or by name. Raises `TypeError` for anything else."""
+    """Return the tools given as a list or by name. Raises `TypeError` for anything else."""
     found = tuple(tools.values() if isinstance(tools, Mapping) else tools)
     for tool in found:
-        # What callers pass is not always what the types say.
+        # Callers may pass other types.
         if not isinstance(tool, AgentTool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"tools: expected what a client manager's get_tools() gives, found {type(tool).__name__}")
     return found
 
 
 class ToolSet(McpServers):
-    """Tools in place of their servers, with a clock."""
+    """Tools with the interface of their servers, and their durations."""
 
     def __init__(self, tools: Iterable[AgentTool], *, stop_after: Iterable[str] = (), now: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(())
         self._tools: dict[str, dict[str, AgentTool]] = {}
         for tool in tools:
             self._tools.setdefault(tool.server, {})[tool.name] = tool
-        self._stop_after = self._own_names(frozenset(stop_after))
+        self._stop_after = self._find_stop_tools(frozenset(stop_after))
         self._now = now
         self.stopped = False
         """Whether a tool to stop at was called."""
         self.spans: list[ToolSpan] = []
         """How long every call took."""
         self.made: list[ToolCall] = []
-        """Every call that was started, also one that was not finished."""
+        """Every started call, finished or not."""
 
-    def _own_names(self, wanted: frozenset[str]) -> frozenset[tuple[str, str]]:
-        """Return the tools to stop at; a name means the tool's own, or the one it is offered under."""
+    def _find_stop_tools(self, wanted: frozenset[str]) -> frozenset[tuple[str, str]]:
+        """Return the tools to stop at, by their own name or by the name offered to the model."""
         tools = name_tools(self._make_listing(server) for server in self._tools)
         return frozenset((tool.server, tool.tool) for tool in tools if tool.tool in wanted or tool.name in wanted)
 
@@ -106,7 +113,7 @@ class ToolSet(McpServers):
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
         """Call a tool, or answer with the stub; a failure is part of the result."""
         started = self._now()
-        # Recorded for a call that is cancelled while it runs, which no `except` below sees.
+        # Recorded first, for a call that is cancelled while it runs, which no `except` below handles.
         answer = CallResult(error="not finished")
         try:
             if (server, tool) in self._stop_after:
@@ -117,7 +124,7 @@ class ToolSet(McpServers):
         except ProctorError as error:
             answer = CallResult(error=str(error))
         except Exception as error:
-            # A tool is the user's code: whatever it raises is a failed call, not the end of the run.
+            # A tool is user code: its exceptions are failed calls, and do not end the run.
             answer = CallResult(error=f"{type(error).__name__}: {exception_text(error)}")
         finally:
             ended = self._now()
@@ -137,5 +144,5 @@ class ToolSet(McpServers):
         return answer
 
     def spent_ms(self) -> float:
-        """Return the time of all calls together."""
+        """Return the total time of all calls."""
         return sum(call.ended - call.started for call in self.spans) * 1000

@@ -1,4 +1,4 @@
-"""Expectations of an eval apart from its test function: tool calls, and predicates over what was observed."""
+"""Expectations of an eval besides its test function: tool calls, and predicates over the evidence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Predicate = Mapping[str, Json]
 
 
 class Expectations:
-    """What must come of an iteration. Raises `ValueError` or `TypeError` for what cannot be used."""
+    """The expectations of an iteration. Raises `ValueError` or `TypeError` for invalid ones."""
 
     def __init__(
         self, calls: Iterable[CallLike | str], options: Mapping[str, object], predicates: Iterable[Predicate], *, negative: bool
@@ -34,7 +34,7 @@ class Expectations:
         self.options = {**options, "is_negative_test": True} if negative else dict(options)
         if negative and self.calls:
             raise ValueError("a negative test expects no tool call at all: give is_negative_test or expected_tool_calls, not both")
-        # Both are tried once, so that a mistake shows when the test is written and not when it has run.
+        # Both are tried once, so that a mistake shows when the test is created and not after it has run.
         evaluate_tool_calls(self.calls, (), self.options)
         self._predicates = tuple(_prepare_predicate(dict(each)) for each in predicates)
 
@@ -44,13 +44,13 @@ class Expectations:
         return tuple(predicate for predicate, _ in self._predicates)
 
     def match_calls(self, actual: Sequence[ToolCall]) -> ToolCallMatch | None:
-        """Return how the calls fit; None where none are expected and none are forbidden."""
+        """Return how the calls match; None if none are expected or forbidden."""
         if not self.calls and not self.negative:
             return None
         return evaluate_tool_calls(self.calls, actual, self.options)
 
     def decide_predicates(self, prompts: Sequence[PromptResult]) -> tuple[PredicateResult, ...]:
-        """Return what the predicates say of all prompts together."""
+        """Return the results of the predicates over all prompts together."""
         if not self._predicates:
             return ()
         evidence = join_evidence(prompts)
@@ -59,7 +59,7 @@ class Expectations:
             try:
                 verdict = decide(evidence)
                 found.append(PredicateResult(predicate=predicate, passed=verdict.passed, reason=verdict.reason))
-            # A predicate that cannot be decided has not been shown to hold.
+            # An undecided predicate does not pass.
             except CheckFault as fault:
                 found.append(PredicateResult(predicate=predicate, passed=False, reason=fault.message))
         return tuple(found)
@@ -82,14 +82,14 @@ def _prepare_predicate(predicate: dict[str, Json]) -> tuple[dict[str, Json], Dec
 
 
 def _spell_predicate(predicate: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a predicate in the original's spelling; `tool_called_with` and `tool_name` are read too."""
+    """Return a predicate in the original's spelling; `tool_called_with` and `tool_name` are accepted too."""
     found = {_to_camel(key): value for key, value in predicate.items()}
     if isinstance(found.get("type"), str) and found["type"] not in PREDICATES:
         found["type"] = _to_camel(found["type"])
     wrapper = found.get("args")
     if isinstance(wrapper, Mapping) and "argument_matching" in wrapper:
-        named = cast("Mapping[str, Json]", wrapper)
-        found["args"] = {_to_camel(key) if key == "argument_matching" else key: value for key, value in named.items()}
+        fields = cast("Mapping[str, Json]", wrapper)
+        found["args"] = {_to_camel(key) if key == "argument_matching" else key: value for key, value in fields.items()}
     return found
 
 

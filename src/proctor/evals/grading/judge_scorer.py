@@ -1,9 +1,9 @@
 """A scorer that uses a judge: the options of MCPJam's `judgeScorer`, with our judge.
 
 The judge gets the transcript as data and gives a score from 0 to 1; the threshold alone decides. A missing score is an error of the row,
-never a low score. Advisory by default: a model that grades is an opinion.
+never a low score. Advisory by default, because the judgement of a model is an opinion.
 
-Connections belong to an event loop, and a scorer outlives many: a model that is given by name is opened for each question and closed.
+Connections belong to an event loop, and a scorer outlives many loops: a model given by name is opened and closed for each question.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from proctor.evals.grading.score_rows import (
     skipped,
 )
 from proctor.evals.grading.scorers import Scorer, ScorerContext, check_limit
-from proctor.judge.llm_judge import LlmJudge
+from proctor.judge.llm_judge import LlmJudge, reword_opinion
 from proctor.judge.prompt import load_prompt
 from proctor.judge.request import render_request
 from proctor.judge.settings import JudgeSettings
-from proctor.judge.wording import reword_opinion
 from proctor.llm.build import build_model
 from proctor.llm.ports import ChatModel
 from proctor.llm.settings import ModelSettings
@@ -58,11 +57,11 @@ class JudgeScorerOptions(TypedDict, total=False):
     base_url: str | None
     custom_providers: CustomProviders | None
     rubric: Sequence[str] | None
-    """Points that all have to be met."""
+    """Points that must all be met."""
     prompt: str | None
     """The question to the judge instead."""
     on_error: Policy | None
-    """What an error does to a gating scorer; left out, `fail` for gating and `ignore` for advisory ones."""
+    """The effect of an error on a gating scorer; by default `fail` for gating and `ignore` for advisory ones."""
     on_skipped: Policy | None
     label: str | None
 
@@ -79,8 +78,8 @@ def judge_scorer(
 ) -> Scorer:
     """Return a scorer that lets a model decide whether the transcript meets a rubric, or answer `prompt`.
 
-    `model` is `provider/name` with the key from `api_key` or the environment, a mapping of model settings, or a chat model; instead of it
-    `judge` may be any judge, such as a jury. Raises `ValueError`, `TypeError` or `SpecError` for what cannot be used.
+    `model` is `provider/name` with the key from `api_key` or the environment, a mapping of model settings, or a chat model; instead,
+    `judge` may be any judge, such as a jury. Raises `ValueError`, `TypeError` or `SpecError` for invalid options.
     """
     refuse_unknown_options(judge_scorer, options)
     points, instruction = _read_rubric(options.get("rubric")), (options.get("prompt") or "").strip()
@@ -132,10 +131,10 @@ class _JudgeAccess:
             self._judge_settings = msgspec.to_builtins(self._settings)
         self.name = self._find_name()
         if self._judge is None:
-            self._open_model()  # a model that cannot be used is refused now, not in the middle of a run; nothing is connected yet
+            self._open_model()  # an invalid model is rejected now, not in the middle of a run; nothing is connected yet
 
     def hash_instruction(self, instruction: Json) -> str:
-        """Return the digest of what makes two such scorers the same: instruction, template, model and the judge's own settings."""
+        """Return the digest that identifies such a scorer: instruction, template, model and the judge's own settings."""
         parts = {"templateVersion": self._prompt.version, "instruction": instruction, "model": self.name}
         return canonical_digest({**parts, **({"settings": self._judge_settings} if self._judge_settings else {})})
 
@@ -184,19 +183,19 @@ class _JudgeAccess:
     def _read_opinion(self, question: Question, opinions: Sequence[Opinion]) -> ScoreOutcome:
         if len(opinions) != 1:
             return make_error_outcome(f"the judge gave {len(opinions)} opinions on one question", model=self.name)
-        opinion = reword_opinion(opinions[0], question)
+        opinion = reword_opinion(opinions[0])
         details: dict[str, Json] = {**opinion.details, **({} if opinion.code is None else {"code": opinion.code})}
         if opinion.outcome == "error":
             return make_error_outcome(opinion.reason or "the judge gave no reason", model=self.name, details=details)
         return scored(opinion.score, opinion.reason, model=self.name, prompt_hash=self._hash_question(question), details=details)
 
     def _hash_question(self, question: Question) -> str:
-        """Return the digest of what the judge is shown, which is the same whenever the question is."""
+        """Return the digest of what the judge sees, which is the same for the same question."""
         settings = self._settings
         if self._judge is not None and not isinstance(self._judge, LlmJudge):
             return canonical_digest(msgspec.to_builtins(question))
-        shown = render_request((question,), prompt=self._prompt, max_chars=settings.max_chars, order_seed=settings.order_seed)
-        return canonical_digest([{"role": message.role, "text": message.text} for message in shown.messages])
+        request = render_request((question,), prompt=self._prompt, max_chars=settings.max_chars, order_seed=settings.order_seed)
+        return canonical_digest([{"role": message.role, "text": message.text} for message in request.messages])
 
 
 def _require_one(names: str, first: bool, second: bool) -> None:
@@ -216,13 +215,13 @@ def _read_rubric(rubric: object) -> list[str]:
     return points
 
 
-# --- what the judge is shown --------------------------------------------------------------------------------------------------
+# --- the transcript for the judge ---------------------------------------------------------------------------------------------
 
 
 def build_transcript(context: ScorerContext) -> dict[str, Json]:
     """Return an iteration as JSON: the task, what was expected and done, all messages, and the last answer.
 
-    Members rather than one text, in which an answer could forge headings. Nothing is left out; the judge's own limit cuts long values and
+    JSON instead of plain text, in which an answer could forge headings. Nothing is left out; the judge's own limit cuts long values and
     marks the cut.
     """
     transcript, usage = context.transcript, context.usage

@@ -2,12 +2,133 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
+
 import msgspec
 
-from proctor.evals.agents.prompt_result import LatencyBreakdown, LatencySummary, PromptResult
+from proctor.evals.agents.prompt_result import LatencyBreakdown, LatencyStats, LatencySummary, PromptResult
 from proctor.evals.grading.score_rows import EvaluationConfig, ScoreResult
 from proctor.matchers.calls import ToolCallMatch
 from proctor.model.evidence import Json
+
+# Computes the figures of an eval.
+# Per iteration with expected calls, let E be their number, m the missing, x the extra calls and a the argument mismatches: tp = max(0, E
+# - m - a), fp = x + a, fn = m + a. The sums over all iterations give
+# precision = tp / (tp + fp) recall = tp / (tp + fn) 0 if the divisor is 0
+# Percentiles interpolate linearly between the two nearest of the sorted values (type 7).
+
+
+class Counts:
+    """Expected calls that were made, calls that were not expected, expected calls that were not made; over many iterations."""
+
+    __slots__ = ("fn", "fp", "matched", "tp", "with_extra")
+
+    def __init__(self) -> None:
+        self.tp = self.fp = self.fn = 0
+        self.matched = self.with_extra = 0
+
+    def add(self, iterations: Iterable[IterationResult], expected: int) -> Counts:
+        """Count the iterations of one test that expects `expected` calls; with 0, only extra calls count."""
+        for iteration in iterations:
+            match = iteration.tool_match
+            if match is None:
+                continue
+            self.matched += 1
+            self.with_extra += bool(match.extra)
+            if expected:
+                missing, mismatched = len(match.missing), len(match.argument_mismatches)
+                self.tp += max(0, expected - missing - mismatched)
+                self.fp += len(match.extra) + mismatched
+                self.fn += missing + mismatched
+        return self
+
+    def precision(self) -> float:
+        """Return the share of calls that were expected."""
+        return _divide(self.tp, self.tp + self.fp)
+
+    def recall(self) -> float:
+        """Return the share of expected calls that were made."""
+        return _divide(self.tp, self.tp + self.fn)
+
+    def unexpected_rate(self) -> float:
+        """Return the share of iterations with a call that was not expected."""
+        return _divide(self.with_extra, self.matched)
+
+
+def _divide(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def accuracy(successes: int, iterations: int) -> float:
+    """Return the share of iterations that passed; 0 without iterations."""
+    return _divide(successes, iterations)
+
+
+def compute_mean_tokens(total: int, iterations: int) -> float:
+    """Return the tokens per iteration; 0 without iterations."""
+    return _divide(total, iterations)
+
+
+def calculate_percentile(values: Sequence[float], percentile: float) -> float:
+    """Return a percentile from 0 to 100. Raises `ValueError` for no values."""
+    if not values:
+        raise ValueError("no percentile of no values")
+    if not 0 <= percentile <= 100:
+        raise ValueError(f"expected a percentile from 0 to 100, found {percentile}")
+    ordered = sorted(values)
+    index = percentile / 100 * (len(ordered) - 1)
+    low, high = math.floor(index), math.ceil(index)
+    return ordered[low] + (ordered[high] - ordered[low]) * (index - low)
+
+
+def calculate_latency_stats(values: Sequence[float]) -> LatencyStats:
+    """Return the statistics of some durations. Raises `ValueError` without values."""
+    if not values:
+        raise ValueError("no statistics of no values")
+    return LatencyStats(
+        min=min(values),
+        max=max(values),
+        mean=math.fsum(values) / len(values),
+        p50=calculate_percentile(values, 50),
+        p95=calculate_percentile(values, 95),
+        count=len(values),
+    )
+
+
+def summarise_latency(parts: Iterable[LatencyBreakdown]) -> LatencySummary:
+    """Return the statistics of each part of the latency; zeros without values."""
+    listed = tuple(parts)
+    if not listed:
+        return LatencySummary()
+    return LatencySummary(
+        e2e=calculate_latency_stats([part.e2e_ms for part in listed]),
+        llm=calculate_latency_stats([part.llm_ms for part in listed]),
+        mcp=calculate_latency_stats([part.mcp_ms for part in listed]),
+        per_iteration=listed,
+    )
+
+
+def sum_up_run(
+    iterations: Sequence[IterationResult], *, config: EvaluationConfig | None = None, case_id: str = "", scenario_hash: str = ""
+) -> EvalRunResult:
+    """Return the summary of the iterations of a test."""
+    spent = sum((each.tokens for each in iterations), Tokens())
+    successes = sum(each.passed for each in iterations)
+    return EvalRunResult(
+        iterations=len(iterations),
+        successes=successes,
+        failures=len(iterations) - successes,
+        results=tuple(each.passed for each in iterations),
+        iteration_details=tuple(iterations),
+        token_usage=TokenSummary(
+            total=spent.total, input=spent.input, output=spent.output, per_iteration=tuple(each.tokens for each in iterations)
+        ),
+        latency=summarise_latency(part for each in iterations for part in each.latencies),
+        evaluation_config=config,
+        case_id=case_id,
+        scenario_hash=scenario_hash,
+    )
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +164,14 @@ class IterationResult(msgspec.Struct, frozen=True, kw_only=True):
 
     passed: bool
     latencies: tuple[LatencyBreakdown, ...] = (LatencyBreakdown(),)
-    """One per prompt; a single one of zeros where there was no prompt."""
+    """One per prompt; a single one of zeros without prompts."""
     tokens: Tokens = Tokens()
     error: str | None = None
     """Why the test function gave no answer: it raised, ran out of time, or forgot to return one."""
     retry_count: int = 0
     prompts: tuple[PromptResult, ...] = ()
     tool_match: ToolCallMatch | None = None
-    """How the calls fit the expected ones; nothing where none are expected."""
+    """How the calls match the expected ones; None if none are expected."""
     predicate_results: tuple[PredicateResult, ...] = ()
     scores: tuple[ScoreResult, ...] = ()
     """One row per definition: the answer of the function, the calls, the predicates, the scorers."""
@@ -67,7 +188,7 @@ class EvalRunResult(msgspec.Struct, frozen=True, kw_only=True):
     token_usage: TokenSummary
     latency: LatencySummary
     evaluation_config: EvaluationConfig | None = None
-    """What the iterations were graded by."""
+    """The definitions that graded the iterations."""
     case_id: str = ""
     """The id of the test."""
     scenario_hash: str = ""
@@ -98,4 +219,4 @@ class EvalSuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     tests: dict[str, EvalRunResult]
     aggregate: SuiteAggregate
     evaluation_config_hash: str = ""
-    """Whether another run was graded alike, over all tests."""
+    """Equal for runs that were graded alike, over all tests."""

@@ -1,10 +1,10 @@
-"""The scoring contract of MCPJam: what a scorer is, what it found, and what follows for an iteration.
+"""The scoring contract of MCPJam: definitions of scorers, their results, and the verdict on an iteration.
 
 * A definition describes how a scorer grades. Its hash covers everything that changes the grading, and not the label.
 * A scorer only reports what it saw (`scored`, `skipped`, `not_applicable`); the threshold decides here whether that passes. A value
-  that is no number from 0 to 1 is an error and is never brought into range, as is a scorer that raises or takes too long.
-* An iteration passes when every row belongs to a definition (by hash), every gating definition has a row, every gating row that was
-  scored passed, and no gating row is an error or was skipped unless its definition ignores that. `not_applicable` never counts.
+  outside 0 to 1 is an error and is never clamped, as is a scorer that raises or takes too long.
+* An iteration passes if every row belongs to a definition (by hash), every gating definition has a row, every scored gating row
+  passed, and no gating row is an error or was skipped, unless its definition ignores that. `not_applicable` never counts.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from proctor.model.json_values import is_number, quote_javascript_text, write_ja
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.typed import convert_to
 
-# --- writes one canonical text per value, and its digest, by which MCPJam compares how runs were graded
+# --- canonical JSON and its digest, by which MCPJam compares how runs were graded
 
 DEEPEST: Final = 200
-"""Levels of lists and objects inside each other; what is deeper (or holds itself) is refused."""
+"""The maximum depth of lists and objects; deeper or circular values are rejected."""
 
 
 def canonical_json(value: object) -> str:
-    """Return the one text of a value. Raises `ValueError` or `TypeError` for what has none."""
+    """Return the canonical JSON of a value. Raises `ValueError` or `TypeError` if it has none."""
     return _write_value(value, 0)
 
 
 def canonical_digest(value: object) -> str:
-    """Return the SHA-256 of that text, in hexadecimal."""
+    """Return the SHA-256 of the canonical JSON, in hexadecimal."""
     return text_digest(canonical_json(value))
 
 
 def text_digest(text: str) -> str:
     """Return the SHA-256 of a text, in hexadecimal."""
-    # Half of a surrogate pair has no UTF-8, and a text with one must have a digest, too.
+    # Half of a surrogate pair has no UTF-8, but such a text also needs a digest.
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def _write_value(value: object, depth: int) -> str:
     if depth > DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} levels deep")
-    # Before the test for whole numbers: in Python true is one.
+    # Before the test for whole numbers, because `bool` is a subclass of `int`.
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
@@ -94,7 +94,7 @@ LONGEST_EVIDENCE: Final = 300
 
 
 class ScoreDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one scorer grades. Raises `ValueError` for what cannot be used."""
+    """How one scorer grades. Raises `ValueError` for invalid values."""
 
     scorer_id: str
     id_source: Literal["explicit", "generated"] = "explicit"
@@ -106,7 +106,7 @@ class ScoreDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     pass_threshold: float = 1.0
     role: Role = "gating"
     on_error: Policy | None = None
-    """What a row that is an error does to a gating scorer; left out, `fail` for gating and `ignore` for advisory scorers."""
+    """The effect of an error on a gating scorer; by default `fail` for gating and `ignore` for advisory scorers."""
     on_skipped: Policy | None = None
     model: str | None = None
     scope: dict[str, Json] | None = None
@@ -146,7 +146,7 @@ def definition_hash(definition: ScoreDefinition) -> str:
 
 
 def evaluation_config_hash(definitions: Iterable[ScoreDefinition]) -> str:
-    """Return one hash for a set of definitions, in whatever order they stand."""
+    """Return one hash for a set of definitions, in any order."""
     return text_digest("[" + ",".join(sorted((canonical_json(each.graded_by()) for each in definitions), key=_sort_key)) + "]")
 
 
@@ -163,7 +163,7 @@ class EvaluationConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, definitions: Iterable[ScoreDefinition]) -> EvaluationConfig:
-        """Return the definitions with their hash. Raises `ValueError` for an id that is there twice."""
+        """Return the definitions with their hash. Raises `ValueError` for a duplicate id."""
         listed = tuple(definitions)
         seen: set[str] = set()
         for each in listed:
@@ -177,7 +177,7 @@ class EvaluationConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScoreOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a scorer saw. Made by `scored`, `skipped` and `not_applicable`."""
+    """The outcome of a scorer. Made by `scored`, `skipped` and `not_applicable`."""
 
     kind: Status
     value: object = None
@@ -213,17 +213,17 @@ def scored(
 
 
 def skipped(rationale: str = "") -> ScoreOutcome:
-    """Return that scoring was skipped; a gating scorer fails then unless configured to ignore it."""
+    """Return a skipped outcome; a gating scorer then fails unless configured to ignore it."""
     return ScoreOutcome(kind="skipped", rationale=rationale)
 
 
 def not_applicable(rationale: str = "") -> ScoreOutcome:
-    """Return that there is nothing to score here; it counts nowhere."""
+    """Return the outcome that there is nothing to score; it never counts."""
     return ScoreOutcome(kind="not_applicable", rationale=rationale)
 
 
 def make_error_outcome(error: str, *, model: str | None = None, details: Mapping[str, Json] | None = None) -> ScoreOutcome:
-    """Return that scoring went wrong."""
+    """Return the outcome of a failed scorer."""
     return ScoreOutcome(kind="error", rationale=error, model=model, details=dict(details or {}))
 
 
@@ -241,10 +241,10 @@ _KEYS: Final = {
 
 
 def read_outcome(answer: object) -> ScoreOutcome:
-    """Return what a scorer of the user's own returned: an outcome, a mapping of the same shape, a number, or true or false."""
+    """Read the return value of a user's scorer: an outcome, a mapping of the same shape, a number, or a boolean."""
     if isinstance(answer, ScoreOutcome):
         return answer
-    # Alone, true and false are an answer; `make_row` refuses them where a number is expected.
+    # A plain boolean is valid here; `make_row` rejects it as a value.
     if isinstance(answer, (bool, int, float)):
         return ScoreOutcome(kind="scored", value=float(answer) if isinstance(answer, bool) else answer)
     if not isinstance(answer, Mapping):
@@ -288,7 +288,7 @@ class ScoreResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def make_row(definition: ScoreDefinition, outcome: ScoreOutcome) -> ScoreResult:
-    """Return the row that an outcome makes."""
+    """Return the row of an outcome."""
     fault = outcome.rationale if outcome.kind == "error" else _explain_unusable(outcome.value) if outcome.kind == "scored" else None
     status: Status = "error" if fault is not None else outcome.kind
     value = float(cast(float, outcome.value)) if status == "scored" else None
@@ -317,11 +317,11 @@ def _explain_unusable(value: object) -> str | None:
     return None if is_fraction(value) else f"the scorer returned {show(value)}, which is not from 0 to 1"
 
 
-# --- what follows -------------------------------------------------------------------------------------------------------------
+# --- verdicts -----------------------------------------------------------------------------------------------------------------
 
 
 class GatingVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether an iteration passes, and by which scorers it does not."""
+    """Whether an iteration passes, and the scorers that fail it."""
 
     passed: bool
     disagreeing: tuple[str, ...] = ()
@@ -333,7 +333,7 @@ class GatingVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def row_holds(definition: ScoreDefinition, row: ScoreResult) -> bool:
-    """Return whether a row leaves its gate standing. The threshold is the definition's: a row cannot bring its own."""
+    """Return whether a row passes its gate. The threshold is that of the definition, not of the row."""
     if definition.role == "advisory" or row.status == "not_applicable":
         return True
     if row.status == "scored":
@@ -351,18 +351,18 @@ def gating_verdict(rows: Iterable[ScoreResult], config: EvaluationConfig) -> Gat
     for joined, definition in by_hash.items():
         if definition.role == "advisory":
             continue
-        own = [row for row in listed if row.definition_hash == joined]
-        broken = [row for row in own if not row_holds(definition, row)]
+        matching = [row for row in listed if row.definition_hash == joined]
+        broken = [row for row in matching if not row_holds(definition, row)]
         if any(row.status == "scored" for row in broken):
             disagreeing.append(definition.scorer_id)
-        elif broken or not own:
+        elif broken or not matching:
             unresolved.append(definition.scorer_id)
     passed = not (unknown or disagreeing or unresolved)
     return GatingVerdict(passed=passed, disagreeing=tuple(disagreeing), unresolved=tuple(unresolved), unknown=unknown)
 
 
 def score_integrity(rows: Iterable[ScoreResult], definitions: Iterable[ScoreDefinition]) -> Integrity:
-    """Return whether rows and definitions belong together and no row claims what does not follow from it."""
+    """Return whether rows and definitions match and every row is consistent."""
     by_hash = {definition_hash(each): each for each in definitions}
     return "valid" if all(_is_sound(row, by_hash.get(row.definition_hash)) for row in rows) else "invalid"
 
@@ -377,7 +377,7 @@ def _is_sound(row: ScoreResult, definition: ScoreDefinition | None) -> bool:
 
 def is_fraction(value: float) -> bool:
     """Return whether a value is a number from 0 to 1."""
-    # The value comes from callers: what the type promises is checked here.
+    # The value comes from callers, so its type is checked here.
     given: Any = value
     return is_number(given) and 0 <= given <= 1
 

@@ -1,6 +1,6 @@
 """Scorers: functions that grade an iteration, in addition to its test function.
 
-A scorer never decides whether it passed, only what it saw; the threshold of its definition decides. Scorers run concurrently after the
+A scorer only reports a value; the threshold of its definition decides whether it passes. Scorers run concurrently after the
 test function, each with a time limit, and rows keep the order of the scorers.
 """
 
@@ -32,10 +32,10 @@ from proctor.evals.grading.score_rows import (
 )
 from proctor.evidence.shared.usage import add_usage
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
-from proctor.model.json_values import is_finite
+from proctor.model.json_values import is_finite, is_integer
 from proctor.model.show import show
 
-# --- what a scorer is shown of an iteration: the fields of MCPJam's scorer context, version 1, in Python spelling
+# --- the context of a scorer: the fields of MCPJam's scorer context, version 1, in Python spelling
 
 VERSION: Final = 1
 
@@ -64,7 +64,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: tuple[ToolCall, ...] = ()
     tool_errors: tuple[ToolError, ...] = ()
     final_assistant_message: str | None = None
-    """The text of the last answer; nothing where it has none, with no fallback to an earlier one."""
+    """The text of the last answer, or None; there is no fallback to an earlier one."""
     usage: Usage | None = None
     turn_count: int = 0
 
@@ -196,11 +196,11 @@ def scorer(
     scorer_version: str = "1",
     **options: Unpack[ScorerOptions],
 ) -> Scorer | Callable[[ScoreFunction], Scorer]:
-    """Return a scorer out of a function of the context, asynchronous or not; without one, a decorator.
+    """Return a scorer from a function of the context, asynchronous or not; without a function, a decorator.
 
-    The function answers `scored(...)`, `skipped(...)`, `not_applicable(...)`, a number from 0 to 1, or true or false. `config` and
-    `scorer_version` distinguish versions of it: a function itself cannot be compared. `deterministic=False` for one that calls
-    a model: it is not run for an iteration whose test function raised.
+    The function returns `scored(...)`, `skipped(...)`, `not_applicable(...)`, a number from 0 to 1, or a boolean. `config` and
+    `scorer_version` distinguish its versions, because functions cannot be compared. Use `deterministic=False` for one that calls a model:
+    it is not run if the test function raised.
     """
     refuse_unknown_options(scorer, options)
     config, timeout_ms = options.get("config"), options.get("timeout_ms")
@@ -227,7 +227,7 @@ def scorer(
 
 
 def predicate_scorer(predicate: Predicate, *, id: str | None = None, ordinal: int | None = None, role: Role = "gating") -> Scorer:
-    """Return a predicate as a scorer: 1 where it holds, else 0.
+    """Return a predicate as a scorer: 1 if it holds, else 0.
 
     Without an id it is called `predicate:<type>#<ordinal>`, without an ordinal `predicate:<type>#` and eight digits of its digest.
     """
@@ -243,7 +243,7 @@ def predicate_scorer(predicate: Predicate, *, id: str | None = None, ordinal: in
 def define_predicate(
     predicate: Mapping[str, Json], *, id: str | None = None, ordinal: int | None = None, role: Role = "gating"
 ) -> ScoreDefinition:
-    """Return how a predicate, in the original's spelling, grades."""
+    """Return the definition of a predicate in the original's spelling."""
     digest = canonical_digest(predicate)
     kind = str(predicate["type"])
     chosen = (id or "").strip()
@@ -258,21 +258,21 @@ def define_predicate(
 
 
 class ScorerLimits(msgspec.Struct, frozen=True):
-    """How the scorers of one iteration are run. Raises `ValueError` for what cannot be used."""
+    """How the scorers of one iteration are run. Raises `ValueError` for invalid values."""
 
     concurrency: int = 4
     timeout_ms: float = 60_000
 
     def __post_init__(self) -> None:
-        # The values come from callers: what the types promise is checked here.
+        # The values come from callers, so their types are checked here.
         count: Any = self.concurrency
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        if not is_integer(count) or count < 1:
             raise ValueError(f"scorer_concurrency: expected a whole number of at least 1, found {show(count)}")
         check_limit(self.timeout_ms, "scorer_timeout_ms")
 
 
 def check_limit(timeout_ms: float | None, name: str = "timeout_ms") -> None:
-    """Raise `ValueError` for a limit that is none."""
+    """Raise `ValueError` for an invalid limit."""
     if timeout_ms is not None and not (is_finite(timeout_ms) and timeout_ms > 0):
         raise ValueError(f"{name}: expected more than 0, found {show(timeout_ms)}")
 
@@ -283,7 +283,7 @@ DEFAULT_LIMITS: Final = ScorerLimits()
 async def run_scorers(
     scorers: Sequence[Scorer], context: ScorerContext, limits: ScorerLimits = DEFAULT_LIMITS, *, only_deterministic: bool = False
 ) -> tuple[ScoreResult, ...]:
-    """Return the rows of all scorers, in the order they are given. What goes wrong in one is its row."""
+    """Return the rows of all scorers, in order. An error in one is its row."""
     gate = asyncio.Semaphore(limits.concurrency)
 
     async def one(each: Scorer) -> ScoreResult:
@@ -298,14 +298,14 @@ async def run_scorers(
 
 
 async def _run_scorer(each: Scorer, context: ScorerContext, timeout_ms: float) -> ScoreOutcome:
-    own = copy_context()
-    task = asyncio.create_task(call_function(each.score, context, own), context=own)
+    context_copy = copy_context()
+    task = asyncio.create_task(call_function(each.score, context, context_copy), context=context_copy)
     try:
         await asyncio.wait({task}, timeout=timeout_ms / 1000)
         if not task.done():
             return make_error_outcome(f"Operation timed out after {timeout_ms:g}ms")
     finally:
-        # Also where the run is cancelled: `wait` leaves the task running then, and a scorer may cost money.
+        # Also if the run is cancelled: `wait` would leave the task running, and a scorer may cost money.
         await end_task(task)
     if task.cancelled():
         return make_error_outcome("the scorer was cancelled")

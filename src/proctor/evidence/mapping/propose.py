@@ -1,23 +1,17 @@
-"""Proposes a mapping for records of an unknown format, by the names of their fields and the shapes of their values.
-
-A record holds everything, or a conversation as a list, or is one line of a run: a message with a role, or an event with a name. A proposal
-is tried on the sample.
-"""
+"""Proposes a mapping for records of an unknown format, by the names of their fields and the shapes of their values."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.mapping.lookup import Holder
-from proctor.evidence.mapping.parts import AGENTS, USERS
-from proctor.evidence.mapping.read import compile_mapping
-from proctor.evidence.unknowns.endings import to_snake_case
+from proctor.evidence.mapping.read import AGENTS, SPEAKERS, USERS, Holder, compile_mapping, write_role
+from proctor.evidence.unknowns.statuses import to_snake_case
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.account import PLAIN_READERS
 from proctor.model.evidence import Evidence, Json
@@ -28,17 +22,20 @@ from proctor.paths.json_path import compile_path
 
 Path = tuple[str | int, ...]
 
-_DEPTH, _ITEMS, _FIELDS = 6, 100, 400
-"""Levels and fields of a record, and items of a list over all records, that are searched."""
+_ENCODE = msgspec.json.Encoder().encode
+_DEPTH, _ITEMS, _FIELDS, _MAX_OTHERS = 6, 100, 400, 3
 _INPUT = re.compile(
-    r"(user_?)?(input|question|prompt|query|request|ask|asked|q|utterance|user|human|customer|frage|eingabe|pregunta|inputs)(_(text|message))?$"
+    r"(user_?)?(input|question|prompt|query|query_result|request|ask|asked|q|utterance|user|human|customer|frage|eingabe|pregunta|inputs)(_(text|message))?$"
 )
 _ANSWER = re.compile(
     r"((agent|bot|final|assistant|model)_?)?(answer|reply|response|output|completion|a|bot|assistant|agent|antwort|ausgabe|respuesta|final|outputs)(_(text|message))?$"
 )
-_TEXT = re.compile(r"(text|content|message|body|says|said|value|utterance|plain_body)$")
+_TEXT = re.compile(r"(text|content|message|body|says|said|value|utterance|plain_body|raw)$")
 _NAME = re.compile(r"(tool|tool_name|function|function_name|fn|name|action|werkzeug|command|method)$")
-_ARGUMENTS = re.compile(r"(arguments|args|args_json|arguments_json|params|parameters|input|inputs|tool_input|kwargs|payload|with|eingabe)$")
+_ARGUMENTS = re.compile(
+    r"(arguments|args|args_json|arguments_json|params|parameters|input|inputs|tool_input|action_input|tool_args|kwargs|payload|with"
+    r"|eingabe)$"
+)
 _RESULT = re.compile(r"(result|output|response|outcome|observation|return_value|returned|ausgabe|out|tool_output)$")
 _ERROR = re.compile(r"(error|failure|exception|err|error_message|fehler)$")
 _SPEAKERS = re.compile(r"(user|human|customer|agent|bot|assistant|model|client)$")
@@ -58,11 +55,11 @@ _TOKENS = (
 
 
 _RUNS = re.compile(r"(runs|results|items|records|data|rows|entries|samples|logs)$")
-"""Fields that list runs; the entries of others are turns of one."""
+"""Fields that list runs; the entries of other lists are turns of one run."""
 
 
 class Field(NamedTuple):
-    """One field of the sample: its path, the last value there, and in how many records it is."""
+    """One field of the sample: its path, its last value, and the number of records that have it."""
 
     path: Path
     value: Json
@@ -85,24 +82,26 @@ class Field(NamedTuple):
 
 
 def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None = None) -> EvidenceMap | None:
-    """Return a mapping that reads these records or lines, or None if nothing in them looks like a run; `read` reads documents."""
+    """Return a mapping that reads these records or lines, or None if none of them looks like a run; `read` reads documents."""
     entries = [parsed for record in records if isinstance(parsed := Holder(record).parsed, dict)]
     if not entries:
         return None
     if read is not None and (documents := _propose_documents(entries, read)) is not None:
         return documents
     record = _propose_record(entries)
-    alone = _read_sample(record, entries)
-    # Lines of a run have the question in one and the answer in another.
-    if not any(evidence.text is not None and (evidence.input is not None or evidence.turns) for evidence in alone):
+    sample = _read_sample(record, entries)
+    # The question and the answer of a run may be on different lines.
+    if not any(evidence.text is not None and (evidence.input is not None or evidence.turns) for evidence in sample):
         lines = _propose_lines(entries, record)
         if lines is not None and any(map(_has_content, _read_sample(lines, entries))):
             return lines
-    return record if any(map(_has_content, alone)) else None
+        if any(entry.get("type") == "message" for entry in entries):
+            return None  # messages without a speaker: the text may be the user's
+    return record if any(map(_has_content, sample)) else _propose_records_inside(entries)
 
 
 def _propose_documents(entries: list[dict[str, Json]], read: Callable[..., list[Evidence]]) -> EvidenceMap | None:
-    """Return where each entry has a list of runs, or one document of a known format."""
+    """Return the path at which each entry has a list of runs, or one document of a known format."""
     for key, value in entries[0].items():
         is_list = isinstance(value, list) and _RUNS.match(to_snake_case(key)) is not None
         if not is_list and not isinstance(value, (dict, list)):
@@ -112,9 +111,24 @@ def _propose_documents(entries: list[dict[str, Json]], read: Callable[..., list[
             found = [one for entry in entries[:_ITEMS] for one in read(entry, mapping=proposal)]
         except EvidenceError:
             continue
-        # An object with usual names has its question elsewhere.
-        if found and all(_has_content(one) and (is_list or (one.account and one.account.reader not in PLAIN_READERS)) for one in found):
+        # If the object has the usual names of an answer only, its question is elsewhere.
+        if found and all(_has_content(one) and (is_list or _is_whole(one)) for one in found):
             return proposal
+    return None
+
+
+def _is_whole(evidence: Evidence) -> bool:
+    if evidence.account is not None and (evidence.account.unknown or evidence.account.reader not in PLAIN_READERS):
+        return evidence.account.reader not in PLAIN_READERS
+    return evidence.input is not None and evidence.text is not None
+
+
+def _propose_records_inside(entries: list[dict[str, Json]]) -> EvidenceMap | None:
+    """Return a mapping of the records in a list of a document: `$.results.results[*]`."""
+    for field in _list_fields(entries[:1]):
+        inner = propose_map(field.value) if len(field.path) < 3 and field.items and _RUNS.match(field.word) else None
+        if inner is not None and inner.record is None and inner.group is None and not compile_mapping(inner).over_list:
+            return msgspec.structs.replace(inner, record=f"{_write(field.path)}[*]")
     return None
 
 
@@ -122,9 +136,9 @@ def _propose_record(entries: list[dict[str, Json]]) -> EvidenceMap:
     fields = _list_fields(entries)
     turns = next(filter(None, (_propose_turns(field) for field in fields)), None)
     calls = _propose_calls(fields)
-    taken = calls[0] if calls is not None else ()
-    free = [field for field in fields if not taken or field.path[: len(taken)] != taken]
-    # The input is never under a name for the answer, nor the answer under a name for the input.
+    used_path = calls[0] if calls is not None else ()
+    free = [field for field in fields if not used_path or field.path[: len(used_path)] != used_path]
+    # The input never has a name for the answer, nor the answer a name for the input.
     question = None if turns else _find_best(free, _INPUT, _ANSWER)
     answer = None if turns else _find_best([field for field in free if field.path != question], _ANSWER, _INPUT)
     tokens = {name: _find_number(free, words, ("token", "usage")) for name, words in _TOKENS}
@@ -141,25 +155,25 @@ def _propose_record(entries: list[dict[str, Json]]) -> EvidenceMap:
 
 
 def _list_fields(entries: list[dict[str, Json]]) -> list[Field]:
-    """Return every field of the entries up to a depth, those of lists included as one value."""
+    """Return every field of the entries up to a depth; a list counts as one value."""
     found: dict[Path, tuple[Json, int]] = {}
 
     def walk(entry: dict[str, Json], path: Path) -> None:
         for key, value in entry.items():
-            here, inner = (*path, key), value
+            key_path, inner = (*path, key), value
             if value is None or len(found) > _FIELDS:
                 continue
-            # An empty list shows less than a full one.
-            old, count = found.get(here, (None, 0))
+            # A full list is a better sample than an empty one.
+            old, count = found.get(key_path, (None, 0))
             if isinstance(value, list) and isinstance(old, list):
                 value = [*old, *value][:_ITEMS]
             elif isinstance(value, str) and isinstance(old, str):
                 value = max(old, value, key=len)
-            found[here] = (value if value or old is None else old, count + 1)
-            if isinstance(value, dict) and len(here) < _DEPTH:
-                walk(value, here)
+            found[key_path] = (value if value or old is None else old, count + 1)
+            if isinstance(value, dict) and len(key_path) < _DEPTH:
+                walk(value, key_path)
             elif key == "choices" and isinstance(inner, list) and inner and isinstance(inner[0], dict):
-                walk(inner[0], (*here, 0))
+                walk(inner[0], (*key_path, 0))
 
     for entry in entries:
         walk(entry, ())
@@ -167,11 +181,11 @@ def _list_fields(entries: list[dict[str, Json]]) -> list[Field]:
 
 
 def _find_best(fields: list[Field], wanted: re.Pattern[str], other: re.Pattern[str]) -> Path | None:
-    """Return the path of the text that is most likely what `wanted` names; nearer to the root is better."""
+    """Return the path of the text that most likely is `wanted`; a path near the root is preferred."""
     best: tuple[float, Path] | None = None
     for field in fields:
         *parents, word = field.words
-        # An id or a name is one word, and `user` and `agent` are often such.
+        # A value of one word is an id or a name, as `user` and `agent` often are.
         is_short = isinstance(field.value, str) and " " not in field.value.strip()
         if (
             not isinstance(field.value, str)
@@ -190,7 +204,7 @@ def _find_best(fields: list[Field], wanted: re.Pattern[str], other: re.Pattern[s
 
 
 def _find_number(fields: list[Field], wanted: re.Pattern[str], around: tuple[str, ...]) -> Path | None:
-    """Return the path of a number by its name; with `around` a word of the path must contain one of these."""
+    """Return the path of a number by its name; with `around`, a word of the path must contain one of these."""
     for field in fields:
         near = not around or any(word in part for part in field.words for word in around)
         is_count = is_number(field.value) or (isinstance(field.value, str) and field.value.isdigit())
@@ -200,7 +214,7 @@ def _find_number(fields: list[Field], wanted: re.Pattern[str], around: tuple[str
 
 
 def _propose_calls(fields: list[Field]) -> tuple[Path, CallMap] | None:
-    """Return where the list of calls is: objects with a name and arguments, best under a name that speaks of calls."""
+    """Return the path of the list of calls: objects with a name and arguments, preferably under a key that mentions calls."""
     best: tuple[int, Path, CallMap] | None = None
     for field in fields:
         mapped = _map_call(field.items, f"{_write(field.path)}[*]") if field.items else None
@@ -211,7 +225,7 @@ def _propose_calls(fields: list[Field]) -> tuple[Path, CallMap] | None:
 
 
 def _choose_kind(items: list[dict[str, Json]], mapped: CallMap, path: str) -> CallMap:
-    """Return a mapping that selects the items of one kind, if only those of that kind are calls: `$.steps[?@.kind == 'tool']`."""
+    """Return a mapping that selects the items of one kind if only that kind contains calls: `$.steps[?@.kind == 'tool']`."""
     named = [item for item in items if Holder(item).find(compile_path(mapped.arguments or mapped.name or "$"))]
     for key in named[0] if len(named) < len(items) else ():
         kinds = {value for item in named if isinstance(value := item.get(key), str)}
@@ -225,7 +239,7 @@ def _map_call(items: list[dict[str, Json]], each: str) -> CallMap | None:
 
     def find(words: re.Pattern[str], *kinds: type, excluded: Path = ()) -> Path | None:
         fitting = [f for f in fields if words.match(f.word) and isinstance(f.value, kinds) and excluded[: len(f.path)] != f.path]
-        # In the order of the words, so that `tool` goes before `name`; an object around the name is not the arguments.
+        # In the order of the words: `tool` is preferred to `name`. An object that contains the name is not the arguments.
         return min((len(f.path), words.pattern.find(f.word), f.path) for f in fitting)[2] if fitting else None
 
     name = find(_NAME, str)
@@ -235,23 +249,23 @@ def _map_call(items: list[dict[str, Json]], each: str) -> CallMap | None:
     # A text is arguments only if it is JSON.
     given = next((f.value for f in fields if f.path == arguments), None)
     if isinstance(given, dict) and ("properties" in given or given.get("type") == "object"):
-        return None  # the schema of a tool that is on offer
+        return None  # the schema of an offered tool
     arguments = arguments if isinstance(decode_container(given), dict) else None
     result, error = find(_RESULT, str, dict, list, int, float, bool), find(_ERROR, str, dict, bool)
     return CallMap(each=each, name=_write(name), arguments=_write_found(arguments), result=_write_found(result), error=_write_found(error))
 
 
 def _propose_turns(field: Field, each: str | None = None) -> TurnMap | None:
-    """Return how a list is a conversation: messages with roles, or pairs of a question and an answer."""
+    """Return a mapping that reads a list as a conversation: messages with roles, or pairs of question and answer."""
     items = field.items
     if len(items) < 2:
         return None
     fields = _list_fields(items)
     each = each or f"{_write(field.path)}[*]"
-    role = _find_role(items)
+    role, words = _find_role(fields, items, any_key=bool(field.path)) or (None, {})
     if role is not None:
         text = next((f.path for f in fields if isinstance(f.value, str) and _TEXT.match(f.word)), None)
-        return TurnMap(each=each, role=_write((role,)), text=_write(text)) if text is not None else None
+        return TurnMap(each=each, role=_write(role), text=_write(text), **words) if text is not None else None
     question, answer = _find_best(fields, _INPUT, _ANSWER), _find_best(fields, _ANSWER, _INPUT)
     if question is None or answer is None or len(question) > 1 or question == answer:
         return None
@@ -259,24 +273,32 @@ def _propose_turns(field: Field, each: str | None = None) -> TurnMap | None:
     return TurnMap(each=each, input=_write(question), text=_write(answer), tool_calls=calls[1] if calls is not None else None)
 
 
-def _find_role(items: list[dict[str, Json]]) -> str | None:
-    """Return the key that distinguishes user and agent."""
-    for key in items[0]:
-        words = {value.strip().lower() for item in items if isinstance(value := item.get(key), str)}
-        if _ROLE.match(to_snake_case(key)) and not words.isdisjoint(USERS) and not words.isdisjoint(AGENTS):
-            return key
+def _find_role(
+    fields: list[Field], items: list[dict[str, Json]], *, any_key: bool
+) -> tuple[Path, dict[Literal["agent", "user"], tuple[str, ...]]] | None:
+    """Return the path of the speaker, and the words for the side that has no usual one: the name of a bot."""
+    for field in fields:
+        is_named = _ROLE.match(field.word) is not None
+        if len(field.path) > 2 or not isinstance(field.value, str) or not (is_named or any_key):
+            continue
+        words = dict.fromkeys(value for item in items if isinstance(value := _get(item, field.path), str))
+        users, agents = ([word for word in words if write_role(word) in known] for known in (USERS, AGENTS))
+        if users and agents:
+            return field.path, {}
+        others = tuple(word for word in words if write_role(word) not in SPEAKERS)
+        if is_named and (users or agents) and 0 < len(others) <= _MAX_OTHERS:
+            return field.path, {"agent" if users else "user": others}
     return None
 
 
 def _propose_lines(entries: list[dict[str, Json]], record: EvidenceMap) -> EvidenceMap | None:
-    """Return how lines that share an id make runs: messages with roles, events, or lines that each hold a part of the `record`."""
+    """Return a mapping that groups lines by a shared id: messages with roles, events, or lines that each contain a part of `record`."""
     group = _find_group(entries)
+    turns = _propose_turns(Field((), entries, len(entries)), "$[*]")
+    if turns is not None and turns.role is not None:
+        return EvidenceMap(group=_write_found(group), turns=turns)
     if group is None:
         return None
-    role = _find_role(entries)
-    if role is not None:
-        turns = _propose_turns(Field((), entries, len(entries)), "$[*]")
-        return EvidenceMap(group=_write(group), turns=turns) if turns is not None else None
     event = _find_event_key(entries)
     if event is None:
         question, answer = (f"$[*]{path[1:]}" if path is not None else None for path in (record.input, record.text))
@@ -301,7 +323,7 @@ def _propose_lines(entries: list[dict[str, Json]], record: EvidenceMap) -> Evide
 
 
 def _find_group(entries: list[dict[str, Json]]) -> Path | None:
-    """Return the id that several lines share, if no line is a whole run."""
+    """Return the id that several lines share, if no single line is a complete run."""
     if len(entries) < 2:
         return None
     for field in _list_fields(entries):
@@ -341,7 +363,7 @@ def _write_found(path: Path | None) -> str | None:
 
 
 def _write(path: Path) -> str:
-    """Return keys as a path: `$.request.text`, with quotes where a key is no plain word."""
+    """Return keys as a path, `$.request.text`; keys that are not plain words are quoted."""
     is_plain = re.compile(r"[A-Za-z_]\w*", re.ASCII).fullmatch
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" if is_plain(key) else f"[{_quote(key)}]" for key in path)
 
@@ -361,17 +383,16 @@ def write_map(paths: EvidenceMap, records: list[Json], *, indent: str = "") -> s
             if isinstance(value, msgspec.Struct):
                 lines.append(f"{inset}{field}:")
                 add(value, f"{inset}  ", holders)
+            elif isinstance(value, tuple) and value:
+                lines.append(f"{inset}{field}: {escape_unseen(_ENCODE(value).decode())}")
             elif isinstance(value, str):
                 path = compile_path(value)
                 found = [sample for holder in (records if field == "group" else holders) for sample in Holder(holder).find(path)]
                 if field == "each":
                     holders = found
-                shown = f"  # {escape_unseen(show(found[0], 60))}" if found and field != "each" else ""
-                lines.append(f"{inset}{field}: {_quote_yaml(value)}{shown}")
+                comment = f"  # {escape_unseen(show(found[0], 60))}" if found and field != "each" else ""
+                is_plain = re.fullmatch(r"\$[\w.]*", value, re.ASCII) is not None
+                lines.append(f"{inset}{field}: {value if is_plain else _ENCODE(value).decode()}{comment}")
 
     add(paths, "    ", records if paths.group is None else list(compile_mapping(paths).group_lines(records).values()))
     return "".join(f"{indent}{line}\n" for line in lines)
-
-
-def _quote_yaml(path: str) -> str:
-    return path if re.fullmatch(r"\$[\w.]*", path, re.ASCII) else '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'

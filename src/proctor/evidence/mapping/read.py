@@ -1,46 +1,386 @@
-"""Reads a record by a mapping: the paths select the parts, and the result is read as plain evidence.
-
-A path without a match, or with a value of the wrong kind, makes its part unknown, unless the author declares it complete. Of several values
-`input` is the first, all others are the last; token counts and durations are added. What is not mapped is read under its usual name.
-"""
+"""Reads a record by a mapping: the paths select the parts, and the result is read as plain evidence."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from proctor.errors import EvidenceError, SpecError
-from proctor.evidence.mapping.lookup import (
-    Holder,
-    Position,
-    explain_missing,
-    find_list,
-    find_position,
-    find_root_key,
-    find_summands,
-    starts_at_list,
-)
-from proctor.evidence.mapping.parts import CallReader, TurnReader
+from proctor.errors import CheckFault, EvidenceError, SpecError
 from proctor.evidence.plain.record import ANSWERS, CALLS, INPUTS, read_plain
+from proctor.evidence.shared.calls import ARGUMENTS, CARRYING, IDS, RESULTS
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.endings import STATUS_FIELDS, find_failure, is_error, to_snake_case
 from proctor.evidence.unknowns.markers import find_marker
-from proctor.evidence.unknowns.unrecognised import HARMLESS
-from proctor.evidence.values.access import read_number
+from proctor.evidence.unknowns.statuses import STATUS_FIELDS, find_failure, is_error, read_status, to_snake_case
+from proctor.evidence.unknowns.unrecognised import HARMLESS, names_tool
+from proctor.evidence.values.access import read_number, split_words
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
-from proctor.model.account import Account
+from proctor.model.account import Account, Part
 from proctor.model.evidence import Evidence, Json, Usage
-from proctor.model.mapping import EvidenceMap, list_paths
-from proctor.model.show import describe_value, shorten
-from proctor.paths.json_path import CompiledPath, compile_path
+from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, list_paths
+from proctor.model.show import describe_value, nearest, shorten
+from proctor.paths.json_path import CompiledPath, Found, Walk, compile_path, list_keys
+from proctor.paths.parser import Name, Query, Segment, Step
+
+# --- follows the paths of a mapping through a record, also into JSON text, and explains a path without a match
+
+_KEYS_SHOWN = 6
+_DEPTH = 12
+
+
+class Holder:
+    """A value that paths are applied to; JSON text in it is parsed if a path has no match without parsing."""
+
+    def __init__(self, value: Json) -> None:
+        self.value = value
+
+    @functools.cached_property
+    def parsed(self) -> Json:
+        """The value with JSON text parsed; the value itself if it contains none."""
+        return _parse_texts(self.value, _DEPTH)
+
+    def find(self, path: CompiledPath) -> list[Json]:
+        """Return the values that a path selects, without null. Raises `EvidenceError` if it visits too much."""
+        return [value for value in self.find_any(path) if value is not None]
+
+    def find_any(self, path: CompiledPath) -> list[Json]:
+        """Return the values that a path selects, null included."""
+        return _follow(path.steps, self.value) if path.steps is not None else [node[0] for node in self.find_nodes(path)[0]]
+
+    def find_nodes(self, path: CompiledPath) -> tuple[list[Found], Json]:
+        """Return the nodes that a path selects, and the document that they are in."""
+        try:
+            found = path.find_nodes(self.value)
+            if not found and self.parsed is not self.value:
+                return path.find_nodes(self.parsed), self.parsed
+        except CheckFault as fault:
+            raise EvidenceError(f"{path.text}: {fault.message}", code=fault.code) from None
+        return found, self.value
+
+
+def _follow(steps: tuple[str | int, ...], value: Json) -> list[Json]:
+    for step in steps:
+        if isinstance(value, str):
+            value = decode_container(value)
+        if not isinstance(value, list if isinstance(step, int) else dict):
+            return []
+        try:
+            value = cast(Any, value)[step]
+        except LookupError:
+            return []
+    return [value]
+
+
+def _parse_texts(value: Json, depth: int) -> Json:
+    """Return a value with JSON text parsed, or the same object if it contains none, so that most records are not copied."""
+    if isinstance(value, str):
+        parsed = decode_container(value)
+        return value if parsed is value else _parse_texts(parsed, depth - 1)
+    if depth <= 0 or not isinstance(value, (dict, list)):
+        return value
+    if isinstance(value, list):
+        items = [_parse_texts(item, depth - 1) for item in value]
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    members = {key: _parse_texts(item, depth - 1) for key, item in value.items()}
+    return members if any(members[key] is not item for key, item in value.items()) else value
+
+
+class Missing(NamedTuple):
+    """Why a list is missing, or some of it."""
+
+    why: str
+    is_lost: bool = False
+    """Whether the place has another value, which no declaration of completeness overrides."""
+
+    def mark(self, parts: tuple[Part, ...], unknowns: Unknowns, where: str = "") -> None:
+        """Mark the parts that the list would contain."""
+        (unknowns.mark_parts if self.is_lost else unknowns.mark_unrecognised)(parts, where + self.why)
+
+
+def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position | None, Missing | None]:
+    """Return the items that a path selects, the position of the last one, and why the list is missing if it is.
+
+    No items in a list that is there means that there were none. A list that is not there, or is null, is missing.
+    """
+    if path.steps is not None:
+        found = [decode_container(value) for value in holder.find(path)]
+        if found and isinstance(found[0], str):
+            return [], None, _explain_other(path, found[0])
+        items = found[0] if found and isinstance(found[0], list) else found
+        return items, None, None if found else Missing(explain_missing(holder, path))
+    plurals = [index for index, part in enumerate(path.query.segments) if _is_plural(part)]
+    # Some of several lists may be written as text.
+    nodes, document = (Holder(holder.parsed) if len(plurals) > 1 else holder).find_nodes(path)
+    items, position = [node[0] for node in nodes], find_position(nodes[-1], document) if nodes else None
+    if nodes and len(plurals) == 1:
+        return items, position, None
+    parent = Query(True, path.query.segments[: plurals[-1]])
+    walk = Walk(holder.parsed)
+    lists = [node[0] for node in walk.select_query(parent, walk.root)]
+    other = next((value for value in lists if value not in (None, "") and not isinstance(value, (list, dict))), None)
+    if other is not None:
+        return items, position, _explain_other(path, other)
+    if not nodes and not any(isinstance(value, (list, dict)) for value in lists):
+        return [], None, Missing(explain_missing(holder, path))
+    if not nodes and any(map(names_tool, (entry for value in lists if isinstance(value, list) for entry in value))):
+        return [], None, Missing(f"`{path.text}` found nothing, and entries of the same list look like tool calls")
+    return items, position, None
+
+
+def _explain_other(path: CompiledPath, value: Json) -> Missing:
+    return Missing(f"`{path.text}` found {describe_value(value, 60)} instead of a list", is_lost=True)
+
+
+def find_summands(holder: Holder, path: CompiledPath) -> list[Json]:
+    """Return the values that a path selects, with None for each list entry in which the rest of the path has no match."""
+    plurals = [index for index, part in enumerate(path.query.segments) if _is_plural(part)] if path.steps is None else []
+    if not plurals:
+        return holder.find(path)
+    head, tail = (Query(True, part) for part in (path.query.segments[: plurals[-1] + 1], path.query.segments[plurals[-1] + 1 :]))
+    walk = Walk(holder.parsed)
+    entries = [node[0] for node in walk.select_query(head, walk.root)]
+    walks = map(Walk, entries)
+    return [next((node[0] for node in inner.select_query(tail, inner.root)), None) for inner in walks]
+
+
+def _is_plural(part: Segment | Step) -> bool:
+    return not Query(True, (part,)).is_singular()
+
+
+Position = tuple[tuple[str | int, ...], int]
+"""The keys that lead to a list, and an index in it."""
+
+
+def find_position(node: Found, document: Json) -> Position | None:
+    """Return the position of a node in the outermost list that contains it, or None if no list does."""
+    keys = list_keys(node, document) or ()
+    return next(((keys[:index], key) for index, key in enumerate(keys) if isinstance(key, int)), None)
+
+
+def _find_first_selector(path: CompiledPath) -> object:
+    first = path.query.segments[0] if path.query.segments else None
+    return first.selectors[0] if isinstance(first, Segment) and not first.descendant else None
+
+
+def starts_at_list(path: CompiledPath) -> bool:
+    """Return whether a path selects from a list at the root: `$[*].text`."""
+    return not isinstance(_find_first_selector(path), (Name, type(None)))
+
+
+def find_root_key(path: CompiledPath) -> str | None:
+    """Return the member of the record in which a path begins: `request` for `$.request.text`."""
+    selector = _find_first_selector(path)
+    return selector.name if isinstance(selector, Name) else None
+
+
+def explain_missing(holder: Holder, path: CompiledPath, what: str = "the record") -> str:
+    """Return why a path has no match: the last step that exists, and the nearest key."""
+    value, at = holder.value, "$"
+    for part in path.query.segments:
+        value = decode_container(value)
+        if _is_plural(part):
+            break
+        selector = part.selectors[0] if isinstance(part, Segment) else None
+        step = getattr(selector, "name", None) or getattr(selector, "position", 0)
+        found = _follow((step,), value)
+        if not found:
+            location = what if at == "$" else f"`{shorten(at, 60)}`"
+            if isinstance(value, dict) and isinstance(step, str):
+                return _explain_keys(path.text, location, step, tuple(value))
+            description = f"a list of {len(value)}" if isinstance(value, list) else describe_value(value, 60)
+            return f"`{path.text}` found nothing; {location} is {description}"
+        value, at = found[0], f"{at}.{step}" if isinstance(step, str) else f"{at}[{step}]"
+    if isinstance(value, (dict, list)):
+        return f"`{path.text}` found nothing in the {len(value)} entries of `{shorten(at, 60)}`"
+    nothing = "" if at == path.text else f"nothing; `{at}` is "
+    return f"`{path.text}` found {nothing}{describe_value(value, 60)}"
+
+
+# Cached: the records of a log share a few sets of keys, and comparing words is slow.
+@functools.lru_cache(maxsize=512)
+def _explain_keys(path: str, where: str, missing: str, keys: tuple[str, ...]) -> str:
+    close = nearest(missing, keys, most=1)
+    ordered = (*close, *(key for key in keys if key not in close))
+    key_names = ", ".join(f"`{shorten(key, 40)}`" for key in ordered[:_KEYS_SHOWN])
+    omitted = f" and {len(keys) - _KEYS_SHOWN} more" if len(keys) > _KEYS_SHOWN else ""
+    return f"`{path}` found nothing; {where} has {key_names or 'no keys'}{omitted}"
+
+
+# --- reads the tool calls and the turns of a record by a mapping; fields that are not mapped are read under their usual names
+
+USERS = split_words("user human customer client caller visitor guest requester end_user patient employee member contact lead")
+AGENTS = split_words("assistant agent bot ai model chatbot ai_agent")
+_TOOLS = split_words("tool function tool_result tool_call")
+_SILENT = split_words("system developer platform context memory")
+SPEAKERS = USERS | AGENTS | _TOOLS | _SILENT
+_CALL_NAMES: dict[str, tuple[str, ...]] = {
+    "name": ("name", "toolName", "tool_name", "tool"),
+    "arguments": ARGUMENTS,
+    "result": RESULTS,
+    "error": ("error",),
+    "id": IDS,
+    "duration_ms": ("duration_ms", "durationMs"),
+}
+
+
+class CallReader:
+    """Reads calls; if only a path is mapped, it selects calls with the usual names."""
+
+    def __init__(self, paths: CallMap | str) -> None:
+        mapped = CallMap(each=paths) if isinstance(paths, str) else paths
+        self.each = compile_path(mapped.each)
+        given = {field: getattr(mapped, field) for field in _CALL_NAMES}
+        self._paths: dict[str, CompiledPath] = {field: compile_path(path) for field, path in given.items() if path is not None}
+
+    def read(self, items: list[Json], unknowns: Unknowns) -> list[dict[str, Any]]:
+        """Return the calls as plain evidence; a call without a name is left out and makes the calls unknown."""
+        calls = [self._read_call(Holder(decode_container(item)), number, unknowns) for number, item in enumerate(items, 1)]
+        return [call for call in calls if call is not None]
+
+    def _read_call(self, item: Holder, number: int, unknowns: Unknowns) -> dict[str, Any] | None:
+        found: dict[str, Json] = {"name": item.value} if isinstance(item.value, str) else self._find_usual(item.value)
+        for field, path in self._paths.items():
+            if values := item.find(path):
+                found[field] = values[-1]
+        name, arguments, error = found.get("name"), found.get("arguments"), found.get("error")
+        if not isinstance(name, str) or not name.strip():
+            why = self._explain("name", item, number) if name is None else f"a call has the name {describe_value(name, 60)}"
+            unknowns.mark("tool_calls", why)
+            return None
+        call: dict[str, Any] = {"name": name, "arguments": arguments}
+        if arguments is None:
+            unknowns.mark_unrecognised(("tool_arguments",), self._explain("arguments", item, number))
+        if error is None and isinstance(item.value, dict):
+            error = find_failure({key: value for key, value in item.value.items() if key not in CARRYING}, own=True)
+        failed = is_error(error) and not (isinstance(error, str) and read_status(error) == "ok")
+        if failed or "error" in self._paths or "error" in found:
+            call["error"] = error if failed else False
+        if found.get("result") is not None:
+            call["result"] = found["result"]
+        elif "result" in self._paths and not failed and not item.find_any(self._paths["result"]):
+            unknowns.mark_unrecognised(("tool_results",), self._explain("result", item, number))
+        if isinstance(found.get("id"), (str, int)):
+            call["id"] = str(found["id"])
+        if (duration := read_number(found.get("duration_ms"))) is not None:
+            call["duration_ms"] = duration
+        return call
+
+    def _explain(self, field: str, item: Holder, number: int) -> str:
+        if (path := self._paths.get(field)) is not None:
+            return explain_missing(item, path, f"item {number} of `{self.each.text}`")
+        return f"`{field}` of a call is neither mapped nor under a usual name in {describe_value(item.value, 60)} of `{self.each.text}`"
+
+    def _find_usual(self, item: Json) -> dict[str, Json]:
+        if not isinstance(item, dict):
+            return {}
+        function = item.get("function")
+        places = (item, function) if isinstance(function, dict) else (item,)
+        found: dict[str, Json] = {}
+        for field, names in _CALL_NAMES.items():
+            if field not in self._paths:
+                value = next((place[name] for place in places for name in names if place.get(name) is not None), None)
+                if value is not None:
+                    found[field] = value
+        return found
+
+
+class TurnReader:
+    """Reads turns with an input and an answer, or messages with roles."""
+
+    def __init__(self, paths: TurnMap) -> None:
+        self.each = compile_path(paths.each)
+        self.calls = CallReader(paths.tool_calls) if paths.tool_calls is not None else None
+        self._role, self._input, self._text = (compile_path(path) if path else None for path in (paths.role, paths.input, paths.text))
+        self._speakers = {write_role(word): "user" for word in paths.user} | {write_role(word): "agent" for word in paths.agent}
+        mapped = (self._role, self._input, self._text, self.calls.each if self.calls is not None else None)
+        self._taken = frozenset(find_root_key(path) for path in mapped if path is not None)
+
+    def read(self, holder: Holder, unknowns: Unknowns) -> list[dict[str, Any]] | None:
+        """Return turns as plain evidence, or None if their list is missing."""
+        items, _, missing = find_list(holder, self.each)
+        if missing is not None:
+            missing.mark(("turns", "answer", "input"), unknowns)
+            return None
+        if self._role is not None:
+            return self._read_messages(items, self._role, unknowns)
+        turns = [self._read_turn(Holder(item), number, unknowns) for number, item in enumerate(items, 1)]
+        if turns and turns[-1].get("text") is None and self._text is not None:
+            unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent answered the last turn")
+        return turns
+
+    def _read_turn(self, item: Holder, number: int, unknowns: Unknowns) -> dict[str, Any]:
+        turn: dict[str, Any] = {}
+        parts: tuple[tuple[str, Part, CompiledPath | None], ...] = (("input", "input", self._input), ("text", "answer", self._text))
+        for field, part, path in parts:
+            if path is not None and (found := item.find(path)):
+                turn[field] = as_text(found[-1 if field == "text" else 0])
+            elif path is not None:
+                unknowns.mark_unrecognised((part,), explain_missing(item, path, f"turn {number}"))
+        if (missing := self._add_calls(item, turn, unknowns)) is not None:
+            missing.mark(("tool_calls",), unknowns, f"turn {number}: ")
+        return turn | self._list_reports(item.value)
+
+    def _list_reports(self, item: Json) -> dict[str, Json]:
+        """Return the fields of a turn or message that report failure or loss, which are read under their usual names."""
+        unmapped = {key: value for key, value in item.items() if key not in self._taken} if isinstance(item, dict) else {}
+        return {key: value for key, value in unmapped.items() if find_failure({key: value}, own=True) or find_marker(key, value, ())}
+
+    def _add_calls(self, item: Holder, turn: dict[str, Any], unknowns: Unknowns) -> Missing | None:
+        """Add the calls of an item to a turn, or return why their list is missing."""
+        if self.calls is None:
+            return None
+        calls, _, missing = find_list(item, self.calls.each)
+        if calls or missing is None:
+            turn["tool_calls"] = [*turn.get("tool_calls", ()), *self.calls.read(calls, unknowns)]
+        return missing
+
+    def _read_messages(self, items: list[Json], role: CompiledPath, unknowns: Unknowns) -> list[dict[str, Any]]:
+        turns: list[dict[str, Any]] = []
+        last = ""
+        for number, holder in enumerate(map(Holder, items), 1):
+            texts, roles = holder.find(self._text) if self._text is not None else [], holder.find(role)
+            text = as_text(texts[-1]) if texts else None
+            speaker = self._find_speaker(roles)
+            if speaker is None and text:
+                missing = (
+                    f"`{role.text}` found {describe_value(roles[-1], 40)}" if roles else explain_missing(holder, role, f"message {number}")
+                )
+                unknowns.mark_unrecognised(
+                    ("answer", "input", "turns"), f"{missing}; list the words for the agent and the user under `agent` and `user`"
+                )
+            if speaker == "user" and (last != "user" or not turns):
+                turns.append({"input": text})
+            elif speaker == "agent" or speaker == "user":
+                turns = turns or [{}]
+                field = "input" if speaker == "user" else "text"
+                turns[-1][field] = "\n".join(filter(None, (turns[-1].get(field), text))) if last == speaker else text
+            if turns:
+                missing = self._add_calls(holder, turns[-1], unknowns)
+                if missing is not None and missing.is_lost:
+                    missing.mark(("tool_calls",), unknowns, f"message {number}: ")
+                turns[-1] |= self._list_reports(holder.value) if speaker == "agent" else {}
+            last = speaker or last
+        if last != "agent":
+            unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent answered the last message")
+        return turns
+
+    def _find_speaker(self, found: list[Json]) -> str | None:
+        """Return `user`, `agent`, `tool`, an empty text for any other known role, or None for an unrecognised one."""
+        word = write_role(found[-1]) if found else ""
+        known = "user" if word in USERS else "agent" if word in AGENTS else "tool" if word in _TOOLS else "" if word in _SILENT else None
+        return self._speakers.get(word, known)
+
+
+def write_role(word: Json) -> str:
+    """Return the word for a speaker in one spelling."""
+    return (as_text(word) or "").strip().lower().replace(" ", "_").replace("-", "_")
+
 
 READER = "mapping"
-"""The reader that results name."""
 _OTHERS = frozenset(("duration_ms", "http_status", "error", "case", "model", "context"))
-"""Fields of a record that are no parts of their own; their names are those of a mapping."""
+"""Fields of a record that are not parts of the evidence, under the names that a mapping uses."""
 _ANSWERS, _CALLS = (*ANSWERS, "body"), (*CALLS, "actions", "steps")
 _USUAL = frozenset((*_ANSWERS, *INPUTS, *_CALLS, *_OTHERS, "usage", "turns", "state", "available_tools", "now")) - {"case"}
 _HTTP = frozenset(("http_status", "httpStatus", "status_code", "statusCode", "status"))
@@ -65,7 +405,7 @@ class Mapping:
         self._usage = {field.removeprefix("usage."): path for field, path in compiled.items() if field.startswith("usage.")}
         rooted = [path for field, path in compiled.items() if "." not in field or field.endswith(".each") or field.startswith("usage.")]
         self.over_list = self.group is None and any(map(starts_at_list, rooted))
-        """Whether the paths select from a list, which then is one run."""
+        """Whether the paths select from a list, which is then one run."""
         has_answer = not {"text", "body"}.isdisjoint(compiled) or self._turns is not None
         self.has_run = has_answer or self._calls is not None
         """Whether the mapping contains the agent's answer or calls; otherwise it adds to a record of a known format."""
@@ -74,11 +414,10 @@ class Mapping:
         mapped = ((has_answer, _ANSWERS), (maps_input, INPUTS), (maps_calls, _CALLS), (bool(self._usage), ("usage",)))
         usual = (name for is_mapped, names in mapped if is_mapped for name in names)
         self._taken = frozenset((*map(find_root_key, rooted), *usual))
-        """Members of a record that are not read under their usual name."""
         self._find_shape = functools.lru_cache(maxsize=1_000)(self._make_shape)
 
     def read_all(self, document: Json) -> list[Evidence]:
-        """Return the runs of a document: a list is one run if the paths select from it, otherwise each entry is a record or a line."""
+        """Return the runs of a document: a list is one run if the paths select from it, else each entry is a record or a line."""
         if not isinstance(document, list):
             return [self.read([document] if self.group is not None else document)]
         if self.group is None:
@@ -111,7 +450,7 @@ class Mapping:
         return runs
 
     def find_group(self, line: Json) -> str | None:
-        """Return the run that a line belongs to, or None for a line of no run."""
+        """Return the run that a line belongs to, or None if it belongs to no run."""
         found = Holder(line).find(self.group) if self.group is not None else []
         return as_text(found[0]) if found else None
 
@@ -141,15 +480,16 @@ class Mapping:
         rest = (
             {} if entry is not document else {key: value for key in shape.usual if (value := entry[key]) is not None and key not in matched}
         )
-        # What is mapped decides.
+        # The mapped fields decide.
         reporting = () if "error" in matched else [key for key in shape.reporting if "http_status" not in matched or key not in _HTTP]
-        failure = find_failure({key: entry[key] for key in reporting}, own=True)
+        failed_call = any(is_error(call.get("error")) for call in plain.get("tool_calls", ()))
+        failure = find_failure({key: entry[key] for key in reporting}, own=True, failed_call=failed_call)
         if failure is not None:
             rest["error"] = rest.get("error") or failure
         evidence = read_plain({**rest, **plain})
         for key in shape.marking:
             marker = find_marker(key, entry[key], evidence.tool_calls or ()) if isinstance(entry[key], _SCALARS) else None
-            if marker is not None and key != "has_more":  # the mapping names where the data is
+            if marker is not None and key != "has_more":  # the mapping states where the data is
                 unknowns.mark_parts(marker.parts, f"`{shorten(key, 60)}`: {marker.why}")
         metadata = {**{key: entry[key] for key in shape.others}, **evidence.metadata}
         return msgspec.structs.replace(evidence, account=_close(evidence.account, unknowns, shape), metadata=metadata)
@@ -228,7 +568,7 @@ class Mapping:
             plain["usage"] = counts
 
     def _read_scalars(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> set[str]:
-        """Add what is no part of its own (the duration, the status, the case), and return what has a match; no match is noted."""
+        """Add the fields that are not parts (duration, status, case), and return those with a match; a path without a match is noted."""
         matched: set[str] = set()
         for field in _OTHERS & self._paths.keys():
             path = self._paths[field]
@@ -246,18 +586,17 @@ class Mapping:
 
 
 class _Shape(NamedTuple):
-    """What depends only on the keys of a record: which members have a usual name, are not read, may report loss or failure."""
+    """Properties that depend only on a record's keys: members with a usual name, unread members, members that may report failure."""
 
     usual: tuple[str, ...]
     others: tuple[str, ...]
     marking: tuple[str, ...]
     reporting: tuple[str, ...]
     account: Account
-    """The account of a record of which everything is known."""
 
 
 def _find_values(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position | None]:
-    """Return the values of a path that are not null, and the position of the last one in the list it is selected from."""
+    """Return the values of a path that are not null, and the position of the last one in its list."""
     if path.steps is not None:
         return holder.find(path), None
     nodes, document = holder.find_nodes(path)
@@ -285,13 +624,13 @@ _CONVERT: dict[str, Any] = {
 
 
 def _close(account: Account | None, unknowns: Unknowns, shape: _Shape) -> Account:
-    """Return the account of a record after reading by paths, with what the plain reader found unknown."""
+    """Return the account of a record read by paths, including the parts that the plain reader marked unknown."""
     if account is not None:
         mine = frozenset(unknowns.unknown)
         for part, why in account.unknown.items():
             if part in account.overridable:
                 unknowns.mark_unrecognised((part,), why)
-            # A call without arguments is null in plain evidence; the reason that names the path is better.
+            # A call without arguments is null in plain evidence; the reason that names the path is more useful.
             elif part not in mine or part not in ("tool_arguments", "tool_results"):
                 unknowns.mark(part, why)
         for note in account.notes:

@@ -1,8 +1,4 @@
-"""AI SDK and Mastra: model messages, UI messages, and the result of `generateText` with its steps.
-
-`steps`, and `responseMessages` of version 7, show the whole run. `toolCalls` and `toolResults` of a result are those of its last step, and
-`response.messages` may be, so earlier calls are unknown without steps. Tried with ai 4 to 7, @mastra/core 1.
-"""
+"""AI SDK and Mastra: model messages, UI messages, and the result of `generateText` with its steps. Tried with ai 4 to 7, @mastra/core 1."""
 
 from __future__ import annotations
 
@@ -16,23 +12,19 @@ from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.evidence.shared.conversation import Message, mark_earlier
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.endings import find_stop
-from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.markers import find_stop_marker
-from proctor.evidence.unknowns.unrecognised import check_fields
+from proctor.evidence.unknowns.statuses import find_stop
+from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_fields
 from proctor.evidence.values.access import dict_or_empty, list_of, split_words, text_or_none
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
 
 LAST_STEP = "toolCalls of the AI SDK are those of its last step: print the steps too, as {text, steps}, or all messages of the run"
-_STEP_KNOWN = split_words(
-    """
+_STEP_KNOWN = split_words("""
     content text toolCalls toolResults staticToolCalls dynamicToolCalls staticToolResults dynamicToolResults finishReason usage response
     request reasoning files sources stepNumber stepType model warnings
-    """
-)
+    """)
 _RESULT_KNOWN = _STEP_KNOWN | split_words("steps totalUsage output _output resolvedOutput experimental_output finalStep responseMessages")
-"""Fields of a result; those that repeat its last step are not read."""
 _PICKED = _RESULT_KNOWN | split_words("rawFinishReason reasoningText providerMetadata")
 
 
@@ -49,7 +41,7 @@ def is_result(document: Json) -> bool:
 
 
 def complete_last_step(answer: Json) -> Json:
-    """Return an answer of text and calls as a last step: an empty list of calls does not show the steps before."""
+    """Return an answer with text and calls as a last step: an empty list of calls does not cover the earlier steps."""
     entry = dict_or_empty(answer)
     is_picked = isinstance(entry.get("text"), str) and isinstance(entry.get("toolCalls"), list) and entry.keys() <= _PICKED
     if not is_picked or is_result(answer) or not all("toolName" in dict_or_empty(call) for call in entry["toolCalls"]):
@@ -58,7 +50,7 @@ def complete_last_step(answer: Json) -> Json:
 
 
 def _find_messages(result: dict[str, Any]) -> list[Any]:
-    """Return the messages that a run added, or its last step did."""
+    """Return the messages that a run, or its last step, added."""
     messages = list_of(result.get("responseMessages")) or list_of(dict_or_empty(result.get("response")).get("messages"))
     return messages if all(isinstance(message, dict) and "role" in message for message in messages) else []
 
@@ -71,7 +63,7 @@ def _is_step(value: Json) -> bool:
 
 
 def _open_result(document: Json) -> Opened | None:
-    """Find the steps of a run; of a result without them its last step."""
+    """Find the steps of a run, or its last step if the result has no steps."""
     if not is_result(document):
         return None
     unknowns, result = Unknowns(), dict_or_empty(document)
@@ -84,7 +76,7 @@ def _open_result(document: Json) -> Opened | None:
     if not steps and not messages:
         unknowns.mark_parts((*CALL_PARTS, "usage"), LAST_STEP)
         if result.get("toolCalls") and isinstance(result.get("text"), str):
-            # The text of a result is its answer, whatever its last step called.
+            # The text of a result is its answer, even if the last step called tools.
             calls = [part for part in entries[0][1]["content"] if dict_or_empty(part).get("type") != "text"]
             entries = [("$", {**entries[0][1], "content": calls}), ("$.text", {"role": "assistant", "content": result["text"]})]
     numbers = [step["stepNumber"] for _, step in steps if "stepNumber" in step]
@@ -95,7 +87,10 @@ def _open_result(document: Json) -> Opened | None:
     marker = find_stop_marker(reason) if not (has_calls and find_stop(reason) == "tools") else None
     if marker is not None:
         unknowns.mark_parts(marker.parts, f"{last_at}.finishReason: {marker.why}")
-    _compare_texts(result.get("text"), entries[-1][1], unknowns)
+    text, content = result.get("text"), dict_or_empty(entries[-1][1]).get("content")
+    parts = (text_or_none(dict_or_empty(part).get("text")) or "" for part in list_of(content))
+    if isinstance(text, str) and text.strip() and text.strip() != (content if isinstance(content, str) else "".join(parts)).strip():
+        unknowns.mark("answer", "$.text: differs from the text of the last step")
     models = (dict_or_empty(last.get(key)).get("modelId") for key in ("response", "model"))
     return Opened(
         entries=entries,
@@ -114,29 +109,18 @@ def _write_message(step: dict[str, Any], at: str, unknowns: Unknowns) -> dict[st
         parts = [{"type": "text", "text": step["text"]}] if isinstance(step.get("text"), str) else []
         parts += [{**dict_or_empty(call), "type": "tool-call"} for call in list_of(step.get("toolCalls"))]
         parts += [{**dict_or_empty(result), "type": "tool-result"} for result in list_of(step.get("toolResults"))]
-    message: dict[str, Json] = {"role": "assistant", "content": [_unwrap_output(part) for part in parts]}
+    # A step has the bare output of a tool, while messages wrap it with its type.
+    bare = [isinstance(part, dict) and part.get("type") == "tool-result" and "output" in part for part in parts]
+    content = [
+        {**without(part, "output"), "result": part["output"]} if is_bare else part for part, is_bare in zip(parts, bare, strict=True)
+    ]
+    message: dict[str, Json] = {"role": "assistant", "content": content}
     if at == "$":
         return message
     if not _is_step(step):
         unknowns.mark_parts(CONTENT_PARTS, f"{at}: not recognised as a step")
     check_fields(step, _RESULT_KNOWN, at, unknowns, has_answer=True)
     return {**message, "usage": step.get("usage")}
-
-
-def _unwrap_output(value: Json) -> Json:
-    """Return a part of a step; it has the bare output of a tool, while messages wrap it with its type."""
-    part = dict_or_empty(value)
-    if part.get("type") != "tool-result" or "output" not in part:
-        return value
-    return {**without(part, "output"), "result": part["output"]}
-
-
-def _compare_texts(text: Json, message: Json, unknowns: Unknowns) -> None:
-    content = dict_or_empty(message).get("content")
-    parts = [dict_or_empty(part) for part in list_of(content)]
-    last = content if isinstance(content, str) else "".join(text_or_none(part.get("text")) or "" for part in parts)
-    if isinstance(text, str) and text.strip() and text.strip() != last.strip():
-        unknowns.mark("answer", "$.text: differs from the text of the last step")
 
 
 # Messages
@@ -155,35 +139,29 @@ def _is_message(message: dict[str, Any]) -> bool:
     if isinstance(message.get("toolInvocations"), list) or "providerOptions" in message:
         return True
     # BeeAI's blocks have the same types, with names in snake case.
-    return any(
-        (part.get("type") in _CALLING and "tool_name" not in part) or ("providerOptions" in part and "type" in part) or _is_tool(part)
-        for part in list_parts(message)
-    )
-
-
-def _is_tool(part: dict[str, Any]) -> bool:
-    kind = part.get("type")
-    return isinstance(kind, str) and "toolCallId" in part and (kind.startswith("tool-") or kind == "dynamic-tool")
+    for part, kind in ((part, str(part.get("type"))) for part in list_parts(message)):
+        if (kind in _CALLING and "tool_name" not in part) or ("providerOptions" in part and "type" in part):
+            return True
+        if "toolCallId" in part and (kind.startswith("tool-") or kind == "dynamic-tool"):
+            return True
+    return False
 
 
 def _read_ai_sdk(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    found: list[Message] = []
-    # JavaScript leaves out what is undefined; text of white space alone counts as none.
-    for message in read_all(entries, unknowns, OMITS_ARGUMENTS):
-        is_blank = message.role != "user" and message.text is not None and not message.text.strip()
-        found.append(msgspec.structs.replace(message, text=None) if is_blank else message)
-    return found
+    # JavaScript leaves out undefined fields; text of white space counts as empty.
+    found = ((message, message.role == "user" or (message.text or "").strip()) for message in read_all(entries, unknowns, OMITS_ARGUMENTS))
+    return [message if has_text else msgspec.structs.replace(message, text=None) for message, has_text in found]
 
 
 def mark_failed_calls(calls: tuple[ToolCall, ...], spans: Json) -> tuple[ToolCall, ...]:
-    """Mark calls that MCPJam's spans of category `tool` report as failed, where the messages do not."""
+    """Mark calls that MCPJam's `tool` spans report as failed and the messages do not."""
     marked = list(calls)
     for span in map(dict_or_empty, list_of(spans)):
         if span.get("category") != "tool" or span.get("status") != "error":
             continue
         id, name = span.get("toolCallId"), span.get("toolName")
         for index, call in enumerate(marked):
-            # Of calls without an id each failed span marks another one.
+            # If calls have no id, each failed span marks a different one.
             if not call.failed() and (call.id == id if id is not None else call.name == name):
                 marked[index] = msgspec.structs.replace(call, error="the call failed", error_kind=PROTOCOL_ERROR)
                 break

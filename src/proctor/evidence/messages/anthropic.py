@@ -1,8 +1,4 @@
-"""Anthropic messages, and the stream of a run of the Claude Agent SDK or of Claude Code, each entry a message in an envelope.
-
-Results of tools are in messages of the user, which are turns only if they also have text. Entries of a subagent name the call that started
-it: its tools ran too, and its text is not the answer. Tried with anthropic 0.7x and the documented `--output-format stream-json`.
-"""
+"""Anthropic messages, and the stream of a run of the Claude Agent SDK or of Claude Code. Tried with anthropic 0.7x."""
 
 from __future__ import annotations
 
@@ -10,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, check_edits, list_with_paths, open_answer, without
+from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_parts, list_with_paths, open_answer, read_all, without
 from proctor.evidence.shared.conversation import Message, mark_earlier, mark_end, mark_later
-from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.shared.usage import find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.unrecognised import check_fields, mark_kind
@@ -20,18 +15,15 @@ from proctor.evidence.values.access import dict_or_empty, list_of, split_words, 
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 
-# A long turn stops with `pause_turn` and expects a request to go on, so the run is not over.
+# A long turn stops with `pause_turn` and is continued by another request, so the run is not over.
 _PAUSES = ("pause_turn", "compaction")
 
 
 def _is_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be Anthropic's; LangChain has such blocks too, in messages with a type instead of a role."""
-    kinds = (dict_or_empty(block).get("type") for block in list_of(message.get("content")))
-    return "role" in message and any(isinstance(kind, str) and _is_own_kind(kind) for kind in kinds)
-
-
-def _is_own_kind(kind: str) -> bool:
-    return kind in ("thinking", "redacted_thinking", "tool_use") or kind.endswith(("_tool_use", "tool_result"))
+    """Return whether a message can only be Anthropic's; LangChain has the same blocks, but its messages have a type instead of a role."""
+    kinds = [kind for block in list_parts(message) if isinstance(kind := block.get("type"), str)]
+    own = ("thinking", "redacted_thinking", "tool_use")
+    return "role" in message and any(kind in own or kind.endswith(("_tool_use", "tool_result")) for kind in kinds)
 
 
 def _open_answer(document: dict[str, Any]) -> Opened | None:
@@ -43,41 +35,28 @@ def _open_answer(document: dict[str, Any]) -> Opened | None:
 
 
 def _read_messages(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    found: list[Message] = []
-    calls = 0
+    found = read_all(entries, unknowns)
     for at, entry in entries:
-        message = read_message(entry, at, unknowns)
-        # Before this answer's own calls are counted: only earlier ones can have been cleared.
-        check_edits(entry.get("context_management"), at, calls, unknowns)
-        # A message that is still streaming has the field already, and no reason yet.
+        # While a message is streaming, the field exists and is null.
         if "stop_reason" in entry and entry["stop_reason"] is None:
             mark_later(unknowns, f"{at}.stop_reason: none yet, so the run was not over")
-        if message is not None:
-            found.append(message)
-            calls += len(message.calls)
-    last_at, last = entries[-1] if entries else ("$", {})
-    if last.get("stop_reason") in _PAUSES:
-        mark_end(unknowns, f"{last_at}.stop_reason", last["stop_reason"])
+    if entries and entries[-1][1].get("stop_reason") in _PAUSES:
+        mark_end(unknowns, f"{entries[-1][0]}.stop_reason", entries[-1][1]["stop_reason"])
     return found
 
 
 # Claude Agent SDK and Claude Code
 
 _SPEAKING = ("assistant", "user")
-_SILENT = split_words(
-    """
+_SILENT = split_words("""
     system stream_event summary progress tool_progress tool_use_summary rate_limit_event auth_status keep_alive file-history-snapshot
     queue-operation ai-title last-prompt prompt_suggestion
-    """
-)
-_KNOWN = split_words(
-    """
+    """)
+_KNOWN = split_words("""
     type message subtype is_error result parent_tool_use_id usage modelUsage permission_denials structured_output tool_use_result
     toolUseResult isSidechain isMeta isSynthetic isCompactSummary errors
-    """
-)
+    """)
 _NO_TURN = ("isMeta", "isSynthetic", "isCompactSummary")
-"""Fields of entries whose text is no question of the user."""
 
 
 def _is_entry(entry: dict[str, Any]) -> bool:
@@ -92,30 +71,25 @@ def _open_stream(document: Json) -> Opened | None:
     entries = list_of(document.get("messages") if isinstance(document, dict) else document)
     if not any(_is_entry(dict_or_empty(entry)) for entry in entries):
         return None
-    ends = [entry for entry in entries if dict_or_empty(entry).get("type") == "result"]
-    first = dict_or_empty(entries[0])
+    ends = [entry for entry in map(dict_or_empty, entries) if entry.get("type") == "result"]
+    first, unknowns = dict_or_empty(entries[0]), Unknowns()
+    # The stream of a run does not repeat the user's message; its first entry describes the session.
     is_whole = first.get("type") == "system" and first.get("subtype") == "init"
+    spoken = sum(dict_or_empty(entry).get("type") in _SPEAKING for entry in entries)
+    if is_whole and not ends:
+        mark_later(unknowns, "$: the stream has no entry of type result, so it was cut")
+    # Some versions count answers, others count all messages including the first.
+    elif ends and is_number(turns := ends[-1].get("num_turns")) and turns > spoken + 1:
+        mark_earlier(unknowns, f"$: the end of the run counts {turns} turns, and {spoken} messages are recorded")
     return Opened(
         entries=list_with_paths(entries, "$.messages" if isinstance(document, dict) else "$"),
         rest=without(dict_or_empty(document), "messages"),
         # A session with several runs has an end for each.
         usage=find_usage(ends[0]) if len(ends) == 1 else None,
-        # The stream of a run does not repeat the user's message; its first entry describes the session.
         is_whole=is_whole,
         error=_find_error(ends[-1]) if ends else None,
-        unknowns=_check_ends(entries, is_whole, dict_or_empty(ends[-1]) if ends else None),
+        unknowns=unknowns,
     )
-
-
-def _check_ends(entries: list[Any], is_stream: bool, end: dict[str, Any] | None) -> Unknowns:
-    """Return what a stream leaves unknown that was cut before its end, or has fewer messages than its end counts."""
-    unknowns, spoken = Unknowns(), sum(dict_or_empty(entry).get("type") in _SPEAKING for entry in entries)
-    if is_stream and end is None:
-        mark_later(unknowns, "$: the stream has no entry of type result, so it was cut")
-    # Versions count answers, or all messages including the first.
-    elif is_number(turns := dict_or_empty(end).get("num_turns")) and turns > spoken + 1:
-        mark_earlier(unknowns, f"$: the end of the run counts {turns} turns, and {spoken} messages are recorded")
-    return unknowns
 
 
 def _find_error(end: dict[str, Any]) -> str | None:
@@ -132,7 +106,13 @@ def _read_stream(entries: Entries, unknowns: Unknowns) -> list[Message]:
         if kind in _SPEAKING and isinstance(entry.get("message"), dict):
             found.extend(_read_entry(entry, at, unknowns))
         elif kind == "result":
-            _check_end(entry, at, found, unknowns)
+            if _find_error(entry) is not None:
+                mark_later(unknowns, f"{at}: the run failed ({entry.get('subtype')})")
+            if entry.get("structured_output") is not None:
+                unknowns.mark("answer", f"{at}.structured_output: an answer in a given form, which is not read")
+            result, last = entry.get("result"), next((one.text for one in reversed(found) if one.role == "assistant"), None)
+            if isinstance(result, str) and result.strip() and result.strip() not in (last or ""):
+                unknowns.mark("answer", f"{at}.result: differs from the last message")
         elif not isinstance(kind, str) or kind not in _SILENT:
             mark_kind(entry, str(kind), at, unknowns)
         is_compaction = entry.get("subtype") == "compact_boundary" or entry.get("isCompactSummary")
@@ -151,11 +131,11 @@ def _join_blocks(entries: Entries) -> Entries:
         message = dict_or_empty(entry.get("message"))
         id, blocks = text_or_none(message.get("id")), message.get("content")
         if entry.get("type") == "assistant" and id is not None and isinstance(blocks, list):
-            # In place of the first: other entries (results, progress) may be between the blocks of one answer.
+            # At the position of the first: other entries (results, progress) may be between the blocks of one answer.
             if id in places:
                 first_at, first = joined[places[id]]
-                whole = {**first["message"], **message, "content": [*first["message"]["content"], *blocks]}
-                joined[places[id]] = (first_at, {**first, "message": whole})
+                merged = {**first["message"], **message, "content": [*first["message"]["content"], *blocks]}
+                joined[places[id]] = (first_at, {**first, "message": merged})
                 continue
             places[id] = len(joined)
         joined.append((at, entry))
@@ -170,19 +150,8 @@ def _read_entry(entry: dict[str, Any], at: str, unknowns: Unknowns) -> list[Mess
     if entry.get("parent_tool_use_id") is None and entry.get("isSidechain") is not True:
         is_turn = not any(entry.get(key) for key in _NO_TURN)
         return read if is_turn else [msgspec.structs.replace(message, role="system") for message in read]
-    # The task of a subagent is no turn, and its text is what its tool returns.
+    # The task of a subagent is not a turn, and its text is the result of its tool.
     return [msgspec.structs.replace(message, role="assistant" if message.role == "assistant" else "tool", text=None) for message in read]
-
-
-def _check_end(entry: dict[str, Any], at: str, found: list[Message], unknowns: Unknowns) -> None:
-    if _find_error(entry) is not None:
-        mark_later(unknowns, f"{at}: the run failed ({entry.get('subtype')})")
-    last = next((message for message in reversed(found) if message.role == "assistant"), None)
-    if entry.get("structured_output") is not None:
-        unknowns.mark("answer", f"{at}.structured_output: an answer in a given form, which is not read")
-    result = entry.get("result")
-    if isinstance(result, str) and result.strip() and (last is None or result.strip() not in (last.text or "")):
-        unknowns.mark("answer", f"{at}.result: differs from the last message")
 
 
 # fmt: off

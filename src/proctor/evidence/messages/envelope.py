@@ -18,6 +18,7 @@ from proctor.model.evidence import Json, Usage
 
 Entries = list[tuple[str, dict[str, Any]]]
 Reader = Callable[[Entries, Unknowns], list[Message]]
+Unwrap = Callable[[str, dict[str, Any], Unknowns], tuple[str, dict[str, Any]]]
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,40 +26,41 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
     entries: list[tuple[str, Json]]
     rest: dict[str, Json] = {}
-    """The fields next to the messages that were not read yet."""
     usage: Usage | None = None
     model: str | None = None
     unknowns: Unknowns = msgspec.field(default_factory=Unknowns)
-    """What the envelope itself leaves unknown."""
     is_whole: bool = False
-    """Whether the document begins where the run began although it does not repeat the user's message."""
+    """Whether the document covers the start of the run although it does not repeat the user's message."""
     error: str | None = None
-    """Why the run failed."""
 
 
 class MessageFormat(msgspec.Struct, frozen=True):
     """One format of messages."""
 
     name: str
-    """What `--evidence-format` takes."""
     summary: str
     marks: Callable[[dict[str, Any]], bool]
     """Whether a message can only be of this format."""
     read: Reader | None = None
-    """Reads the messages; None if the common reader is enough."""
     open: Callable[[Any], Opened | None] | None = None
-    """Finds the messages in an envelope of this format, or returns None if the document is no such envelope."""
+    """Finds the messages in an envelope of this format, or returns None if the document is not such an envelope."""
     keys: tuple[str, ...] = ("messages",)
     extends: tuple[str, ...] = ()
-    """Formats whose marks are on the messages of this one, too."""
+    """Formats whose marks also occur on the messages of this one."""
     dialect: Dialect = PLAIN
+    unwrap: Unwrap | None = None
+    """Removes the envelope of one message."""
     opens_lists: bool = False
-    """Whether an envelope may be a list."""
+    lists: tuple[str, ...] = ()
+    """Paths of lists that may contain the messages."""
+    drop: tuple[str, ...] = ()
+    """Fields next to such a list that repeat its content."""
 
     def open_envelope(self, document: Json) -> Opened | None:
         """Return the messages of an envelope of this format, or None."""
         is_possible = isinstance(document, dict) or (self.opens_lists and isinstance(document, list))
-        return self.open(document) if self.open is not None and is_possible else None
+        found = self.open(document) if self.open is not None and is_possible else None
+        return open_list(document, self.marks, *self.lists, drop=self.drop) if found is None and isinstance(document, dict) else found
 
 
 def open_list(document: Json, is_own: Callable[[dict[str, Any]], bool], *paths: str, drop: tuple[str, ...] = ()) -> Opened | None:
@@ -76,7 +78,7 @@ def open_list(document: Json, is_own: Callable[[dict[str, Any]], bool], *paths: 
 
 
 def open_answer(document: dict[str, Any], at: str, answer: dict[str, Any], unknowns: Unknowns, *drop: str) -> Opened:
-    """Find what was sent, if that is in the document, and add the answer of a provider."""
+    """Find the sent messages, if the document has them, and add the provider's answer."""
     sent = document.get("messages")
     if sent is not None and not isinstance(sent, list):
         raise EvidenceError("$.messages: expected a list of messages")
@@ -94,9 +96,16 @@ def without(document: dict[str, Json], *keys: str) -> dict[str, Json]:
     return {key: value for key, value in document.items() if key not in keys}
 
 
-def read_all(entries: Entries, unknowns: Unknowns, dialect: Dialect = PLAIN) -> list[Message]:
-    """Read messages that need nothing but the common reader."""
-    return [message for at, entry in entries if (message := read_message(entry, at, unknowns, dialect)) is not None]
+def read_all(entries: Entries, unknowns: Unknowns, dialect: Dialect = PLAIN, unwrap: Unwrap | None = None) -> list[Message]:
+    """Read messages, each after `unwrap` has removed the envelope of its format."""
+    found: list[Message] = []
+    for at, entry in entries:
+        if unwrap is not None:
+            at, entry = unwrap(at, entry, unknowns)
+        _check_edits(entry, at, found, unknowns)
+        message = read_message(entry, at, unknowns, dialect)
+        found += [message] if message is not None else []
+    return found
 
 
 def list_parts(entry: dict[str, Any], key: str = "content") -> list[dict[str, Any]]:
@@ -105,47 +114,45 @@ def list_parts(entry: dict[str, Any], key: str = "content") -> list[dict[str, An
 
 
 def join_answers(messages: Iterable[Message | None]) -> list[Message]:
-    """Return the messages; those of the assistant in a row are one."""
+    """Return the messages, with consecutive messages of the assistant joined."""
     found: list[Message] = []
     for message in messages:
         if message is None:
             continue
         if found and message.role == found[-1].role == "assistant":
-            before = found.pop()
-            texts = [text for text in (before.text, message.text) if text is not None]
+            previous = found.pop()
+            texts = [text for text in (previous.text, message.text) if text is not None]
             message = Message(
                 role="assistant",
                 text="".join(texts) if texts else None,
-                calls=before.calls + message.calls,
-                results=before.results + message.results,
-                usage=before.usage if before.usage is not None else message.usage,
-                model=message.model or before.model,
-                waits=message.waits if message.waits is not None else before.waits and not message.results,
+                calls=previous.calls + message.calls,
+                results=previous.results + message.results,
+                usage=previous.usage if previous.usage is not None else message.usage,
+                model=message.model or previous.model,
+                waits=message.waits if message.waits is not None else previous.waits and not message.results,
             )
         found.append(message)
     return found
 
 
-def check_edits(management: Json, at: str, calls: int, unknowns: Unknowns) -> None:
-    """Mark what Anthropic removed from the messages it was given, of which `calls` calls are in the list.
-
-    Its edits leave the caller's own list as it was, so cleared tool uses are missing only if fewer of them are in the list.
-    """
-    for edit in map(dict_or_empty, list_of(dict_or_empty(management).get("applied_edits"))):
-        kind, cleared = str(edit.get("type")), edit.get("cleared_tool_uses")
-        if not kind.startswith("clear_thinking") and not (
-            kind.startswith("clear_tool_uses") and isinstance(cleared, int) and cleared <= calls
-        ):
-            mark_earlier(unknowns, f"{at}.context_management: {kind!r} removed what is not in these messages")
+def _check_edits(entry: dict[str, Any], at: str, before: list[Message], unknowns: Unknowns) -> None:
+    """Mark the content that Anthropic removed from the received messages; its edits do not change the caller's own list."""
+    for holder, place in ((entry, at), (dict_or_empty(entry.get("response_metadata")), f"{at}.response_metadata")):
+        for edit in map(dict_or_empty, list_of(dict_or_empty(holder.get("context_management")).get("applied_edits"))):
+            kind, cleared = str(edit.get("type")), edit.get("cleared_tool_uses")
+            # Cleared tool uses are missing only if fewer of them are in the list.
+            is_here = kind.startswith("clear_tool_uses") and isinstance(cleared, int) and cleared <= sum(len(one.calls) for one in before)
+            if not is_here and not kind.startswith("clear_thinking"):
+                mark_earlier(unknowns, f"{place}.context_management: {kind!r} removed what is not in these messages")
 
 
 def fold_outputs(messages: Sequence[Message], names: Collection[str], taken: Collection[str | None]) -> list[Message]:
-    """Return the messages without calls of output tools, whose arguments are the answer; those with ids in `taken` ended the run."""
+    """Return the messages without calls of output tools, whose arguments are the answer; calls with ids in `taken` ended the run."""
     folded = {call.id for message in messages for call in message.calls if call.name in names}
     found: list[Message] = []
     for message in messages:
         outputs = [call for call in message.calls if call.name in names]
-        # By name where a result has one, as ids may be used again for other tools.
+        # By name if a result has one, because ids may be reused for other tools.
         results = tuple(
             result for result in message.results if not (result.name in names if result.name is not None else result.id in folded)
         )
@@ -153,7 +160,7 @@ def fold_outputs(messages: Sequence[Message], names: Collection[str], taken: Col
             found.append(message)
             continue
         if not message.calls and not results and message.text is None:
-            continue  # it held nothing but what an output tool returned
+            continue  # it contained only the result of an output tool
         calls = tuple(call for call in message.calls if call.name not in names)
         message = msgspec.structs.replace(message, calls=calls, results=results)
         answers = [call.arguments for call in outputs if call.id in taken]
@@ -162,5 +169,5 @@ def fold_outputs(messages: Sequence[Message], names: Collection[str], taken: Col
 
 
 def with_answer(message: Message, answer: Json) -> Message:
-    """Return the message with an answer in a given form; its text is that, unless the message has another."""
+    """Return the message with a structured answer, which is also its text unless the message has another."""
     return msgspec.structs.replace(message, body=answer, text=message.text or as_text(answer))

@@ -1,31 +1,26 @@
-"""Message lists of providers and frameworks: how each format is recognised, and the evidence in it.
-
-Accepted are lists of messages, answers of providers, and envelopes of frameworks. Each format is recognised by marks that no other has;
-messages of role and text alone are read as OpenAI's. Messages with marks of two formats are rejected.
-"""
+"""Message lists of providers and frameworks: how each format is recognised, and the evidence in it."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages import ai_sdk, anthropic, frameworks, gemini, microsoft, openai, providers
+from proctor.evidence.messages import ai_sdk, anthropic, frameworks, openai, providers
 from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_with_paths, read_all, without
 from proctor.evidence.plain.record import KEYS, read_plain
 from proctor.evidence.platforms import mcplab
 from proctor.evidence.shared.conversation import NO_BEGINNING, Message, build_evidence
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.endings import STOP_FIELDS, find_failure, find_stop, to_snake_case
-from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.markers import find_marker, find_stop_marker
-from proctor.evidence.unknowns.unrecognised import check_field, check_fields
+from proctor.evidence.unknowns.statuses import STOP_FIELDS, find_failure, find_stop, to_snake_case
+from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_field, check_fields
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json, ToolCall
@@ -33,13 +28,10 @@ from proctor.model.show import shorten, show
 
 # --- fields of message lists that report loss, an early end or a failure (rules c, e and f)
 
-_REPORTING = frozenset(HOLDERS) | split_words(
-    """
+_REPORTING = frozenset(HOLDERS) | split_words("""
     response_metadata responseMetadata additional_kwargs provider_specific_fields provider_data providerData meta _meta metadata
     server_tool_use incomplete_details generation_info provider_details model_extra
-    """
-)
-"""Objects that report on an answer."""
+    """)
 _DEPTH = 4
 """Levels below an answer that are examined; deeper ones belong to the task of the agent."""
 _OTHERS = re.compile(
@@ -47,11 +39,10 @@ _OTHERS = re.compile(
 )
 _USERS = ("user", "human", "humanmessage", "humanmessagechunk", "request")
 _ASIDE = ("system", "developer", "result", "stream_event", "SystemMessage")
-"""Entries that are no part of the conversation."""
 _MESSAGE_FIELDS = split_words("messages choices output contents candidates input content tools metadata message context events steps")
 """Fields of a document that hold messages, or are the user's own."""
 _READ = ("context_editing", "context_management")
-"""Fields whose meaning the reader of their format knows."""
+"""Fields that the reader of their format interprets."""
 _MAY_REPORT = re.compile(
     r"tool|function|call|search|fetch|code|execution|interpreter|sources|drop|lost|omit|trunc|redact|suppress|elid|discard|record|hidden"
     r"|partial|complete|citation|annotation|cut|interrupt|abort|timed|more|done|finish|final|status|state|reason|trim|prun|clear|evict|condens|compact|summar"
@@ -59,7 +50,6 @@ _MAY_REPORT = re.compile(
 
 
 _SOURCES = ("annotations", "citations", "search_results")
-"""Fields with the sources of a search that a provider made."""
 _SOURCE = re.compile(r"citation|search")
 _LISTED = r"(?:messages?|history|conversation|context|turns?|transcript|events?|items?|entries|tool_uses?)"
 _LOST = r"(?:truncated|trimmed|omitted|pruned|cleared|evicted|condensed|compacted|dropped|summari[sz]ed)"
@@ -67,7 +57,6 @@ _LOSS = re.compile(
     rf"(?:is_|was_|been_|has_been_)?(?:{_LOST}|partial|incomplete)$|(?:\w+_)?{_LISTED}_(?:is_|was_|were_)?(?:{_LOST}|summary)(?:_count)?$"
     rf"|{_LOST}_(?:\w+_)?{_LISTED}(?:_count)?$|has_more$|__summary__$"
 )
-"""Names of fields that report missing messages, as `to_snake_case` writes them."""
 _NOTHING = frozenset(("", "false", "no", "none", "null", "0"))
 
 
@@ -76,17 +65,13 @@ def _may_report(key: str) -> bool:
     return _MAY_REPORT.search(to_snake_case(key)) is not None
 
 
-@functools.lru_cache(maxsize=4096)
-def _names_loss(key: str) -> bool:
-    return _LOSS.match(to_snake_case(key)) is not None
-
-
 def _reports_loss(key: str, value: Json) -> bool:
-    return _names_loss(key) and bool(value) and not (isinstance(value, str) and value.lower() in _NOTHING)
+    is_set = bool(value) and not (isinstance(value, str) and value.lower() in _NOTHING)
+    return is_set and _LOSS.match(to_snake_case(key)) is not None
 
 
 def check_markers(document: Json, entries: Entries, calls: Sequence[ToolCall], unknowns: Unknowns) -> str | None:
-    """Mark what the messages and their envelope report as missing or not over, and return how the last message reports a failure."""
+    """Mark parts that the messages and their envelope report as missing or unfinished; return the failure of the last message."""
     error: str | None = None
     follower: str | None = None
     for at, entry in reversed(entries):
@@ -129,7 +114,7 @@ def _check_fields(
         elif (
             to_snake_case(key) in STOP_FIELDS or (key == "status" and value == "incomplete") or (key == "reason" and at.endswith("details"))
         ):
-            # Whether a model that stopped to call tools called some, its reader knows: an answer may be given through a tool.
+            # Whether a model that stopped to call tools called any is decided by its reader: an answer may be given through a tool.
             words = [word for word in (list_of(value) or [value]) if find_stop(word) != "tools"]
             marker = find_stop_marker(words) if is_end else None
             if marker is not None:
@@ -139,7 +124,7 @@ def _check_fields(
 
 
 def _find_speaker(entry: dict[str, Any]) -> str | None:
-    """Return who an entry is from, or what it is, as its format spells it."""
+    """Return the speaker or the kind of an entry, as its format spells it."""
     content = entry.get("content")
     for value in (entry.get("role"), entry.get("type"), entry.get("kind"), dict_or_empty(content).get("role"), entry.get("author")):
         if isinstance(value, str) and value not in ("message", "constructor"):
@@ -152,10 +137,7 @@ def _is_others(speaker: str | None) -> bool:
     return speaker is not None and _OTHERS.match(speaker) is not None
 
 
-# ---
-
-
-_MODULES = (openai, anthropic, gemini, frameworks, ai_sdk, providers, microsoft)
+_MODULES = (openai, anthropic, providers, frameworks, ai_sdk)
 _SHOWN_LAST = ("pydantic-ai", "bedrock", "haystack", "agent-framework", "semantic-kernel", "autogen", "ag2", "llama-index", "adk", "cohere",
                "mistral", "agno", "smolagents", "beeai", "genkit")  # fmt: skip
 _FOUND = [family for module in _MODULES for family in module.FORMATS]
@@ -169,15 +151,14 @@ PLAIN_FIELDS = frozenset(
 )
 _TAKEN = frozenset((*HOLDERS, "tools", "id", "model", "spans", "input", "meta", "responseMetadata", "response_metadata"))
 _ANSWERS = ("output", "answer", "response", "reply", "text", "final_output", "final_answer", "finalOutput")
-"""Fields next to the messages that hold the answer a second time."""
 _MAX_ENTRIES = 100
 
 
 def recognise_formats(document: Json) -> list[str]:
-    """Return the formats whose marks a document bears: several if it mixes them, none if these are no messages."""
+    """Return the formats whose marks a document has: several if it mixes them, none if it contains no messages."""
     if mcplab.sniff(document):
-        return []  # its lines hold messages, too
-    # An envelope decides before the messages in it, which may look like another format's: several frameworks store OpenAI's form.
+        return []  # its lines contain messages, too
+    # The envelope decides before the messages in it, which may look like another format: several frameworks store OpenAI's form.
     opening = [family.name for family in _ALL if family.open_envelope(document) is not None]
     if opening:
         return _drop_extended(opening)
@@ -189,22 +170,17 @@ def recognise_formats(document: Json) -> list[str]:
         return marked
     if not all(_is_common(entry) for entry in found):
         return []
-    return ["ag2"] if microsoft.is_ag2_history(found) else ["openai"]
-
-
-def make_reader(name: str) -> Callable[[Json], list[Evidence]]:
-    """Return the function that reads a document of this format."""
-    return lambda document: [_read(document, MESSAGE_FORMATS[name])]
+    return ["ag2"] if frameworks.is_ag2_history(found) else ["openai"]
 
 
 def find_broken_entry(document: Json) -> EvidenceError | None:
-    """Return the error for a list that begins like messages but has an entry that is none, else None."""
+    """Return the error for a list that begins with messages but has an entry that is not one, else None."""
     found = _find_entries(document)
     if not found or not _is_common(found[0]):
         return None
     at = next((index for index, entry in enumerate(found) if not _is_common(entry)), None)
-    where = "$.messages" if isinstance(document, dict) else "$"
-    return None if at is None else EvidenceError(f"{where}[{at}]: not a message: it has no role with content, parts or tool calls")
+    list_path = "$.messages" if isinstance(document, dict) else "$"
+    return None if at is None else EvidenceError(f"{list_path}[{at}]: not a message: it has no role with content, parts or tool calls")
 
 
 def _drop_extended(names: list[str]) -> list[str]:
@@ -216,7 +192,7 @@ def _find_entries(document: Json) -> list[dict[str, Any]] | None:
     entries = document.get("messages") if isinstance(document, dict) else document
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         return None
-    # An empty bare list holds nothing at all; `{"messages": []}` is a conversation that never began.
+    # A bare empty list has no content; `{"messages": []}` is a conversation that never began.
     return None if not entries and not isinstance(document, dict) else entries
 
 
@@ -224,18 +200,25 @@ def _is_common(entry: dict[str, Any]) -> bool:
     return isinstance(entry.get("role"), str) and any(key in entry for key in ("content", "text", "tool_calls", "function_call"))
 
 
-def _read(document: Json, family: MessageFormat) -> Evidence:
-    opened = family.open_envelope(document) or _open_plainly(document)
+def read_messages(document: Json, family: MessageFormat) -> Evidence:
+    """Return the evidence in a document of this format."""
+    opened = family.open_envelope(document)
+    if opened is None and isinstance(document, list):
+        opened = Opened(entries=list_with_paths(document, "$"))
+    elif opened is None:
+        if not isinstance(document, dict) or not isinstance(document.get("messages"), list):
+            raise EvidenceError("$: expected a list of messages, or an object with a list under messages")
+        opened = Opened(entries=list_with_paths(document["messages"], "$.messages"), rest=without(document, "messages"))
     unknowns = opened.unknowns
     entries: Entries = []
     for at, entry in opened.entries:
         if not isinstance(entry, dict):
             raise EvidenceError(f"{at}: expected a message, found {show(entry, 40)}")
         if family.name != "assistants" and openai.is_thread_entry(entry):
-            # They do not record tools, so that read as another format they would show that none was called.
+            # They do not record tools; read as another format, they would show that no tool was called.
             raise EvidenceError(f"{at}: a message of OpenAI's Assistants API; name the format assistants with --evidence-format")
         entries.append((at, entry))
-    messages = read_all(entries, unknowns, family.dialect) if family.read is None else family.read(entries, unknowns)
+    messages = read_all(entries, unknowns, family.dialect, family.unwrap) if family.read is None else family.read(entries, unknowns)
     if family.name == "langchain":
         messages = frameworks.finish_langchain(messages, opened.rest, unknowns)
     given = opened.rest.get("input")
@@ -257,14 +240,6 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
     if evidence.input is None and not opened.is_whole and not ("tools" in opened.rest and not opened.rest["tools"]):
         unknowns.mark_unrecognised(CALL_PARTS, NO_BEGINNING)
     return msgspec.structs.replace(evidence, account=unknowns.close_account(f"{family.name} messages"))
-
-
-def _open_plainly(document: Json) -> Opened:
-    if isinstance(document, list):
-        return Opened(entries=list_with_paths(document, "$"))
-    if not isinstance(document, dict) or not isinstance(document.get("messages"), list):
-        raise EvidenceError("$: expected a list of messages, or an object with a list under messages")
-    return Opened(entries=list_with_paths(document["messages"], "$.messages"), rest=without(document, "messages"))
 
 
 def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], error: str | None, unknowns: Unknowns) -> Evidence:

@@ -1,8 +1,4 @@
-"""OpenAI's Chat Completions, Responses and Assistants APIs, and the Agents SDK.
-
-Others write the chat form with fields of their own (LiteLLM, OpenRouter, vLLM, DeepSeek, Ollama). Tried with openai 2 (Python) and 6
-(JavaScript), openai-agents 0.6 (`to_input_list()`), @openai/agents 0.3 (`result.history`), ollama 0.6.
-"""
+"""OpenAI's Chat Completions, Responses and Assistants APIs, and the Agents SDK. Tried with openai 2 and 6, openai-agents 0.6."""
 
 from __future__ import annotations
 
@@ -17,9 +13,8 @@ from proctor.evidence.shared.conversation import Message, compare_choices, mark_
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.endings import read_status
-from proctor.evidence.unknowns.fields import CONTENT_PARTS
-from proctor.evidence.unknowns.unrecognised import check_fields, mark_kind
+from proctor.evidence.unknowns.statuses import read_status
+from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_fields, mark_kind
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS
@@ -40,20 +35,17 @@ def _open_completion(document: dict[str, Any]) -> Opened | None:
     choices = list_of(document.get("choices"))
     if document.get("object") != "chat.completion" and not any("message" in dict_or_empty(choice) for choice in choices):
         return None
-    unknowns = Unknowns()
-    answers = [_read_choice(dict_or_empty(choice), f"$.choices[{index}]", unknowns) for index, choice in enumerate(choices or [{}])]
+    unknowns, answers = Unknowns(), Entries()
+    for index, choice in enumerate(map(dict_or_empty, choices or [{}])):
+        at, message, reason = f"$.choices[{index}]", choice.get("message"), choice.get("finish_reason")
+        if not isinstance(message, dict):
+            raise EvidenceError(f"{at}.message: a chat completion without an answer")
+        check_fields(choice, frozenset(("message", "finish_reason", "index", "logprobs")), at, unknowns)
+        answers.append((f"{at}.message", {**message, "finish_reason": reason} if reason is not None else message))
     if len(answers) > 1:
         read = [read_message(answer, at, unknowns, default="assistant") for at, answer in answers]
         compare_choices([message for message in read if message is not None], "$.choices", unknowns)
     return open_answer(document, *answers[0], unknowns, "choices", "object")
-
-
-def _read_choice(choice: dict[str, Any], at: str, unknowns: Unknowns) -> tuple[str, dict[str, Any]]:
-    message, reason = choice.get("message"), choice.get("finish_reason")
-    if not isinstance(message, dict):
-        raise EvidenceError(f"{at}.message: a chat completion without an answer")
-    check_fields(choice, frozenset(("message", "finish_reason", "index", "logprobs")), at, unknowns)
-    return f"{at}.message", {**message, "finish_reason": reason} if reason is not None else message
 
 
 # Responses: items in a row, each a message, a call or an output.
@@ -66,7 +58,6 @@ _ITEMS = frozenset(
     )
 )
 _ELSEWHERE = ("previous_response_id", "conversation")
-"""Fields that name what came before and is not in the document."""
 
 
 def _is_item(item: dict[str, Any]) -> bool:
@@ -96,9 +87,9 @@ def _open_response(document: dict[str, Any]) -> Opened | None:
     for key in _ELSEWHERE:
         if document.get(key):
             mark_earlier(unknowns, f"$.{key}: the provider stores what came before; it is not recorded here")
-    taken = ("output", "input", "messages", *_ELSEWHERE, "text", "output_text", "object", *(() if failed else ("status",)))
+    read_keys = ("output", "input", "messages", *_ELSEWHERE, "text", "output_text", "object", *(() if failed else ("status",)))
     entries = [*list_with_paths(sent, "$.messages"), *before, *list_with_paths(output, "$.output")]
-    return Opened(entries=entries, rest=without(document, *taken), unknowns=unknowns)
+    return Opened(entries=entries, rest=without(document, *read_keys), unknowns=unknowns)
 
 
 def _read_items(entries: Entries, unknowns: Unknowns) -> list[Message]:
@@ -146,7 +137,7 @@ def _open_threads(document: dict[str, Any]) -> Opened | None:
         if not isinstance(listed, list):
             return None
         entries.extend(list_with_paths(listed, f"$.{key}"))
-        # Pages may be in either order, so anything may be on the others.
+        # Pages may be in either order, so the other pages may contain anything.
         if dict_or_empty(holder).get("has_more") not in (None, False):
             unknowns.mark_parts(CONTENT_PARTS, f"$.{key}: the list continues on another page")
     if not any(is_thread_entry(dict_or_empty(entry)) for _, entry in entries):
@@ -169,7 +160,7 @@ def _read_threads(entries: Entries, unknowns: Unknowns) -> list[Message]:
         (messages if entry["object"] == "thread.message" else steps).append((at, entry))
     runs = {run for _, step in steps if (run := text_or_none(step.get("run_id"))) is not None}
     answers = [(at, entry) for at, entry in messages if entry.get("role") == "assistant"]
-    # The last step of a run wrote its message: without it, steps before it may be missing as well.
+    # The last step of a run wrote its message: if it is missing, earlier steps may be missing as well.
     written = {_find_written(step) for _, step in steps}
     missing = [at for at, entry in answers if text_or_none(entry.get("run_id")) not in runs or text_or_none(entry.get("id")) not in written]
     if missing or not runs:
@@ -191,7 +182,6 @@ def _read_threads(entries: Entries, unknowns: Unknowns) -> list[Message]:
 
 
 def _find_written(step: dict[str, Any]) -> str | None:
-    """Return the id of the message that a step wrote."""
     return text_or_none(dict_or_empty(dict_or_empty(step.get("step_details")).get("message_creation")).get("message_id"))
 
 
@@ -208,7 +198,7 @@ def _sort_entries(messages: Entries, steps: Entries) -> Entries:
 
 
 def _sort_oldest_first(entries: Entries) -> Entries:
-    # Times are whole seconds and sorting is stable: reversed first, entries of one second stay in the order in which they were made.
+    # Times are whole seconds and sorting is stable: after reversing, entries of one second stay in their order of creation.
     if entries and entries[0][1]["created_at"] > entries[-1][1]["created_at"]:
         entries = entries[::-1]
     return sorted(entries, key=lambda placed: placed[1]["created_at"])
@@ -226,24 +216,20 @@ def _read_step(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message | 
     if kind != "tool_calls" or not isinstance(calls, list):
         draft.mark(at, f"unrecognised kind {kind!r} of a step")
         return None
-    for index, call in enumerate(calls):
-        _add_call(draft, dict_or_empty(call), f"{at}.step_details.tool_calls[{index}]", failed=status == "failed")
+    for index, call in enumerate(map(dict_or_empty, calls)):
+        place, tool = f"{at}.step_details.tool_calls[{index}]", str(call.get("type"))
+        inner = call.get(tool)
+        if not isinstance(inner, dict):
+            draft.mark(place, f"unrecognised kind {call.get('type')!r} of a call", CALL_PARTS)
+            continue
+        check_fields(call, ("id", "type", tool), place, unknowns)
+        output = find_first(inner, "output", "outputs", "results")
+        hosted = {} if tool == "function" else {"name": tool, "arguments": inner.get("input"), "output": [] if output is None else output}
+        if status == "failed" and output is not None:
+            hosted["error"] = as_text(output) or "the tool reported an error"
+        draft.add_call({**inner, **hosted, "id": call.get("id")}, place, "tool_call")
     draft.usage = read_usage(entry.get("usage"))
     return draft.build()
-
-
-def _add_call(draft: Draft, call: dict[str, Any], at: str, *, failed: bool) -> None:
-    kind = call.get("type")
-    inner = call.get(kind) if isinstance(kind, str) else None
-    if not isinstance(inner, dict):
-        draft.mark(at, f"unrecognised kind {kind!r} of a call", CALL_PARTS)
-        return
-    check_fields(call, ("id", "type", str(kind)), at, draft.unknowns)
-    output = find_first(inner, "output", "outputs", "results")
-    own = {} if kind == "function" else {"name": kind, "arguments": inner.get("input"), "output": [] if output is None else output}
-    if failed and output is not None:
-        own["error"] = as_text(output) or "the tool reported an error"
-    draft.add_call({**inner, **own, "id": call.get("id")}, at, "tool_call")
 
 
 # fmt: off

@@ -1,8 +1,4 @@
-"""OTLP requests as a receiver takes them: span by span, so that one that cannot be used does not take the others down.
-
-A span without a trace id or span id, or with one of zeros only, belongs to no trace and is refused, as the protocol requires. A log record
-without them is ignored.
-"""
+"""OTLP requests as a receiver reads them: span by span, so that one unusable span does not fail the others."""
 
 from __future__ import annotations
 
@@ -13,17 +9,14 @@ from typing import Literal
 
 import msgspec
 
-from proctor.evidence.otlp.logs import read_log_groups
 from proctor.evidence.otlp.protobuf import read_protobuf_groups, read_protobuf_log_groups
-from proctor.evidence.otlp.spans import Refuse, Span, SpanGroup, read_trace_groups
+from proctor.evidence.otlp.spans import Refuse, Span, SpanGroup, read_log_groups, read_trace_groups
 from proctor.evidence.otlp.wire_format import WireLimits
 from proctor.evidence.values.json_bytes import decode
 from proctor.model.evidence import Json
 
 _LONGEST_ID = 255
-"""Characters of an id; those of the protocol have 32 and 16."""
 _MAX_REASONS = 5
-"""Reasons in the response to a request that was refused in part."""
 # How `surrogateescape` decodes each byte that is not UTF-8; valid text cannot contain these characters.
 _BROKEN = re.compile("[\udc80-\udcff]+")
 
@@ -33,18 +26,15 @@ class Received(msgspec.Struct):
 
     groups: list[SpanGroup]
     refused: int = 0
-    """Spans, or log records, that cannot be used."""
     reasons: list[str] = []
-    """Why, for the first few."""
     noun: Literal["spans", "log records"] = "spans"
-    """What its sender counts."""
 
     def count(self, span: Span) -> int:
-        """Return how many items of the request a span holds: itself, or its log records."""
+        """Return the number of items in a span: 1, or its log records."""
         return 1 if self.noun == "spans" else len(span.events)
 
     def refuse(self, reason: str, count: int = 1) -> None:
-        """Count what cannot be used."""
+        """Count items that cannot be used."""
         self.refused += count
         if len(self.reasons) < _MAX_REASONS and reason not in self.reasons:
             self.reasons = [*self.reasons, reason]
@@ -53,7 +43,7 @@ class Received(msgspec.Struct):
         """Refuse the spans that cannot be used."""
         for index, group in enumerate(self.groups):
             good = [span for span in group.spans if is_usable(group, span)]
-            # Nearly every request is whole.
+            # Nearly every request is complete.
             if len(good) < len(group.spans):
                 self.refuse(
                     f"{'a span' if self.noun == 'spans' else 'a log record'} {reason}", self._count(group.spans) - self._count(good)
@@ -66,22 +56,22 @@ class Received(msgspec.Struct):
 
 
 def receive_protobuf(data: bytes, limits: WireLimits | None = None) -> Received:
-    """Read a binary request. Raises `EvidenceError` when it is none, `TooMuch` when it holds more than `limits` allow."""
+    """Read a binary request. Raises `EvidenceError` if it is not one, `TooMuch` if it contains more than `limits` allow."""
     return _receive("spans", lambda refuse: read_protobuf_groups(data, refuse, limits))
 
 
 def receive_json(document: Json) -> Received:
-    """Return a request in JSON. Raises `EvidenceError` when it is none."""
+    """Return a request in JSON. Raises `EvidenceError` if it is not one."""
     return _receive("spans", lambda refuse: read_trace_groups(document, refuse))
 
 
 def receive_logs_protobuf(data: bytes, limits: WireLimits | None = None) -> Received:
-    """Read a binary request with logs. Raises `EvidenceError` when it is none, `TooMuch` when it holds more than `limits` allow."""
+    """Read a binary request with logs. Raises `EvidenceError` if it is not one, `TooMuch` if it contains more than `limits` allow."""
     return _receive("log records", lambda refuse: read_protobuf_log_groups(data, refuse, limits))
 
 
 def receive_logs_json(document: Json) -> Received:
-    """Return a request with logs in JSON. Raises `EvidenceError` when it is none."""
+    """Return a request with logs in JSON. Raises `EvidenceError` if it is not one."""
     return _receive("log records", lambda refuse: read_log_groups(document, refuse))
 
 
@@ -94,7 +84,7 @@ def _receive(noun: Literal["spans", "log records"], read: Callable[[Refuse], lis
 
 
 def receive_text(data: bytes, read: Callable[[Json], Received]) -> Received:
-    """Read a request in JSON, of spans or logs by `read`, without the spans that have texts that are not UTF-8. Raises `EvidenceError`."""
+    """Read a JSON request of spans or logs with `read`, skipping spans with invalid UTF-8. Raises `EvidenceError`."""
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,4 @@
-"""OTLP in protobuf: the bytes of an `ExportTraceServiceRequest` or `ExportLogsServiceRequest` (`TracesData` and `LogsData` read the same).
-
-Needs the optional part `otlp`. Values are converted one by one: turning messages into dictionaries first costs six times as much.
-"""
+"""OTLP in protobuf: the bytes of a request with traces or logs. Values are converted one by one, which is six times as fast."""
 
 from __future__ import annotations
 
@@ -9,38 +6,36 @@ import math
 from typing import Any, Literal
 
 from proctor.errors import EvidenceError, MissingExtra
-from proctor.evidence.otlp.logs import gather_events, make_event_span
-from proctor.evidence.otlp.spans import Refuse, Span, SpanEvent, SpanGroup
+from proctor.evidence.otlp.spans import Refuse, Span, SpanEvent, SpanGroup, gather_events, make_event_span
 from proctor.evidence.otlp.wire_format import WireLimits, build_shape, check_size, select_fields
 from proctor.model.evidence import Json
 
 # The numbers of STATUS_CODE_ERROR, SPAN_KIND_CLIENT, SPAN_KIND_SERVER and SPAN_KIND_CONSUMER.
 _ERROR, _CLIENT, _ENTRIES = 2, 3, (2, 5)
 _LISTS = {"span": ("resource_spans", "scope_spans", "spans"), "log record": ("resource_logs", "scope_logs", "log_records")}
-"""The lists of resources, scopes and items in a request."""
 _Noun = Literal["span", "log record"]
 
 
 def read_protobuf_spans(data: bytes) -> list[Span]:
-    """Return the spans in one binary request; `EvidenceError` if it is none."""
+    """Return the spans in one binary request. Raises `EvidenceError` if it is not one."""
     return [span for group in read_protobuf_groups(data) for span in group.spans]
 
 
 def read_protobuf_groups(data: bytes, refuse: Refuse | None = None, limits: WireLimits | None = None) -> list[SpanGroup]:
-    """Return the spans of one binary request by resource; `refuse` takes broken spans, else they fail the request and spans hold theirs."""
+    """Return the spans of one binary request by resource; `refuse` receives broken spans; without it, the request fails."""
     groups: list[SpanGroup] = []
     for group in _parse(data, "span", refuse, limits).resource_spans:
         resource, spans = convert_attributes(group.resource.attributes), []
-        own = resource if refuse is None else {}
+        span_resource = resource if refuse is None else {}
         for scope in group.scope_spans:
             name = scope.scope.name
-            spans.extend([_convert_span(span, own, name) for span in scope.spans])
+            spans.extend([_convert_span(span, span_resource, name) for span in scope.spans])
         groups.append(SpanGroup(resource, spans))
     return groups
 
 
 def read_protobuf_log_groups(data: bytes, refuse: Refuse | None = None, limits: WireLimits | None = None) -> list[SpanGroup]:
-    """Return the events of one binary request with logs, by resource and span; `refuse` takes broken records."""
+    """Return the events of one binary request with logs, by resource and span; `refuse` receives broken records."""
     groups = _parse(data, "log record", refuse, limits).resource_logs
     return [SpanGroup(convert_attributes(group.resource.attributes), gather_events(_list_events(_list_records(group)))) for group in groups]
 
@@ -80,7 +75,7 @@ def _list_events(records: list[Any]) -> list[Span]:
             record.span_id.hex(),
             record.event_name,
             convert_attributes(record.attributes),
-            convert_value(record.body),
+            _convert_value(record.body),
         )
         for record in records
         if record.trace_id and record.span_id
@@ -89,7 +84,7 @@ def _list_events(records: list[Any]) -> list[Span]:
 
 
 def _parse(data: bytes, noun: _Noun, refuse: Refuse | None = None, limits: WireLimits | None = None) -> Any:
-    # Delayed: protobuf costs a tenth of a second to load, and the part is optional.
+    # Imported late: protobuf takes a tenth of a second to load, and the feature is optional.
     try:
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -108,7 +103,6 @@ def _parse(data: bytes, noun: _Noun, refuse: Refuse | None = None, limits: WireL
 
 
 def _decode_into(message: Any, data: bytes) -> str | None:
-    """Decode a message, or return why it cannot be decoded."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -119,7 +113,7 @@ def _decode_into(message: Any, data: bytes) -> str | None:
 
 
 def _decode_items(request: Any, data: bytes, noun: _Noun, refuse: Refuse) -> None:
-    """Decode each item alone: one broken text fails a request as a whole, and several exporters may share it."""
+    """Decode each item separately: one broken text would fail the whole request, which several exporters may share."""
     groups, scopes, items = _LISTS[noun]
     for group_data in select_fields(data, 1):
         scopes_data = select_fields(group_data, 2)
@@ -169,23 +163,22 @@ def _convert_span(span: Any, resource: dict[str, Json], scope: str) -> Span:
 
 def convert_attributes(pairs: Any) -> dict[str, Json]:
     """Return attributes as an object."""
-    # A text that is not empty was set, so nothing else was; nearly all attributes are texts, and asking costs more than looking.
-    return {pair.key: (value := pair.value).string_value or convert_value(value) for pair in pairs}
+    # A non-empty text is the value that was set; nearly all attributes are texts, and `WhichOneof` is slower.
+    return {pair.key: (value := pair.value).string_value or _convert_value(value) for pair in pairs}
 
 
-def convert_value(value: Any) -> Json:
-    """Return one of OTLP's typed values as plain JSON."""
+def _convert_value(value: Any) -> Json:
     # The parser itself refuses messages nested more than a hundred deep, so this recursion is bounded.
     kind = value.WhichOneof("value")
     if kind is None:
         return None
     if kind == "array_value":
-        return [convert_value(entry) for entry in value.array_value.values]
+        return [_convert_value(entry) for entry in value.array_value.values]
     if kind == "kvlist_value":
         return convert_attributes(value.kvlist_value.values)
     if kind == "bytes_value":
         return value.bytes_value.hex()
-    # NaN and the infinities are no JSON, and would make the evidence impossible to write down.
+    # NaN and the infinities are not JSON, so the evidence could not be serialised.
     if kind == "double_value" and not math.isfinite(value.double_value):
         return None
     return getattr(value, kind)

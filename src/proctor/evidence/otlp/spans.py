@@ -1,7 +1,6 @@
-"""Spans in any form: Mibo's canonical JSON, OTLP JSON, OTLP protobuf.
+"""Spans in any form (Mibo's JSON, OTLP JSON, OTLP logs), and spans of a trace that came in several requests.
 
-All three become the same `Span`: attributes as a plain object, times in nanoseconds (0: not recorded), the status as failed or not. Fields
-that are not OTLP are ignored; a near miss of an OTLP field, or one of the wrong type, is named under `NOT_UNDERSTOOD` as lost data.
+A near miss of an OTLP field, or one of the wrong type, is named under `NOT_UNDERSTOOD` as lost data.
 """
 
 from __future__ import annotations
@@ -9,16 +8,17 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.unknowns.endings import read_status
+from proctor.evidence.unknowns.statuses import read_status
 from proctor.evidence.values.access import (
     dict_or_empty,
     find_first,
+    is_misspelt,
     list_at,
     list_of,
     read_object,
@@ -27,17 +27,15 @@ from proctor.evidence.values.access import (
     wrong_kind_error,
 )
 from proctor.evidence.values.json_bytes import too_deep_error
-from proctor.evidence.values.near_miss import is_misspelt
-from proctor.model.evidence import Json
+from proctor.model.account import Account, Part
+from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import read_digits
-from proctor.model.show import show
+from proctor.model.lazy_pattern import lazy_pattern
+from proctor.model.show import shorten, show
 
 NOT_UNDERSTOOD = "proctor.not_understood"
-"""The attribute that names a field of a span which cannot be read."""
 _ATTRIBUTES = ("gen_ai.", "llm.", "openinference.", "traceloop.", "ai.", "tool.", "n8n.", "input.value", "output.value")
-"""Prefixes of attributes that only spans have."""
 _VALUE_DEPTH = 64
-"""Levels of OTLP's typed values, which are read by recursion."""
 _SPAN_KEYS = split_words("""
     traceId spanId parentSpanId traceState flags name kind startTimeUnixNano endTimeUnixNano attributes droppedAttributesCount events
     droppedEventsCount links droppedLinksCount status trace_id span_id parent_span_id trace_state start_time_unix_nano end_time_unix_nano
@@ -57,13 +55,12 @@ _EVENT_KEYS = split_words("name timeUnixNano time_unix_nano attributes droppedAt
 _STATUS_KEYS = split_words("code message deprecatedCode")
 _SCOPE_KEYS = split_words("spans scope instrumentationLibrary schemaUrl schema_url")
 _NAMED_SCOPE_KEYS = split_words("name version attributes")
-_WHOLE = re.compile(r"-?[0-9]{1,20}")
-_HEXADECIMAL = re.compile("[0-9A-Fa-f]{16}(?:[0-9A-Fa-f]{16})?")
+_WHOLE = lazy_pattern(r"-?[0-9]{1,20}")
+_HEXADECIMAL = lazy_pattern("[0-9A-Fa-f]{16}(?:[0-9A-Fa-f]{16})?")
 _CLIENT = (3, "3", "SPAN_KIND_CLIENT")
 _ENTRIES = (2, "2", "SPAN_KIND_SERVER", 5, "5", "SPAN_KIND_CONSUMER")
-"""The kinds of spans in which a service handles a request or a message of another one."""
+"""The kinds of spans in which a service handles a request or a message."""
 RequestKeys = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
-"""The names of the lists of resources, scopes and items in a JSON request."""
 # `instrumentationLibrarySpans` is the first name of `scopeSpans`; Tempo writes `batches`.
 TRACE_KEYS: RequestKeys = (
     ("resourceSpans", "resource_spans", "batches"),
@@ -78,14 +75,11 @@ _VALUE_TYPES: dict[str, type | tuple[type, ...]] = {
     "doubleValue": (float, int),
 }
 _VALUE_NAMES = {name: kind for kind in _VALUE_TYPES for name in (kind, kind.replace("V", "_v"))}
-"""The names of typed values, also as protobuf writes them."""
 _UNTYPED = (KeyError, TypeError, ValueError, OverflowError)
-"""What the conversion raises for a value that is not typed."""
 _AROUND = ("resource", "scope", "instrumentationLibrary", "schemaUrl", "schema_url")
 Refuse = Callable[[str, int], None]
-"""Takes the reason why a number of spans, or log records, cannot be used."""
+"""Receives the reason why a number of spans or log records cannot be used."""
 ReadItem = Callable[[Json, str], "Span | None"]
-"""Reads one span or log record at a path."""
 
 
 class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -107,7 +101,6 @@ class TreeSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attributes: dict[str, Json] = {}
     failed: bool = False
     message: str | None = None
-    """The message of the status."""
 
 
 class Span(TreeSpan, frozen=True, kw_only=True, omit_defaults=True, gc=True):
@@ -116,15 +109,14 @@ class Span(TreeSpan, frozen=True, kw_only=True, omit_defaults=True, gc=True):
     events: tuple[SpanEvent, ...] = ()
     resource: dict[str, Json] = {}
     scope: str = ""
-    """The instrumentation that wrote it."""
+    """The instrumentation that wrote the span."""
     case: str | None = None
-    """The case that the request with this span names."""
+    """The case named by the request that contains this span."""
     is_remote: bool = False
-    """Whether it is the client's side of work that ran elsewhere."""
+    """Whether the span is the client's side of remote work."""
     is_entry: bool = False
-    """Whether a service handles a request, or a message of a queue, in it."""
+    """Whether a service handles a request or a queue message in this span."""
     dropped: int = 0
-    """How many attributes and events an SDK dropped."""
 
 
 class SpanGroup(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -135,8 +127,8 @@ class SpanGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def fold_id(text: str) -> str:
-    """Return the id of a trace or a span in one spelling: OTLP takes its digits in either case, and a trace may come from two exporters."""
-    # What is not hexadecimal may be base 64, where case matters.
+    """Return the id of a trace or a span in one spelling: OTLP allows either case, and two exporters may spell a trace differently."""
+    # An id that is not hexadecimal may be base 64, where case matters.
     return text if text.islower() or _HEXADECIMAL.fullmatch(text) is None else text.lower()
 
 
@@ -209,18 +201,18 @@ def _find_lost_field(entry: dict[str, Json], status: dict[str, Json]) -> str | N
 
 
 def find_near_field(entry: dict[str, Json], known: frozenset[str]) -> str | None:
-    """Return the first field that is nearly a known one, or that has attributes or a failure under another name."""
+    """Return the first field that nearly is a known one, or that has attributes or a failure under another name."""
     if known.issuperset(entry):
         return None
-    others = ((key, value) for key, value in entry.items() if key not in known)
-    return next((key for key, value in others if _is_near(key, known) or _holds_attributes(value) or _reports_failure(value)), None)
+    unknown_fields = ((key, value) for key, value in entry.items() if key not in known)
+    return next((key for key, value in unknown_fields if _is_near(key, known) or _holds_attributes(value) or _reports_failure(value)), None)
 
 
 _is_near = functools.lru_cache(maxsize=1024)(is_misspelt)
 
 
 def _holds_attributes(value: Json) -> bool:
-    """Return whether a value has attributes of spans inside, as OTLP lists them or as an object."""
+    """Return whether a value contains attributes of spans, as an OTLP list or as an object."""
     entry = value[0] if isinstance(value, list) and value else value
     if not isinstance(entry, dict):
         return False
@@ -287,7 +279,7 @@ def _convert_value(value: Any, depth: int) -> Json:
     if kind == "intValue" and isinstance(inner, str):
         return int(inner)
     if kind == "doubleValue" and isinstance(inner, str):
-        # NaN and the infinities are written as text, and are no JSON.
+        # NaN and the infinities are written as text, because they are not JSON.
         return number if math.isfinite(number := float(inner)) else None
     if not isinstance(inner, _VALUE_TYPES[kind]):
         raise TypeError
@@ -295,12 +287,12 @@ def _convert_value(value: Any, depth: int) -> Json:
 
 
 def is_event_only(span: Span) -> bool:
-    """Return whether a span has nothing but events of log records."""
+    """Return whether a span has only events of log records."""
     return not span.name and not span.start_ns and not span.attributes and bool(span.events)
 
 
 def read_trace_groups(document: Json, refuse: Refuse | None = None, path: str = "$") -> list[SpanGroup]:
-    """Return the spans of one OTLP JSON request by resource, which each span holds unless there is a `refuse`."""
+    """Return the spans of one OTLP JSON request by resource; without `refuse`, each span has its resource."""
     case = text_or_none(dict_or_empty(document).get("case")) if refuse is None else None
 
     def read_scope(scope: dict[str, Json], resource: dict[str, Json]) -> ReadItem:
@@ -324,7 +316,7 @@ def read_trace_groups(document: Json, refuse: Refuse | None = None, path: str = 
 def read_groups(
     document: Json, keys: RequestKeys, read_scope: Callable[[dict[str, Json], dict[str, Json]], ReadItem], refuse: Refuse | None, path: str
 ) -> list[SpanGroup]:
-    """Read the items of one OTLP JSON request by resource; `refuse` takes what cannot be read, or the first error is raised."""
+    """Read the items of one OTLP JSON request by resource; `refuse` receives unreadable items, else the first error is raised."""
     entry = dict_or_empty(document)
     key = next((key for key in keys[0] if isinstance(entry.get(key), list)), None)
     if key is None:
@@ -332,7 +324,7 @@ def read_groups(
     groups: list[SpanGroup] = []
     for index, group in enumerate(entry[key]):
         if not group:
-            continue  # millions of them cost nothing
+            continue  # an empty loop over millions of them is cheap
         at = f"{path}.{key}[{index}]"
         resource, spans = read_attributes(dict_or_empty(dict_or_empty(group).get("resource")).get("attributes")), []
         groups.append(SpanGroup(resource, spans))
@@ -358,10 +350,137 @@ def read_groups(
 
 
 def _list_entries(value: Json, keys: tuple[str, ...], path: str) -> list[Any]:
-    """Return the entries of an object under one of these keys. Raises `EvidenceError` if there is something else in their place."""
+    """Return the entries of an object under one of these keys. Raises `EvidenceError` if the value has another type."""
     holder = read_object(value, path)
     entries = find_first(holder, *keys)
     other = next((key for key in holder if key not in keys and key not in _AROUND), None) if entries is None else None
     if other is not None:
         raise EvidenceError(f"{path}: expected {keys[0]}, found {show(other)}")
     return [] if entries is None else list_at(entries, f"{path}.{keys[0]}")
+
+
+LOG_KEYS: RequestKeys = (("resourceLogs", "resource_logs"), ("scopeLogs", "scope_logs"), ("logRecords", "log_records"))
+_VERDICT = "gen_ai.evaluation.result"
+_TEXTS = ("traceId", "trace_id", "spanId", "span_id", "eventName", "event_name")
+_RECORD_KEYS = frozenset((*_TEXTS, "body", "attributes"))
+
+
+def is_log_request(document: Json) -> bool:
+    """Return whether this is an OTLP request with logs."""
+    return isinstance(document, dict) and any(isinstance(document.get(key), list) for key in LOG_KEYS[0])
+
+
+def read_log_groups(document: Json, refuse: Refuse | None = None, path: str = "$") -> list[SpanGroup]:
+    """Return the events of one OTLP JSON request with logs, by resource and span."""
+    groups = read_groups(document, LOG_KEYS, lambda scope, resource: _read_record, refuse, path)
+    return [SpanGroup(group.resource, gather_events(group.spans)) for group in groups]
+
+
+def _read_record(value: Json, path: str) -> Span | None:
+    """Return a log record as an event of its span, or None if it has no span."""
+    record = read_object(value, path)
+    # A misspelt id or body would silently drop the record.
+    lost = find_near_field(record, _RECORD_KEYS)
+    if lost is not None:
+        raise EvidenceError(f"{path}: {show(lost)} is not recognised")
+    for key in (*_TEXTS, "attributes"):
+        if not isinstance(record.get(key), (str, type(None)) if key in _TEXTS else (list, dict, type(None))):
+            raise wrong_kind_error(f"{path}.{key}", "text" if key in _TEXTS else "a list", record[key])
+    trace_id, span_id = find_first(record, "traceId", "trace_id") or "", find_first(record, "spanId", "span_id") or ""
+    name, body = find_first(record, "eventName", "event_name"), convert_any_value(record.get("body"))
+    return make_event_span(fold_id(trace_id), fold_id(span_id), name, read_attributes(record.get("attributes")), body)
+
+
+def make_event_span(trace_id: str, span_id: str, name: str | None, attributes: dict[str, Json], body: Json) -> Span | None:
+    """Return a span with only one event of the span with these ids, or None if it is not an event of an agent."""
+    name = name or text_or_none(attributes.get("event.name"))
+    if not name or name == _VERDICT or not trace_id.strip("0") or not span_id.strip("0"):
+        return None
+    # Newer instrumentations write the message into attributes, older ones into the body; readers of events find both in one object.
+    content = attributes if body in (None, {}) else {**attributes, "body": body}
+    return Span(trace_id=trace_id, id=span_id, events=(SpanEvent(name, content),))
+
+
+def gather_events(spans: Iterable[Span]) -> list[Span]:
+    """Return each span once, with all its events in order."""
+    found: dict[tuple[str, str], list[Span]] = {}
+    for span in spans:
+        found.setdefault((span.trace_id, span.id), []).append(span)
+    return [
+        same[0] if len(same) == 1 else msgspec.structs.replace(same[0], events=tuple([event for span in same for event in span.events]))
+        for same in found.values()
+    ]
+
+
+_TRACE = lazy_pattern(rb'"(?:context\.)?trace_?id"\s*:\s*"([^"\\]{1,256})"', re.IGNORECASE)
+_SPAN = lazy_pattern(rb'"(?:context\.)?span_?id"\s*:', re.IGNORECASE)
+_PARTS: tuple[Part, ...] = ("tool_calls", "tool_results", "answer", "input", "turns", "usage", "nodes")
+"""The parts that a lost span may carry; the arguments of a call come with the call."""
+_MAX_REASON = 300
+
+AnySpan = TypeVar("AnySpan", bound=TreeSpan)
+
+
+def merge_spans(batches: Iterable[Iterable[Span]]) -> dict[str, list[Span]]:
+    """Merge the spans of several requests by trace, in order of first arrival."""
+    return merge_by_trace(batches, _merge_two)
+
+
+def merge_by_trace(batches: Iterable[Iterable[AnySpan]], merge: Callable[[AnySpan, AnySpan], AnySpan]) -> dict[str, list[AnySpan]]:
+    """Merge the spans of several requests by trace, two records of one span by `merge`."""
+    traces: dict[str, dict[str, AnySpan]] = {}
+    for batch in batches:
+        for span in batch:
+            known = traces.setdefault(span.trace_id, {})
+            earlier = known.get(span.id)
+            known[span.id] = span if earlier is None else merge(earlier, span)
+    return {trace_id: list(spans.values()) for trace_id, spans in traces.items()}
+
+
+def merge_tree_span(before: AnySpan, after: AnySpan) -> AnySpan:
+    """Return a span that came twice, with its tree fields merged."""
+    return msgspec.structs.replace(
+        after,
+        parent_id=after.parent_id or before.parent_id,
+        name=after.name or before.name,
+        start_ns=after.start_ns or before.start_ns,
+        end_ns=after.end_ns or before.end_ns,
+        # The later one is the newer state of the span; a failure that was recorded once stays one.
+        attributes={**before.attributes, **after.attributes},
+        failed=before.failed or after.failed,
+        message=after.message or before.message,
+    )
+
+
+def _merge_two(before: Span, after: Span) -> Span:
+    return msgspec.structs.replace(
+        merge_tree_span(before, after),
+        events=(*before.events, *(event for event in after.events if event not in before.events)),
+        resource={**before.resource, **after.resource},
+        scope=after.scope or before.scope,
+        case=after.case or before.case,
+        is_remote=after.is_remote or before.is_remote,
+        is_entry=after.is_entry or before.is_entry,
+        # Both count the losses of the same span, so the counts are not added.
+        dropped=max(before.dropped, after.dropped),
+    )
+
+
+def find_lost_traces(record: bytes, *, readable: bool = False) -> frozenset[str] | None:
+    """Return the traces named in an unreadable record, or None if it may belong to any; a `readable` record is JSON without spans."""
+    found = [fold_id(match[1].decode("utf-8", "replace")) for match in _TRACE.finditer(record)]
+    is_cut = not record.rstrip().endswith((b"}", b"]"))
+    if not readable and (not found or is_cut or len(_SPAN.findall(record)) > len(found)):
+        return None
+    return frozenset(found)
+
+
+def mark_lost_spans(evidence: Evidence, why: str) -> Evidence:
+    """Return the evidence of a trace that may lack spans, with every part of spans unknown."""
+    account = evidence.account or Account()
+    # The reader's own reasons are more exact.
+    unknown = {**dict.fromkeys(_PARTS, shorten(why, _MAX_REASON)), **account.unknown}
+    account = msgspec.structs.replace(account, unknown=unknown, seen_tools=())
+    turns = evidence.turns and tuple(msgspec.structs.replace(turn, duration_ms=None) for turn in evidence.turns)
+    # A span that began earlier or ended later would make it longer.
+    return msgspec.structs.replace(evidence, account=account, duration_ms=None, turns=turns)

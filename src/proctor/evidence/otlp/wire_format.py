@@ -1,8 +1,4 @@
-"""The wire format of protobuf, walked without decoding it.
-
-A message of two bytes takes more than a hundred once it is decoded. So the messages and fields of a large request are counted first, by the
-table of which fields are messages, and a request with too many is refused.
-"""
+"""The wire format of protobuf, walked without decoding it, so that a request with too many messages is refused."""
 
 from __future__ import annotations
 
@@ -15,33 +11,32 @@ from proctor.errors import EvidenceError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _PAIR = 0
-"""The key of the shape of attributes in a shape; no field of a message has the number 0."""
+"""The key for the shape of attributes; no field of a message has the number 0."""
 _MAX_DEPTH = 100
 """Levels of messages inside each other, as the decoder itself allows."""
 
 Shape = dict[int, Any]
-"""The fields of a message that are messages, by number, with their own shapes."""
 
 
 class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one request in protobuf may hold."""
+    """The maximum content of one protobuf request."""
 
     messages: int
     fields: int
 
 
 class TooMuch(EvidenceError):
-    """A request that holds more than is decoded."""
+    """Raised for a request that contains more than the limits allow."""
 
 
 @functools.cache
 def build_shape(descriptor: Any) -> Shape:
-    """Return which fields of a message are messages, all the way down; key 0 holds the shape of attributes, which are most of them."""
+    """Return which fields of a message are messages, recursively; key 0 is the shape of attributes, which are the most frequent."""
     known: dict[str, Shape] = {}
 
     def build(descriptor: Any) -> Shape:
         if descriptor.full_name not in known:
-            # Entered before its fields: an `AnyValue` may hold an `AnyValue`.
+            # Added before its fields are visited: an `AnyValue` may contain an `AnyValue`.
             shape = known[descriptor.full_name] = {}
             shape.update({field.number: build(field.message_type) for field in descriptor.fields if field.message_type is not None})
         return known[descriptor.full_name]
@@ -50,8 +45,8 @@ def build_shape(descriptor: Any) -> Shape:
 
 
 def check_size(data: bytes, shape: Shape, limits: WireLimits) -> None:
-    """Raise `TooMuch` for a request that holds more than allowed, and `EvidenceError` for what is no protobuf."""
-    # A field takes two bytes, and a message is one.
+    """Raise `TooMuch` for a request that contains more than allowed, and `EvidenceError` for bytes that are not protobuf."""
+    # A field takes at least two bytes, and the request itself is one message.
     if len(data) // 2 > limits.messages:
         _walk(data, shape, limits)
 
@@ -59,7 +54,7 @@ def check_size(data: bytes, shape: Shape, limits: WireLimits) -> None:
 def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
     pair = shape.get(_PAIR)
     messages = fields = 0
-    # The ends of the messages around this place, in place of recursion: a hostile request nests as deep as it likes.
+    # The ends of the enclosing messages, instead of recursion: a hostile request may nest arbitrarily deep.
     ends: list[tuple[int, Shape]] = []
     end, place = len(data), 0
     try:
@@ -70,7 +65,7 @@ def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
                 if not ends:
                     return
                 end, shape = ends.pop()
-            # Nearly every tag and length is one byte and is read in place: a function call for each is more than this walk can afford.
+            # Nearly every tag and length is one byte and is read inline, because a function call for each would be too slow.
             tag = data[place]
             place += 1
             if tag > 127:
@@ -103,7 +98,7 @@ def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
                 place = _skip(data, place, kind)
             if fields > limits.fields:
                 raise TooMuch(f"more than {limits.fields} fields of protobuf in one request (--protobuf-fields)")
-    # The bytes end inside a field. Asking for the end before each byte instead would slow every request for the sake of broken ones.
+    # The bytes end inside a field. Checking for the end before each byte would slow down every valid request.
     except IndexError:
         raise _broken_error() from None
 
@@ -114,14 +109,14 @@ def _is_plain_pair(data: bytes, place: int, stop: int, end: int) -> bool:
     if stop > end or data[place] != 0x0A:
         return False
     place += 2 + data[place + 1]
-    # The key had a length of one byte, or this is no field of the value.
+    # The key had a length of one byte, or this is not a field of the value.
     if place + 4 > stop or data[place] != 0x12 or place + 2 + data[place + 1] != stop:
         return False
     return data[place + 2] == 0x0A and place + 4 + data[place + 3] == stop
 
 
 def select_fields(data: bytes, number: int) -> list[bytes]:
-    """Return the content of every field with this number that has a length. Raises `EvidenceError` for what is no protobuf."""
+    """Return the content of every length-delimited field with this number. Raises `EvidenceError` for bytes that are not protobuf."""
     found: list[bytes] = []
     place = 0
     try:

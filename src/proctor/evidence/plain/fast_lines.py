@@ -1,8 +1,4 @@
-"""The fast path: a line of JSONL that is plain evidence in our own spelling, decoded straight into `Evidence`.
-
-Strict versions of the evidence types decode it ten times as fast as the general reader, which reads every line that does not fit: another
-format or spelling, unrecognised keys, deep nesting, a mistake, a failed run.
-"""
+"""The fast path: a line of JSONL that is plain evidence in our own spelling, decoded straight into `Evidence`."""
 
 from __future__ import annotations
 
@@ -14,17 +10,18 @@ import msgspec
 from proctor.evidence.shared.usage import HOLDERS
 from proctor.evidence.unknowns.markers import LAST_LETTERS, find_removed, is_redacted
 from proctor.evidence.values.access import split_words
-from proctor.evidence.values.json_bytes import UNWRITABLE, exceeds_depth, may_repeat_key
+from proctor.evidence.values.json_bytes import UNWRITABLE, may_repeat_key
 from proctor.evidence.values.text import MAYBE_JSON, may_be_json, parse_json
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, ToolCall, Usage, get_stored_account
+from proctor.model.json_values import exceeds_depth
 from proctor.model.typed import make_json_decoder
 
 _LEVELS = 6
-"""Levels of a JSON value that are read here; the general reader checks the depth of deeper ones."""
+"""Levels of a JSON value that are read here; deeper values are left to the general reader, which checks their depth."""
 
 _IN_BODY = split_words("meta responseMetadata response_metadata llm_output llmOutput tool_calls toolCalls tools_called").union(HOLDERS)
-"""Fields of an answer that may hold tokens or calls, which the general reader reads."""
+"""Fields of an answer that may contain tokens or calls, which only the general reader reads."""
 
 
 def _build_bounded_type(levels: int) -> Any:
@@ -43,7 +40,7 @@ else:
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Duration = Annotated[int, msgspec.Meta(ge=0)] | Annotated[float, msgspec.Meta(ge=0)]
 _Error = Annotated[str, msgspec.Meta(pattern=r"(?i)^(?!\s*(?:none|null|nil|undefined|n/a|na|no|false|ok|0|-)?\s*$)")]
-"""A blank error and a word such as `none` are none, and the general reader reads one that is not text."""
+"""A blank error or a word such as `none` is not an error; an error that is not text is left to the general reader."""
 
 
 # `gc=False`: evidence is a tree and holds no cycle, so the collector need not track it. `omit_defaults`: lines seldom spell out defaults,
@@ -54,7 +51,7 @@ class _RawCall(ToolCall, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     error: _Error | None = None
     # A call of a node is nested there.
     node: None = None
-    # A whole number stays one, so that the line can be compared with what was read of it.
+    # An integer stays an integer, so that the line can be compared with the re-encoded value.
     duration_ms: int | float | None = None
 
 
@@ -80,7 +77,7 @@ def _decode_value(written: bytes) -> Any:
     try:
         value = msgspec.json.decode(written)
     except (msgspec.MsgspecError, RecursionError):
-        return written.decode("utf-8", errors="replace")  # nested beyond what can be decoded: it stays text
+        return written.decode("utf-8", errors="replace")  # too deeply nested to decode: it stays text
     return written.decode() if exceeds_depth(value) else value
 
 
@@ -91,7 +88,7 @@ class _Usage(Usage, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
 
 
 class _RawLine(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    # What needs normalising is typed as absent, so that the general reader reads a line that has it.
+    # Values that need normalising are typed as absent, so that the general reader reads such lines.
     nodes: None = None
     turns: None = None
     state: None = None
@@ -109,7 +106,7 @@ class _RawLine(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_u
 
 
 class _Line(_RawLine, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    """A record in which removed data is looked for when its account is first read: a claim that something is there passes without it."""
+    """A record that is searched for removed data only when its account is first read; claims of presence do not need it."""
 
     @property
     def account(self) -> Account | None:  # type: ignore[override]  # hides the field of the same name
@@ -123,7 +120,6 @@ class _Line(_RawLine, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
 
 
 _LONGEST_MARK = 200
-"""Bytes of a result that may only replace removed data."""
 _decode = make_json_decoder(_Line).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode_into = msgspec.json.Encoder().encode_into
@@ -131,7 +127,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode_line(line: bytes) -> Evidence | None:
-    """Return the evidence on a line, or None if the general reader must read it, also if a key may be repeated in it."""
+    """Return the evidence on a line, or None if the general reader must read it, for example because a key may be repeated."""
     return make_line_decoder()(line)
 
 
@@ -147,8 +143,8 @@ def make_line_decoder() -> Callable[[bytes], Evidence | None]:
             _encode_into(evidence, buffer)
         except UNWRITABLE:
             return None
-        # Written by the same library, as most lines are: equal bytes cannot hide a key.
-        if buffer == line:  # pyright: ignore[reportUnnecessaryComparison] - both compare by what they hold
+        # Most lines were written by the same library: if the bytes are equal, no key is repeated.
+        if line.startswith(buffer) and len(line) <= len(buffer) + 1:  # with or without its line break
             return evidence
         # Default values are not encoded, so a line that seems to repeat a key is examined a second time.
         repeats = may_repeat_key(line, evidence) and may_repeat_key(line, _decode_any(line))
@@ -158,7 +154,7 @@ def make_line_decoder() -> Callable[[bytes], Evidence | None]:
 
 
 def decode_unique_line(line: bytes) -> Evidence | None:
-    """Decode a line as `decode_line` does, for claims that hold whichever value of a repeated key counts.
+    """Decode a line like `decode_line`, for claims that do not depend on which value of a repeated key counts.
 
     Finding repeated keys costs a fifth of the time from a line to its verdict, or half of it if keys are in another order.
     """
@@ -166,18 +162,17 @@ def decode_unique_line(line: bytes) -> Evidence | None:
         evidence = _decode(line)
     except _UNREADABLE:
         return None
-    # What is unknown by a stored account and by marks is joined by the general reader.
+    # The general reader combines a stored account with markers.
     if get_stored_account(evidence) is not None and _has_removed_data(evidence):
         return None
     text = evidence.text
-    # Most lines: an answer that is no JSON, and nothing to fill in.
-    if evidence.body is None and evidence.usage is None and text and text[0] not in MAYBE_JSON:
+    # Most lines: the answer is neither JSON nor removed, and no field has to be filled in.
+    if evidence.body is None and evidence.usage is None and text and text[0] not in MAYBE_JSON and text[-1] not in LAST_LETTERS:
         return evidence
     return _complete_evidence(evidence)
 
 
 def _has_removed_data(evidence: _Line) -> bool:
-    """Return whether data of the answer or a call was removed or cut off."""
     if find_removed(evidence.text) is not None:
         return True
     for call in evidence.tool_calls or ():
@@ -202,12 +197,15 @@ def _complete_evidence(evidence: _Line) -> Evidence | None:
     if evidence.usage is not None and evidence.usage.total() is None:
         return None
     body, text = evidence.body, evidence.text
-    # The answer, calls and tokens may be in the body: then the general rules decide.
+    # Not even a claim of presence may take a mark for the answer.
+    if is_redacted(text):
+        return None
+    # The body may contain the answer, calls and tokens; then the general rules apply.
     if body is not None:
         entries = body if type(body) is list else (body,)
         is_plain = text is not None and all(type(entry) is not dict or _IN_BODY.isdisjoint(entry) for entry in entries)
         return evidence if is_plain else None
     if text and may_be_json(text):
-        # The instance is ours alone until it is returned.
+        # No other code has a reference to the instance yet.
         msgspec.structs.force_setattr(evidence, "body", parse_json(text))
     return evidence

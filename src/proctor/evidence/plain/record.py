@@ -1,10 +1,6 @@
 """Plain evidence: one JSON object is one observed run, in our own names or in the usual ones.
 
-What is not written at the root is read from `body` (text, usage, calls) and from `turns`. What is written at several places must agree. A
-body that contains the answer under a usual name is a response, whose other fields report on the run; every other body is the agent's own
-document, in which a `status` is the status of an order.
-A recognised field of the wrong type is an error that names its path if it is the answer or the calls; any other is ignored and listed, or
-leaves its own part unknown.
+A body with an answer under a usual name is a response, whose other fields report on the run; any other body is the agent's own document.
 """
 
 from __future__ import annotations
@@ -16,15 +12,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.plain.nodes import list_nested_calls, nest_calls_in_nodes, read_names, read_nodes, read_renders, read_usage_at
+from proctor.evidence.shared.call_identity import unite_calls, unite_nodes
 from proctor.evidence.shared.calls import read_calls
 from proctor.evidence.shared.state import read_state
-from proctor.evidence.shared.usage import HOLDERS, add_usage, find_usage
+from proctor.evidence.shared.usage import HOLDERS, add_usage, find_usage, read_usage
 from proctor.evidence.shared.workflow import with_resolved_parameters
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.conflicts import find_answers, mark_difference, take_agreeing, unite_calls, unite_nodes
-from proctor.evidence.unknowns.endings import find_failure, is_error
+from proctor.evidence.unknowns.conflicts import find_answers, mark_difference, take_agreeing
 from proctor.evidence.unknowns.markers import check_markers, is_redacted, mark_removed
+from proctor.evidence.unknowns.statuses import find_failure, is_error
 from proctor.evidence.unknowns.unrecognised import (
     ANSWERS,
     DEFINING,
@@ -37,14 +33,129 @@ from proctor.evidence.unknowns.unrecognised import (
     list_unrecognised,
     name_call,
 )
-from proctor.evidence.values.access import dict_or_empty, duration_at, list_at, list_of, read_integer, read_object, read_text
+from proctor.evidence.values.access import (
+    SHOWN,
+    dict_or_empty,
+    duration_at,
+    find_first,
+    is_misspelt,
+    list_at,
+    list_of,
+    list_texts,
+    number_at,
+    read_integer,
+    read_object,
+    read_text,
+    wrong_kind_error,
+)
 from proctor.evidence.values.json_bytes import decode_container
-from proctor.evidence.values.near_miss import is_misspelt
 from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text, parse_json
 from proctor.model.account import CALL_PARTS, NO_CALLS_IN_TURN, PARTS, Account, Part
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, UserEnding
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, Render, ToolCall, Usage, UserEnding
 from proctor.model.show import kind_of, shorten, show
 from proctor.model.typed import convert_to
+
+# --- the nodes of plain evidence, one for each run of a step with its calls, and renders
+
+NODE_CALLS = ("tool_calls", "tools_called", "toolCalls")
+_NODE: FieldTable = {
+    **dict.fromkeys(NODE_CALLS, "tool_calls"),
+    **dict.fromkeys(("output", "status", "parameters", "type", "items"), "nodes"),
+    **dict.fromkeys(("name", "input", "more_parameters", "duration_ms", "durationMs", "error", "notes"), None),
+    "usage": "usage",
+}
+_RENDER = frozenset(("tool", "toolName", "status", "elapsed_ms", "elapsedMs", "console_errors", "consoleErrors"))
+
+
+def _read_usage_at(value: Json, path: str, unknowns: Unknowns) -> Usage | None:
+    return None if value is None else read_usage(read_object(value, path), unknowns)
+
+
+def read_names(value: Json, path: str) -> tuple[str, ...] | None:
+    """Read a list of texts or of tools with names, or None if it is null."""
+    if isinstance(value, list):
+        value = [name_call(entry) or entry if isinstance(entry, dict) else entry for entry in value]
+    return None if value is None else list_texts(value, path)
+
+
+def read_node(entry: dict[str, Any], path: str, unknowns: Unknowns) -> Node:
+    """Read one node."""
+    name = _require_text(entry, path, "name")
+    calls = take_agreeing(entry, NODE_CALLS, "tool_calls", path, unknowns)
+    own = () if calls is None else read_calls(calls, f"{path}.tool_calls", unknowns)
+    items = read_integer(entry.get("items"), f"{path}.items")
+    status = read_text(entry.get("status"), f"{path}.status")
+    # Every other status means that the node ran.
+    if status is not None and is_misspelt(status.lower(), ("skipped",)):
+        unknowns.mark("nodes", f"the status {show(status, SHOWN)} at {path} is unrecognised; expected success, error or skipped")
+    check_object(entry, _NODE, path, unknowns)
+    return Node(
+        name=name,
+        type=read_text(entry.get("type"), f"{path}.type"),
+        status=status or "success",
+        input=entry.get("input"),
+        output=entry.get("output"),
+        parameters=entry.get("parameters"),
+        more_parameters=() if entry.get("more_parameters") is None else tuple(list_at(entry["more_parameters"], f"{path}.more_parameters")),
+        tool_calls=tuple(call if call.node is not None else msgspec.structs.replace(call, node=name) for call in own),
+        duration_ms=number_at(find_first(entry, "duration_ms", "durationMs"), f"{path}.duration_ms"),
+        error=entry.get("error"),
+        items=1 if items is None else items,
+        usage=_read_usage_at(entry.get("usage"), f"{path}.usage", unknowns) or find_usage(entry.get("output"), unknowns),
+        notes=read_names(entry.get("notes"), f"{path}.notes") or (),
+    )
+
+
+def _require_text(entry: dict[str, Any], path: str, *keys: str) -> str:
+    text = read_text(find_first(entry, *keys), f"{path}.{keys[0]}")
+    if text is None:
+        raise wrong_kind_error(f"{path}.{keys[0]}", "text", None)
+    return text
+
+
+def _read_nodes(value: Json, path: str, unknowns: Unknowns) -> tuple[Node, ...]:
+    entries = ((entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path)))
+    return tuple(read_node(read_object(entry, at), at, unknowns) for entry, at in entries)
+
+
+def list_nested_calls(nodes: Iterable[Node]) -> tuple[ToolCall, ...]:
+    """Return all calls of all nodes, in order."""
+    return tuple(call for node in nodes for call in node.tool_calls)
+
+
+def nest_calls_in_nodes(nodes: tuple[Node, ...] | None, calls: tuple[ToolCall, ...] | None) -> tuple[Node, ...] | None:
+    """Return the nodes with the root calls that name them, except nodes that list calls; a node that is not listed is added."""
+    by_node: dict[str, list[ToolCall]] = {}
+    for call in calls or ():
+        if call.node is not None:
+            by_node.setdefault(call.node, []).append(call)
+    if not by_node:
+        return nodes
+    complete: list[Node] = []
+    for node in nodes or ():
+        inner = by_node.pop(node.name, None)
+        complete.append(node if inner is None or node.tool_calls else msgspec.structs.replace(node, tool_calls=tuple(inner)))
+    complete.extend(Node(name=name, tool_calls=tuple(inner)) for name, inner in by_node.items())
+    return tuple(complete)
+
+
+def _read_renders(value: Json, path: str) -> tuple[Render, ...] | None:
+    if value is None:
+        return None
+    renders: list[Render] = []
+    for index, given in enumerate(list_at(value, path)):
+        at = f"{path}[{index}]"
+        entry = read_object(given, at)
+        # Rejected, because renders are not a part that could be marked unknown.
+        for key in list_unrecognised(entry, _RENDER):
+            if is_misspelt(key, _RENDER):
+                raise EvidenceError(f"{at}: unrecognised field {show(key, SHOWN)}; expected tool, status, elapsed_ms, console_errors")
+        tool, status = _require_text(entry, at, "tool", "toolName"), _require_text(entry, at, "status")
+        elapsed = number_at(find_first(entry, "elapsed_ms", "elapsedMs"), f"{at}.elapsed_ms")
+        errors = read_names(find_first(entry, "console_errors", "consoleErrors"), f"{at}.console_errors")
+        renders.append(Render(tool=tool, status=status, elapsed_ms=elapsed, console_errors=errors or ()))
+    return tuple(renders)
+
 
 _Read = TypeVar("_Read")
 
@@ -52,11 +163,9 @@ INPUTS = ("input", "question", "prompt", "query")
 CALLS = ("tool_calls", "toolCalls", "tools_called")
 _MAYBE_CALLS = ("actions", "steps", *DEFINING)
 _USUAL = frozenset((*ANSWERS, *CALLS, *_MAYBE_CALLS)) - {"text", "tool_calls"}
-"""Usual names that are not our own."""
 KEYS = (frozenset(Evidence.__struct_fields__) | {"toolCalls", "httpStatus", "durationMs", "availableTools"}) - {"cost"}
-"""Every key of plain evidence in our own names."""
 CARRYING = frozenset(("text", "body", "tool_calls", "toolCalls", "nodes", "turns", "state", "renders", "http_status", "httpStatus"))
-"""Keys that make an object evidence whatever else is in it."""
+"""Keys that always make an object evidence."""
 _TYPES: dict[str, type] = {"state": dict, "turns": list, "nodes": list, "renders": list}
 _TURN: FieldTable = {
     **dict.fromkeys(INPUTS, "input"),
@@ -68,16 +177,15 @@ _TURN: FieldTable = {
 }
 _RUN: FieldTable = {**dict.fromkeys(KEYS, None), **_TURN, "turns": PARTS, "state": "state"}
 _ACCOUNT = frozenset(Account.__struct_fields__)
-_CALL_EVENT = re.compile(
+EVENT_KEYS = ("type", "event", "kind", "event_type", "role")
+CALL_EVENT = re.compile(
     r"(?:\w+[._:-])?(?:tool|function|mcp)[._:-]?(?:call|use|invo|request|execut|result|start|end|output|response)\w*$|tool$", re.IGNORECASE
 )
-"""Kinds of entries in a log that record a call."""
 _MAX_SEARCHED = 1_000
-"""Entries of a log in which calls are looked for."""
 
 
 def sniff(document: Json) -> bool:
-    """Return whether an object has keys of ours that carry something, or nothing but known keys."""
+    """Return whether an object has keys of ours with content, or only known keys."""
     return isinstance(document, dict) and (bool(list_carrying(document)) or KEYS.issuperset(document))
 
 
@@ -98,11 +206,6 @@ def lists_calls_and_answer(document: dict[str, Any]) -> bool:
     return any(isinstance(document.get(key), list) for key in CALLS) and any(isinstance(document.get(key), str) for key in ANSWERS)
 
 
-def read(document: Json) -> list[Evidence]:
-    """Return one plain object as evidence."""
-    return [read_plain(document)]
-
-
 def read_plain(document: Json) -> Evidence:
     """Return one plain object as evidence."""
     entry = read_object(document, "$")
@@ -115,13 +218,13 @@ def read_plain(document: Json) -> Evidence:
         unknowns.ignore("account")
     listed = _read_side(list_at, entry, "turns", unknowns)
     turns, turn_failure = _read_turns(listed, unknowns) if listed is not None else (None, None)
-    inside = [call for turn in turns or () for call in turn_calls(turn)]
-    root, failure = _read_exchange(entry, _RUN, "$", unknowns, inside)
+    turn_calls_found = [call for turn in turns or () for call in turn_calls(turn)]
+    root, failure = _read_exchange(entry, _RUN, "$", unknowns, turn_calls_found)
     if turns:
-        root = _compare_turns(root, turns, inside, unknowns)
-    # A word is the status of the run, or a place.
-    held = None if isinstance(entry.get("state"), str) else _read_side(read_object, entry, "state", unknowns)
-    state, other_families = read_state(held, "$.state", unknowns) if held is not None else (None, {})
+        root = _compare_turns(root, turns, turn_calls_found, unknowns)
+    # A word is the status of the run, or a federal state.
+    end_state = None if isinstance(entry.get("state"), str) else _read_side(read_object, entry, "state", unknowns)
+    state, other_families = read_state(end_state, "$.state", unknowns) if end_state is not None else (None, {})
     _reject_lost_account(entry)
     metadata, model = root.metadata, entry.get("model")
     if not isinstance(model, (str, type(None))):
@@ -144,9 +247,9 @@ def read_plain(document: Json) -> Evidence:
         turns=turns,
         context=_read_side(read_object, entry, "context", unknowns),
         available_tools=_read_side(read_names, entry, "available_tools", unknowns, alias="availableTools"),
-        renders=None if _read_side(list_at, entry, "renders", unknowns) is None else read_renders(entry["renders"], "$.renders"),
+        renders=None if _read_side(list_at, entry, "renders", unknowns) is None else _read_renders(entry["renders"], "$.renders"),
         state=state,
-        # What a run stored with its account was judged when it was recorded.
+        # The account stored with a run was decided when it was recorded.
         error=_read_error(entry.get("error")) or (None if stored is not None else failure or turn_failure),
         model=model if isinstance(model, str) else None,
         simulated_user=_convert(_read_side(read_object, entry, "simulated_user", unknowns), UserEnding, "$.simulated_user"),
@@ -159,11 +262,11 @@ def read_plain(document: Json) -> Evidence:
 def _read_exchange(
     entry: dict[str, Any], fields: FieldTable, path: str, unknowns: Unknowns, inside: Sequence[ToolCall] = ()
 ) -> tuple[EvidenceTurn, str | None]:
-    """Return what a run and a turn have in common, and how it reports failure; `inside` are the calls of the turns of a run."""
+    """Return the fields that a run and a turn share, and how it reports failure; `inside` are the calls of the turns of a run."""
     body, text = entry.get("body"), _read_answer(entry, path, unknowns)
     call_fields = _list_call_fields(entry)
     calls = _read_calls(entry, call_fields, path, unknowns)
-    nodes = _read_side(lambda value, at: read_nodes(value, at, unknowns), entry, "nodes", unknowns, path, part="nodes")
+    nodes = _read_side(lambda value, at: _read_nodes(value, at, unknowns), entry, "nodes", unknowns, path, part="nodes")
     if calls is None and nodes == () and not inside:
         unknowns.mark("tool_calls", f"{path}.nodes is empty, and no tool_calls are recorded")
     elif calls is not None and nodes:
@@ -184,7 +287,7 @@ def _read_exchange(
             names = None if listed is None else {name for call in listed for name in (call.name, *call.aliases)}
             check_object(rest, taken, path, unknowns, listed=names, has_answer=text is not None or body is not None)
             _check_reports(entry, others, listed, path, unknowns)
-            failure = failure or _find_failure(entry, (key for key in entry if key not in fields), unknowns)
+            failure = failure or _find_failure(entry, (key for key in entry if key not in fields), unknowns, listed)
     _check_counts(entry, listed, path, unknowns)
     if text is None and isinstance(body, dict):
         failure = failure or _check_body(body, listed, has_calls=bool(call_fields), path=f"{path}.body", unknowns=unknowns)
@@ -200,7 +303,7 @@ def _read_exchange(
         nodes=None if nodes is None else with_resolved_parameters(nodes),
         http_status=status,
         duration_ms=_read_side(duration_at, entry, "duration_ms", unknowns, path, alias="durationMs"),
-        usage=_read_side(lambda value, at: read_usage_at(value, at, unknowns), entry, "usage", unknowns, path, part="usage")
+        usage=_read_side(lambda value, at: _read_usage_at(value, at, unknowns), entry, "usage", unknowns, path, part="usage")
         or find_usage(body, unknowns),
         metadata=metadata,
     )
@@ -217,8 +320,11 @@ def _read_side(
     alias: str = "",
     part: Part | None = None,
 ) -> _Read | None:
-    """Return a field next to the answer and the calls; of another type it is ignored and listed, or leaves its part unknown."""
-    value = _read_alias(entry, name, alias, path)
+    """Return a field other than the answer and the calls; a value of another type is ignored and listed, or makes its part unknown."""
+    value, other = entry.get(name), entry.get(alias)
+    if value is not None and other is not None and value != other:
+        raise EvidenceError(f"{path}: {name!r} and {alias!r} record the same thing and differ")  # it is not a part that could be unknown
+    value = other if value is None else value
     try:
         return None if value is None else read(value, f"{path}.{name}")
     except EvidenceError as error:
@@ -228,20 +334,12 @@ def _read_side(
     return None
 
 
-def _find_failure(entry: dict[str, Any], keys: Iterable[str], unknowns: Unknowns) -> str | None:
+def _find_failure(entry: dict[str, Any], keys: Iterable[str], unknowns: Unknowns, calls: Sequence[ToolCall] | None = ()) -> str | None:
     """Return how these fields report failure; the one that does is not ignored."""
-    failure = find_failure({key: entry.get(key) for key in keys}, own=True)
+    failure = find_failure({key: entry.get(key) for key in keys}, own=True, failed_call=any(call.failed() for call in calls or ()))
     if failure is not None:
         unknowns.use(failure.partition(":")[0])
     return failure
-
-
-def _read_alias(entry: dict[str, Any], name: str, alias: str, path: str) -> Json:
-    """Return a value under either of two names. Raises `EvidenceError` if they differ, as it is no part that could be unknown."""
-    own, other = entry.get(name), entry.get(alias)
-    if own is not None and other is not None and own != other:
-        raise EvidenceError(f"{path}: {name!r} and {alias!r} record the same thing and differ")
-    return other if own is None else own
 
 
 def _read_answer(entry: dict[str, Any], path: str, unknowns: Unknowns) -> str | None:
@@ -264,15 +362,15 @@ def _read_answer(entry: dict[str, Any], path: str, unknowns: Unknowns) -> str | 
 
 def _list_call_fields(entry: dict[str, Any]) -> list[str]:
     if _USUAL.isdisjoint(entry):
-        return ["tool_calls"] if entry.get("tool_calls") is not None else []
-    found = [key for key in CALLS if entry.get(key) is not None]
+        return ["tool_calls"] if entry.get("tool_calls") not in (None, "") else []
+    found = [key for key in CALLS if entry.get(key) not in (None, "")]
     if not found and entry.get("actions") == []:
         return ["actions"]
     return found + [key for key in _MAYBE_CALLS if lists_calls(key, list_of(entry.get(key)), listed_elsewhere=bool(found))]
 
 
 def lists_calls(key: str, entries: list[Json], *, listed_elsewhere: bool) -> bool:
-    """Return whether a field lists calls; `listed_elsewhere`: next to a list of calls, steps with a name and an input are none."""
+    """Return whether a field lists calls; next to a list of calls (`listed_elsewhere`), steps with a name and an input are not calls."""
     if key in DEFINING:
         return bool(entries) and all(map(is_made, entries))
     return (
@@ -288,7 +386,7 @@ def _read_calls(entry: dict[str, Any], keys: list[str], path: str, unknowns: Unk
     for key in keys:
         listed = entry[key]
         if key != "tool_calls" and isinstance(listed, list):
-            # Logs often name the tools only.
+            # Logs often contain only the names of tools.
             decoded = map(decode_container, listed)
             listed = [{"name": call, "arguments": None} if isinstance(call, str) else call for call in decoded]
         found = read_calls(listed, f"{path}.{key}", unknowns)
@@ -296,7 +394,7 @@ def _read_calls(entry: dict[str, Any], keys: list[str], path: str, unknowns: Unk
         calls = found if calls is None else unite_calls(calls, found, places, unknowns, both_complete=True)
     body = dict_or_empty(entry.get("body"))
     for key in CALLS if body else ():
-        # A field of the answer that only shares the name is no mistake, as the body belongs to the agent.
+        # A field of the answer that only shares the name is not an error, because the body belongs to the agent.
         if isinstance(body.get(key), list) and all(isinstance(call, dict) for call in body[key]):
             found = _read_calls_in_body(body[key], f"{path}.body.{key}", unknowns)
             calls = found if calls is None else unite_calls(calls, found or (), (f"{path}.tool_calls", f"{path}.body"), unknowns)
@@ -318,7 +416,7 @@ def _read_calls_in_body(listed: Json, path: str, unknowns: Unknowns) -> tuple[To
 
 
 def _check_reports(entry: dict[str, Any], keys: list[str], calls: Sequence[ToolCall] | None, path: str, unknowns: Unknowns) -> None:
-    """Mark what unrecognised fields report as missing, and the calls if a log next to the list of calls has another one."""
+    """Mark the parts that unrecognised fields report as missing, and the calls if a log next to their list has another call."""
     check_markers(entry, keys, calls, path, unknowns)
     listed = {name for call in calls or () for name in (call.name, *call.aliases)}
     for key in keys if calls is not None else ():
@@ -327,8 +425,8 @@ def _check_reports(entry: dict[str, Any], keys: list[str], calls: Sequence[ToolC
 
 
 def _is_unlisted_call(item: Json, listed: set[str]) -> bool:
-    kinds = [dict_or_empty(item).get(key) for key in ("type", "event", "kind", "event_type", "role")]
-    if not any(isinstance(kind, str) and _CALL_EVENT.match(kind) for kind in kinds):
+    kinds = [dict_or_empty(item).get(key) for key in EVENT_KEYS]
+    if not any(isinstance(kind, str) and CALL_EVENT.match(kind) for kind in kinds):
         return False
     name = name_call(item)
     return not listed if name is None else name not in listed
@@ -337,14 +435,14 @@ def _is_unlisted_call(item: Json, listed: set[str]) -> bool:
 def _check_counts(
     entry: dict[str, Any], calls: Sequence[ToolCall] | None, path: str, unknowns: Unknowns, keys: Iterable[str] = HOLDERS, depth: int = 4
 ) -> None:
-    """Mark the calls if more are counted next to the tokens than are listed."""
+    """Mark the calls if the count next to the tokens is higher than the number of listed calls."""
     for key in keys if calls is not None else ():
-        held = entry.get(key)
-        if isinstance(held, dict):
+        count_value = entry.get(key)
+        if isinstance(count_value, dict):
             at = f"{path}.{shorten(key, 60)}"
-            check_markers(held, [name for name, value in held.items() if not isinstance(value, dict)], calls, at, unknowns)
+            check_markers(count_value, [name for name, value in count_value.items() if not isinstance(value, dict)], calls, at, unknowns)
             if depth:
-                _check_counts(held, calls, at, unknowns, held, depth - 1)
+                _check_counts(count_value, calls, at, unknowns, count_value, depth - 1)
 
 
 def _check_body(body: dict[str, Any], calls: Sequence[ToolCall] | None, *, has_calls: bool, path: str, unknowns: Unknowns) -> str | None:
@@ -360,7 +458,7 @@ def _check_body(body: dict[str, Any], calls: Sequence[ToolCall] | None, *, has_c
     for key in fields:
         if not has_calls and body[key] and isinstance(body[key], (list, dict)) and find_near_miss(key) == "tool_calls":
             unknowns.mark_unrecognised(CALL_PARTS, f"{show(shorten(key, 60))} at {path} is not read; did you mean tool_calls?")
-    return _find_failure(body, fields, unknowns)
+    return _find_failure(body, fields, unknowns, calls)
 
 
 def _compare_turns(root: EvidenceTurn, turns: tuple[EvidenceTurn, ...], inside: list[ToolCall], unknowns: Unknowns) -> EvidenceTurn:
@@ -374,13 +472,13 @@ def _compare_turns(root: EvidenceTurn, turns: tuple[EvidenceTurn, ...], inside: 
     if root.text is not None and last.text is not None and last.text.strip() not in root.text:
         unknowns.mark("answer", "$.text and the answer of the last turn differ")
     answered = [turn.text is not None or turn.body is not None for turn in turns]
-    # Who writes answers into turns writes the last one there, too.
+    # A recorder that writes answers into turns also writes the last one there.
     has_answer = answered[-1] or (not any(answered) and (root.text is not None or root.body is not None))
     if not has_answer and not last.tool_calls and not last.nodes:
         why = f"$.turns[{len(turns) - 1}] has no answer: the record ends before the agent finished"
         unknowns.mark_parts(("answer", *CALL_PARTS), why)
     spent = add_usage(turn.usage for turn in turns)
-    # The root may count what no turn counts (a planner, a retry), never less than the turns.
+    # The root may count more than the turns (a planner, a retry), never less.
     if root.usage is not None and spent is not None and (root.usage.total() or 0) < (spent.total() or 0):
         unknowns.mark("usage", "$.turns count more tokens than $.usage")
     if root.http_status is not None and last.http_status not in (None, root.http_status):
@@ -389,7 +487,7 @@ def _compare_turns(root: EvidenceTurn, turns: tuple[EvidenceTurn, ...], inside: 
 
 
 def with_turn_defaults(evidence: Evidence) -> Evidence:
-    """Return the evidence with what its root leaves out, read from its turns."""
+    """Return the evidence with fields missing at its root filled in from its turns."""
     turns, account = evidence.turns, evidence.account
     if not turns:
         return evidence
@@ -409,7 +507,7 @@ def with_turn_defaults(evidence: Evidence) -> Evidence:
 
 
 def _complete_turns(turns: tuple[EvidenceTurn, ...], account: Account | None) -> tuple[tuple[EvidenceTurn, ...], Account | None]:
-    """Return turns and account, with turns that record no calls while others do.
+    """Return turns and account after completing turns that record no calls although other turns do.
 
     A recorder that writes calls only where there are some leaves the list out where there are none. But one that writes an empty list for
     one turn writes a list for every turn that it observed, so a turn without one was not observed.
@@ -444,7 +542,7 @@ def _read_turns(value: Json, unknowns: Unknowns) -> tuple[tuple[EvidenceTurn, ..
         if not isinstance(given, dict):
             unknowns.mark_parts(PARTS, f"{at}: expected an object, found {kind_of(given)}")
         turn, failure = _read_exchange(entry, _TURN, at, unknowns)
-        # A conversation goes on after an HTTP error, which is tried again; any other failure cuts a turn off.
+        # A conversation continues after an HTTP error, which is retried; any other failure ends the turn.
         if failure is not None and index < len(entries) - 1 and not failure.startswith("http_status"):
             unknowns.mark_parts(("answer", *CALL_PARTS), f"{at} did not finish: {failure}")
         if entry and turn.metadata.keys() >= entry.keys():
@@ -468,7 +566,7 @@ def _read_error(value: Json) -> str | None:
 
 
 def _convert(value: Json, kind: type[_Read], path: str) -> _Read | None:
-    """Read what a run of ours stored. Raises `EvidenceError` if it cannot be read, as what it reports would be lost."""
+    """Decode a value that a run of ours stored. Raises `EvidenceError` if it cannot be decoded, because its content would be lost."""
     if value is None:
         return None
     try:
@@ -478,7 +576,7 @@ def _convert(value: Json, kind: type[_Read], path: str) -> _Read | None:
 
 
 def _reject_lost_account(entry: dict[str, Any]) -> None:
-    """Reject evidence whose stored account has a name that is not read."""
+    """Reject evidence whose stored account has a key that is not read."""
     for key in entry.keys() - KEYS:
         value = entry[key]
         while isinstance(value, list) and len(value) == 1:

@@ -1,8 +1,4 @@
-"""Predictions of Flowise: the answer of a chatflow or an agentflow, as its API returns it.
-
-A chatflow lists `usedTools`; an agentflow lists what each node did in `agentFlowExecutedData`, older multi-agent flows in `agentReasoning`.
-The body is the structured answer (`json`), else the JSON in the text, else the prediction. No tool listed means that none was used.
-"""
+"""Predictions of Flowise: `usedTools` of a chatflow, `agentFlowExecutedData` of an agentflow, `agentReasoning` of older ones."""
 
 from __future__ import annotations
 
@@ -11,14 +7,12 @@ from typing import Any
 from proctor.evidence.shared.calls import is_error, read_known_arguments
 from proctor.evidence.shared.usage import HOLDERS, add_usage, find_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.endings import find_failure, read_status
-from proctor.evidence.unknowns.fields import check_record, list_objects
 from proctor.evidence.unknowns.markers import check_markers
-from proctor.evidence.unknowns.unrecognised import FieldTable, list_unrecognised
-from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
+from proctor.evidence.unknowns.statuses import find_failure, read_status
+from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_objects, list_unrecognised
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none, write_ms_as_iso
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text, parse_json
-from proctor.evidence.values.times import write_ms_as_iso
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
 from proctor.model.json_values import is_number
@@ -65,23 +59,23 @@ def read(document: Json) -> list[Evidence]:
     entry, unknowns = dict_or_empty(document), Unknowns()
     steps = list_objects(entry.get("agentFlowExecutedData"), _NODES, "$.agentFlowExecutedData", unknowns)
     nodes = [_read_node(step, at, unknowns) for at, step in steps]
-    # Older flows list their nodes elsewhere. Read only where the newer list is absent, so that no node counts twice.
+    # Older flows list their nodes elsewhere; read only if the newer list is missing, so that no node is counted twice.
     if not nodes:
         reasoning = list_objects(entry.get("agentReasoning"), _NODES, "$.agentReasoning", unknowns)
         nodes = [_read_reasoning_node(step, at, unknowns) for at, step in reasoning]
-    # The root is read only if no node lists a tool, or a call that both list would count twice.
+    # The root is read only if no node lists a tool; otherwise a call listed in both would be counted twice.
     calls = tuple(call for node in nodes for call in node.tool_calls) or _read_calls(entry, "$", None, unknowns)
     text, answer = text_or_none(entry.get("text")), entry.get("json")
     spoken = parse_json(text)
     structured = answer if answer is not None else spoken if isinstance(spoken, (dict, list)) else entry
     has_answer = text is not None or answer is not None
-    check_record(entry, _PREDICTION, _TYPES, "$", unknowns, listed={call.name for call in calls}, has_answer=has_answer)
-    rest = list_unrecognised(entry, _PREDICTION)
+    check_object(entry, _PREDICTION, "$", unknowns, _TYPES, listed={call.name for call in calls}, has_answer=has_answer)
+    unrecognised = list_unrecognised(entry, _PREDICTION)
     outputs = [dict_or_empty(dict_or_empty(step.get("data")).get("output")) for _, step in steps]
     starts = [dict_or_empty(output.get("timeMetadata")).get("start") for output in outputs]
     offered = [dict_or_empty(tool).get("name") for output in outputs for tool in list_of(output.get("availableTools"))]
-    check_markers(entry, rest, calls, "$", unknowns)
-    # A flow that answered after a failed node did finish; the failure stays with the node.
+    check_markers(entry, unrecognised, calls, "$", unknowns)
+    # A flow that answered after a failed node finished; the failure stays with the node.
     failing = nodes if text is None else nodes[-1:]
     failed = next((as_text(node.error) for node in failing if node.status == "error"), None)
     if steps and (read_status(word := steps[-1][1].get("status")) == "running" or word == "STOPPED"):
@@ -98,7 +92,7 @@ def read(document: Json) -> list[Evidence]:
             # Chatflows do not record them.
             available_tools=tuple(dict.fromkeys(name for name in offered if isinstance(name, str))) or None,
             now=next(filter(None, map(write_ms_as_iso, starts)), None),
-            error=failed or find_failure({key: entry[key] for key in rest}),
+            error=failed or find_failure({key: entry[key] for key in unrecognised}),
             account=unknowns.close_account("Flowise prediction"),
             metadata={key: entry[key] for key in _IDS if entry.get(key) is not None},
         )
@@ -110,7 +104,7 @@ def _read_node(step: dict[str, Any], at: str, unknowns: Unknowns) -> Node:
     output, error = data.get("output"), data.get("error")
     used = dict_or_empty(output)
     for fields, table, place in ((step, _STEP, at), (data, _DATA, f"{at}.data"), (used, _OUTPUT, f"{at}.data.output")):
-        check_record(fields, table, _TYPES, place, unknowns)
+        check_object(fields, table, place, unknowns, _TYPES)
     name = _read_name(step, at, unknowns, "nodeLabel", "nodeId")
     duration = dict_or_empty(used.get("timeMetadata")).get("delta")
     failed = read_status(step.get("status")) == "failed" or is_error(error)
@@ -139,7 +133,7 @@ def _read_name(step: dict[str, Any], at: str, unknowns: Unknowns, *keys: str) ->
 
 
 def _read_reasoning_node(step: dict[str, Any], at: str, unknowns: Unknowns) -> Node:
-    check_record(step, _REASONING, _TYPES, at, unknowns)
+    check_object(step, _REASONING, at, unknowns, _TYPES)
     name, messages = _read_name(step, at, unknowns, "agentName", "nodeName", "nodeId"), list_of(step.get("messages"))
     texts = [message for message in messages if isinstance(message, str)]
     if len(texts) < len(messages):
@@ -156,7 +150,7 @@ def _read_calls(holder: dict[str, Any], at: str, node: str | None, unknowns: Unk
         if not isinstance(tool, str):
             unknowns.mark("tool_calls", f"{place} does not name its tool")
             continue
-        check_record(used, _USED, _TYPES, place, unknowns)
+        check_object(used, _USED, place, unknowns, _TYPES)
         arguments = read_known_arguments(given, place, unknowns)
         for key in list_unrecognised(used, _USED) if given is None else ():
             if used[key] and isinstance(decode_container(used[key]), dict):

@@ -1,8 +1,4 @@
-"""MCPLab `trace.jsonl`: one `scenario_run` per line, after a `trace_meta` line that is no evidence.
-
-The final text is that of the last assistant message without a tool call. A run that ended in an error is recorded without messages.
-MCPLab cuts an answer after 4,000 characters and a tool's result after 12,000; `results.json` of the same run has the whole answer.
-"""
+"""MCPLab `trace.jsonl`: one `scenario_run` per line, after a `trace_meta` line that is not evidence."""
 
 from __future__ import annotations
 
@@ -14,12 +10,20 @@ from proctor.evidence.shared.blocks import RAISES
 from proctor.evidence.shared.conversation import Message, build_evidence
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.endings import find_failure
 from proctor.evidence.unknowns.markers import check_markers
+from proctor.evidence.unknowns.statuses import find_failure
 from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_unrecognised
-from proctor.evidence.values.access import SHOWN, dict_or_empty, list_at, list_of, read_object, text_or_none, wrong_kind_error
+from proctor.evidence.values.access import (
+    SHOWN,
+    dict_or_empty,
+    list_at,
+    list_of,
+    measure_ms_between,
+    read_object,
+    text_or_none,
+    wrong_kind_error,
+)
 from proctor.evidence.values.text import as_text, parse_json
-from proctor.evidence.values.times import measure_ms_between
 from proctor.model.account import CALL_PARTS, MCPLAB_TRACE, UNSEEN_IN_A_PAGE, Part
 from proctor.model.cuts import ANSWER_LIMIT, RESULT_LIMIT, text_before_cut
 from proctor.model.evidence import Evidence, Json, ToolCall
@@ -27,7 +31,6 @@ from proctor.model.json_values import is_number
 from proctor.model.show import show
 
 _READ_FROM_OUTSIDE = "external"
-"""The model of a browser agent."""
 _METADATA = ("agent", "provider", "model", "run_index", "request_id", "pass", "outcome", "trace_version")
 _ALL: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage", "turns")
 _LINE: FieldTable = {
@@ -63,28 +66,28 @@ def read(document: Json) -> list[Evidence]:
     text = evidence.text if evidence.text is not None else text_or_none(entry.get("final_text"))
     before_cut = None if text is None else text_before_cut(text, ANSWER_LIMIT)
     if before_cut is not None:
-        # The dots after the recorded part are no part of the answer.
+        # The dots after the recorded part do not belong to the answer.
         text = before_cut
         unknowns.mark("answer", _CUT)
     calls = tuple(_finish_call(call, messages, unknowns) for call in evidence.tool_calls or ())
     counted = dict_or_empty(entry.get("metrics")).get("tool_call_count")
     if is_number(counted) and counted > len(calls):
         unknowns.mark("tool_calls", f"the run counts {counted:g} tool calls (metrics.tool_call_count), its messages show {len(calls)}")
-    rest = list_unrecognised(entry, _LINE)
-    check_markers(entry, rest, calls, "$", unknowns)
+    unrecognised = list_unrecognised(entry, _LINE)
+    check_markers(entry, unrecognised, calls, "$", unknowns)
     # A chat page in a browser is read from outside: its tools are unknown.
     unseen = entry.get("model") == _READ_FROM_OUTSIDE
     if unseen and not calls:
         unknowns.mark("tool_calls", UNSEEN_IN_A_PAGE)
-    error = error or find_failure({key: entry[key] for key in rest})
+    error = error or find_failure({key: entry[key] for key in unrecognised})
     return [
         msgspec.structs.replace(
             evidence,
             case=entry["scenario_id"],
             text=text,
-            # The beginning of a number is a number too, and another one.
+            # A prefix of a number is another valid number.
             body=None if before_cut is not None else parse_json(text),
-            # `None` is "not recorded", an empty tuple "none were made": only a whole run that was seen from inside has the second.
+            # `None` means "not recorded", an empty tuple "none were made": only a complete run observed from inside has the second.
             tool_calls=calls if calls or (error is None and messages and not unseen) else None,
             duration_ms=measure_ms_between(entry.get("ts_start"), entry.get("ts_end")),
             turns=None,
@@ -101,8 +104,8 @@ def _read_messages(messages: list[dict[str, Any]], unknowns: Unknowns, *, failed
     found: list[Message] = []
     for index, message in enumerate(messages):
         content = message.get("content")
-        own = {**message, "content": list(map(_rename_fields, content))} if isinstance(content, list) else message
-        read = read_message(own, f"$.messages[{index}]", unknowns, RAISES)
+        renamed = {**message, "content": list(map(_rename_fields, content))} if isinstance(content, list) else message
+        read = read_message(renamed, f"$.messages[{index}]", unknowns, RAISES)
         found += [read] if read is not None else []
     answers = [message for message in found if message.role == "assistant"]
     # A run that reached its turn limit ends with a call: MCPLab itself has the final text "" for it.
@@ -115,7 +118,7 @@ def _read_messages(messages: list[dict[str, Any]], unknowns: Unknowns, *, failed
 
 
 def _rename_fields(block: Json) -> Json:
-    """Return a block with the names that other formats use; what only MCPLab writes is read in `_finish_call`."""
+    """Return a block with the names of other formats; fields that only MCPLab has are read in `_finish_call`."""
     if not isinstance(block, dict):
         return block
     dropped = ("duration_ms", "ts_start", "ts_end", *(("server",) if block.get("type") == "tool_result" else ()))
@@ -123,7 +126,7 @@ def _rename_fields(block: Json) -> Json:
 
 
 def _finish_call(call: ToolCall, messages: list[dict[str, Any]], unknowns: Unknowns) -> ToolCall:
-    """Return a call with what only MCPLab writes: its duration, and results as JSON text, which is no longer JSON if it was cut."""
+    """Return a call with the fields that only MCPLab has: its duration, and results as JSON text, which is invalid if it was cut."""
     blocks = (dict_or_empty(block) for message in messages for block in list_of(message.get("content")))
     block = next((block for block in blocks if call.id is not None and block.get("tool_use_id") == call.id), {})
     result, error, duration = call.result, call.error, block.get("duration_ms")
@@ -138,26 +141,26 @@ def _finish_call(call: ToolCall, messages: list[dict[str, Any]], unknowns: Unkno
 
 
 def is_results(document: Json) -> bool:
-    """Return whether this is the `results.json` of a run: no evidence itself, but the whole answers that `trace.jsonl` has cut."""
+    """Return whether this is the `results.json` of a run: not evidence, but it has the complete answers that `trace.jsonl` cuts."""
     return isinstance(document, dict) and {"metadata", "summary", "scenarios"} <= document.keys()
 
 
 def add_results(evidence: Evidence, results: Json) -> Evidence:
-    """Return the evidence with the whole answer from the results of the same run, its calls unknown if those name another tool."""
+    """Return the evidence with the complete answer from the results; its calls are unknown if the results name another tool."""
     account, run = evidence.account, _find_run(evidence, results)
     if account is None:
         return evidence
-    whole, begun = text_or_none(run.get("final_text")), evidence.text
-    # Only an answer that goes on where the trace stops is the same answer.
-    if account.unknown.get("answer") == _CUT and whole and begun is not None and whole.startswith(begun) and whole != begun:
+    full, start = text_or_none(run.get("final_text")), evidence.text
+    # Only an answer that continues where the trace stops is the same answer.
+    if account.unknown.get("answer") == _CUT and full and start is not None and full.startswith(start) and full != start:
         unknown: dict[Part, str] = {part: why for part, why in account.unknown.items() if part != "answer"}
         account = msgspec.structs.replace(account, unknown=unknown, notes=(*account.notes, "the answer is that of results.json"))
-        evidence = msgspec.structs.replace(evidence, text=whole, body=parse_json(whole), account=account)
+        evidence = msgspec.structs.replace(evidence, text=full, body=parse_json(full), account=account)
     # Results may name a tool with or without its server.
     calls = evidence.tool_calls or ()
-    shown = {name for call in calls for name in (call.name, f"{call.server}__{call.name}", f"{call.server}:{call.name}")}
+    known = {name for call in calls for name in (call.name, f"{call.server}__{call.name}", f"{call.server}:{call.name}")}
     named = [name for key in ("tool_calls", "tool_sequence") for name in list_of(run.get(key)) if isinstance(name, str)]
-    missing = next((name for name in named if name not in shown), None)
+    missing = next((name for name in named if name not in known), None)
     if missing is None or evidence.tool_calls is None or "tool_calls" in account.unknown:
         return evidence
     why = f"results.json lists a call of {show(missing, SHOWN)}, the trace does not"
@@ -165,10 +168,10 @@ def add_results(evidence: Evidence, results: Json) -> Evidence:
 
 
 def _find_run(evidence: Evidence, results: Json) -> dict[str, Json]:
-    """Return the run in the results that a line of the trace belongs to; empty if it is not there."""
-    wanted = (evidence.case, evidence.metadata.get("agent"), evidence.metadata.get("run_index"))
+    """Return the run in the results that a line of the trace belongs to, or an empty object if it is missing."""
+    run_key = (evidence.case, evidence.metadata.get("agent"), evidence.metadata.get("run_index"))
     for scenario in map(dict_or_empty, list_of(dict_or_empty(results).get("scenarios"))):
         for run in map(dict_or_empty, list_of(scenario.get("runs"))):
-            if (scenario.get("scenario_id"), scenario.get("agent"), run.get("run_index")) == wanted:
+            if (scenario.get("scenario_id"), scenario.get("agent"), run.get("run_index")) == run_key:
                 return run
     return {}

@@ -1,33 +1,43 @@
-"""n8n executions as its API returns them: one object, or a page `{"data": [...]}` of them. Each run of a node is a node.
-
-A run of a tool is not a node but a call of the agent that made it. The agent's `intermediateSteps`, if it returns them, name the tool as
-the model knows it, and have the arguments if the run does not. An execution lists its tools by contract: no run and no step means no call.
-"""
+"""n8n executions as its API returns them: one object, or a page of them. A run of a tool is a call of the agent that made it."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments, read_known_arguments
-from proctor.evidence.shared.n8n_expressions import resolve_for_items
+from proctor.evidence.shared.call_identity import list_call_keys, list_names, match_calls
+from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, read_arguments, read_known_arguments
 from proctor.evidence.shared.usage import add_usage, find_usage
-from proctor.evidence.shared.workflow import find_answering_node, is_ai, is_http_request, is_trigger, read_answer, sum_usage, with_method
+from proctor.evidence.shared.workflow import (
+    find_answering_node,
+    is_ai,
+    is_http_request,
+    is_trigger,
+    read_answer,
+    resolve_for_items,
+    sum_usage,
+    with_method,
+)
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.endings import find_failure, read_status
-from proctor.evidence.unknowns.fields import check_record, list_objects
-from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_unrecognised, mark_kind
-from proctor.evidence.values.access import SHOWN, dict_or_empty, find_first, list_of, split_words, text_or_none
+from proctor.evidence.unknowns.statuses import find_failure, read_status
+from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_objects, list_unrecognised, mark_kind, mark_near_miss
+from proctor.evidence.values.access import (
+    SHOWN,
+    dict_or_empty,
+    find_first,
+    is_misspelt,
+    list_of,
+    measure_ms_between,
+    split_words,
+    text_or_none,
+)
 from proctor.evidence.values.json_bytes import decode_container
-from proctor.evidence.values.near_miss import is_misspelt
 from proctor.evidence.values.text import as_text
-from proctor.evidence.values.times import measure_ms_between
 from proctor.model.account import CALL_PARTS, Part
-from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
+from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage, find_result_error
 from proctor.model.json_values import is_number, read_digits
 from proctor.model.show import kind_of, shorten, show
 
@@ -59,7 +69,7 @@ _CONNECTIONS = split_words(
 )
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 _Place = tuple[str | None, int]
-"""The name of a node, and which of its runs."""
+"""The name of a node and the number of its run."""
 
 
 def _join_items(items: list[Json]) -> Json:
@@ -67,18 +77,15 @@ def _join_items(items: list[Json]) -> Json:
 
 
 class _NodeRun(msgspec.Struct, kw_only=True):
-    """One run of a node as n8n recorded it."""
-
     place: _Place
     order: tuple[float, float, int]
     source: _Place
-    """The node before it, and its run: for a tool the agent."""
+    """The previous node and its run; for a tool, the agent."""
     record: dict[str, Any]
     type: str | None
     parameters: dict[str, Any]
     items: list[Json]
     given: list[Json]
-    """The items of `inputOverride`."""
     is_tool: bool
     is_sub_node: bool
 
@@ -91,7 +98,7 @@ class _NodeRun(msgspec.Struct, kw_only=True):
         return duration if isinstance(duration, (int, float)) else None
 
     def get_error(self, failure: str | None = None) -> Json:
-        """Return the message of its error; `failure` if it failed without one."""
+        """Return the message of its error, or `failure` if it failed without one."""
         error = self.record.get("error")
         if error is None:
             return failure if read_status(self.record.get("executionStatus")) == "failed" else None
@@ -100,7 +107,7 @@ class _NodeRun(msgspec.Struct, kw_only=True):
     def get_passed(self) -> tuple[str | None, Json]:
         """Return the name under which the model knows this tool, and the arguments."""
         arguments = self.given[0] if self.given else None
-        # A node of MCP offers several tools; n8n adds to the arguments which of them was called.
+        # An MCP node offers several tools; n8n adds the name of the called tool to the arguments.
         offers_several = "mcp" in str(self.type).rsplit(".", 1)[-1].lower()
         if offers_several and isinstance(arguments, dict) and isinstance(arguments.get("tool"), str):
             return arguments["tool"], {key: value for key, value in arguments.items() if key != "tool"}
@@ -127,7 +134,7 @@ def has_run_data(document: Json) -> bool:
 
 
 def is_answered_by_webhook(evidence: Evidence) -> bool:
-    """Return whether the answer is that of a Respond to Webhook node: it passes on its input, and its response is not recorded."""
+    """Return whether a Respond to Webhook node answers: it passes on its input, and its response is not recorded."""
     node = find_answering_node(evidence.nodes or ())
     return node is not None and _is_respond_to_webhook(node.type)
 
@@ -166,7 +173,7 @@ def _read_execution(document: dict[str, Any], path: str) -> Evidence:
 
 
 def _find_failure(document: dict[str, Any], runs: list[_NodeRun]) -> Json:
-    """Return how an execution reports that it failed or waits: in its own fields, or in the last run that is no part of another."""
+    """Return how an execution reports that it failed or waits: in its own fields, or in the last run that is not part of another."""
     failure = find_failure({key: value for key, value in document.items() if key not in _EXECUTION or key == "status"})
     if failure is None and (document.get("finished") is False or document.get("waitTill") is not None):
         failure = (
@@ -177,11 +184,11 @@ def _find_failure(document: dict[str, Any], runs: list[_NodeRun]) -> Json:
 
 
 def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[_NodeRun]:
-    """Return the runs of all nodes in order, and mark what cannot be read of them and of the workflow."""
+    """Return the runs of all nodes in order, and mark unreadable parts of the runs and of the workflow."""
     result = document["data"]["resultData"]
     workflow = dict_or_empty(document.get("workflowData"))
-    check_record(document, _EXECUTION, _TYPES, path, unknowns)
-    check_record(workflow, _WORKFLOW, _TYPES, "workflowData", unknowns)
+    check_object(document, _EXECUTION, path, unknowns, _TYPES)
+    check_object(workflow, _WORKFLOW, "workflowData", unknowns, _TYPES)
     if document.get("workflowData") is None and any(isinstance(dict_or_empty(value).get("nodes"), list) for value in document.values()):
         unknowns.mark_unrecognised(_EVERY, f"{path} has no workflowData, and a workflow under another name")
     if workflow and workflow.get("nodes") is None:
@@ -190,7 +197,7 @@ def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[
     for at, node in list_objects(workflow.get("nodes"), _EVERY, "workflowData.nodes", unknowns):
         if (name := text_or_none(node.get("name"))) in result["runData"]:
             definitions[str(name)] = node
-            check_record(node, _DEFINITION, _TYPES, at, unknowns)
+            check_object(node, _DEFINITION, at, unknowns, _TYPES)
             if not isinstance(node.get("type"), str):
                 unknowns.mark_parts(_EVERY, f"{at} has no type")
     connections = workflow.get("connections")
@@ -203,10 +210,10 @@ def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[
         wired, definition = dict_or_empty(connections).get(name), definitions.get(name, {})
         for index, (at, record) in enumerate(list_objects(records, _EVERY, f"runData.{name}", unknowns)):
             run = _read_run((name, index), record, at, definition, wired, unknowns)
-            # Before executionIndex existed there was only the start time.
+            # Older versions without `executionIndex` have only the start time.
             run.order = (_read_number(record.get("executionIndex")), _read_number(record.get("startTime")), len(runs))
             runs.append(run)
-            # Data is under its connection type, which shows whether this is the run of a tool; without data the connections must.
+            # Data is under its connection type, which identifies the run of a tool; without data, the connections identify it.
             kind = str(run.type).rsplit(".", 1)[-1]
             may_be_tool = not isinstance(wired, dict) or not _CONNECTIONS.issuperset(wired)
             if wired is None:
@@ -222,16 +229,16 @@ def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[
 
 
 def _read_number(value: Json) -> float:
-    # A whole number beyond 1e18 is no index and no time, and one beyond 1e308 cannot become a float at all.
+    # An integer beyond 1e18 is neither an index nor a time, and one beyond 1e308 cannot become a float.
     return float(value) if is_number(value) and abs(value) < 1e18 else 0.0
 
 
 def _read_run(place: _Place, record: dict[str, Any], at: str, definition: dict[str, Any], wired: Json, unknowns: Unknowns) -> _NodeRun:
-    check_record(record, _RECORD, _TYPES, at, unknowns)
+    check_object(record, _RECORD, at, unknowns, _TYPES)
     status = record.get("executionStatus")
     if status is not None and read_status(status) not in ("ok", "failed"):
         unknowns.mark_parts(("tool_results", "nodes"), f"{at} did not finish: its status is {show(status, SHOWN)}")
-    # An empty source is that of a trigger.
+    # A trigger has an empty source.
     sources = [dict_or_empty(source) for source in list_of(record.get("source")) if source]
     if any(not isinstance(one.get("previousNode"), str) or type(one.get("previousNodeRun", 0)) is not int for one in sources):
         unknowns.mark_parts(_EVERY, f"{at}.source does not name the previous node")
@@ -255,7 +262,7 @@ def _read_run(place: _Place, record: dict[str, Any], at: str, definition: dict[s
 
 
 def _read_items(data: dict[str, Any], at: str, unknowns: Unknowns) -> list[Json]:
-    """Return the items of `{<connection type>: [[{json: ...}]]}`, and mark what has another form."""
+    """Return the items of `{<connection type>: [[{json: ...}]]}`, and mark items of any other form."""
     found: list[Json] = []
     for kind, outputs in data.items():
         if kind not in _CONNECTIONS:
@@ -282,10 +289,8 @@ def read_steps(items: list[Json], node_type: str | None, agent: str, unknowns: U
     for item in map(dict_or_empty, items):
         steps = item.get("intermediateSteps")
         if node_type is None or is_ai(node_type):
-            near = next((key for key in item if is_misspelt(key, ("intermediateSteps",))), None)
-            if near is not None:
-                why = f"{show(shorten(near, 60))} in the output of {show(agent, SHOWN)} is not read; did you mean intermediateSteps?"
-                unknowns.mark_unrecognised(CALL_PARTS, why)
+            for key in item:
+                mark_near_miss(key, item[key], {"intermediateSteps": "tool_calls"}, f"the output of {show(agent, SHOWN)}", unknowns)
             if steps is not None and not isinstance(steps, list):
                 unknowns.mark("tool_calls", f"intermediateSteps of {show(agent, SHOWN)}: expected a list, found {kind_of(steps)}")
         found += [call for step in list_of(steps) if (call := _read_step(dict_or_empty(step), agent, unknowns)) is not None]
@@ -304,9 +309,9 @@ def _read_step(step: dict[str, Any], agent: str, unknowns: Unknowns) -> ToolCall
     if arguments in (None, "", {}):
         messages = [dict_or_empty(message) for message in list_of(action.get("messageLog"))]
         logged = [call for message in messages for call in list_of(dict_or_empty(message.get("kwargs", message)).get("tool_calls"))]
-        same = [call for call in map(dict_or_empty, logged) if call.get("id") == call_id] or list(map(dict_or_empty, logged))
+        matching = [call for call in map(dict_or_empty, logged) if call.get("id") == call_id] or list(map(dict_or_empty, logged))
         may_be_lost = any(isinstance(decode_container(action[key]), dict) for key in list_unrecognised(action, _ACTION))
-        arguments = same[0].get("args") if same else None if may_be_lost else arguments
+        arguments = matching[0].get("args") if matching else None if may_be_lost else arguments
     if arguments is None:
         unknowns.mark("tool_arguments", f"an intermediate step has no arguments of {tool!r}")
     known = None if arguments is None else read_known_arguments(arguments, f"a step of {tool!r}", unknowns)
@@ -314,7 +319,6 @@ def _read_step(step: dict[str, Any], agent: str, unknowns: Unknowns) -> ToolCall
 
 
 def _list_calls(runs: list[_NodeRun], unknowns: Unknowns) -> list[tuple[int, ToolCall]]:
-    """Return the calls in order, each with the run of the agent that made it."""
     steps: dict[_Place, list[ToolCall]] = {}
     by_agent: dict[_Place, list[_NodeRun]] = {}
     for run in runs:
@@ -323,8 +327,8 @@ def _list_calls(runs: list[_NodeRun], unknowns: Unknowns) -> list[tuple[int, Too
         elif not run.is_sub_node:
             steps[run.place] = read_steps(run.items, run.type, run.name, unknowns)
     paired: dict[int, ToolCall] = {}
-    for agent, made in by_agent.items():
-        found = _pair(made, steps.get(agent, []))
+    for agent, agent_calls in by_agent.items():
+        found = _pair(agent_calls, steps.get(agent, []))
         if len(found) < len(steps.get(agent, [])):
             unknowns.mark("tool_calls", f"{agent[0]!r} lists more calls than there are runs of its tools")
         paired.update(found)
@@ -333,32 +337,26 @@ def _list_calls(runs: list[_NodeRun], unknowns: Unknowns) -> list[tuple[int, Too
 
 
 def _pair(runs: list[_NodeRun], steps: list[ToolCall]) -> dict[int, ToolCall]:
-    """Return the step of each run of the same agent: by name and arguments, else by name, else by place if there are as many of both."""
-    paired: dict[int, ToolCall] = {}
-    free = dict(enumerate(steps))
-    # Calls made at once may run in another order.
-    for exactly in (True, False):
-        waiting: dict[tuple[str, str | None], deque[int]] = {}
-        for number, step in free.items():
-            waiting.setdefault((step.name, as_text(step.arguments) if exactly else None), deque()).append(number)
-        for run in runs:
-            own_name, passed = run.get_passed()
-            if id(run) in paired or (exactly and passed is None):
-                continue
-            arguments = as_text(read_arguments(passed)) if exactly else None
-            names = {name for name in (run.name, _spell_for_model(run.name), own_name) if name is not None}
-            found = [queue for name in names if (queue := waiting.get((name, arguments)))]
-            # Of all the names under which the model may have known the tool, the earliest step counts.
-            if found:
-                paired[id(run)] = free.pop(min(found, key=lambda queue: queue[0]).popleft())
+    """Return the step of each run of the same agent: by name and arguments, else by name, else by position if the counts are equal."""
+    made: list[ToolCall] = []
+    for run in runs:
+        own_name, passed = run.get_passed()
+        arguments = None if passed is None else read_arguments(passed)
+        # The model may know the tool under several names.
+        names = (_spell_for_model(run.name), *(() if own_name is None else (own_name,)))
+        made.append(ToolCall(name=run.name, arguments=arguments, aliases=names))
+    partner: dict[int, int] = {}
+    # Parallel calls may run in another order.
+    match_calls(made, steps, partner, lambda call: [] if call.arguments is None else list_call_keys(call))
+    match_calls(made, steps, partner, list_names)
     if len(runs) == len(steps):
-        for run, step in zip((run for run in runs if id(run) not in paired), free.values(), strict=True):
-            paired[id(run)] = step
-    return paired
+        alone = [place for place in range(len(runs)) if place not in partner]
+        partner |= dict(zip(alone, sorted(set(range(len(steps))) - set(partner.values())), strict=True))
+    return {id(runs[place]): steps[other] for place, other in partner.items()}
 
 
 def _spell_for_model(node_name: str) -> str:
-    # n8n offers a tool to the model under its node's name, other characters replaced.
+    # n8n offers a tool to the model under the name of its node, with special characters replaced.
     return _NOT_IN_NAMES.sub("_", node_name)
 
 
@@ -376,7 +374,7 @@ def _read_call(run: _NodeRun, step: ToolCall | None, unknowns: Unknowns) -> Tool
     aliases.pop(run.name, None)
     error, kind = run.get_error("the run of the tool ended in an error"), PROTOCOL_ERROR
     if error is None:
-        error, kind = mcp_error(result), CONTENT_ERROR
+        error, kind = find_result_error(result), CONTENT_ERROR
     return ToolCall(
         name=run.name,
         arguments=None if arguments is None else read_arguments(arguments),
@@ -391,13 +389,13 @@ def _read_call(run: _NodeRun, step: ToolCall | None, unknowns: Unknowns) -> Tool
 
 
 def _build_nodes(runs: list[_NodeRun], calls: list[tuple[int, ToolCall]], unknowns: Unknowns) -> tuple[tuple[Node, ...], int | None]:
-    """Return the nodes, and the HTTP status of the first Respond to Webhook node: 200 unless it is configured."""
-    made: dict[_Place, list[ToolCall]] = {}
+    """Return the nodes, and the HTTP status of the first Respond to Webhook node, which is 200 unless configured."""
+    calls_of_run: dict[_Place, list[ToolCall]] = {}
     for agent_run, call in calls:
-        made.setdefault((call.node, agent_run), []).append(call)
+        calls_of_run.setdefault((call.node, agent_run), []).append(call)
     places = {run.place: run for run in runs}
     before: dict[str, list[Json]] = {}
-    """The items of the nodes that ran before: an expression can only have read those."""
+    """The items of earlier nodes: an expression can only refer to those."""
     nodes: list[Node] = []
     codes: list[Json] = []
     for run in runs:
@@ -418,7 +416,7 @@ def _build_nodes(runs: list[_NodeRun], calls: list[tuple[int, ToolCall]], unknow
                     output=output,
                     parameters=with_method(resolved.value) if resolved else None,
                     more_parameters=tuple(map(with_method, resolved.more)) if resolved else (),
-                    tool_calls=tuple(made.get(run.place, ())),
+                    tool_calls=tuple(calls_of_run.get(run.place, ())),
                     duration_ms=run.get_duration(),
                     error=run.get_error(),
                     items=len(run.items),
@@ -433,17 +431,17 @@ def _build_nodes(runs: list[_NodeRun], calls: list[tuple[int, ToolCall]], unknow
 
 
 def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[_NodeRun], unknowns: Unknowns) -> Usage | None:
-    """Return the tokens of the models, and of the AI nodes that no model serves; what a served node reports repeats its models."""
+    """Return the tokens of the models and of AI nodes without a model; a node with models repeats their tokens."""
     models = [node.usage for node in nodes if node.name in sub_nodes]
-    # An agent repeats the tokens of the models below it. Only where those report any is it left out, or nothing would be counted.
+    # An agent repeats the tokens of the models below it; it is left out only if those report any.
     served = {run.source[0] for run in runs if run.is_sub_node} if any(models) else set[str | None]()
-    others = [node for node in nodes if node.name not in sub_nodes and node.name not in served]
+    own_nodes = [node for node in nodes if node.name not in sub_nodes and node.name not in served]
     models_called = {run.name for run in runs if "ai_languageModel" in dict_or_empty(run.record.get("data"))}
     counted = [node.usage for node in nodes if node.name in models_called]
-    counted += [node.usage for node in others if is_ai(node.type) and not is_trigger(node.type)]
+    counted += [node.usage for node in own_nodes if is_ai(node.type) and not is_trigger(node.type)]
     if any(counted) and not all(counted):
         unknowns.mark("usage", "one of the models reports no tokens, and others do")
-    return add_usage((*models, sum_usage(others)))
+    return add_usage((*models, sum_usage(own_nodes)))
 
 
 def _is_respond_to_webhook(node_type: str | None) -> bool:

@@ -1,8 +1,4 @@
-"""Blocks of messages of every provider and framework: one table for message lists and for spans.
-
-A block is recognised by its kind (`type`, `part_kind`, ...) or by a key of its own (`toolUse`, `functionCall`). A kind that is not in the
-table is unrecognised (`unrecognised.py`). Fields of a block that are not read are ignored and listed.
-"""
+"""Blocks of messages of every provider and framework: one table for message lists and for spans."""
 
 from __future__ import annotations
 
@@ -14,70 +10,71 @@ from typing import Any, Literal
 
 import msgspec
 
-from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, is_error, mcp_error, read_arguments
+from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, is_error, read_arguments
 from proctor.evidence.shared.conversation import Message, Role, ToolResult, mark_earlier, mark_end
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.endings import find_stop, read_status, to_snake_case
-from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.markers import is_redacted, mark_call
-from proctor.evidence.unknowns.unrecognised import check_fields, holds_text, list_unrecognised, mark_kind
+from proctor.evidence.unknowns.statuses import find_stop, read_status, to_snake_case
+from proctor.evidence.unknowns.unrecognised import (
+    CONTENT_PARTS,
+    FieldTable,
+    check_fields,
+    holds_text,
+    list_unrecognised,
+    mark_kind,
+    mark_near_miss,
+)
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
-from proctor.evidence.values.json_bytes import decode_container, decode_embedded
-from proctor.evidence.values.near_miss import is_misspelt
+from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS, Part
-from proctor.model.evidence import Json, ToolCall, Usage
+from proctor.model.evidence import Json, ToolCall, Usage, find_result_error
+from proctor.model.json_values import decode_embedded
 from proctor.model.show import kind_of, show
 
 Action = Literal["text", "call", "hosted", "new_call", "result", "silent", "gap", "tool", "usage", "error", "asks", "answers"]
 
 KIND_KEYS = ("type", "$type", "part_kind", "block_type", "content_type", "kind")
-CALLS = split_words(
-    """
+CALLS = split_words("""
     tool_call tool_use tooluse toolcall function_call function custom custom_tool_call mcp_call hosted_tool_call builtin_tool_call
     server_tool_call server_tool_use mcp_tool_use invalid_tool_call tool_call_chunk server_tool_call_chunk mcp_server_tool_call
     tool_invocation dynamic_tool input_json_delta null
-    """
-)
-RESULTS = split_words(
-    """
+    """)
+RESULTS = split_words("""
     tool_call_response tool_result toolresult function_call_output function_result function_call_result tool_response tool_return tool_error
     server_tool_call_response server_tool_result custom_tool_call_output tool_call_result function_response builtin_tool_return
     mcp_tool_result retry_prompt tool_search_output
-    """
-)
-HOSTED = split_words(
-    """
+    """)
+HOSTED = split_words("""
     web_search_call file_search_call code_interpreter_call computer_call image_generation_call local_shell_call shell_call apply_patch_call
     tool_search_call web_search_tool_call file_search_tool_call code_interpreter_tool_call computer_tool_call image_generation_tool_call
     shell_tool_call search_tool_call
-    """
-)
-"""Calls of tools that a provider runs itself and that are named by their kind."""
+    """)
 ENDS_ITSELF = split_words("web_search_call file_search_call code_interpreter_call image_generation_call mcp_call hosted_tool_call")
-"""Calls whose block reports how they ended; the others have a result of their own."""
-SILENT = split_words(
-    """
-    reasoning thinking redacted_thinking redacted_reasoning text_reasoning reasoning_text reasoning_file image image_url image_file file
-    blob uri audio input_audio video video_url document document_url audio_url media input_image input_file cache_point step_start source
-    source_url source_document binary binary_image uploaded_file mcp_list_tools data search_result container_upload citation cite
-    citable cache hosted_file hosted_vector_store text_plain reference computer_screenshot file_reference annotation streaming_annotation
-    instruction retry_feedback tool_availability_delta capability_load_delta model_settings_delta instruction_delta instruction_baseline
-    """
-)
+"""Calls whose block reports the outcome; other calls have a separate result."""
+SILENT = split_words("""
+    reasoning_file image image_url image_file file blob uri audio input_audio video video_url document document_url audio_url media
+    input_image input_file cache_point step_start source source_url source_document binary binary_image uploaded_file mcp_list_tools
+    data search_result container_upload citation cite citable cache hosted_file hosted_vector_store text_plain reference
+    computer_screenshot file_reference annotation streaming_annotation instruction retry_feedback tool_availability_delta
+    capability_load_delta model_settings_delta instruction_delta instruction_baseline
+    """)
+REASONING = split_words("""
+    reasoning thinking redacted_thinking redacted_reasoning text_reasoning reasoning_text reasoningContent reasoning_content
+    reasoning_details
+    """)
 REQUESTS = split_words("mcp_approval_request tool_approval_request function_approval_request user_input_request oauth_consent_request")
-"""Blocks with which a run waits for a person; a block that ends in `_response` answers them."""
+"""Blocks in which a run waits for a person; a block that ends in `_response` answers them."""
 GAPS = split_words("compaction context_compaction compaction_trigger item_reference")
-"""Blocks in place of messages that are not in the list."""
 HOSTED_SUFFIXES = ("_call", "_tool_result", "_call_output")
 _ACTIONS: dict[str, Action] = {
     **dict.fromkeys(split_words("text output_text input_text refusal summary_text user_prompt system_prompt"), "text"),
     **dict.fromkeys(CALLS, "call"),
     **dict.fromkeys(RESULTS, "result"),
     **dict.fromkeys(HOSTED, "hosted"),
-    **dict.fromkeys(SILENT, "silent"),
+    **dict.fromkeys(SILENT | REASONING, "silent"),
     **dict.fromkeys(GAPS, "gap"),
     **dict.fromkeys(REQUESTS, "asks"),
     **dict.fromkeys((kind.replace("_request", "_response") for kind in REQUESTS), "answers"),
@@ -88,12 +85,10 @@ KEYED_CALLS = split_words("functionCall function_call toolUse tool_use tool_call
 KEYED_RESULTS = split_words("functionResponse function_response toolResult tool_result tool_call_result toolResponse tool_response")
 _KEYED_CODE = ("executableCode", "executable_code")
 _KEYED_OUTPUT = ("codeExecutionResult", "code_execution_result")
-KEYED_SILENT = split_words(
-    """
+KEYED_SILENT = split_words("""
     inlineData inline_data fileData file_data image image_url reasoningContent reasoning cachePoint document video audio guardContent
     searchResult media file data resource audioTranscription audio_transcription
-    """
-)
+    """)
 KEYED = KEYED_CALLS | KEYED_RESULTS | KEYED_SILENT | {*_KEYED_CODE, *_KEYED_OUTPUT, "text", "citationsContent"}
 _KEYED_KNOWN = KEYED | split_words("thought thoughtSignature thought_signature metadata")
 NAME = ("name", "tool_name", "toolName", "function_name", "FunctionName", "toolType", "tool_type")
@@ -116,6 +111,7 @@ _CALL_KNOWN = frozenset((*KIND_KEYS, *NAME, *ARGUMENTS, *ID, *_SERVER, *_WRAPPER
 )
 _FLAGS = ("is_error", "isError", "tool_call_error")
 _ENDINGS = (*_FLAGS, "error", "exception", "status", "outcome", "errorText", "state")
+_ENDING_FIELDS: FieldTable = dict.fromkeys(_ENDINGS, "tool_results")
 _RESULT_KNOWN = frozenset((*KIND_KEYS, *NAME, *VALUE, *RESULT_ID, *_ENDINGS, "origin", "call", "screenshot", "input", "args", "text"))
 _OUTPUT_TYPES = ("text", "json", "content", "error-text", "error-json", "execution-denied")
 _SPOKEN: dict[Role, tuple[Part, ...]] = {"assistant": ("answer",), "user": ("input", "turns"), "tool": ("tool_results",), "system": ()}
@@ -127,13 +123,11 @@ class Dialect(msgspec.Struct, frozen=True):
     """How a format differs from the others in its blocks."""
 
     error_kind: str = CONTENT_ERROR
-    """What kind of failure a flag or a status of a result reports."""
+    """The error kind to use if a flag or a status of a result reports failure."""
     omits_arguments: bool = False
-    """Whether the format leaves out arguments if there are none."""
     results_in_blocks: bool = False
-    """Whether the messages of tools hold their results in blocks."""
     is_span: bool = False
-    """Whether these are the messages of a span, which may hold a part of the conversation only."""
+    """Whether these are the messages of a span, which may contain only a part of the conversation."""
 
 
 PLAIN = Dialect()
@@ -145,7 +139,7 @@ OMITS_ARGUMENTS = Dialect(omits_arguments=True, results_in_blocks=True)
 
 @functools.lru_cache(maxsize=4096)
 def find_action(kind: str) -> Action | None:
-    """Return what a block of this kind does, or None if the kind is not recognised."""
+    """Return the action of a block of this kind, or None if the kind is not recognised."""
     word = to_word(kind)
     if word in _ACTIONS:
         return _ACTIONS[word]
@@ -173,7 +167,7 @@ def read_kind(block: dict[str, Any]) -> Json:
 
 
 def list_written_blocks(text: str, *, is_block: bool = False) -> list[Any] | None:
-    """Return the blocks that a text is the JSON of, or None; with `is_block` the text is in place of a block.
+    """Return the blocks encoded as JSON in a text, or None; with `is_block`, the text replaces a block.
 
     An answer may be JSON as well: a list of anything, or an object without the kind of a block.
     """
@@ -217,9 +211,10 @@ class Draft:
     model: str | None = None
     ids: set[str] = field(default_factory=set)
     waits: bool | None = None
+    thinks: bool = False
 
     def mark(self, at: str, why: str, parts: Iterable[Part] = CONTENT_PARTS) -> None:
-        """Mark parts as unknown because a recognised field cannot be read."""
+        """Mark parts as unknown because a recognised field is unreadable."""
         self.unknowns.mark_parts(parts, f"{at}: {why}")
 
     def expect(self, value: Json, kind: type, what: str, at: str, parts: Iterable[Part] = CONTENT_PARTS) -> bool:
@@ -248,7 +243,7 @@ class Draft:
         if value is None or not self.expect(value, str, "text", at):
             return
         self.texts.append(value)
-        # Users and systems may write about calls; only the text of a model is acted upon.
+        # Users and systems may write about calls; only calls in the text of a model are executed.
         if self.role == "assistant" and not self.dialect.is_span and (spoken := call_in_words(value)) is not None:
             self.unknowns.mark_unrecognised(("tool_calls",), f"{at}: {spoken}")
 
@@ -277,7 +272,7 @@ class Draft:
             case "result":
                 self.add_result(block, at, to_word(kind))
             case "silent":
-                pass
+                self.thinks = self.thinks or to_word(kind) in REASONING
             case "asks" | "answers" as action:
                 self.waits = action == "asks"
             case "gap":
@@ -293,24 +288,24 @@ class Draft:
                 self._mark_unrecognised(block, kind, at)
 
     def _mark_unrecognised(self, block: Json, kind: str, at: str) -> None:
-        """Apply the rule for unrecognised kinds to a block; fields that only calls have, and blocks inside, show that it may act."""
-        parts, shown = _SPOKEN[self.role], f"{at}: unrecognised kind {show(kind, 60)}"
+        """Apply the rule for unrecognised kinds to a block; nested blocks and fields that only calls have indicate that it may act."""
+        parts, reason = _SPOKEN[self.role], f"{at}: unrecognised kind {show(kind, 60)}"
         mark_kind(block, kind, at, self.unknowns, speaks=parts[0] if parts else None)
         fields = block.keys() - _TEXT_KNOWN if isinstance(block, dict) else ()
-        inside = Draft("assistant", at, Unknowns(), self.dialect)
+        nested = Draft("assistant", at, Unknowns(), self.dialect)
         for inner in block.values() if isinstance(block, dict) else block:
             if isinstance(inner, (dict, list)):
-                inside.add_content(inner, at)
-        if inside.calls or inside.results or any(_ACTING_FIELD.search(key) for key in fields):
-            self.unknowns.mark_unrecognised(CALL_PARTS, f"{shown}, which may be a tool call")
-        if inside.texts or holds_text(block):
-            self.unknowns.mark_unrecognised(parts, f"{shown}, which contains text")
+                nested.add_content(inner, at)
+        if nested.calls or nested.results or any(_ACTING_FIELD.search(key) for key in fields):
+            self.unknowns.mark_unrecognised(CALL_PARTS, f"{reason}, which may be a tool call")
+        if nested.texts or holds_text(block):
+            self.unknowns.mark_unrecognised(parts, f"{reason}, which contains text")
 
     def _add_text_block(self, block: dict[str, Any], at: str) -> None:
         text = find_first(block, *_TEXT)
         if isinstance(text, dict) and "value" in text:
             text = text["value"]
-        # Instrumentations that must not record content leave the text out.
+        # Instrumentations that may not record content leave the text out.
         if not self.dialect.is_span and (isinstance(text, dict) or (text is None and not any(key in block for key in _TEXT))):
             self.mark(at, "a text without its text", CONTENT_PARTS if text else _SPOKEN[self.role] or ("answer",))
         if block.get("state") == "streaming":
@@ -324,9 +319,12 @@ class Draft:
             for key in list_unrecognised(block, _KEYED_KNOWN):
                 self._mark_unrecognised(block[key] if isinstance(block[key], (dict, list)) else {"text": block[key]}, key, at)
             return
-        # Gemini marks its reasoning as a thought, which is no part of the answer.
-        if block.get("thought") is not True:
+        # Gemini marks its reasoning as a thought, which is not part of the answer.
+        if block.get("thought") is True:
+            self.thinks = True
+        else:
             self.add_text(block.get("text"), at)
+        self.thinks = self.thinks or not REASONING.isdisjoint(block)
         for key, inner in block.items():
             place = f"{at}.{key}"
             if inner is None or key == "text":
@@ -347,7 +345,7 @@ class Draft:
         check_fields(block, _KEYED_KNOWN, at, self.unknowns, has_answer=True)
 
     def add_calls(self, value: Json, at: str, *, only_new: bool = False) -> None:
-        """Add the entries of a list of calls; with `only_new` those whose ids the message has not recorded elsewhere."""
+        """Add the entries of a list of calls; with `only_new`, only those whose ids are new to the message."""
         value = decode_container(value) if self.dialect.is_span else value
         if value is None or value == "" or not self.expect(value, list, "a list of calls", at, CALL_PARTS):
             return
@@ -357,19 +355,19 @@ class Draft:
                 self.add_call(entry, f"{at}[{index}]", "tool_call")
 
     def add_call(self, value: Json, at: str, word: str, name: Json = None) -> None:
-        """Add a call in any spelling, and its result if the object carries that as well; `word` is the kind of the object."""
+        """Add a call in any spelling, and its result if the object has one; `word` is the kind of the object."""
         if not self.expect(value, dict, "a call", at, CALL_PARTS):
             return
         inner = next((value[key] for key in _WRAPPERS if isinstance(value.get(key), dict)), value)
         kind, alias, action = value.get("type"), None, find_action(word)
         if kind is not None and not (isinstance(kind, str) and find_action(kind) is not None):
             self.mark(at, f"unrecognised kind {show(kind, 40)} of a call", CALL_PARTS)
-        own, plugin = find_first(inner, "function_name", "FunctionName"), find_first(inner, "plugin_name", "PluginName")
+        function, plugin = find_first(inner, "function_name", "FunctionName"), find_first(inner, "plugin_name", "PluginName")
         if plugin is not None:
             self.expect(plugin, str, "text as the name of a plugin", at, ("tool_calls",))
-        if name is None and isinstance(own, str) and isinstance(plugin, str) and plugin:
+        if name is None and isinstance(function, str) and isinstance(plugin, str) and plugin:
             # Semantic Kernel: the function belongs to a plugin.
-            name, alias = inner.get("name") or f"{plugin}-{own}", own
+            name, alias = inner.get("name") or f"{plugin}-{function}", function
         name = find_first(inner, *NAME) if name is None else name
         hosted = action in ("hosted", "new_call") and name is None
         if hosted:
@@ -386,23 +384,21 @@ class Draft:
         if self.append_call(name, given, at, id=id, server=server, alias=alias, known=known):
             self._add_own_result(inner if "state" in inner else value, at, word, id, name)
         for part in (value,) if inner is value else (value, inner):
-            for key in self._check(part, _CALL_KNOWN, at, _ENDINGS):
-                if is_misspelt(key, ("PluginName", "plugin_name")):
-                    self.unknowns.mark_unrecognised(("tool_calls",), f"{at}: {show(key, 60)} is not read; is it misspelt?")
+            for key in self._check(part, _CALL_KNOWN, at):
+                mark_near_miss(key, part[key], {"PluginName": "tool_calls", "plugin_name": "tool_calls"}, at, self.unknowns)
 
-    def _check(self, part: dict[str, Any], known: frozenset[str], at: str, endings: tuple[str, ...]) -> list[str]:
-        """Apply the rule for unrecognised fields, and return them; a near miss of a field that reports failure may be one."""
+    def _check(self, part: dict[str, Any], known: frozenset[str], at: str) -> list[str]:
+        """Apply the rule for unrecognised fields, and return those fields; a near miss of a failure field may report failure."""
         if known.issuperset(part):
             return []
         check_fields(part, known, at, self.unknowns, has_answer=True)
         unread = list_unrecognised(part, known)
         for key in unread:
-            if part[key] not in (None, False, "") and is_misspelt(key, endings):
-                self.unknowns.mark_unrecognised(("tool_results",), f"{at}: {show(key, 60)} is not read; is it misspelt?")
+            if part[key] not in (False, ""):
+                mark_near_miss(key, part[key], _ENDING_FIELDS, at, self.unknowns)
         return unread
 
     def _read_given(self, value: dict[str, Any], inner: dict[str, Any], at: str, hosted: bool) -> tuple[Json, bool]:
-        """Return the arguments of a call, and whether they are known."""
         unread = [key for key in list_unrecognised(inner, _CALL_KNOWN) if inner[key] is not None]
         if hosted:
             given = value.get("action")
@@ -424,7 +420,7 @@ class Draft:
     def append_call(
         self, name: Json, given: Json, at: str, *, id: Json = None, server: Json = None, alias: str | None = None, known: bool = True
     ) -> bool:
-        """Add a call, unless its id was added before: such a call is recorded twice. Return whether it was added."""
+        """Add a call unless its id was added before, which is a duplicate record; return whether it was added."""
         if not isinstance(name, str) or not name:
             self.mark(at, "a tool call without a name", CALL_PARTS)
             return False
@@ -479,11 +475,11 @@ class Draft:
         if not self.expect(part, dict, "a result", at, ("tool_results",)):
             return
         value = find_first(part, *VALUE, "text")
-        whole = dict_or_empty(decode_container(value)) if self.dialect.is_span else {}
-        if str(whole.get("type")).endswith("tool_result") and "content" in whole:
-            self.add_result(whole, at)  # the whole block, written in place of its text
+        written_block = dict_or_empty(decode_container(value)) if self.dialect.is_span else {}
+        if str(written_block.get("type")).endswith("tool_result") and "content" in written_block:
+            self.add_result(written_block, at)  # the whole block, written instead of its text
             return
-        if self._check(part, _RESULT_KNOWN, at, _ENDINGS) and not any(name in part for name in VALUE):
+        if self._check(part, _RESULT_KNOWN, at) and not any(name in part for name in VALUE):
             self.mark(at, "a result without its content", ("tool_results",))
         value, error, kind = self._read_ending(part, value, at, word)
         origin = dict_or_empty(part.get("origin")) or dict_or_empty(part.get("call"))
@@ -531,7 +527,7 @@ class Draft:
             error = reported if is_error(reported) and reported not in (True, {}) else as_text(value) or "the call failed"
             return value, error, CONTENT_ERROR if is_span or word.endswith("_tool_result") else PROTOCOL_ERROR
         if failed:
-            return value, mcp_error(value) or as_text(value) or "the tool reported an error", kind
+            return value, find_result_error(value) or as_text(value) or "the tool reported an error", kind
         # Gemini reserves `error` in what a function returned.
         inner = dict_or_empty(value).get("error")
         if is_error(inner) and ("response" in part or (is_span and isinstance(inner, str) and len(value) == 1)):
@@ -550,7 +546,7 @@ class Draft:
         self.results.append(ToolResult(id=id, name=name, value=value, error=error, kind=kind, has_ended=has_ended))
 
     def end_with(self, reason: Json) -> None:
-        """Check why the model stopped: one that stopped to call tools called some."""
+        """Check the finish reason: a model that stopped to call tools must have called some."""
         if find_stop(reason) == "tools" and not self.calls:
             self.unknowns.mark("tool_calls", f"{self.at}: the model stopped to call tools ({reason}), and no call is recorded")
 
@@ -558,7 +554,7 @@ class Draft:
         """Return the message."""
         text = "".join(self.texts) if self.texts else None
         return Message(role=self.role, text=text, calls=tuple(self.calls), results=tuple(self.results), usage=self.usage, model=self.model,
-                       waits=self.waits)  # fmt: skip
+                       waits=self.waits, thinks=self.thinks)  # fmt: skip
 
 
 def read_counts(value: Json, at: str, unknowns: Unknowns) -> Usage | None:
@@ -572,7 +568,7 @@ def read_counts(value: Json, at: str, unknowns: Unknowns) -> Usage | None:
 
 
 def read_result_value(value: Json) -> Json:
-    """Return what a tool returned: the text of its text parts, the data of its documents (Cohere), its JSON (Bedrock), else as it is."""
+    """Return the result of a tool: the text of its text parts, the data of its documents (Cohere), its JSON (Bedrock), else unchanged."""
     single = value[0] if isinstance(value, list) and len(value) == 1 else value
     if isinstance(single, dict):
         if single.keys() == {"json"}:
@@ -585,7 +581,7 @@ def read_result_value(value: Json) -> Json:
 
 
 def join_text_parts(value: Json) -> Json:
-    """Return the text of a result that is nothing but parts of text, parsed if it is JSON; any other result as it is."""
+    """Return the joined text of a result that consists of text parts, parsed if it is JSON; any other result unchanged."""
     if isinstance(value, str):
         return decode_container(value)
     texts = [_read_only_text(dict_or_empty(part)) for part in list_of(value)]
@@ -596,7 +592,7 @@ _TEXT_PART = frozenset((*KIND_KEYS, "text", "content", "annotations", "cache_con
 
 
 def _read_only_text(part: dict[str, Any]) -> str | None:
-    """Return the text of a part that holds nothing else, or of a document (Cohere)."""
+    """Return the text of a part without other content, or of a document (Cohere)."""
     part = dict_or_empty(part.get("message_content")) or part
     kind, document = read_kind(part), part.get("document")
     if not _TEXT_PART.issuperset(part) and not (isinstance(kind, str) and find_action(kind) == "text"):

@@ -1,20 +1,18 @@
-"""Whether two records can be of one call, and the calls of two records of one run in pairs.
-
-A framework may put the name of a plugin or a server in front of a tool's name (`Shop-refund`, `shop__refund`), add defaults to the
-arguments, and leave out nulls.
-"""
+"""Decides whether two records describe one call, and pairs or unites the calls of two records of one run."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 
+from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
-from proctor.model.evidence import Json, ToolCall
+from proctor.model.evidence import Json, Node, ToolCall
+from proctor.model.show import show
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -27,7 +25,7 @@ Fits = Callable[[ToolCall, ToolCall], bool]
 
 def strip_framework_prefix(name: str) -> str:
     """Return a tool's name without the prefix of a framework; tools whose stripped names differ are different tools."""
-    # Nearly all names are words without a separator, and this check is ten times as fast.
+    # Nearly all names have no separator, and this check is ten times as fast.
     if name.isidentifier() and "__" not in name:
         return name
     return _FRONT.sub("", name) or name
@@ -49,7 +47,7 @@ def is_name_at_server(name: str, own: str) -> bool:
 
 
 def can_agree(requested: Json, given: Json) -> bool:
-    """Return whether two records of arguments can be of one call: a framework may add defaults and leave out nulls."""
+    """Return whether two records of arguments can describe one call: a framework may add defaults and omit nulls."""
     if requested is None or given is None or requested == given:
         return True
     if isinstance(requested, dict) and isinstance(given, str):
@@ -57,7 +55,7 @@ def can_agree(requested: Json, given: Json) -> bool:
         return len(requested) == 1 and given in requested.values()
     if not isinstance(requested, dict) or not isinstance(given, dict):
         return False
-    # One of them may have more than the other (defaults added, nulls left out), but not each something of its own.
+    # One of them may have extra members (added defaults, nulls), but not both.
     return all(requested[key] == given[key] for key in requested.keys() & given.keys()) and (
         requested.keys() <= given.keys() or given.keys() <= requested.keys()
     )
@@ -69,11 +67,11 @@ class Pair(msgspec.Struct, frozen=True):
     first: ToolCall | None
     second: ToolCall | None
     agrees: bool = True
-    """Whether the arguments are equal, as far as both are recorded."""
+    """Whether the arguments are equal; unrecorded arguments count as equal."""
 
     @property
     def is_one_call(self) -> bool:
-        """Whether both are certainly the same call."""
+        """Whether both certainly describe the same call."""
         if self.first is None or self.second is None:
             return False
         return self.agrees or (self.first.id is not None and self.first.id == self.second.id)
@@ -115,58 +113,64 @@ def pair_calls(first: Sequence[ToolCall], second: Sequence[ToolCall]) -> list[Pa
     """
     partner: dict[int, int] = {}
 
-    def match(keys: ListKeys, fits: Fits = lambda one, other: True) -> None:
-        match_calls(first, second, partner, keys, fits)
+    def is_same(one: ToolCall, other: ToolCall) -> bool:
+        return _can_be_one_tool(one, other) and _encode_arguments(one) == _encode_arguments(other)
 
-    match(_list_ids, lambda one, other: _can_be_one_tool(one, other) and _encode_arguments(one) == _encode_arguments(other))
-    match(_list_ids, _can_be_one_tool)
-    match(lambda call: [(name, _encode_arguments(call)) for name in _list_names(call)] if call.arguments else [])
-    match(_list_names, lambda one, other: not (one.arguments and other.arguments))
-    match(_list_names)
-    pairs = [_make_pair(call, second[partner[place]] if place in partner else None) for place, call in enumerate(first)]
-    taken = set(partner.values())
-    return [*pairs, *(Pair(None, call) for place, call in enumerate(second) if place not in taken)]
+    match_calls(first, second, partner, _list_ids, is_same)
+    match_calls(first, second, partner, _list_ids, _can_be_one_tool)
+    match_calls(first, second, partner, lambda call: list_call_keys(call) if call.arguments else [])
+    match_calls(first, second, partner, list_names, lambda one, other: not (one.arguments and other.arguments))
+    match_calls(first, second, partner, list_names)
+    pairs: list[Pair] = []
+    for place, call in enumerate(first):
+        other = second[partner[place]] if place in partner else None
+        differs = other is not None and call.arguments and other.arguments and _encode_arguments(call) != _encode_arguments(other)
+        pairs.append(Pair(call, other, agrees=not differs))
+    paired = set(partner.values())
+    return [*pairs, *(Pair(None, call) for place, call in enumerate(second) if place not in paired)]
 
 
-def match_calls(first: Sequence[ToolCall], second: Sequence[ToolCall], partner: dict[int, int], keys: ListKeys, fits: Fits) -> None:
-    """Add to `partner` which calls of the second record are the remaining ones of the first: the first one with an equal key that fits."""
-    taken = set(partner.values())
+def match_calls(
+    first: Sequence[ToolCall], second: Sequence[ToolCall], partner: dict[int, int], keys: ListKeys, fits: Fits = lambda one, other: True
+) -> None:
+    """Match the remaining calls of both records in `partner`: each with the first fitting call that has an equal key."""
+    paired = set(partner.values())
     waiting: dict[Hashable, deque[int]] = {}
     for place, call in enumerate(second):
-        for key in keys(call) if place not in taken else ():
+        for key in keys(call) if place not in paired else ():
             waiting.setdefault(key, deque()).append(place)
     for place, call in enumerate(first) if waiting else ():
         for key in keys(call) if place not in partner else ():
             queue = waiting.get(key, deque())
-            while queue and queue[0] in taken:
+            while queue and queue[0] in paired:
                 queue.popleft()
-            found = next((other for other in queue if other not in taken and fits(call, second[other])), None)
+            found = next((other for other in queue if other not in paired and fits(call, second[other])), None)
             if found is not None:
                 partner[place] = found
-                taken.add(found)
+                paired.add(found)
                 break
 
 
 def _can_be_one_tool(call: ToolCall, other: ToolCall) -> bool:
-    pairs = ((one, two) for one in _list_names(call) for two in _list_names(other))
+    pairs = ((one, two) for one in list_names(call) for two in list_names(other))
     return any(can_be_one_tool(one, two) or is_name_at_server(one, two) or is_name_at_server(two, one) for one, two in pairs)
 
 
-def _make_pair(call: ToolCall, other: ToolCall | None) -> Pair:
-    if other is None or not call.arguments or not other.arguments:
-        return Pair(call, other)
-    return Pair(call, other, agrees=_encode_arguments(call) == _encode_arguments(other))
-
-
 def _choose_arguments(one: Json, other: Json) -> Json:
-    """Return the arguments of one of two calls that agree: those that are recorded, and an object before its text."""
+    """Return the arguments of one of two calls that agree: recorded ones are preferred, and an object to its text."""
     if not one or (not isinstance(one, dict) and isinstance(other, dict) and other):
         return other if other is not None else one
     return one
 
 
-def _list_names(call: ToolCall) -> list[str]:
+def list_names(call: ToolCall) -> list[str]:
+    """Return the names of a call."""
     return [call.name, *call.aliases]
+
+
+def list_call_keys(call: ToolCall) -> list[tuple[str, bytes]]:
+    """Return each name of a call with its arguments, as keys for `match_calls`."""
+    return [(name, _encode_arguments(call)) for name in list_names(call)]
 
 
 def _list_ids(call: ToolCall) -> list[str]:
@@ -175,3 +179,47 @@ def _list_ids(call: ToolCall) -> list[str]:
 
 def _encode_arguments(call: ToolCall) -> bytes:
     return _encode_sorted(decode_container(call.arguments))
+
+
+# --- two places of one record (rule d)
+
+
+def unite_calls(
+    known: tuple[ToolCall, ...], others: Sequence[ToolCall], places: tuple[str, str], unknowns: Unknowns, *, both_complete: bool = False
+) -> tuple[ToolCall, ...]:
+    """Return the calls of two places combined, and mark them if the second place has a call that the first lacks.
+
+    With `both_complete` a call that only the first place has is a contradiction, too.
+    """
+    partner: dict[int, int] = {}
+    match_calls(others, known, partner, list_names, lambda other, one: _are_same(one, other))
+    lacking = [call for place, call in enumerate(others) if place not in partner]
+    matched = set(partner.values())
+    extra = lacking[0] if lacking else next((call for place, call in enumerate(known) if both_complete and place not in matched), None)
+    if extra is not None:
+        here, there = places[::-1] if lacking else places
+        unknowns.mark("tool_calls", f"{places[0]} and {places[1]} list different calls: {show(extra.name, 60)} of {here} is not in {there}")
+    return (*known, *lacking)
+
+
+def _are_same(one: ToolCall, other: ToolCall) -> bool:
+    if one is other:
+        return True
+    if (one.id and other.id and one.id != other.id) or (one.arguments and other.arguments and one.arguments != other.arguments):
+        return False
+    # A failure that only the second place reports would be lost with its call.
+    return one.failed() or not other.failed()
+
+
+def unite_nodes(known: tuple[Node, ...], others: Sequence[Node], places: tuple[str, str], unknowns: Unknowns) -> tuple[Node, ...]:
+    """Return the nodes of two places combined, and mark them if the second place has a node that the first lacks."""
+    remaining = Counter(node.name for node in known)
+    lacking: list[Node] = []
+    for node in others:
+        if remaining[node.name]:
+            remaining[node.name] -= 1  # a node that ran twice is listed twice
+        else:
+            lacking.append(node)
+    if lacking:
+        unknowns.mark("nodes", f"{places[0]} and {places[1]} list different nodes: {show(lacking[0].name, 60)} is only in {places[1]}")
+    return (*known, *lacking)

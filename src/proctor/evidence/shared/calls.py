@@ -1,8 +1,4 @@
-"""Tool calls as people and platforms spell them.
-
-JSON text of arguments is parsed; absent and empty arguments are {}, null and redacted ones are unknown. A failed MCP result is a
-`content-error`: the tool answered that it failed. Two spellings that disagree leave their part unknown.
-"""
+"""Tool calls as people and platforms spell them; absent and empty arguments are {}, null and redacted ones are unknown."""
 
 from __future__ import annotations
 
@@ -10,21 +6,21 @@ from typing import Any
 
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.conflicts import take_agreeing
-from proctor.evidence.unknowns.endings import STATUS_FIELDS, Status, is_error, read_flag, read_status, reports_failure, to_snake_case
 from proctor.evidence.unknowns.markers import is_redacted, mark_call, mark_call_flags
+from proctor.evidence.unknowns.statuses import STATUS_FIELDS, Status, is_error, read_flag, read_status, reports_failure, to_snake_case
 from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised
 from proctor.evidence.values.access import SHOWN, dict_or_empty, list_at, list_texts, number_at, read_object, read_text, wrong_kind_error
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
 from proctor.model.account import Part
-from proctor.model.evidence import Json, ToolCall, mcp_error
+from proctor.model.evidence import Json, ToolCall, find_result_error
 from proctor.model.show import kind_of, shorten, show
 
 CONTENT_ERROR = "content-error"
 PROTOCOL_ERROR = "protocol-error"
 
 _NAMES = ("name", "toolName", "tool_name", "tool", "function")
-ARGUMENTS = ("arguments", "args", "input", "toolInput", "tool_input", "tool_args", "parameters", "params", "kwargs")
+ARGUMENTS = ("arguments", "args", "input", "toolInput", "tool_input", "tool_args", "action_input", "parameters", "params", "kwargs")
 RESULTS = ("result", "output", "toolOutput", "tool_output", "response", "observation")
 _FLAGS = {"is_error": True, "isError": True, "failed": True, "success": False, "ok": False}
 """Fields that report whether a call failed, and the value for failure."""
@@ -33,7 +29,7 @@ _FIELDS: dict[str, Part | None] = {
     **dict.fromkeys((*_NAMES, "aliases"), "tool_calls"),
     **dict.fromkeys(ARGUMENTS, "tool_arguments"),
     **dict.fromkeys((*RESULTS, *_FLAGS, "error", "status"), "tool_results"),
-    **dict.fromkeys((*IDS, "type", "error_kind", "duration_ms", "durationMs", "server", "serverId"), None),
+    **dict.fromkeys((*IDS, "action", "type", "error_kind", "duration_ms", "durationMs", "server", "serverId"), None),
     "node": "nodes",
 }
 _FUNCTION: dict[str, Part | None] = {"name": None, "arguments": "tool_arguments", "description": None, "parameters": None}
@@ -45,25 +41,25 @@ _SPELLINGS = {
     "durationMs": "duration_ms",
 }
 CARRYING = frozenset((*_NAMES, *ARGUMENTS, *RESULTS))
-"""Fields of a call that hold what was called, passed and returned."""
 _OURS = frozenset(("name", "arguments", "result", "error", "duration_ms", "id"))
 _ORDINARY = _OURS | _SPELLINGS.keys()
 
 
 def read_calls(value: Json, path: str, unknowns: Unknowns) -> tuple[ToolCall, ...]:
     """Read a list of tool calls."""
-    return tuple(read_call(entry, f"{path}[{index}]", unknowns) for index, entry in enumerate(list_at(value, path)))
+    entries = list_at(decode_container(value), path)  # a column of a table holds JSON text
+    return tuple(read_call(entry, f"{path}[{index}]", unknowns) for index, entry in enumerate(entries))
 
 
 def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolCall:
     """Read one tool call in any of the known spellings."""
     entry = read_object(value, path)
     unknowns = Unknowns() if unknowns is None else unknowns
-    # Nearly every call has each thing once, under a usual name.
+    # Nearly every call has each field once, under a usual name.
     ordinary = entry if _OURS.issuperset(entry) else _rename_fields(entry)
     if ordinary is not None and isinstance(ordinary.get("name"), str) and ordinary.get("arguments") is not None:
         return _read_ordinary(ordinary, path, unknowns)
-    if "Name" in entry or "Tool" in entry:  # Go and C# write names of fields so
+    if "Name" in entry or "Tool" in entry:  # Go and C# Go and C# capitalise field names
         entry = {key[:1].lower() + key[1:]: value for key, value in entry.items()}
     function = dict_or_empty(entry.get("function") or entry.get("tool"))
     merged: dict[str, Any] = {**entry, "function": function.get("name", entry.get("function"))}
@@ -90,7 +86,7 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
 
 
 def _rename_fields(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a call under our own names, or None if it has other fields or one thing under two names."""
+    """Return a call under our own names, or None if it has other fields or two names for one field."""
     if not _ORDINARY.issuperset(entry):
         return None
     ours = {_SPELLINGS.get(key, key): value for key, value in entry.items()}
@@ -98,10 +94,10 @@ def _rename_fields(entry: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _read_ordinary(entry: dict[str, Any], path: str, unknowns: Unknowns) -> ToolCall:
-    """Read a call that has each thing once and under our names, as nearly all do."""
+    """Read a call that has each field once and under our names, as nearly all do."""
     arguments, result, error, kind = entry["arguments"], entry.get("result"), entry.get("error"), None
     if not is_error(error):
-        error = mcp_error(result)
+        error = find_result_error(result)
         kind = CONTENT_ERROR if error is not None else None
     arguments = arguments if isinstance(arguments, dict) else read_arguments(arguments)
     mark_call(entry["name"], arguments, result, path, unknowns)
@@ -117,7 +113,7 @@ def _read_ordinary(entry: dict[str, Any], path: str, unknowns: Unknowns) -> Tool
 
 
 def _read_text(value: Json, path: str, key: str) -> str | None:
-    # The path is written only for an error, as it costs time.
+    # The path is formatted only for an error, because that takes time.
     return value if value is None or isinstance(value, str) else read_text(value, f"{path}.{key}")
 
 
@@ -127,6 +123,8 @@ def _read_duration(value: Json, path: str) -> float | None:
 
 def _read_name(entry: dict[str, Any], path: str, unknowns: Unknowns) -> str:
     names = {key: entry[key] for key in _NAMES if isinstance(entry.get(key), str)}
+    if not names and isinstance(entry.get("action"), str):
+        return entry["action"]
     if not names:
         key = next((key for key in _NAMES if entry.get(key) is not None), "name")
         raise wrong_kind_error(f"{path}.{key}", "text", entry.get(key))
@@ -171,7 +169,7 @@ def _read_status(status: Json) -> Status | None:
 
 
 def _read_error(entry: dict[str, Any], result: Json, path: str, unknowns: Unknowns) -> tuple[Json, str | None]:
-    """Return the error of a call and its kind; what reports the outcome and cannot be read leaves the results unknown."""
+    """Return the error of a call and its kind; an unreadable field for the outcome makes the results unknown."""
     if is_error(entry.get("error")):
         return entry["error"], None
     for key, value in entry.items():
@@ -182,7 +180,7 @@ def _read_error(entry: dict[str, Any], result: Json, path: str, unknowns: Unknow
     ended = {key: _read_status(value) for key, value in reported.items()}
     if "failed" in ended.values():
         return as_text(result) or "the call ended in an error", None
-    message = mcp_error(result)
+    message = find_result_error(result)
     if message is not None:
         return message, CONTENT_ERROR
     if "status" in ended and ended["status"] != "ok":

@@ -1,8 +1,4 @@
-"""A conversation as messages of one common form, and the evidence in it.
-
-Results are attached to calls by id, else to the first unanswered call of that name. The answer is the text of the last assistant message.
-A list that ends with a user message, an unanswered call or a tool result ends before the agent finished (rule e).
-"""
+"""A conversation as messages of one common form, and the evidence in it."""
 
 from __future__ import annotations
 
@@ -12,18 +8,19 @@ from typing import Literal
 
 import msgspec
 
-from proctor.evidence.shared.calls import CONTENT_ERROR, mcp_error
+from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.values.text import parse_json
 from proctor.model.account import CALL_PARTS, Part
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, find_result_error
 from proctor.model.show import show
 
 Role = Literal["user", "assistant", "tool", "system"]
 ENDS_WITH_CALL = "the messages end with a call of a tool, before the agent finished"
 ENDS_WITH_RESULT = "the messages end with the result of a tool, before the agent finished"
+ENDS_WITH_REASONING = "the messages end with the agent's reasoning, before it answered"
 ENDS_WITH_USER = "the messages end with the user's message, before the agent answered"
 WAITS = "the messages end with a request for a person's approval or input, before the agent finished"
 NO_AGENT = "no message of the agent is recorded"
@@ -41,7 +38,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     error: Json = None
     kind: str | None = None
     has_ended: bool = False
-    """Whether it reports that the call succeeded, or that it failed."""
+    """Whether it reports that the call succeeded or failed."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,9 +51,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     model: str | None = None
     body: Json = None
-    """The answer in a given form, where the text does not hold it."""
+    """The structured answer, if the text does not contain it."""
     waits: bool | None = None
-    """Whether it asks a person to approve or to enter something, or, if false, answers that."""
+    """Whether it requests an approval or an input from a person; false if it answers such a request."""
+    thinks: bool = False
+    """Whether it contains reasoning."""
 
 
 class _Exchange:
@@ -67,7 +66,6 @@ class _Exchange:
         self.text: str | None = None
         self.body: Json = None
         self.end: str | None = ENDS_WITH_USER
-        """Why this exchange ends before the agent finished."""
         self.waits = False
         self.calls: list[ToolCall] = []
         self.usage: list[Usage | None] = []
@@ -76,18 +74,19 @@ class _Exchange:
         self._open: dict[tuple[str | None, bool], deque[int]] = {}
 
     def add_message(self, message: Message) -> None:
-        """Add a message of the agent, without its calls."""
         # Text next to a call that is still open was written before the tool ran, and cannot be the answer.
+        is_silent = not message.text and message.body is None
         if message.calls and _is_open(message):
             self.end = ENDS_WITH_CALL
+        elif message.calls:
+            self.end = ENDS_WITH_RESULT if is_silent else None
         else:
-            self.end = ENDS_WITH_RESULT if message.calls and not message.text and message.body is None else None
+            self.end = ENDS_WITH_REASONING if is_silent and message.thinks else None
         self.text = message.text if self.end is None else None
         self.body = None if self.end is not None else message.body if message.body is not None else parse_json(message.text)
         self.usage.append(message.usage)
 
     def add_call(self, call: ToolCall) -> None:
-        """Add a call."""
         index = len(self.calls)
         self.calls.append(call)
         if call.result is not None or call.error is not None:
@@ -97,7 +96,7 @@ class _Exchange:
             self._open.setdefault(key, deque()).append(index)
 
     def find_open(self, result: ToolResult) -> int | None:
-        """Return the first open call that a result without the id of a call can answer, without a look at all calls."""
+        """Return the first open call that a result without a call id can answer, without scanning all calls."""
         # A result with an id that no call has can only answer a call without an id.
         queue = self._open.get((result.name, result.id is not None))
         while queue and queue[0] in self.answered:
@@ -105,15 +104,25 @@ class _Exchange:
         return queue[0] if queue else None
 
     def answer(self, index: int, result: ToolResult) -> None:
-        """Attach a result to its call."""
         self.answered.add(index)
-        self.calls[index] = attach_result(self.calls[index], result)
+        call, error, kind = self.calls[index], result.error, result.kind
+        if error is None and call.error is not None:
+            # Recorded twice: a reported failure is preserved.
+            error, kind = call.error, call.error_kind
+        if error is None and (error := find_result_error(result.value)) is not None:
+            kind = CONTENT_ERROR
+        kind = kind if error is not None else None
+        self.calls[index] = msgspec.structs.replace(call, result=result.value, error=error, error_kind=kind)
+
+    def build(self) -> EvidenceTurn:
+        calls, usage = tuple(self.calls), add_usage(self.usage)
+        return EvidenceTurn(input=self.input, text=self.text, body=self.body, tool_calls=calls, usage=usage)
 
 
 def build_evidence(
     messages: Sequence[Message], unknowns: Unknowns, *, usage: Usage | None = None, results_promised: bool = True
 ) -> Evidence:
-    """Return the evidence of a conversation; `usage` was reported for all of it.
+    """Return the evidence of a conversation; `usage` is the reported total.
 
     Without `results_promised` the format may leave out the result of a tool although nothing went wrong.
     """
@@ -126,7 +135,7 @@ def build_evidence(
     spent = [message.usage for message in messages if message.role == "assistant"]
     if usage is None and None in spent and any(spent):
         unknowns.mark("usage", f"{spent.count(None)} of {len(spent)} answers of the model do not report their tokens")
-    # A message that was not read may have spent tokens, too.
+    # An unread message may have used tokens, too.
     if usage is None and any(spent) and "turns" in unknowns.unknown and not {"answer", "tool_calls"}.isdisjoint(unknowns.unknown):
         unknowns.mark_unrecognised(("usage",), unknowns.unknown["turns"])
     for exchange in exchanges:
@@ -143,20 +152,15 @@ def build_evidence(
         body=last.body,
         tool_calls=tuple(call for exchange in exchanges for call in exchange.calls),
         usage=usage or add_usage(part for exchange in exchanges for part in exchange.usage),
-        turns=tuple(map(_make_turn, turns)) if len(turns) > 1 else None,
+        turns=tuple(turn.build() for turn in turns) if len(turns) > 1 else None,
         model=next((message.model for message in reversed(messages) if message.model is not None), None),
     )
-
-
-def _make_turn(exchange: _Exchange) -> EvidenceTurn:
-    calls, usage = tuple(exchange.calls), add_usage(exchange.usage)
-    return EvidenceTurn(input=exchange.input, text=exchange.text, body=exchange.body, tool_calls=calls, usage=usage)
 
 
 def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_Exchange]:
     exchanges: list[_Exchange] = []
     calling: _Exchange | None = None
-    """The newest exchange with a call: a result without an id can only answer this one."""
+    """The newest exchange with a call, the only one that a result without an id can answer."""
     by_id: dict[str | None, tuple[_Exchange, int]] = {}
     for message in messages:
         if message.role == "assistant":
@@ -167,7 +171,7 @@ def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_E
             for call in message.calls:
                 calling = current
                 if call.id is not None:
-                    by_id[call.id] = (current, len(current.calls))  # ids may be used again
+                    by_id[call.id] = (current, len(current.calls))  # ids may be reused
                 current.add_call(call)
         # After the calls: some formats have call and result in one message.
         for result in message.results:
@@ -197,37 +201,25 @@ def _is_open(message: Message) -> bool:
     )
 
 
-def attach_result(call: ToolCall, result: ToolResult) -> ToolCall:
-    """Return the call with its result or its error."""
-    error, kind = result.error, result.kind
-    if error is None and call.error is not None:
-        # Recorded twice: a failure stays one.
-        error, kind = call.error, call.error_kind
-    if error is None:
-        error = mcp_error(result.value)
-        kind = CONTENT_ERROR if error is not None else None
-    return msgspec.structs.replace(call, result=result.value, error=error, error_kind=kind)
-
-
 def mark_earlier(unknowns: Unknowns, why: str) -> None:
-    """Mark what came before the first message (rule c)."""
+    """Mark the parts that messages before the first one may contain (rule c)."""
     unknowns.mark_parts(_EARLIER, why)
 
 
 def mark_later(unknowns: Unknowns, why: str) -> None:
-    """Mark what follows: the run was not over (rule c)."""
+    """Mark the parts that later messages may contain, because the run was not over (rule c)."""
     unknowns.mark_parts(_LATER, why)
 
 
 def mark_end(unknowns: Unknowns, at: str, word: Json) -> None:
-    """Mark what follows: this word reports that the run was not over."""
+    """Mark the parts that later messages may contain, because this word reports that the run was not over."""
     mark_later(unknowns, f"{at}: {show(word, 40)}, so the run was not over")
 
 
 def compare_choices(choices: Sequence[Message], at: str, unknowns: Unknowns) -> None:
-    """Mark an answer that came in several versions: it is unknown which of them was used."""
+    """Mark an answer with several versions: it is unknown which one was used."""
     calls = [[(call.name, call.arguments) for call in choice.calls] for choice in choices]
-    if any(made != calls[0] for made in calls):
+    if any(choice_calls != calls[0] for choice_calls in calls):
         unknowns.mark_parts(CALL_PARTS, f"{at}: {len(choices)} answers that call different tools; which one was used is unknown")
     if any(choice.text != choices[0].text for choice in choices):
         unknowns.mark("answer", f"{at}: {len(choices)} different answers; which one was used is unknown")

@@ -1,7 +1,4 @@
-"""Reads one message of any provider or framework: who wrote it, its blocks, its calls and what a tool returned.
-
-Message lists and spans use this reader; `messages/` reads the envelopes of formats and the few fields that only one format has.
-"""
+"""Reads one message of any provider or framework, of a message list or a span."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from typing import Any, cast
 
 from proctor.evidence.shared.blocks import (
     PLAIN,
+    REASONING,
     RESULT_ID,
     Dialect,
     Draft,
@@ -21,8 +19,7 @@ from proctor.evidence.shared.blocks import (
 from proctor.evidence.shared.conversation import Message, Role
 from proctor.evidence.shared.usage import find_usage, read_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.fields import CONTENT_PARTS
-from proctor.evidence.unknowns.unrecognised import check_fields, list_unrecognised, mark_kind
+from proctor.evidence.unknowns.unrecognised import CONTENT_PARTS, check_fields, list_unrecognised, mark_kind
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json
@@ -41,16 +38,14 @@ ROLES: dict[str, Role] = {
 }
 CONTENT = ("parts", "blocks", "contents", "items", "Items", "_content", "content", "text")
 _LISTS = ("parts", "blocks", "contents", "items", "Items")
-"""Fields of content that hold lists of blocks only."""
 CALL_LISTS = ("tool_calls", "toolCalls", "invalid_tool_calls", "toolInvocations")
-# `invalid_tool_calls` are LangChain's for arguments that were no JSON: the model did ask for these tools.
+# `invalid_tool_calls` are LangChain's calls with arguments that are not JSON: the model did request these tools.
 RESULT_LISTS = ("tool_responses", "tool_results")
 _USAGE = ("usage", "usage_metadata", "usageMetadata")
 _HELD_USAGE = ("usage", "totalUsage", "Usage")
 _FINISH = ("finish_reason", "finishReason", "stop_reason", "stopReason")
 _MODEL = ("model_name", "model", "model_id", "modelId", "ai_model_id")
 _HOLDERS = ("response_metadata", "meta", "_meta", "metadata", "Metadata", "provider_data")
-"""Objects that report on a message."""
 _SAYING = frozenset((*CONTENT, *CALL_LISTS, *RESULT_LISTS, "function_call", "refusal", "audio", "message", "tool_call_chunks"))
 _KNOWN = frozenset((*_SAYING, *_USAGE, *_FINISH, *_MODEL, *_HOLDERS, "format")) | split_words(
     "role _role Role name _name type kind id content_type additional_kwargs lc_kwargs lc_serializable lc_namespace artifact status state"
@@ -65,12 +60,12 @@ _TOOL_FIELDS = frozenset((*RESULT_ID, "name", "tool_name", "status", "type", "co
 
 @functools.lru_cache(maxsize=1024)
 def find_role(word: str) -> Role | None:
-    """Return the role that a word means; an enumeration may be printed with its class: `MessageRole.USER`."""
+    """Return the role that a word means; an enumeration may be printed with its class, `MessageRole.USER`."""
     return ROLES.get(word.lower().rpartition(".")[2])
 
 
 def read_role(entry: dict[str, Any]) -> Json:
-    """Return the word for the role of a message; .NET and enumerations write an object."""
+    """Return the word for the role of a message; .NET and enumerations use an object."""
     word = find_first(entry, "role", "_role", "Role")
     return find_first(word, "value", "label", "Label") or word if isinstance(word, dict) else word
 
@@ -100,14 +95,14 @@ def mark_role(entry: dict[str, Any], word: Json, at: str, unknowns: Unknowns, di
     if not isinstance(word, str):
         unknowns.mark_parts(CONTENT_PARTS, f"{at}: a message without a role")
         return
-    held, has_content = Draft("assistant", at, Unknowns(), dialect), not _SAYING.isdisjoint(entry)
-    fill(held, entry)
-    parts: list[Part] = [*held.unknowns.unknown]
+    draft, has_content = Draft("assistant", at, Unknowns(), dialect), not _SAYING.isdisjoint(entry)
+    fill(draft, entry)
+    parts: list[Part] = [*draft.unknowns.unknown]
     if not has_content and any(isinstance(value, (dict, list)) and value for value in entry.values()):
         parts += CONTENT_PARTS
-    if held.calls or held.results:
+    if draft.calls or draft.results:
         parts += CALL_PARTS
-    if "".join(held.texts).strip():
+    if "".join(draft.texts).strip():
         parts.append("answer")
     if has_content:
         parts.extend(("input", "turns"))
@@ -117,15 +112,15 @@ def mark_role(entry: dict[str, Any], word: Json, at: str, unknowns: Unknowns, di
 
 def fill(draft: Draft, entry: dict[str, Any]) -> None:
     """Read the fields of a message into its draft."""
-    at, unknowns, more = draft.at, draft.unknowns, entry.get("additional_kwargs") or {}
+    at, unknowns, extra = draft.at, draft.unknowns, entry.get("additional_kwargs") or {}
     is_empty = _SAYING.isdisjoint(entry) and not (draft.role == "tool" and not _TOOL_FIELDS.isdisjoint(entry))
-    # A span may leave out the content of a message.
+    # A span may omit the content of a message.
     if is_empty and (not draft.dialect.is_span or list_unrecognised(entry, _KNOWN)):
         draft.mark(at, "a message without content")
-    if not draft.expect(more, dict, "an object", f"{at}.additional_kwargs"):
-        more = {}
-    # LangChain and LlamaIndex have fields of the provider in here.
-    moved = {key: more[key] for key in _MOVED if more.get(key) is not None and entry.get(key) is None} if more else more
+    if not draft.expect(extra, dict, "an object", f"{at}.additional_kwargs"):
+        extra = {}
+    # LangChain and LlamaIndex store provider fields here.
+    moved = {key: extra[key] for key in _MOVED if extra.get(key) is not None and entry.get(key) is None} if extra else extra
     fields = {**entry, **moved} if moved else entry
     if draft.role == "tool" and not _holds_results(entry):
         if draft.dialect.results_in_blocks:
@@ -134,33 +129,33 @@ def fill(draft: Draft, entry: dict[str, Any]) -> None:
         else:
             _fill_result(draft, fields)
     else:
-        if not _CALLING.isdisjoint(fields) or more:
-            _add_listed_calls(draft, fields, more)
+        if not _CALLING.isdisjoint(fields) or extra:
+            _add_listed_calls(draft, fields, extra)
         _add_content(draft, entry)
         _add_spoken(draft, fields)
     for key in RESULT_LISTS:
         for index, result in enumerate(list_of(entry.get(key))):
             draft.add_result(result, f"{at}.{key}[{index}]")
     if draft.role == "assistant" and not draft.dialect.is_span:
-        _read_report(draft, entry, more)
+        _read_report(draft, entry, extra)
+        draft.thinks = draft.thinks or any(entry.get(key) or extra.get(key) for key in REASONING)
     check_fields(entry, _KNOWN, at, unknowns, has_answer=bool(draft.texts))
-    check_fields(more, _MORE_KNOWN, f"{at}.additional_kwargs", unknowns, has_answer=True)
+    check_fields(extra, _MORE_KNOWN, f"{at}.additional_kwargs", unknowns, has_answer=True)
     if draft.role == "assistant" and not draft.calls and not draft.results and not "".join(draft.texts):
-        unread = {key: holder[key] for holder, known in ((entry, _KNOWN), (more, _MORE_KNOWN)) for key in list_unrecognised(holder, known)}
+        unread = {key: holder[key] for holder, known in ((entry, _KNOWN), (extra, _MORE_KNOWN)) for key in list_unrecognised(holder, known)}
         for key, value in unread.items():
             if _holds_sentence(value, 3):
                 unknowns.mark_unrecognised(("answer",), f"{at}: {show(key, 60)} of a message without text is not read")
 
 
 def _holds_sentence(value: Json, depth: int) -> bool:
-    """Return whether a value is or holds a text of several words, which may be an answer."""
+    """Return whether a value is or contains a text of several words, which may be an answer."""
     if isinstance(value, str):
         return " " in value
     return isinstance(value, dict) and depth > 0 and any(_holds_sentence(member, depth - 1) for member in value.values())
 
 
 def _holds_results(entry: dict[str, Any]) -> bool:
-    """Return whether the results of a tool's message are blocks of their own."""
     if not all(entry.get(key) is None for key in RESULT_LISTS):
         return True
     for key in CONTENT:
@@ -194,7 +189,7 @@ def _add_listed_calls(draft: Draft, entry: dict[str, Any], more: dict[str, Any])
     at = draft.at
     for key in CALL_LISTS:
         draft.add_calls(entry.get(key), f"{at}.{key}")
-    # Next to LangChain's own list this is the provider's spelling of the same calls.
+    # Next to LangChain's own list, this is the same calls in the provider's spelling.
     draft.add_calls(more.get("tool_calls"), f"{at}.additional_kwargs.tool_calls", only_new=True)
     for index, item in enumerate(list_of(more.get("tool_outputs"))):
         draft.add_block(item, f"{at}.additional_kwargs.tool_outputs[{index}]")
@@ -224,14 +219,13 @@ def _add_content(draft: Draft, entry: dict[str, Any]) -> None:
         ):
             draft.mark(at, f"expected blocks, found {kind_of(value)}")
         elif not (isinstance(value, str) and draft.texts):
-            # Some formats have the text of their blocks in a second field.
+            # Some formats repeat the text of their blocks in a second field.
             draft.add_content(value, at)
     if isinstance(entry.get("message"), str):
         draft.add_text(entry["message"], f"{draft.at}.message")
 
 
 def _add_spoken(draft: Draft, entry: dict[str, Any]) -> None:
-    """Add a refusal, and the transcript of what was spoken instead of written."""
     refusal, audio = entry.get("refusal"), entry.get("audio")
     if refusal not in draft.texts:
         draft.add_text(refusal, f"{draft.at}.refusal")

@@ -1,8 +1,4 @@
-"""Tool calls that a model writes into its text, where a program reads them and no list of calls shows them.
-
-Prose about tools, links, samples of code and names in backticks are no calls. Neither is the form in which ReAct reports that it is done
-(`Action: Finish[...]`, `"action": "Final Answer"`).
-"""
+"""Finds tool calls that a model writes into its text, which a program may execute although no list of calls shows them."""
 
 from __future__ import annotations
 
@@ -55,34 +51,33 @@ _CALL_WORDS = ("tool", "function", "action", "command")
 
 
 def call_in_words(text: str) -> str | None:
-    """Explain why a text of a model leaves open whether a tool was called, or return None if no call is written in it."""
-    if _is_json_call(text) or _PYTHONIC.match(text):
+    """Explain why it is unknown whether a text of a model calls a tool, or return None if it contains no call."""
+    if text.lstrip()[:1] in ("{", "[", "`") and (_is_json_call(text) or _PYTHONIC.match(text)):
         return LOOKS_LIKE_CALL
     if not _may_hold_call(text) or _SPOKEN.search(text) is None:
         return None
-    # A call that the text writes about is quoted, a real one is not.
+    # A call that is only mentioned is quoted; a real one is not.
     return LOOKS_LIKE_CALL if "`" not in text or _SPOKEN.search(_QUOTED.sub("``", text)) is not None else None
 
 
 def _may_hold_call(text: str) -> bool:
-    """Return whether a text has an angle bracket or a word of calls: most have neither, and the patterns take a hundred times as long."""
+    """Return whether a text has an angle bracket or a word for calls: most have neither, and the patterns take a hundred times as long."""
     if "<" in text or ">" in text:
         return True
     lowered = text.lower()
-    # Patterns that ignore case also take the two letters of Turkish for an `i`, which `lower` leaves alone.
+    # Case-insensitive patterns also match the two Turkish letters for `i`, which `lower` does not change.
     return any(word in lowered for word in _CALL_WORDS) or (not text.isascii() and ("\u0130" in text or "\u0131" in text))
 
 
 def _is_json_call(text: str) -> bool:
-    """Return whether a text is the JSON of a call, or of several, and nothing else; models may wrap it in a fence."""
-    if text.lstrip()[:1] not in ("{", "[", "`"):
-        return False
+    """Return whether a text is only the JSON of one or more calls; models may wrap it in a fence."""
     fenced = _FENCED.match(text)
     value: Json = decode_container((fenced.group(1) if fenced else text).strip())
     calls: list[Any] = value if isinstance(value, list) else [value]
-    return bool(calls) and all(isinstance(call, dict) and _names_call(call) for call in calls)
-
-
-def _names_call(entry: dict[str, Any]) -> bool:
-    named = any(isinstance(entry.get(key), str) for key in _NAMES)
-    return named and _CALL_KEYS.issuperset(entry) and any(isinstance(entry.get(key), dict) for key in _GIVEN)
+    return bool(calls) and all(
+        isinstance(call, dict)
+        and _CALL_KEYS.issuperset(call)
+        and any(isinstance(call.get(key), str) for key in _NAMES)
+        and any(isinstance(call.get(key), dict) for key in _GIVEN)
+        for call in calls
+    )

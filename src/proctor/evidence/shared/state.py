@@ -1,8 +1,4 @@
-"""The end state of the systems an agent worked in, as plain evidence spells it.
-
-Every family has a full form and the short forms people write: the list alone, one text for a list of texts, `path: content` for files, FHIR
-bundles in place of their resources. A family that is null, or has an unrecognised field in place of its content, was not captured.
-"""
+"""The end state of the systems an agent worked in, in full and in the short forms people write."""
 
 from __future__ import annotations
 
@@ -11,28 +7,25 @@ from typing import Any, cast
 
 import msgspec
 
-from proctor.codecs.fhir_elements import RESOURCE_TYPES
+from proctor.codecs.fhir_matching import RESOURCE_TYPES
 from proctor.codecs.transcript import read_call
 from proctor.errors import EvidenceError
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.unrecognised import list_unrecognised
+from proctor.evidence.unknowns.unrecognised import list_unrecognised, mark_near_miss
 from proctor.evidence.values.access import find_first, list_at, list_texts, read_object, read_text, wrong_kind_error
-from proctor.evidence.values.near_miss import is_misspelt
 from proctor.model import evidence as model
 from proctor.model.evidence import Json, State
 from proctor.model.show import shorten, show
 from proctor.model.typed import convert_to
 
 _BUNDLE_DEPTH = 16
-"""Bundles inside each other."""
 _TYPES_FOLDED = {name.casefold(): name for name in RESOURCE_TYPES}
 _SECOND_NAMES = {"body": "text", "to_number": "to", "from_number": "from"}
-"""Other names of fields of faxes and messages."""
 _Reader = Callable[[Json, str, Unknowns], Any]
 
 
 def read_state(value: Json, path: str, unknowns: Unknowns) -> tuple[State, dict[str, Json]]:
-    """Read the known families, and return the rest as it is."""
+    """Read the known families, and return the others unchanged."""
     document = read_object(value, path)
     families = {
         family: _READERS[family](document[family], f"{path}.{family}", unknowns) for family in FAMILIES if document.get(family) is not None
@@ -42,13 +35,9 @@ def read_state(value: Json, path: str, unknowns: Unknowns) -> tuple[State, dict[
 
 
 def _check_names(entry: dict[str, Any], names: tuple[str, ...], path: str, unknowns: Unknowns) -> None:
-    """List unrecognised fields; a near miss of a name that is missing makes the state unknown."""
+    """List unrecognised fields; a near miss of a missing name makes the state unknown."""
     for key in list_unrecognised(entry, names):
-        # Short names are one letter away from too many others.
-        near = [name for name in names if is_misspelt(key, (name,)) and (len(name) > 3 or key.startswith(name))]
-        if any(entry.get(name) is None for name in near) and entry[key] is not None:
-            unknowns.mark_unrecognised(("state",), f"{show(shorten(key, 60))} at {path} is not read; did you mean {near[0]!r}?")
-        else:
+        if not mark_near_miss(key, entry[key], dict.fromkeys(names, "state"), path, unknowns, entry):
             unknowns.ignore(key)
 
 
@@ -56,7 +45,7 @@ def _flatten_resources(values: list[Any], path: str, unknowns: Unknowns) -> tupl
     """Return FHIR resources in order, with bundles replaced by their entries."""
     found: list[dict[str, Json]] = []
     bundles: list[tuple[str, dict[str, Json]]] = []
-    # A stack instead of recursion: (resource, its place, how many bundles it is in).
+    # A stack instead of recursion: (resource, its path, the depth of its bundles).
     waiting = [(value, f"{path}[{index}]", 0) for index, value in enumerate(values)][::-1]
     while waiting:
         value, at, depth = waiting.pop()
@@ -76,7 +65,7 @@ def _flatten_resources(values: list[Any], path: str, unknowns: Unknowns) -> tupl
 
 
 def _find_flaw(resource: dict[str, Json]) -> str:
-    """Return why a resource cannot be read, or is incomplete; empty if it is complete."""
+    """Return why a resource is unreadable or incomplete, or an empty text if it is complete."""
     kind, meta = resource.get("resourceType"), resource.get("meta")
     if not isinstance(kind, str):
         return "has no resourceType"
@@ -89,13 +78,13 @@ def _find_flaw(resource: dict[str, Json]) -> str:
 
 
 def _find_missing_page(bundles: list[tuple[str, dict[str, Json]]]) -> str:
-    """Return why bundles, each with its place, do not hold all results of a search; empty if they do."""
+    """Return why bundles (given with their paths) lack results of a search, or an empty text if they are complete."""
     links = [(at, link.get("relation"), link.get("url")) for at, bundle in bundles for link in _list_objects(bundle.get("link"))]
     captured = [url for _, relation, url in links if relation == "self" and isinstance(url, str)]
     for at, relation, url in links:
         if relation == "next" and url not in captured:
             return f"{at} is one page of a search, and a next one was not captured"
-    # Pages of one search all have its total; included resources are not counted in it.
+    # All pages of a search have its total, which does not count included resources.
     counts: dict[int, int] = {}
     for _, bundle in bundles:
         if isinstance(total := bundle.get("total"), int):
@@ -120,16 +109,16 @@ def _list_bundle(bundle: dict[str, Json], at: str, unknowns: Unknowns) -> list[t
         entry = read_object(given, place)
         if entry.get("resource") is not None:
             inner.append((entry["resource"], f"{place}.resource"))
-        # An entry of a response or a history reports what was done instead.
+        # An entry of a response or a history reports an operation instead.
         elif entry and "request" not in entry and "response" not in entry:
             unknowns.mark("state", f"{place} has no resource")
     return inner
 
 
 def _find_content(value: dict[str, Any], key: str, path: str, unknowns: Unknowns) -> Json:
-    """Return the content of a family, or None if it was not captured: it is missing, and something else is there."""
+    """Return the content of a family, or None if it was not captured: its key is missing, and others are present."""
     _check_names(value, (key,), path, unknowns)
-    # An object without fields was captured and holds nothing.
+    # An empty object was captured and has no content.
     return value.get(key) if value.get(key) is not None or list_unrecognised(value, (key,)) else []
 
 
@@ -171,7 +160,7 @@ def _read_texts(value: Json, path: str, unknowns: Unknowns) -> list[str]:
 
 
 def _read_entries(kind: type[Any]) -> _Reader:
-    """Return the reader of requests or changes as a run stores them; others are rejected, or claims would be decided on half of them."""
+    """Return the reader of requests or changes as a run stores them; it rejects others, because the data would be incomplete."""
 
     def read_entries(value: Json, path: str, unknowns: Unknowns) -> tuple[Any, ...]:
         try:
@@ -209,7 +198,7 @@ def _read_files(value: Json, path: str, unknowns: Unknowns) -> tuple[model.State
     if isinstance(value, dict):
         for name, content in value.items():
             inside = [content] if isinstance(content, dict) else content if _is_list_of_objects(content) else []
-            # A name without a dot or a slash, with a structure under it, is more likely a folder than a file of JSON.
+            # A name without a dot or a slash and with an object as value is more likely a folder than a JSON file.
             is_folder = "." not in name and "/" not in name and isinstance(content, (dict, list))
             if is_folder or any("path" in entry or any("." in key or "/" in key for key in entry) for entry in inside):
                 unknowns.mark("state", f"{path}.{name} may hold files instead of the content of one")
@@ -235,8 +224,8 @@ def _read_voice(value: Json, path: str, unknowns: Unknowns) -> model.VoiceState 
     content = value.get("turns") if any(read_call(value).values()) else _find_content(value, "turns", path, unknowns)
     if content is None and not any(read_call(value).values()):
         return None
-    around = value if "id" not in value else {"call": value["id"], **value}
-    return model.VoiceState(turns=tuple(_read_voice_turns(content or [], f"{path}.turns", unknowns, around)))
+    call_fields = value if "id" not in value else {"call": value["id"], **value}
+    return model.VoiceState(turns=tuple(_read_voice_turns(content or [], f"{path}.turns", unknowns, call_fields)))
 
 
 def _read_voice_turns(value: Json, path: str, unknowns: Unknowns, around: dict[str, Json]) -> list[model.VoiceTurn]:

@@ -1,12 +1,9 @@
-"""Tokens spent, in every spelling of a provider or platform.
-
-Input is always all of it: Anthropic and Bedrock count cached tokens separately, the others within. Reasoning is output: Gemini counts it
-separately. A count is a whole number of at least 0; any other value counts as not reported.
-"""
+"""Tokens spent, in every spelling of a provider or platform; input includes cached tokens, and output reasoning."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -48,7 +45,7 @@ _DETAILS: Final = _names(
 _CACHED_IN_DETAILS: Final = _names("cached_tokens cache_read cachedTokens cacheRead cacheReadTokens")
 _WRITTEN_IN_DETAILS: Final = _names("cache_creation cache_creation_tokens cacheWrite cacheWriteTokens")
 _WHOLE_INPUT: Final = ("prompt_tokens", "promptTokens")
-"""Names of the input under which no provider counts cached tokens separately."""
+"""Names of the input that always include cached tokens."""
 _REASONING_SEPARATE: Final = ("thoughtsTokenCount", "thoughts_token_count")
 _REASONING: Final = (*_REASONING_SEPARATE, "reasoningTokens", "reasoning_tokens")
 _TOOL_INPUT: Final = ("toolUsePromptTokenCount", "tool_use_prompt_token_count")
@@ -59,14 +56,13 @@ _FIELDS: dict[str, Part | None] = {
 }
 
 HOLDERS = ("usage", "usageMetadata", "usage_metadata", "tokenUsage", "token_usage", "tokenUsageEstimate")
-"""Keys of a response that hold a usage object."""
 _OUTER_HOLDERS = ("responseMetadata", "response_metadata", "llm_output", "llmOutput")
 
-_get_counts = attrgetter("input_tokens", "output_tokens", "total_tokens", "cached_input_tokens", "cache_write_tokens")
+_get_counts = attrgetter("input_tokens", "output_tokens", "total_tokens", "cached_input_tokens", "cache_write_tokens", "models")
 
 
 def read_count(value: Json) -> int | None:
-    """Return a token count, or None if this is none. An object carries it as `total` (AI SDK 6)."""
+    """Return a token count, or None if the value is not one; an object has it as `total` (AI SDK 6)."""
     if type(value) is int:
         return value if value >= 0 else None
     if isinstance(value, dict):
@@ -91,7 +87,7 @@ def read_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
             unknowns.mark("usage", "the usage is not an object")
         return None
     found = _make_usage(find_count(value, _INPUT), find_count(value, _OUTPUT), find_count(value, _TOTAL))
-    # Most usage objects have nothing but the counts.
+    # Most usage objects contain only the counts.
     if found is not None and (not _COUNTS.issuperset(value) or isinstance(value.get("inputTokens"), dict)):
         found = _add_reasoning(_add_cached(found, value), value)
     if unknowns is not None:
@@ -110,7 +106,7 @@ def find_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
         return add_usage(find_usage(item, unknowns) for item in value if isinstance(item, dict))
     if not isinstance(value, dict):
         return None
-    # The first that counts anything wins: the same usage may be there under two names, and must not be added up.
+    # The first one with a count wins: the same usage may be recorded under two names, and must not be added up.
     for holder in HOLDERS:
         found = read_usage(value.get(holder), unknowns)
         if found is not None:
@@ -126,21 +122,24 @@ def find_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
 
 
 def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
-    """Add usages; a kind of count that not all of them report stays unreported, and the total is the sum of totals."""
+    """Add usages; a count that some of them lack stays unreported, and the total is the sum of totals."""
     known = [part for part in parts if part is not None]
     if len(known) < 2:
         return known[0] if known else None
-    inputs, outputs, totals, cached, written = zip(*map(_get_counts, known), strict=True)
-    # Once one part reports a total of its own, or lacks a count that another has, the sum needs the totals of all.
+    inputs, outputs, *others = zip(*map(_get_counts, known), strict=True)
+    if None not in inputs and None not in outputs and others == [(None,) * len(known)] * 3 + [((),) * len(known)]:
+        return Usage(input_tokens=sum(inputs), output_tokens=sum(outputs))
+    totals, cached, written, models = others
+    # If one part reports a total, or lacks a count that another has, the sum needs the totals of all.
     needs_total = totals.count(None) < len(known) or any(0 < column.count(None) < len(known) for column in (inputs, outputs))
     return Usage(
         input_tokens=None if None in inputs else sum(inputs),
         output_tokens=None if None in outputs else sum(outputs),
         total_tokens=sum([part.total() or 0 for part in known]) if needs_total else None,
-        # Parts that report no cached tokens count as not cached, which is the more expensive way.
+        # Parts without cached tokens count as not cached, which is the more expensive case.
         cached_input_tokens=sum(filter(None, cached)) if cached.count(None) < len(known) else None,
         cache_write_tokens=sum(filter(None, written)) if written.count(None) < len(known) else None,
-        models=tuple(dict.fromkeys([model for part in known for model in part.models])),
+        models=tuple(dict.fromkeys(chain(*models))),
     )
 
 
@@ -172,7 +171,7 @@ def _add_cached(usage: Usage, given: dict[str, Any]) -> Usage:
 
 
 def _has_whole_input(usage: Usage, given: dict[str, Any], separate: int) -> bool:
-    """Return whether the input includes the cached tokens in spite of their names: relays that translate do that."""
+    """Return whether the input includes the cached tokens despite its name, as translating relays write it."""
     if any(given.get(name) is not None for name in _WHOLE_INPUT):
         return True
     total, parts = usage.total_tokens, (usage.input_tokens or 0) + (usage.output_tokens or 0)
@@ -186,7 +185,7 @@ def _add_reasoning(usage: Usage, given: dict[str, Any]) -> Usage:
     if not reasoning and not tools:
         return usage
     missing = None if usage.total_tokens is None else usage.total_tokens - usage.input_tokens - usage.output_tokens
-    # Without a total only the name shows it; with one, the sum does.
+    # Without a total, only the name decides; with one, the sum does.
     is_separate = find_count(given, _REASONING_SEPARATE) is not None or bool(tools) if missing is None else missing == reasoning + tools
     if not is_separate:
         return usage

@@ -1,24 +1,302 @@
-"""Tables of spans: one row for each span, as observability systems export them. The rows of a trace may lie far apart.
-
-Every shape becomes the same `Span` as OTLP, with the attributes that the same system sends over OTLP.
-"""
+"""Tables of spans: one row for each span, as observability systems export them. The rows of a trace may be far apart."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp.spans import Span, read_span
-from proctor.evidence.tables import platforms
+from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span, SpanEvent, fold_id, read_nanoseconds, read_span
 from proctor.evidence.traces.shape import COUNTS
-from proctor.evidence.values.access import dict_or_empty, find_first, split_words, text_or_none
+from proctor.evidence.unknowns.statuses import read_status
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, read_time_ns, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
-from proctor.evidence.values.times import read_time_ns
 from proctor.model.evidence import Json
-from proctor.model.json_values import read_digits
+from proctor.model.json_values import read_digits, to_whole_number, write_as_text
+
+# --- rows of Arize Phoenix, LangSmith, Langfuse and MLflow, as their exports and APIs write them
+
+Row = dict[str, Any]
+_MAX_LEVELS = 32
+"""Levels that become names with dots; deeper ones stay objects."""
+_DECODED_BY_PHOENIX = ("metadata", "llm.prompt_template.variables", "tool.parameters")
+_OPERATIONS = {"llm": "chat", "tool": "execute_tool", "embedding": "embeddings"}
+_COUNTS = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"), ("total_tokens", "total_tokens"))
+_TRACES = ("traceId", "trace_id")
+_PARENTS = ("parentObservationId", "parent_observation_id")
+_OBSERVATION = "langfuse.observation."
+_OBSERVED = {
+    column: f"{_OBSERVATION}{name}"
+    for name, columns in {
+        "input": "input",
+        "output": "output",
+        "model.name": "model provided_model_name providedModelName",
+        "model.parameters": "modelParameters model_parameters",
+        "usage_details": "usageDetails usage_details usage",
+        "status_message": "statusMessage status_message",
+    }.items()
+    for column in columns.split()
+}
+"""The attribute of Langfuse's SDK by its column; if two columns match one attribute, the first counts."""
+_OBSERVATION_TYPES = split_words("SPAN GENERATION EVENT AGENT TOOL CHAIN RETRIEVER EVALUATOR EMBEDDING GUARDRAIL")
+_MLFLOW = frozenset(("info", "trace", "trace_id", "request_id", "trace_metadata", "execution_duration"))
+"""The fields of an MLflow trace next to its spans; each generation has some of them."""
+_ID_BYTES = {24: 16, 12: 8}
+
+
+def _make_span(row: Row, trace: Json, id: Json, path: str = "$", **fields: Any) -> Span:
+    """Return a span with the usual columns of a row; `fields` are the others. Raises `EvidenceError` if the row names no trace."""
+    if not isinstance(trace, str) or not trace or not isinstance(id, str) or not id:
+        raise EvidenceError(f"{path}: expected a trace id and an id of the span, both texts; a span without them belongs to no trace")
+    if "start_ns" not in fields:
+        fields["start_ns"] = read_time_ns(find_first(row, "start_time", "startTime"))
+        fields["end_ns"] = read_time_ns(find_first(row, "end_time", "endTime"))
+    return Span(trace_id=fold_id(trace), id=id, name=text_or_none(row.get("name")) or "", **fields)
+
+
+def _open_object(value: Json, name: str, attributes: dict[str, Json]) -> Row:
+    """Return an object, which may be JSON text; any other value, such as cut JSON, is named in `attributes` as lost data."""
+    found = decode_container(value)
+    if not isinstance(found, dict) and found not in (None, "", []):
+        attributes[NOT_UNDERSTOOD] = name
+    return dict_or_empty(found)
+
+
+def _open_member(row: Row, key: str) -> Row:
+    return dict_or_empty(decode_container(row.get(key)))
+
+
+def _flatten_columns(row: Row, found: dict[str, Json]) -> None:
+    for name, value in row.items():
+        if name.startswith("attributes.") and value is not None:
+            _flatten(name.removeprefix("attributes."), value, found)
+
+
+def _flatten(name: str, value: Json, found: dict[str, Json], depth: int = 0) -> None:
+    """Write a nested value as attributes with dotted names, as in OTLP; values that Phoenix decodes on arrival become JSON text."""
+    is_list_of_objects = isinstance(value, list) and bool(value) and all(isinstance(entry, dict) for entry in value)
+    if not (isinstance(value, dict) or is_list_of_objects):
+        # A column with gaps has only floats.
+        found[name] = to_whole_number(value)
+    elif depth >= _MAX_LEVELS or any(name == end or name.endswith(f".{end}") for end in _DECODED_BY_PHOENIX):
+        found[name] = write_as_text(value)
+    else:
+        for key, member in value.items() if isinstance(value, dict) else enumerate(list_of(value)):
+            if member is not None:
+                _flatten(f"{name}.{key}" if name else str(key), member, found, depth + 1)
+
+
+def _read_events(value: Json) -> tuple[SpanEvent, ...]:
+    events: list[SpanEvent] = []
+    for event in map(dict_or_empty, list_of(decode_container(value))):
+        attributes: dict[str, Json] = {}
+        _flatten("", _open_member(event, "attributes"), attributes)
+        events.append(SpanEvent(text_or_none(event.get("name")) or "", attributes))
+    return tuple(events)
+
+
+def _is_phoenix_row(row: Row) -> bool:
+    """Return whether this is one span of Phoenix: a row of its data frame, or of its API with `context` as an object."""
+    if "context.trace_id" in row:
+        return "context.span_id" in row
+    return {"trace_id", "span_id"} <= dict_or_empty(row.get("context")).keys() and ("span_kind" in row or "attributes" in row)
+
+
+def _read_phoenix_row(row: Row) -> list[Span]:
+    """Return the span of a row; numbered attributes, which Phoenix gathers into lists, become single ones again."""
+    context = {**dict_or_empty(row.get("context")), **{key[8:]: row[key] for key in ("context.trace_id", "context.span_id") if key in row}}
+    attributes: dict[str, Json] = {}
+    _flatten("", _open_object(row.get("attributes"), "attributes", attributes), attributes)
+    _flatten_columns(row, attributes)
+    kind = text_or_none(row.get("span_kind"))
+    if kind and kind != "UNKNOWN":
+        attributes.setdefault("openinference.span.kind", kind)
+    span = _make_span(
+        row,
+        context.get("trace_id"),
+        context.get("span_id"),
+        parent_id=text_or_none(row.get("parent_id")) or None,
+        attributes=attributes,
+        failed=read_status(row.get("status_code")) == "failed",
+        message=text_or_none(row.get("status_message")) or None,
+        events=_read_events(row.get("events")),
+    )
+    return [span]
+
+
+def _is_langsmith_row(row: Row) -> bool:
+    return "run_type" in row and "trace_id" in row and "id" in row
+
+
+def _read_langsmith_row(row: Row) -> list[Span]:
+    """Return the span of a run: the inputs are `gen_ai.prompt`, the outputs `gen_ai.completion`."""
+    error = text_or_none(row.get("error")) or None
+    span = _make_span(
+        row,
+        row.get("trace_id"),
+        row.get("id"),
+        parent_id=_find_parent_run(row),
+        attributes=_read_run(row),
+        failed=error is not None or read_status(row.get("status")) == "failed",
+        events=() if error is None else (SpanEvent("exception", {"exception.message": error}),),
+        scope="langsmith",
+    )
+    return [span]
+
+
+def _find_parent_run(row: Row) -> str | None:
+    """Return the parent run: exports that do not name it list all ancestors, or encode them in the order of the trace."""
+    named, id = text_or_none(row.get("parent_run_id")), str(row.get("id"))
+    above = [one for one in list_of(decode_container(row.get("parent_run_ids"))) if isinstance(one, str) and one]
+    ordered = [part[-len(id) :] for part in (text_or_none(row.get("dotted_order")) or "").split(".")]
+    if not above and ordered[-1] == id:
+        above = ordered[:-1]
+    return named or (above[-1] if above else None)
+
+
+def _read_run(row: Row) -> dict[str, Json]:
+    kind = (text_or_none(row.get("run_type")) or "chain").lower()
+    found: dict[str, Json] = {}
+    extra, outputs = _open_object(row.get("extra"), "extra", found), _open_member(row, "outputs")
+    metadata, settings = dict_or_empty(extra.get("metadata")), dict_or_empty(extra.get("invocation_params"))
+    found |= {"langsmith.span.kind": kind, "gen_ai.operation.name": _OPERATIONS.get(kind, "chain")}
+    found["gen_ai.system"] = text_or_none(metadata.get("ls_provider")) or "langchain"
+    for key, value in metadata.items():
+        found[f"langsmith.metadata.{key}"] = value if isinstance(value, (str, bool, int, float)) else write_as_text(value)
+    if settings.get("tools"):
+        found["gen_ai.tool.definitions"] = write_as_text(settings["tools"])
+    for name, column in (("gen_ai.prompt", "inputs"), ("gen_ai.completion", "outputs")):
+        value = decode_container(row.get(column))
+        if value is not None and value != {}:
+            found[name] = write_as_text(value)
+    if kind == "tool":
+        answer = dict_or_empty(outputs.get("output")) or outputs
+        call_id = answer.get("tool_call_id") or dict_or_empty(answer.get("kwargs")).get("tool_call_id")
+        found["gen_ai.tool.name"] = text_or_none(row.get("name")) or ""
+        found |= {"gen_ai.tool.call.id": call_id} if isinstance(call_id, str) else {}
+    if kind == "llm":
+        requested = find_first(settings, "model", "model_name") or metadata.get("ls_model_name")
+        models = {"gen_ai.request.model": requested, "gen_ai.response.model": outputs.get("model")}
+        found |= {name: model for name, model in models.items() if isinstance(model, str)}
+        # Any other run repeats the tokens of its descendants.
+        counts = {f"gen_ai.usage.{name}": to_whole_number(row.get(column)) for name, column in _COUNTS}
+        found |= {name: count for name, count in counts.items() if isinstance(count, int) and count > 0}
+    return found
+
+
+def _is_langfuse_trace(row: Row) -> bool:
+    return "observations" in row and "id" in row and any("id" in entry and "type" in entry for entry in _list_observations(row)[:1])
+
+
+def _is_langfuse_row(row: Row) -> bool:
+    """Return whether this is an observation of Langfuse in either spelling (`traceId`, `trace_id`), or a trace with its observations."""
+    if _is_langfuse_trace(row):
+        return True
+    # Null columns are omitted, so only the type identifies a root.
+    is_observation = any(name in row for name in _PARENTS) or text_or_none(row.get("type")) in _OBSERVATION_TYPES
+    return is_observation and "id" in row and any(name in row for name in _TRACES)
+
+
+def _read_langfuse_row(row: Row) -> list[Span]:
+    if _is_langfuse_trace(row):
+        return [_read_observation({"traceId": row.get("id"), **entry}) for entry in _list_observations(row)]
+    return [_read_observation(row)]
+
+
+def _list_observations(row: Row) -> list[Row]:
+    return [dict_or_empty(decode_container(entry)) for entry in list_of(decode_container(row.get("observations")))]
+
+
+def _read_observation(row: Row) -> Span:
+    # Langfuse stores OTLP attributes below `metadata`. The export to blob storage has a map of JSON texts here.
+    metadata = _open_member(row, "metadata")
+    attributes: dict[str, Json] = {}
+    attributes |= _open_object(metadata.get("attributes"), "metadata.attributes", attributes)
+    attributes[f"{_OBSERVATION}type"] = (text_or_none(row.get("type")) or "span").lower()
+    observed = {name: value for column, name in reversed(_OBSERVED.items()) if (value := row.get(column)) is not None}
+    attributes |= {name: write_as_text(value) for name, value in observed.items() if value != "" and value != {}}
+    level = text_or_none(row.get("level")) or "DEFAULT"
+    if level != "DEFAULT":
+        attributes[f"{_OBSERVATION}level"] = level
+    session = find_first(row, "sessionId", "session_id")
+    if isinstance(session, str) and session:
+        attributes["langfuse.session.id"] = session
+    return _make_span(
+        row,
+        find_first(row, *_TRACES),
+        row.get("id"),
+        parent_id=text_or_none(find_first(row, *_PARENTS)) or None,
+        attributes=attributes,
+        failed=level == "ERROR",
+        message=text_or_none(find_first(row, "statusMessage", "status_message")) if level == "ERROR" else None,
+        scope=text_or_none(_open_member(metadata, "scope").get("name")) or "langfuse-sdk",
+    )
+
+
+def _is_mlflow_row(row: Row) -> bool:
+    """Return whether this is one trace of MLflow, of `mlflow.search_traces()` or `Trace.to_json()`."""
+    # Only `spans` would be a body of Mibo.
+    if _MLFLOW.isdisjoint(row):
+        return False
+    attributes = [_open_member(dict_or_empty(span), "attributes") for span in _list_mlflow_spans(row)[:1]]
+    return any(name.startswith("mlflow.") for names in attributes for name in names)
+
+
+def _list_mlflow_spans(row: Row) -> list[Json]:
+    # The column `trace` is the whole trace as JSON.
+    for holder in (row, _open_member(row, "trace"), dict_or_empty(row.get("data"))):
+        found = list_of(decode_container(holder.get("spans"))) or list_of(dict_or_empty(holder.get("data")).get("spans"))
+        if found:
+            return [decode_container(span) for span in found]
+    return []
+
+
+def _read_mlflow_row(row: Row) -> list[Span]:
+    """Return the spans of a trace. Three generations write them differently: with `context`, ids in base 64, and `otel_trace_id`."""
+    spans = _list_mlflow_spans(row)
+    if not spans:
+        raise EvidenceError("$: no spans; expected a trace of MLflow, with `spans` or `trace`")
+    return [_read_mlflow_span(dict_or_empty(span), f"$.spans[{index}]") for index, span in enumerate(spans)]
+
+
+def _read_mlflow_span(row: Row, path: str) -> Span:
+    context, status = dict_or_empty(row.get("context")), dict_or_empty(row.get("status"))
+    attributes: dict[str, Json] = {}
+    attributes |= {key: write_as_text(value) for key, value in _open_object(row.get("attributes"), "attributes", attributes).items()}
+    return _make_span(
+        row,
+        _read_id(find_first(row, "otel_trace_id", "trace_id") or context.get("trace_id")),
+        _read_id(row.get("span_id") or context.get("span_id")),
+        path,
+        parent_id=_read_id(find_first(row, "parent_span_id", "parent_id")) or None,
+        # All generations write nanoseconds, some of them as text.
+        start_ns=read_nanoseconds(find_first(row, "start_time_unix_nano", "start_time")),
+        end_ns=read_nanoseconds(find_first(row, "end_time_unix_nano", "end_time")),
+        attributes=attributes,
+        failed=read_status(status.get("code") or row.get("status_code")) == "failed",
+        message=text_or_none(status.get("message") or row.get("status_message")) or None,
+        events=_read_events(row.get("events")),
+        scope="mlflow.tracing",
+    )
+
+
+def _read_id(value: Json) -> str:
+    """Return an id as OTLP writes it, in hexadecimal."""
+    if not isinstance(value, str):
+        return ""
+    if len(value) in _ID_BYTES and value.endswith("="):
+        try:
+            data = base64.b64decode(value, validate=True)
+        except (ValueError, binascii.Error):
+            return value
+        return data.hex() if len(data) == _ID_BYTES[len(value)] else value
+    # The id of a trace has the prefix `tr-`, ids of the first generation `0x`.
+    return value.removeprefix("tr-").removeprefix("0x")
+
 
 _TIMES = (("start_time", "start_time_unix_nano", "startTimeUnixNano"), ("end_time", "end_time_unix_nano", "endTimeUnixNano"))
 # A table may have other columns, which are not read.
@@ -37,7 +315,7 @@ class SpanTable(msgspec.Struct, frozen=True):
     is_row: Callable[[dict[str, Any]], bool]
     read_row: Callable[[dict[str, Any]], list[Span]]
     is_whole: Callable[[dict[str, Any]], bool] = lambda row: False
-    """Whether a row is a whole trace, which waits for no other."""
+    """Whether a row is a complete trace."""
 
 
 def _is_plain_row(row: dict[str, Any]) -> bool:
@@ -45,7 +323,7 @@ def _is_plain_row(row: dict[str, Any]) -> bool:
 
 
 def _read_plain_row(row: dict[str, Any]) -> list[Span]:
-    """Return a span as OTLP writes one, its attributes as an object, a list or JSON text."""
+    """Return an OTLP-like span, with attributes as an object, a list or JSON text."""
     entry = {name: value for name, value in row.items() if name in _COLUMNS}
     for name in ("attributes", "events", "status"):
         if name in entry:
@@ -56,7 +334,7 @@ def _read_plain_row(row: dict[str, Any]) -> list[Span]:
     for column, *exact in _TIMES:
         for name in exact:
             if isinstance(entry.get(name), str) and not entry[name].isdigit():
-                # A column of moments, whatever its name; what is none stays, and is lost data.
+                # A column of times under any name; other values stay, and are lost data.
                 entry[name] = read_time_ns(entry[name]) or entry[name]
         if row.get(column) is not None and find_first(row, *exact) is None:
             entry[exact[0]] = read_time_ns(row[column])
@@ -72,39 +350,39 @@ def _read_plain_row(row: dict[str, Any]) -> list[Span]:
 
 
 def _read_attributes(row: dict[str, Any], value: Json) -> Json:
-    """Return the attributes of a plain row: as they are, of texts alone, or each in its own column."""
+    """Return the attributes of a plain row: as an object, as a map of texts, or each in its own column."""
     if isinstance(value, list) and value and all(isinstance(one, dict) and isinstance(one.get("value", ""), str) for one in value):
         value = {str(one.get("key")): one.get("value") for one in value}
     if isinstance(value, dict) and all(isinstance(one, (str, type(None))) for one in value.values()):
         value = {key: text if key not in COUNTS or (count := read_digits(text, 15)) is None else count for key, text in value.items()}
-    apart: dict[str, Json] = {}
-    platforms.flatten_columns(row, apart)
-    return {**dict_or_empty(value), **apart} if apart else value
+    columns: dict[str, Json] = {}
+    _flatten_columns(row, columns)
+    return {**dict_or_empty(value), **columns} if columns else value
 
 
 _ALL = (
-    SpanTable("phoenix", "spans of Arize Phoenix, one in every row", platforms.is_phoenix_row, platforms.read_phoenix_row),
-    SpanTable("langsmith", "runs of LangSmith, one in every row", platforms.is_langsmith_row, platforms.read_langsmith_row),
+    SpanTable("phoenix", "spans of Arize Phoenix, one in every row", _is_phoenix_row, _read_phoenix_row),
+    SpanTable("langsmith", "runs of LangSmith, one in every row", _is_langsmith_row, _read_langsmith_row),
     SpanTable(
         "langfuse",
         "observations of Langfuse, one in every row, or a trace with all of them",
-        platforms.is_langfuse_row,
-        platforms.read_langfuse_row,
-        platforms.is_langfuse_trace,
+        _is_langfuse_row,
+        _read_langfuse_row,
+        _is_langfuse_trace,
     ),
-    SpanTable("mlflow", "traces of MLflow, each with its spans", platforms.is_mlflow_row, platforms.read_mlflow_row, lambda row: True),
+    SpanTable("mlflow", "traces of MLflow, each with its spans", _is_mlflow_row, _read_mlflow_row, lambda row: True),
     SpanTable("spans", "spans in the words of OpenTelemetry, one in every row", _is_plain_row, _read_plain_row),
 )
 SPAN_TABLES: dict[str, SpanTable] = {table.name: table for table in _ALL}
 
 
 def find_table(row: Json) -> SpanTable | None:
-    """Return the shape of a row; None where it is no row of spans."""
+    """Return the shape of a row, or None if it is not a row of spans."""
     return next((table for table in _ALL if table.is_row(row)), None) if isinstance(row, dict) else None
 
 
 def read_rows(value: Json, table: SpanTable | None = None) -> list[Span] | None:
-    """Return the spans of a row or of a list of rows; None where it is none, or a whole trace. Raises `EvidenceError`."""
+    """Return the spans of a row or of a list of rows, or None if it has none or is a complete trace. Raises `EvidenceError`."""
     found: list[Span] = []
     for row in value if isinstance(value, list) else [value]:
         shape = table or find_table(row)
@@ -117,7 +395,7 @@ def read_rows(value: Json, table: SpanTable | None = None) -> list[Span] | None:
 
 
 def find_columns(names: frozenset[str]) -> SpanTable | None:
-    """Return the shape of a table with these columns; None where its rows are no spans."""
+    """Return the shape of a table with these columns, or None if its rows are not spans."""
     if "spans" in names and names & {"trace", "trace_metadata", "execution_duration"}:
         return SPAN_TABLES["mlflow"]
     return find_table(dict.fromkeys(names))
@@ -130,5 +408,5 @@ _WITHOUT_SPANS: tuple[tuple[frozenset[str], str], ...] = (
 
 
 def find_companion_table(names: frozenset[str]) -> str | None:
-    """Return which table without spans this is, of those that platforms also export, or None."""
+    """Return the table without spans that a platform exports with these columns, or None."""
     return next((table for columns, table in _WITHOUT_SPANS if columns <= names and "parent_observation_id" not in names), None)

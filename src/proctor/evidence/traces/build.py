@@ -15,7 +15,7 @@ import msgspec
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.usage import add_usage, read_count
 from proctor.evidence.shared.workflow import find_answering_node, is_ai, is_sub_node, read_answer, with_parameters
-from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces import unknown_parts, vocabulary
 from proctor.evidence.traces.join_calls import ObservedCall, join_calls
 from proctor.evidence.traces.request import Exchange, find_exchanges
 from proctor.evidence.traces.shape import Shape, find_decoded, list_conventions
@@ -23,25 +23,10 @@ from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.tool_span import find_output_tools, find_tool_name, find_tools
 from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns
 from proctor.evidence.traces.truncation import read_tree
-from proctor.evidence.traces.unknown_parts import (
-    find_http_status,
-    mark_call_details,
-    mark_calls,
-    mark_choices,
-    mark_differences,
-    mark_ends,
-    mark_losses,
-    mark_orphans,
-    mark_steps,
-    mark_strays,
-    mark_text_calls,
-    mark_usage,
-)
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.values.access import text_or_none
+from proctor.evidence.values.access import text_or_none, write_ns_as_iso
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import NODE_KEYS, find_text
-from proctor.evidence.values.times import write_ns_as_iso
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 
@@ -64,57 +49,66 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     calls = _complete_calls(tree, joined.calls, canonical)
     unknowns = Unknowns()
     # The first reason for a part is shown, so causes come before consequences.
-    mark_losses(tree, spans, losses, unknowns)
-    mark_strays(joined, unknowns)
-    mark_steps(tree, calls, unknowns)
-    own = find_agent_requests(tree, exchanges)
+    unknown_parts.mark_losses(tree, spans, losses, unknowns)
+    unknown_parts.mark_strays(joined, unknowns)
+    unknown_parts.mark_steps(tree, calls, unknowns)
+    agent_requests = find_agent_requests(tree, exchanges)
     entries = find_entries(tree)
     if not canonical:
-        mark_text_calls(exchanges, joined, unknowns)
-        mark_differences(tree, exchanges, own, joined, unknowns)
-        mark_ends(tree, exchanges, own, entries, calls, unknowns)
-        mark_choices(exchanges, unknowns)
+        unknown_parts.mark_text_calls(exchanges, joined, unknowns)
+        unknown_parts.mark_differences(tree, exchanges, agent_requests, joined, unknowns)
+        unknown_parts.mark_ends(tree, exchanges, agent_requests, entries, calls, unknowns)
+        unknown_parts.mark_choices(exchanges, unknowns)
         if tree.orphans:
-            mark_orphans(tree, exchanges, unknowns)
+            unknown_parts.mark_orphans(tree, exchanges, unknowns)
     if not canonical or (not calls and any(exchange.stopped_for_tools() for exchange in exchanges)):
-        mark_calls(tree, exchanges, calls, unknowns)
-    mark_call_details(tree, calls, unknowns)
-    text, body = find_answer(tree, own, entries, unknowns, root_first=canonical)
+        unknown_parts.mark_calls(tree, exchanges, calls, unknowns)
+    unknown_parts.mark_call_details(tree, calls, unknowns)
+    text, body = find_answer(tree, agent_requests, entries, unknowns, root_first=canonical)
     shapes = frozenset(map(_get_shape, tree.steps))
-    is_n8n = any(shape.names["n8n"] for shape in shapes)
+    is_n8n = bool([shape for shape in shapes if shape.names["n8n"]])
     skips_nodes = parts is not None and "nodes" not in parts and not is_n8n and "nodes" not in unknowns.unknown
     nodes = None if skips_nodes else _build_nodes(tree, calls)
     if text is None and body is None and nodes is not None:
         text, body = _find_workflow_answer(tree, nodes)
-    turns = find_turns(own, exchanges, calls, entries)
+    turns = find_turns(agent_requests, exchanges, calls, entries)
     usage = _sum_usage(tree, exchanges, unknowns)
-    root = tree.root.span if tree.root is not None else None
-    account = unknowns.close_account("Mibo spans" if canonical else _describe_reader(shapes, frozenset(map(_get_scope, spans))))
+    root, is_failed = (tree.root.span, tree.root.failed) if tree.root is not None else (None, False)
+    # The status of a model or tool span is that of the provider, not of the agent.
+    statuses = [unknown_parts.find_http_status(root) for root in tree.roots if root.kind not in ("model", "tool")]
+    describe = _recall_conventions if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions
+    account = unknowns.close_account("Mibo spans" if canonical else describe(shapes, frozenset(map(_get_scope, spans))))
     if skips_nodes and tree.kinds - {"tool"}:
         account = msgspec.structs.replace(account, unbuilt=("nodes",))
-    return Evidence(
+    evidence = Evidence(
         case=next(filter(None, map(_get_case, spans)), None),
-        input=turns[0].input if turns and turns[0].input else find_input(own, entries),
+        input=turns[0].input if turns and turns[0].input else find_input(agent_requests, entries),
         text=text,
         body=body,
         tool_calls=None if "tool_calls" in unknowns.unknown and not calls else tuple([entry.call for entry in calls]),
         nodes=nodes,
-        http_status=_find_http_status(tree),
+        http_status=next((status for status in statuses if status is not None), None),
         duration_ms=_find_duration_ms(tree),
         usage=usage,
         turns=turns,
         now=write_ns_as_iso(root.start_ns) if root is not None else None,
-        # An agent that answered did not break off, whatever its root reports; `mark_ends` marks what is unknown then.
-        error=_find_error(tree.root) if text is None else None,
-        model=next((models[0] for exchange in reversed(own or exchanges) if (models := exchange.list_models())), None),
+        # An agent that answered did finish, even if its root reports an error; `mark_ends` marks the unknown parts.
+        error=(root.message or "the trace ended in an error") if text is None and root is not None and is_failed else None,
+        model=next((step.model for exchange in reversed(agent_requests or exchanges) for step in exchange.steps if step.model), None),
         no_run=None if canonical else _explain_no_run(tree, is_n8n),
         account=account,
         metadata=_read_metadata(root) if root is not None else {},
     )
+    # Parents and children refer to each other: unlinked, so that they are freed at once and not by the garbage collector.
+    for step in tree.steps:
+        step.children.clear()
+    return evidence
 
 
 def _complete_calls(tree: SpanTree, calls: list[ObservedCall], canonical: bool) -> list[ObservedCall]:
-    """Return the calls with their nodes, without those that only return the answer; a listed output tool that ran is a real call."""
+    """Return the calls with their nodes, except calls that only return the answer; a listed output tool that ran is a real call."""
+    if not calls:
+        return []
     outputs, listed = find_output_tools(tree)
     hidden = {find_tool_name(step) for step in tree.steps if step.names["tool_arguments"]} if canonical else ()
     found: list[ObservedCall] = []
@@ -123,19 +117,11 @@ def _complete_calls(tree: SpanTree, calls: list[ObservedCall], canonical: bool) 
         if call.name in outputs or (not entry.executed and call.name in listed):
             continue
         if canonical and call.arguments is None and call.name not in hidden:
-            call = msgspec.structs.replace(call, arguments={})  # Canonical spans without arguments passed none.
+            call = msgspec.structs.replace(call, arguments={})  # Canonical spans without arguments have empty arguments.
         if call.node is None and holder is not None:
             call = msgspec.structs.replace(call, node=holder.node_name)
         found.append(entry if call is entry.call else msgspec.structs.replace(entry, call=call))
     return found
-
-
-def _find_error(root: Step | None) -> str | None:
-    return (root.span.message or "the trace ended in an error") if root is not None and root.failed else None
-
-
-def _describe_reader(shapes: frozenset[Shape], scopes: frozenset[str]) -> str:
-    return _recall_conventions(shapes, scopes) if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions(shapes, scopes)
 
 
 def _describe_conventions(shapes: frozenset[Shape], scopes: frozenset[str]) -> str:
@@ -149,9 +135,9 @@ _recall_conventions = functools.lru_cache(maxsize=256)(_describe_conventions)
 
 
 def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns) -> Usage | None:
-    usages = [usage for exchange in exchanges if (usage := exchange.find_usage()) or exchange.has_content()]
+    usages = [usage for exchange in exchanges if (usage := exchange.find_usage()) is not None or exchange.has_content()]
     if not any(usages):
-        # No request reports its tokens: the total of the outermost spans that do. It includes those of the spans inside.
+        # No request reports tokens: use the total of the outermost spans that do, which includes the spans inside.
         usages = []
         waiting = list(tree.roots)
         while waiting:
@@ -161,10 +147,10 @@ def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns
                 usages.append(usage)
             else:
                 waiting.extend(step.children)
-    mark_usage(usages, unknowns)
+    unknown_parts.mark_usage(usages, unknowns)
     usage = add_usage(usages)
-    # With several models it is unknown which tokens are whose.
-    models = dict.fromkeys([step.model for exchange in exchanges for step in exchange.steps if step.model])
+    # With several models, the tokens cannot be attributed to one.
+    models = {step.model: None for exchange in exchanges for step in exchange.steps if step.model} if usage is not None else ()
     return msgspec.structs.replace(usage, models=tuple(models)) if usage is not None and len(models) > 1 else usage
 
 
@@ -182,16 +168,10 @@ def _explain_no_run(tree: SpanTree, is_n8n: bool) -> str | None:
     return "the trace has no span of an agent, a model or a tool"
 
 
-def _find_http_status(tree: SpanTree) -> int | None:
-    # The status of a model or tool span is that of the provider, not of the agent.
-    statuses = [find_http_status(root) for root in tree.roots if root.kind not in ("model", "tool")]
-    return next((status for status in statuses if status is not None), None)
-
-
 def _find_duration_ms(tree: SpanTree) -> float | None:
     if len(tree.roots) == 1:
         return tree.roots[0].find_duration_ms()
-    # Several roots: their parent is missing, and they may have run in parallel, so their durations are not added.
+    # Several roots: their parent is missing, and they may have run in parallel, so their durations are not added up.
     timed = [root.span for root in tree.roots if root.span.start_ns and root.span.end_ns]
     return (max(root.end_ns for root in timed) - min(root.start_ns for root in timed)) / 1e6 if timed else None
 
@@ -202,7 +182,6 @@ def _read_metadata(root: Span) -> dict[str, Json]:
 
 
 def _build_nodes(tree: SpanTree, calls: Sequence[ObservedCall]) -> tuple[Node, ...]:
-    """Return the nodes of a trace."""
     by_holder: dict[Step | None, list[ToolCall]] = {}
     for entry in calls:
         by_holder.setdefault(entry.holder, []).append(entry.call)
@@ -212,6 +191,7 @@ def _build_nodes(tree: SpanTree, calls: Sequence[ObservedCall]) -> tuple[Node, .
 def _build_node(step: Step, calls: tuple[ToolCall, ...]) -> Node:
     span, attributes = step.span, step.attributes
     output = decode_container(attributes.get(vocabulary.N8N_OUTPUT))
+    items, listed = read_count(attributes.get(vocabulary.N8N_ITEMS)), len(output) if isinstance(output, list) else 1
     if output is None and attributes:
         output = step.build_output(step.text)
     return Node(
@@ -224,7 +204,7 @@ def _build_node(step: Step, calls: tuple[ToolCall, ...]) -> Node:
         tool_calls=calls,
         duration_ms=step.find_duration_ms(),
         error=(span.message or "the step failed") if step.failed else None,
-        items=_count_items(attributes, output),
+        items=listed if items is None else items,
         usage=step.find_usage(),
     )
 
@@ -232,13 +212,6 @@ def _build_node(step: Step, calls: tuple[ToolCall, ...]) -> Node:
 def _find_input(step: Step) -> Json:
     question = next((message.text for message in reversed(step.inputs or ()) if message.role == "user" and message.text), None)
     return question or step.find_input_text() or find_decoded(step.attributes, step.names["input_value"])[0]
-
-
-def _count_items(attributes: dict[str, Json], output: Json) -> int:
-    counted = read_count(attributes.get(vocabulary.N8N_ITEMS))
-    if counted is not None:
-        return counted
-    return len(output) if isinstance(output, list) and vocabulary.N8N_OUTPUT in attributes else 1
 
 
 def _find_workflow_answer(tree: SpanTree, nodes: tuple[Node, ...]) -> tuple[str | None, Json]:

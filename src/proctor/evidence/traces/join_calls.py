@@ -39,42 +39,41 @@ class ObservedCall(msgspec.Struct, frozen=True):
     agrees: bool = True
     """Whether the requested arguments and those of the tool span are equal, as far as both are recorded."""
     ended: bool = True
-    """Whether it is recorded that it succeeded or failed; a result that only a message repeats may be a refusal."""
+    """Whether success or failure is recorded; a result that only a message repeats may be a refusal."""
 
 
 class JoinedCalls(msgspec.Struct, frozen=True):
-    """The calls of a trace, and the results that answer none of them."""
+    """The calls of a trace, and the results without a call."""
 
     calls: list[ObservedCall]
     requested: int
     strays: list[ToolResult]
-    """Results in the input of a model without a call that they answer."""
+    """Results in the input of a model without a matching call."""
     has_stray_error: bool
 
 
 def join_calls(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) -> JoinedCalls:
     """Return every call once, and the results of calls that are missing."""
-    requested = _find_requested_calls(exchanges)
-    if not requested and not any(
-        message.results for exchange in exchanges for message in (*(exchange.inputs or ()), *(exchange.outputs or ()))
-    ):
+    sides = [side for exchange in exchanges for side in (exchange.inputs, exchange.outputs) if side]
+    if not [message for side in sides for message in side if message.calls or message.results]:
         return JoinedCalls(_place_executed(exchanges, executed), 0, [], False)
+    requested = _find_requested_calls(exchanges)
     pairs = _pair([call for _, call in requested], [entry.call for entry in executed])
     executed = _pair_handoffs(requested, exchanges, executed, pairs)
     results = _Results(exchanges, (call for _, call in requested))
     found: list[ObservedCall] = []
     for index, (number, call) in enumerate(requested):
         twin = executed[pairs[index]] if index in pairs else None
-        # In order of the requests, with an id or without: results without one are assigned in that order.
+        # In the order of the requests: results without an id are assigned in that order.
         result = results.take_result_of(call)
         found.append(_join_call(call, twin, result, number, exchanges[number].step if number >= 0 else None))
-    taken = set(pairs.values())
-    # Tools that ran although no recorded answer requested them: the request was not captured.
-    alone = [entry for place, entry in enumerate(executed) if place not in taken]
-    strays = results.list_strays([entry.call for entry in executed], [entry.call for entry in alone])
-    if alone:
-        # After everything that was requested before it began; the order of requests stays.
-        found = sorted((*found, *_place_executed(exchanges, alone)), key=lambda entry: (entry.exchange, entry.start_ns))
+    paired = set(pairs.values())
+    # Tools that ran without a recorded request: the request was not captured.
+    unrequested = [entry for place, entry in enumerate(executed) if place not in paired]
+    strays = results.list_strays([entry.call for entry in executed], [entry.call for entry in unrequested])
+    if unrequested:
+        # Inserted after everything requested before it began; the order of requests does not change.
+        found = sorted((*found, *_place_executed(exchanges, unrequested)), key=lambda entry: (entry.exchange, entry.start_ns))
     return JoinedCalls(found, len(requested), strays, results.has_stray_error())
 
 
@@ -86,7 +85,7 @@ def _place_executed(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTo
 
 
 def _has_result(tool: ExecutedTool) -> bool:
-    """Return whether it is known how a tool ended: a span without an end shows it only by a result or an error."""
+    """Return whether the outcome of a tool is known: for a span without an end, only by a result or an error."""
     return tool.step.has_ended() or tool.call.result is not None or tool.call.failed()
 
 
@@ -100,14 +99,14 @@ def _pair_handoffs(
     bare = list(executed)
     for place in handoffs:
         entry = executed[place]
-        wanted = "transfer_to_" + _NO_NAME.sub("_", entry.call.name.removeprefix(_HANDOFF)).lower()
+        handoff_name = "transfer_to_" + _NO_NAME.sub("_", entry.call.name.removeprefix(_HANDOFF)).lower()
         siblings = [
             index
             for index, (number, _) in enumerate(requested)
             if index not in pairs and number >= 0 and exchanges[number].step.parent is entry.step.holder
         ]
-        # Authors may name the tool of a handoff as they like: then the only sibling call is the one.
-        found = next((index for index in siblings if requested[index][1].name == wanted), siblings[0] if len(siblings) == 1 else None)
+        # Authors may name the tool of a handoff freely: then it is the only sibling call.
+        found = next((index for index in siblings if requested[index][1].name == handoff_name), siblings[0] if len(siblings) == 1 else None)
         if found is not None:
             pairs[found] = place
             # Its input and output are the agents before and after, not arguments and result.
@@ -128,7 +127,7 @@ def _pair(requested: Sequence[ToolCall], executed: Sequence[ToolCall]) -> dict[i
 
     if known:
         match_calls(requested, executed, pairs, lambda call: [call.id] if call.id else [], is_same_id)
-    # The surest match first: equal arguments before any, the same name before one with a framework's prefix.
+    # The best match first: equal arguments before others, the same name before one with a framework's prefix.
     for with_arguments, exactly in ((True, True), (True, False), (False, True), (False, False)):
 
         def list_keys(call: ToolCall, with_arguments: bool = with_arguments) -> list[tuple[str, bytes]]:
@@ -136,7 +135,7 @@ def _pair(requested: Sequence[ToolCall], executed: Sequence[ToolCall]) -> dict[i
 
         def can_pair(one: ToolCall, other: ToolCall, exactly: bool = exactly) -> bool:
             is_named = other.name == one.name if exactly else can_be_one_tool(other.name, one.name)
-            # A call whose id some span has, and that was not paired by it, may only take a span without an id.
+            # A call whose id occurs on some span but was not paired by it may only take a span without an id.
             return is_named and not (one.id in known and other.id)
 
         match_calls(requested, executed, pairs, list_keys, can_pair)
@@ -145,7 +144,7 @@ def _pair(requested: Sequence[ToolCall], executed: Sequence[ToolCall]) -> dict[i
 
 def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | None, number: int, step: Step | None) -> ObservedCall:
     start = step.span.start_ns if step is not None else 0
-    # No span shows the tool running; its result is in a later request.
+    # No span records the tool; its result is in a later request.
     if twin is None:
         if result is not None:
             call = msgspec.structs.replace(call, result=result.value, error=result.error, error_kind=result.kind)
@@ -153,7 +152,7 @@ def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | N
         return ObservedCall(call, holder, start, number, False, result is not None, ended=result is None or result.has_ended)
     ran = twin.call
     error, kind = (ran.error, ran.error_kind) if ran.failed() else (result.error, result.kind) if result is not None else (None, None)
-    # The name that the model used comes first, as suites ask for it; the framework's name of the tool becomes an alias.
+    # The model's name for the tool comes first, because suites use it; the framework's name becomes an alias.
     joined = msgspec.structs.replace(
         ran,
         name=call.name,
@@ -174,15 +173,13 @@ def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | N
 
 def _find_requested_calls(exchanges: Sequence[Exchange]) -> list[tuple[int, ToolCall]]:
     """Return each requested call with the index of its request; a call that only a later request repeats belongs to the one before."""
-    if not any(message.calls for exchange in exchanges for side in (exchange.inputs, exchange.outputs) for message in side or ()):
-        return []
     collector = _CallCollector()
-    before: Exchange | None = None
+    previous: Exchange | None = None
     for number, exchange in enumerate(exchanges):
         repeated = _RepeatedCalls()
         # A span may record several requests: calls after a question that the one before did not contain belong to this one.
-        is_new = before is not None and before.inputs is not None and before.list_questions() != exchange.list_questions()
-        before = exchange
+        is_new = previous is not None and previous.inputs is not None and previous.list_questions() != exchange.list_questions()
+        previous = exchange
         for call in (call for message in exchange.list_messages_of_turn() for call in message.calls):
             if not collector.recognise_repeat(call, repeated):
                 repeated.places.add(collector.add(number if is_new else number - 1, call))
@@ -206,7 +203,7 @@ class _RepeatedCalls:
         self._passed: dict[object, int] = {}
 
     def take(self, places: Sequence[int], key: object = None) -> bool:
-        """Return whether one of these calls is left to be repeated, and take it; a key continues where its last search ended."""
+        """Return whether one of these calls can still be repeated, and take it; each key continues where its last search ended."""
         # Calls are only ever added to `places`: n equal calls cost n steps, not n squared.
         at = self._passed.get(key, 0) if key is not None else 0
         while at < len(places) and places[at] in self.places:
@@ -220,19 +217,17 @@ class _RepeatedCalls:
 
 
 class _CallCollector:
-    """Collects the calls of all requests, each once."""
-
     def __init__(self) -> None:
         self.found: list[tuple[int, ToolCall]] = []
         self._by_id: dict[str, list[int]] = {}
         self._by_key: dict[tuple[str | None, str, bytes], list[int]] = {}
-        # Calls that no later request has repeated under an id yet: the answer may have none, or another one (OpenAI's Responses have an id
-        # of the item and one of the call).
+        # Calls that no later request has repeated with an id yet: the answer may have no id, or another one (OpenAI's Responses have an id
+        # for the item and one for the call).
         self._waiting: dict[tuple[str, bytes], list[int]] = {}
         self._answered: set[int] = set()
 
     def add(self, number: int, call: ToolCall, *, answered: bool = False) -> int:
-        """Add a new call and return its place; `answered` if it comes from the answer that requests it."""
+        """Add a new call and return its index; `answered` if it comes from the answer that requests it."""
         place, (name, passed) = len(self.found), _make_call_key(call)
         if answered:
             self._answered.add(place)
@@ -260,20 +255,20 @@ class _CallCollector:
             return False
         place = waiting[0]
         self._waiting[key].remove(place)
-        number, before = self.found[place]
-        self.found[place] = (number, msgspec.structs.replace(before, id=call.id))
+        number, known_call = self.found[place]
+        self.found[place] = (number, msgspec.structs.replace(known_call, id=call.id))
         self._by_id.setdefault(call.id, []).append(place)
         self._by_key.setdefault(exact, []).append(place)
         return repeated.take([place])
 
     def recognise_answer(self, number: int, call: ToolCall, repeated: _RepeatedCalls) -> bool:
-        """Return whether an answer requests a call that is known already, from an earlier list of messages or from another span."""
+        """Return whether the call that an answer requests is already known, from an earlier list of messages or another span."""
         known = [(place, self.found[place][1]) for place in self._by_id.get(call.id or "", ())]
-        same = [place for place, one in known if one.name == call.name and can_agree(one.arguments, call.arguments)]
+        matching = [place for place, one in known if one.name == call.name and can_agree(one.arguments, call.arguments)]
         # Some record the list only after the answer, and everything that followed, was added to it.
-        early = next((place for place in same if place not in self._answered), None)
+        early = next((place for place in matching if place not in self._answered), None)
         if early is None:
-            return repeated.take(same)
+            return repeated.take(matching)
         self._answered.add(early)
         self.found[early] = (number, self.found[early][1])
         repeated.places.add(early)
@@ -287,21 +282,21 @@ class _Results:
         self._by_id: dict[str, list[ToolResult]] = {}
         self._loose: dict[str | None, list[ToolResult]] = {}
         self._recent: set[int] = set()
-        """Those after the last text of a user: the calls that they answer were made in this trace."""
+        """Results after the last user text: the calls that they answer were made in this trace."""
         self._earlier: set[str] = set()
-        """The ids of calls in the inputs of requests, also those of turns before the trace."""
+        """The ids of calls in the inputs of requests, including turns before the trace."""
         if not any(message.results for exchange in exchanges for side in (exchange.inputs, exchange.outputs) for message in side or ()):
             return
         inputs = (message for exchange in exchanges for message in exchange.inputs or ())
         self._earlier |= {call.id for message in inputs for call in message.calls if call.id is not None}
         uses = Counter(call.id for call in requested if call.id)
-        # Every later request repeats them. A list with one more than any before it has a new one.
+        # Every later request repeats them; a list that is longer than any before has a new one.
         seen = Counter[tuple[str | None, str | None, bytes, bool]]()
         for exchange in exchanges:
             messages = (*(exchange.inputs or ()), *(exchange.outputs or ()))
             if not any(message.results for message in messages):
                 continue
-            here, used = Counter[tuple[str | None, str | None, bytes, bool]](), Counter[str]()
+            in_list, used = Counter[tuple[str | None, str | None, bytes, bool]](), Counter[str]()
             recent = {id(result) for message in exchange.list_messages_of_turn() for result in message.results}
             for result in (result for message in messages for result in message.results):
                 if result.id and result.id in uses:
@@ -311,12 +306,12 @@ class _Results:
                     if place == len(known):
                         known.append(result)
                     elif known[place].error is None and result.error is not None:
-                        known[place] = result  # Recorded several times, and not every time with its error.
+                        known[place] = result  # Recorded several times, and not always with its error.
                     used[result.id] += 1
                     continue
                 key = (result.id or None, result.name, msgspec.json.encode(result.value, order="deterministic"), result.error is not None)
-                here[key] += 1
-                if here[key] > seen[key]:
+                in_list[key] += 1
+                if in_list[key] > seen[key]:
                     seen[key] += 1
                     name = strip_framework_prefix(result.name) if result.name is not None else None
                     self._loose.setdefault(name, []).append(result)
@@ -324,7 +319,7 @@ class _Results:
                         self._recent.add(id(result))
 
     def take_result_of(self, call: ToolCall) -> ToolResult | None:
-        """Return the result of a call and remove it; if an id has fewer results than calls, the last calls have none."""
+        """Remove and return the result of a call; if an id has fewer results than calls, the last calls have none."""
         if call.id and self._by_id.get(call.id):
             return self._by_id[call.id].pop(0)
         for name in (strip_framework_prefix(call.name), None):
@@ -336,18 +331,18 @@ class _Results:
 
     def has_stray_error(self) -> bool:
         """Return whether an error is left after all calls have their results: one of them failed, and it is unknown which."""
-        # Errors of calls from turns before the trace are repeated in its messages, too, and do not concern the calls in it.
+        # Errors of calls from turns before the trace are repeated in its messages, and do not affect the calls in it.
         loose = (result for waiting in self._loose.values() for result in waiting)
         return any(result.error is not None and result.id not in self._earlier for result in loose)
 
     def list_strays(self, ran: Iterable[ToolCall], alone: Sequence[ToolCall]) -> list[ToolResult]:
-        """Return results left after all calls have theirs and that no tool span explains; `alone` are spans that no model requested."""
-        known, left = {call.id for call in ran if call.id}, list(alone)
+        """Return results that neither a call nor a tool span explains; `alone` are spans that no model requested."""
+        known, unmatched = {call.id for call in ran if call.id}, list(alone)
         found: list[ToolResult] = []
         for result in (result for loose in self._loose.values() for result in loose if id(result) in self._recent):
-            own = next((call for call in left if _can_answer(result, call)), None)
-            if own is not None:
-                left.remove(own)
+            answered_call = next((call for call in unmatched if _can_answer(result, call)), None)
+            if answered_call is not None:
+                unmatched.remove(answered_call)
             elif not result.id:
                 # Langfuse lists the definitions of tools among the messages.
                 value = dict_or_empty(result.value)

@@ -13,7 +13,7 @@ from proctor.model.show import show
 
 _AGENT_SPAN = re.compile(r"^(?:invoke_agent|agent_run|agent run|execute_task)\s+\[?([^\]]+)\]?$")
 _TOOL_SPAN = re.compile(r"^(?:execute_tool[ :]+|tool: ?|tool\.|tool_call[ :.]+)\S", re.IGNORECASE)
-"""Names that people give to the spans of tools by hand."""
+"""Names that people give to tool spans by hand."""
 _HAYSTACK_KINDS = {
     "haystack.agent.run": "agent",
     "haystack.agent.step.llm": "model",
@@ -29,7 +29,7 @@ _MAX_CACHED_KINDS, _MAX_CACHED_CHARACTERS = 50, 300
 
 
 def find_kind(name: str, attributes: dict[str, Json], shape: Shape | None = None) -> str | None:
-    """Return `tool`, `agent`, `model` or another kind, `unknown` for a word that is not known, or None if nothing names the kind."""
+    """Return `tool`, `agent`, `model` or another kind, `unknown` for an unknown word, or None if no attribute or name gives the kind."""
     shape = shape or find_shape(attributes)
     if shape.kind_words is None:
         return _find_kind(name, attributes, shape)
@@ -60,7 +60,7 @@ def _find_kind(name: str, attributes: dict[str, Json], shape: Shape) -> str | No
         ):
             return "step"
         if kind in ("unknown", "step") and shape.has_model_mark and (shape.has_agent_mark or shape.names["finish"]):
-            return "model"  # Whatever its word is, it has a model and messages.
+            return "model"  # A model and messages decide, whatever its kind attribute is.
         if kind == "model" and name.endswith(vocabulary.NOT_REQUESTS):
             return "step"
         if kind is not None:
@@ -93,7 +93,7 @@ def _read_kind(attributes: dict[str, Json], keys: tuple[str, ...]) -> str | None
         kind = _find_kind_of_word(key, word) if isinstance(word, str) else None
         if kind is not None:
             return kind
-        # The search goes on: another convention on the same span may have a known word.
+        # Continue: another convention on the same span may have a known word.
         unknown = "unknown"
     return unknown
 
@@ -122,11 +122,11 @@ def describe_kind(span: Span) -> str | None:
 
 
 def name_of_span(span: Span, kind: str | None, shape: Shape) -> str:
-    """Return the name of the node of a span: an agent's own name, n8n's name of the node, else the span's."""
+    """Return the node name of a span: an agent's own name, n8n's name of the node, else the span's name."""
     attributes = span.attributes
-    own = attributes.get(vocabulary.N8N_NAME)
-    if isinstance(own, str):
-        return own
+    n8n_name = attributes.get(vocabulary.N8N_NAME)
+    if isinstance(n8n_name, str):
+        return n8n_name
     if kind in ("agent", "task", "chain"):
         if kind == "agent":
             named = unquote(find_value(attributes, shape.names["agent_name"]))

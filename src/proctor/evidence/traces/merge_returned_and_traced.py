@@ -1,4 +1,4 @@
-"""Merges two records of one run: what its function returned, and the spans that were recorded while it ran.
+"""Merges two records of one run: the return value of its function, and the spans recorded while it ran.
 
 The answer is the returned one; every other part comes from the record that has it, and the account names the source. Calls in both records
 are one call (`pair_calls`). If only one record has a call, the calls are unknown if the other one claims to have all of them. The exception
@@ -18,7 +18,7 @@ from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.traces.step import SpanTree
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.model.account import CALL_PARTS, PART_NAMES, Account, Part
-from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
+from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.show import show
 
 _RETURNED, _TRACED = "the returned value", "the spans"
@@ -34,10 +34,10 @@ class InnerWork(msgspec.Struct, frozen=True, kw_only=True):
 def find_inner_work(spans: Sequence[Span], evidence: Evidence) -> InnerWork | None:
     """Return the work inside tools in the evidence of these spans, or None if there is none."""
     tree = SpanTree(spans)
-    inside = [step for step in tree.steps if "tool" in step.above]
-    if not any(step.kind in ("agent", "model", "tool") for step in inside):
+    nested = [step for step in tree.steps if "tool" in step.above]
+    if not any(step.kind in ("agent", "model", "tool") for step in nested):
         return None
-    hidden = {step.span.id for step in inside}
+    hidden = {step.span.id for step in nested}
     # Spans of a framework and of MCP for one call nest as well, so calls are compared and not spans.
     outer = build_evidence([span for span in spans if span.id not in hidden])
     pairs = pair_calls(evidence.tool_calls or (), outer.tool_calls or ())
@@ -46,7 +46,7 @@ def find_inner_work(spans: Sequence[Span], evidence: Evidence) -> InnerWork | No
 
 
 def merge_returned_and_traced(returned: Evidence, traced: Evidence, inner: InnerWork | None = None) -> Evidence:
-    """Return one evidence of both records; `inner` is the traced work inside tools."""
+    """Merge both records into one evidence; `inner` is the traced work inside tools."""
     return _Merged(returned, traced, inner or InnerWork()).merge()
 
 
@@ -61,7 +61,6 @@ class _Merged:
         self._sources: dict[str, list[Part]] = {_TRACED: [], _RETURNED: [], "both": []}
 
     def merge(self) -> Evidence:
-        """Return the evidence with its account."""
         self._join_calls()
         self._join_answer()
         self._join_usage()
@@ -100,43 +99,42 @@ class _Merged:
             self._unknowns.note(f"the answer is {_RETURNED}; the last one in {_TRACED} differs: {show(traced.text, 100)}")
 
     def _join_usage(self) -> None:
-        returned, seen, outer = self._returned.usage, self._traced.usage, self._inner.outer_usage
-        if returned is not None and seen is not None and outer is not None and returned.total() == outer.total():
+        returned, traced, outer = self._returned.usage, self._traced.usage, self._inner.outer_usage
+        if returned is not None and traced is not None and outer is not None and returned.total() == outer.total():
             returned = None  # These are the tokens of the outer agent only.
-        self._fields["usage"] = returned or seen
-        self._take("usage", from_spans=returned is None, recorded=returned is not None or seen is not None)
-        # Only a whole sum is compared.
-        if returned is not None and seen is not None and "usage" not in self._seen.unknown and returned.total() != seen.total():
-            self._unknowns.mark("usage", f"{_RETURNED} reports {returned.total()} tokens, {_TRACED} report {seen.total()}")
+        self._fields["usage"] = returned or traced
+        self._take("usage", from_spans=returned is None, recorded=returned is not None or traced is not None)
+        # Only a complete sum is compared.
+        if returned is not None and traced is not None and "usage" not in self._seen.unknown and returned.total() != traced.total():
+            self._unknowns.mark("usage", f"{_RETURNED} reports {returned.total()} tokens, {_TRACED} report {traced.total()}")
 
     def _join_nodes(self) -> None:
         from_spans = self._returned.nodes is None
         if from_spans and self._traced.nodes is not None:
-            self._fields["nodes"] = tuple(self._without_disputed(node) for node in self._traced.nodes)
+            self._fields["nodes"] = tuple(
+                msgspec.structs.replace(node, tool_calls=tuple(map(self._without_disputed, node.tool_calls))) for node in self._traced.nodes
+            )
         self._take("nodes", from_spans=from_spans, recorded=bool(self._traced.nodes if from_spans else self._returned.nodes))
 
-    def _without_disputed(self, node: Node) -> Node:
-        if not any(call in self._disputed for call in node.tool_calls):
-            return node
-        bare = (msgspec.structs.replace(call, arguments=None) if call in self._disputed else call for call in node.tool_calls)
-        return msgspec.structs.replace(node, tool_calls=tuple(bare))
+    def _without_disputed(self, call: ToolCall) -> ToolCall:
+        return msgspec.structs.replace(call, arguments=None) if call in self._disputed else call
 
     def _join_calls(self) -> None:
-        returned, seen = _list_calls(self._returned), _list_calls(self._traced)
-        if returned is None or seen is None:
-            self._take_calls_of_one(returned, seen)
+        returned, traced = _list_calls(self._returned), _list_calls(self._traced)
+        if returned is None or traced is None:
+            self._take_calls_of_one(returned, traced)
             return
-        pairs = pair_calls(returned, seen)
+        pairs = pair_calls(returned, traced)
         self._disputed = [pair.second for pair in pairs if pair.second is not None and not pair.agrees]
         self._mark_calls(pairs)
         for pair in pairs:
             self._mark_details(pair)
-        self._sources["both" if returned and seen else _TRACED if seen else _RETURNED].append("tool_calls")
-        # If the spans have all calls, they have their order, too. Only they show when the calls inside a tool were made.
+        self._sources["both" if returned and traced else _TRACED if traced else _RETURNED].append("tool_calls")
+        # If the spans have all calls, they also have their order. Only spans record when the calls inside a tool were made.
         if ("tool_calls" in self._own.unknown and "tool_calls" not in self._unknowns.unknown) or (
             self._inner.calls and all(pair.second is not None for pair in pairs)
         ):
-            pairs = [pair for call in seen for pair in pairs if pair.second is call]
+            pairs = [pair for call in traced for pair in pairs if pair.second is call]
         if self._returned.tool_calls is not None or any(pair.first is None for pair in pairs):
             self._fields["tool_calls"] = tuple(pair.merge() for pair in pairs)
 
@@ -146,8 +144,8 @@ class _Merged:
         if returned is None:
             self._fields["tool_calls"] = seen
         if returned is None and seen is None and why is not None:
-            both = dict.fromkeys((known.unknown.get("tool_calls"), why))
-            self._unknowns.mark("tool_calls", "; ".join(one for one in both if one is not None))
+            reasons = dict.fromkeys((known.unknown.get("tool_calls"), why))
+            self._unknowns.mark("tool_calls", "; ".join(one for one in reasons if one is not None))
         elif why is not None:
             self._unknowns.note(f"{_TRACED if known is self._own else _RETURNED}: tool calls unknown: {why}")
         self._take("tool_calls", from_spans=returned is None, recorded=returned is not None or seen is not None)
@@ -155,30 +153,30 @@ class _Merged:
             self._copy_unknown(part, known)
 
     def _mark_calls(self, pairs: Sequence[Pair]) -> None:
-        """Mark the calls unknown if the two records have different ones, or neither has all of them."""
+        """Mark the calls unknown if the records differ, or neither is complete."""
         reasons = {_RETURNED: self._own.unknown.get("tool_calls"), _TRACED: self._seen.unknown.get("tool_calls")}
         unpaired = [pair.second for pair in pairs if pair.first is None and pair.second is not None]
-        inside = [call for call in unpaired if any(call is one for one in self._inner.calls)]
-        if inside:
-            names = dict.fromkeys(show(call.name, 60) for call in inside)
+        nested = [call for call in unpaired if any(call is one for one in self._inner.calls)]
+        if nested:
+            names = dict.fromkeys(show(call.name, 60) for call in nested)
             self._unknowns.note(f"only in {_TRACED}, inside a tool: {', '.join(names)}")
         only = {
-            _TRACED: next((call for call in unpaired if not any(call is one for one in inside)), None),
+            _TRACED: next((call for call in unpaired if not any(call is one for one in nested)), None),
             _RETURNED: next((pair.first for pair in pairs if pair.second is None), None),
         }
         differ = f"{_RETURNED} and {_TRACED} have different calls"
         unsure = next((pair.first for pair in pairs if pair.second is not None and pair.first is not None and not pair.is_one_call), None)
         if unsure is not None:
             self._unknowns.mark("tool_calls", f"{differ}: {show(unsure.name, 60)} has other arguments in each")
-        for where, other in ((_TRACED, _RETURNED), (_RETURNED, _TRACED)):
-            call = only[where]
+        for source, other in ((_TRACED, _RETURNED), (_RETURNED, _TRACED)):
+            call = only[source]
             if call is not None and reasons[other] is None:
-                self._unknowns.mark("tool_calls", f"{differ}: {show(call.name, 60)} is only in {where}")
-        known = {where: why for where, why in reasons.items() if why is not None}
+                self._unknowns.mark("tool_calls", f"{differ}: {show(call.name, 60)} is only in {source}")
+        known = {source: why for source, why in reasons.items() if why is not None}
         if len(known) == 2:
             self._unknowns.mark("tool_calls", "; ".join(dict.fromkeys(known.values())))
-        for where, why in known.items() if "tool_calls" not in self._unknowns.unknown else ():
-            self._unknowns.note(f"{where}: tool calls unknown: {why}")
+        for source, why in known.items() if "tool_calls" not in self._unknowns.unknown else ():
+            self._unknowns.note(f"{source}: tool calls unknown: {why}")
 
     def _mark_details(self, pair: Pair) -> None:
         if pair.first is not None and not pair.agrees:
@@ -220,6 +218,6 @@ def _list_calls(evidence: Evidence) -> tuple[ToolCall, ...] | None:
     """Return the calls of an evidence, at its root or in its nodes, or None if none were recorded."""
     if evidence.tool_calls is not None or evidence.nodes is None:
         return evidence.tool_calls
-    # A trace has nodes whether its calls are known or not.
+    # A trace has nodes even if its calls are unknown.
     nested = tuple(call for node in evidence.nodes for call in node.tool_calls)
     return nested or None if "tool_calls" in (evidence.account or Account()).unknown else nested

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import Any
+from types import NoneType
+from typing import Any, Literal
+
+import msgspec
 
 from proctor.evidence.shared.blocks import CALLS, GAPS, HOSTED_SUFFIXES, KEYED_CALLS, KEYED_RESULTS, RESULTS, SILENT, Dialect, Draft
 from proctor.evidence.shared.conversation import Message, Role, ToolResult
@@ -20,23 +23,40 @@ from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
+from proctor.model.typed import make_json_decoder
 
 _EVENT_ROLES = {**vocabulary.INPUT_EVENTS, "gen_ai.choice": "assistant"}
 SPAN = Dialect(is_span=True)
 WITHHELD = frozenset(("<elided>", "__REDACTED__", "[REDACTED]", "[redacted]", "***", "REDACTED"))
-"""What instrumentations write in place of a text that must not be recorded."""
+"""Placeholders that instrumentations write for a text that may not be recorded."""
 PRINTED = ("McpCall(", *(f"Response{kind}" for kind in ("Function", "CustomTool", "Output", "Computer", "Code", "File")))
-"""How items of OpenAI's Responses begin when Python prints them."""
+"""Prefixes of OpenAI's Responses items that Python printed."""
 _LONGEST = 20_000
-"""Characters of a printed object; Python's own parser reads it, which is slow."""
+"""Maximum characters of a printed object; Python's parser is slow."""
 _ALONE = CALLS | RESULTS | SILENT | GAPS
-"""Kinds of a block that may be in the place of a message."""
+"""Kinds of a block that may replace a message."""
 _OF_ONE_MESSAGE = split_words("text output_text input_text refusal summary_text tool_call tool_use tool_result tool_call_response")
-"""Kinds of blocks that, listed without roles, belong to one message."""
+"""Kinds of blocks that belong to one message if they are listed without roles."""
 _CALL_LISTS = (*CALL_LISTS, "tool_call_chunks")
 _PLAIN_FIELDS = frozenset(("role", "parts", "finish_reason"))
 _MORE_THAN_WORDS = (*PRINTED, "[", "{")
-"""How a text begins that may hold an object or a conversation."""
+"""Prefixes of a text that may contain an object or a conversation."""
+
+
+class _PlainPart(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    type: Literal["text"]
+    content: str
+
+
+class _PlainMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A message of only texts, as OpenTelemetry defines it; most messages are of this kind."""
+
+    role: str
+    parts: list[_PlainPart]
+    finish_reason: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+_PLAIN_MESSAGES = make_json_decoder(list[_PlainMessage])
 
 
 class SpanDraft(Draft):
@@ -47,10 +67,10 @@ class SpanDraft(Draft):
     def __init__(self, role: Role, at: str, unknowns: Unknowns) -> None:
         super().__init__(role, at, unknowns, SPAN)
         self.bare = 0
-        """Blocks with nothing but the kind of a call; OpenInference lists the calls themselves in another field."""
+        """Blocks that contain only the kind of a call; OpenInference lists the calls in another field."""
 
     def add_text(self, value: Json, at: str) -> None:
-        """Add a text, unless it is an object as Python prints it."""
+        """Add a text, unless it is an object printed by Python."""
         if isinstance(value, str) and value.startswith(PRINTED):
             part = parse_printed_object(value)
             if part is None or not isinstance(part.get("type"), str):
@@ -59,7 +79,7 @@ class SpanDraft(Draft):
                 self.add_block(part, at)
             return
         super().add_text(value, at)
-        # The answer may well be JSON. But a message inside a message may be a call that is not read.
+        # An answer may be JSON. But a message inside a message may be an unread call.
         if isinstance(value, str) and value.startswith("{"):
             inner = dict_or_empty(decode_container(value))
             if inner and (_is_message(inner) or "tool_calls" in inner or isinstance(inner.get("message"), dict)):
@@ -75,11 +95,11 @@ class SpanDraft(Draft):
         super().add_block(block, at)
 
     def mark_unrecognised(self, what: str) -> None:
-        """Mark calls and answer as unknown because something was not recognised."""
+        """Mark calls and answer as unknown because an item is unrecognised."""
         self.unknowns.mark_unrecognised((*CALL_PARTS, "answer"), f"{self.at}: {what}")
 
     def build(self) -> Message:
-        """Return the message, without a placeholder for its text."""
+        """Return the message, without placeholder text."""
         if self.bare > len(self.calls):
             self.mark_unrecognised("a call of which nothing else is recorded")
         if "".join(self.texts) in WITHHELD:
@@ -88,7 +108,7 @@ class SpanDraft(Draft):
 
 
 class ParsedMessages:
-    """The messages in one place of a trace, and what was not recognised of them."""
+    """The messages in one place of a trace, and the unrecognised parts."""
 
     __slots__ = ("_unknowns", "ends", "has_bare_text", "messages")
 
@@ -96,30 +116,30 @@ class ParsedMessages:
         self.messages: list[Message] = []
         self._unknowns: Unknowns | None = None
         self.ends: list[str] = []
-        """Why the messages of a model ended, in lower case, as far as it is recorded; an empty word where they were cut."""
+        """Why the messages of a model ended, in lower case, if recorded; an empty word if they were cut."""
         self.has_bare_text = False
-        """Whether there is a text in place of a message."""
+        """Whether a text replaces a message."""
 
     @property
     def unknowns(self) -> Unknowns:
-        """What is unknown of the messages; most have nothing of the kind."""
+        """The unknown parts of the messages; most have none."""
         if self._unknowns is None:
             self._unknowns = Unknowns()
         return self._unknowns
 
     @property
     def unrecognised(self) -> list[str]:
-        """What was not recognised and may act or speak."""
+        """The unrecognised items that may act or speak."""
         unknown = self._unknowns.unknown if self._unknowns is not None else None
         return list(dict.fromkeys(why for part, why in unknown.items() if part in (*CALL_PARTS, "answer"))) if unknown else []
 
     def list_unrecognised(self) -> list[str]:
-        """Return what was not recognised in a place that only holds messages, where a bare text is not one."""
+        """Return the unrecognised items of a place that only contains messages, where a bare text is not a message."""
         return self.unrecognised or (["a text in place of a message"] if self.has_bare_text else [])
 
     def has_content(self) -> bool:
         """Return whether a message has a text or calls."""
-        return any(message.text or message.calls for message in self.messages)
+        return bool([message for message in self.messages if message.text or message.calls])
 
     def find_last_question(self) -> str | None:
         """Return the last text of a user."""
@@ -143,7 +163,7 @@ class ParsedMessages:
             self._mark(f"messages that are {as_text(value)}")
 
     def _read_list(self, entries: list[Any], role: Role) -> None:
-        # A list that begins with a message is none of the others, and nearly all lists do.
+        # Nearly all lists begin with a message, which excludes the other forms.
         if entries and "role" not in dict_or_empty(entries[0]):
             first = entries[0]
             # LangChain's short form of a message: `["human", "..."]`.
@@ -180,7 +200,7 @@ class ParsedMessages:
         elif value.get("kind") in ("request", "response") and isinstance(value.get("parts"), list):
             self._read_pydantic(value["parts"], "user" if value["kind"] == "request" else "assistant")
         elif isinstance(value.get("choices"), list):
-            # The first choice is read as the answer; that there are others is counted in `Step.choices`.
+            # The first choice is read as the answer; the others are counted in `Step.choices`.
             for choice in map(dict_or_empty, value["choices"][:1]):
                 self.read(find_first(choice, "message", "delta"), "assistant")
         elif isinstance(value.get("candidates"), list):
@@ -196,26 +216,42 @@ class ParsedMessages:
             self._mark(f"an object with {_describe_fields(value)}")
 
     def _read_plain_message(self, value: dict[str, Any]) -> bool:
-        """Read a message of texts alone, which most are, in a fifth of the time; return False and read nothing if it is any other."""
-        if not _PLAIN_FIELDS.issuperset(value):
-            return False
-        word, parts = value.get("role"), value.get("parts")
-        role = ROLES.get(word) if type(word) is str else None
+        """Read a message of only texts in a fifth of the time; return False and read nothing for any other."""
+        role, parts, finish = value.get("role"), value.get("parts"), value.get("finish_reason", msgspec.UNSET)
         # A message right after a call may be its result.
-        if role is None or role == "tool" or type(parts) is not list or (self.messages and self.messages[-1].calls):
+        if (
+            not _PLAIN_FIELDS.issuperset(value)
+            or type(role) is not str
+            or not isinstance(parts, list)
+            or not isinstance(finish, (str, NoneType, msgspec.UnsetType))
+            or (self.messages and self.messages[-1].calls)
+        ):
             return False
-        texts: list[str] = []
+        texts: list[_PlainPart] = []
         for part in parts:
-            if type(part) is not dict or len(part) != 2 or part.get("type") != "text":
+            if type(part) is not dict or len(part) != 2 or part.get("type") != "text" or type(part.get("content")) is not str:
                 return False
-            text = part.get("content")
-            if type(text) is not str or text.startswith(_MORE_THAN_WORDS):
+            texts.append(_PlainPart("text", part["content"]))
+        return self._add_plain([_PlainMessage(role, texts, finish)])
+
+    def read_plain_text(self, text: str) -> bool:
+        """Read JSON with messages of only texts in a third of the time; return False and read nothing for any other."""
+        try:
+            given = _PLAIN_MESSAGES.decode(text)
+        except (RecursionError, UnicodeError, msgspec.MsgspecError):
+            return False
+        return self._add_plain(given)
+
+    def _add_plain(self, given: list[_PlainMessage]) -> bool:
+        found: list[Message] = []
+        for message in given:
+            role, parts = ROLES.get(message.role), message.parts
+            spoken = parts[0].content if len(parts) == 1 else "".join([part.content for part in parts]) if parts else None
+            if role is None or role == "tool" or [part for part in parts if part.content.startswith(_MORE_THAN_WORDS)]:
                 return False
-            texts.append(text)
-        if "finish_reason" in value:
-            self.ends.append(str(value["finish_reason"] or "").lower())
-        text = "".join(texts) if texts else None
-        self.messages.append(Message(role=role, text=None if text in WITHHELD else text))
+            found.append(Message(role=role, text=None if spoken in WITHHELD else spoken))
+        self.messages += found
+        self.ends += [(message.finish_reason or "").lower() for message in given if message.finish_reason is not msgspec.UNSET]
         return True
 
     def _read_holder(self, value: dict[str, Any], role: Role) -> bool:
@@ -298,10 +334,10 @@ class ParsedMessages:
             draft.mark_unrecognised("a part that is a bare text")
         if draft.role == "user" and self._read_conversation_in(draft):
             return
-        built, before = draft.build(), self.messages[-1] if self.messages else None
-        waits = before is not None and before.calls and not before.results
+        built, previous = draft.build(), self.messages[-1] if self.messages else None
+        waits = previous is not None and previous.calls and not previous.results
         if waits and built.role == "user" and built.text is not None and not built.results:
-            # A user cannot write between a call and its result: this is the result in a message of the user.
+            # A user cannot write between a call and its result: this is the result, in a user message.
             built = Message(role="tool", results=(ToolResult(value=decode_container(built.text)),))
         self.messages.append(built)
 
@@ -344,9 +380,12 @@ class MessageCache:
         parsed = self._known.get((value, role)) if isinstance(value, str) else None
         if parsed is None:
             parsed = ParsedMessages()
-            parsed.read(value, role)
-            if isinstance(value, str):
-                self._known[value, role] = parsed
+            if not isinstance(value, str):
+                parsed.read(value, role)
+                return parsed
+            if not (value.startswith("[") and '"tool_call' not in value and parsed.read_plain_text(value)):
+                parsed.read(value, role)
+            self._known[value, role] = parsed
         return parsed
 
 
@@ -356,15 +395,15 @@ def join_last_text(messages: Sequence[Message]) -> str | None:
     for message in reversed(messages):
         if message.role == "assistant" and message.text:
             texts.append(message.text)
-        # Pieces of one answer follow each other: a call or a result between two texts separates them. Nothing before the last message of
-        # a user answers it.
+        # Pieces of one answer are consecutive: a call or a result between two texts separates them. Text before the last user message
+        # does not answer it.
         if (message.role != "assistant" or message.calls or message.results) and (texts or message.role == "user"):
             break
     return "".join(reversed(texts)) if texts else None
 
 
 def read_result(part: dict[str, Any]) -> ToolResult:
-    """Read what a tool returned, in any spelling."""
+    """Read the result of a tool, in any spelling."""
     draft = SpanDraft("tool", "result", Unknowns())
     draft.add_result(part, "result")
     return draft.results[0]
@@ -410,10 +449,10 @@ def _describe_fields(value: dict[str, Any]) -> str:
 
 
 def parse_printed_object(text: str) -> dict[str, Any] | None:
-    """Return the fields of an object that Python printed (None for fields that are objects), or None if it cannot be read."""
+    """Return the fields of an object printed by Python (None for nested objects), or None if it cannot be parsed."""
     if len(text) > _LONGEST:
         return None
-    # Parsed, never run: the text comes from others. Python's parser raises a `MemoryError` if it nests too deep.
+    # Parsed, never executed: the text is untrusted. Python's parser raises a `MemoryError` if it nests too deep.
     try:
         call = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp import logs as otlp_logs
-from proctor.evidence.otlp.logs import gather_events, read_log_groups
-from proctor.evidence.otlp.merging import merge_spans
 from proctor.evidence.otlp.protobuf import read_traces_or_logs
-from proctor.evidence.otlp.spans import TRACE_KEYS, Span, is_event_only, read_trace_groups
+from proctor.evidence.otlp.spans import (
+    TRACE_KEYS,
+    Span,
+    gather_events,
+    is_event_only,
+    is_log_request,
+    merge_spans,
+    read_log_groups,
+    read_trace_groups,
+)
 from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.model.account import Part
@@ -21,7 +27,7 @@ def sniff(document: Json) -> bool:
     document = _unwrap(document)
     if not isinstance(document, dict):
         return False
-    if any(isinstance(document.get(key), list) for key in TRACE_KEYS[0][:2]) or otlp_logs.sniff(document):
+    if any(isinstance(document.get(key), list) for key in TRACE_KEYS[0][:2]) or is_log_request(document):
         return True
     return any("scopeSpans" in dict_or_empty(batch) for batch in list_of(document.get("batches")))
 
@@ -40,7 +46,7 @@ def read(document: Json) -> list[Evidence]:
 def read_request(document: Json, path: str = "$") -> list[Span]:
     """Return the spans of one request, and the events of spans in its logs."""
     document = _unwrap(document)
-    groups = read_log_groups(document, path=path) if otlp_logs.sniff(document) else []
+    groups = read_log_groups(document, path=path) if is_log_request(document) else []
     found = gather_events(span for group in groups for span in group.spans)
     if isinstance(document, dict) and any(key in document for key in TRACE_KEYS[0]):
         found = [*(span for group in read_trace_groups(document, path=path) for span in group.spans), *found]

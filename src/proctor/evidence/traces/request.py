@@ -33,7 +33,7 @@ class Exchange:
         self.step = step
         """The outermost span of it."""
         self.inputs = step.inputs
-        """The messages that the model received, from the span that records most of them."""
+        """The messages that the model received, from the span with the most of them."""
         self.outputs = step.outputs
         self.calls = step.calls
         self.text = step.text
@@ -47,7 +47,7 @@ class Exchange:
         self.inputs = max((step.inputs for step in self.steps if step.inputs is not None), key=_count_content, default=None)
         known = [step for step in self.steps if step.outputs is not None]
         if known:
-            # Calls before text: a record without calls may have lost them, and one with calls has not invented them.
+            # Calls before text: a record without calls may have lost them, while recorded calls are real.
             best = next((step for step in known if step.calls), None) or next((step for step in known if step.text), known[0])
             self.outputs, self.calls, self.text = best.outputs, best.calls, best.text
 
@@ -59,7 +59,7 @@ class Exchange:
         return self._questions
 
     def hides_hosted_tools(self) -> bool:
-        """Return whether the provider may have run tools of its own that no span of the request shows."""
+        """Return whether the provider may have run hosted tools that no span of the request shows."""
         hiding = [step for step in self.steps if step.hides_hosted_tools()]
         if not hiding or any(step.is_whole for step in self.steps):
             return False
@@ -76,7 +76,7 @@ class Exchange:
 
     def explain_cut(self) -> str | None:
         """Explain why the answer is incomplete, or return None if the model finished."""
-        return next((why for step in self.steps if (why := step.explain_cut()) is not None), None) if self.outputs else None
+        return next((why for step in self.steps if (why := step.explain_cut()) is not None), None)
 
     def breaks_off(self) -> bool:
         """Return whether the answer ended before the model finished."""
@@ -87,19 +87,19 @@ class Exchange:
         if not self.calls:
             return False
         outputs = self.outputs or []
-        # A text in a message of its own after the calls was written when they had been answered.
+        # A text in a separate message after the calls was written after their results.
         last = max((place for place, message in enumerate(outputs) if message.text and message.text.strip()), default=0)
         # ADK records several requests in one span: the calls of the first ones are answered in its own input.
         answered = {result.id for message in self.inputs or () for result in message.results if result.id is not None}
-        own = [call for message in outputs[last:] for call in message.calls if not is_hosted_call(call) and call.id not in answered]
-        return len(own) > sum(len(message.results) for message in outputs)
+        open_calls = [call for message in outputs[last:] for call in message.calls if not is_hosted_call(call) and call.id not in answered]
+        return len(open_calls) > sum(len(message.results) for message in outputs)
 
     def knows_own_calls(self) -> bool:
-        """Return whether it is known which tools of the application the model requested."""
+        """Return whether the model's requests for the application's tools are known."""
         for step in self.steps:
             if step.unrecognised or step.loses_calls():
                 return False
-        # Calls that were recorded are known, unless their instrumentation is one that loses some.
+        # Recorded calls are known, unless their instrumentation loses some.
         if self.calls:
             return True
         if len(self.steps) == 1:
@@ -111,7 +111,7 @@ class Exchange:
         return len(self.steps) > 1 or self.step.shape.answers > 1 or bool(self.step.span.events)
 
     def list_records(self) -> list[list[Message]]:
-        """Return the answer as other places record it than the one that is read."""
+        """Return the answer as recorded in places other than the one that is read."""
         found: list[list[Message]] = []
         for step in self.steps:
             if step.span.scope in vocabulary.UNRELIABLE:
@@ -123,7 +123,7 @@ class Exchange:
         return [messages for messages in found if messages != self.outputs]
 
     def has_content(self) -> bool:
-        """Return whether the request records more than the name of a model: some frameworks write a span for preparing one."""
+        """Return whether the request records more than the name of a model: some frameworks write a span for preparing a request."""
         return self.inputs is not None or self.outputs is not None or any(step.finish for step in self.steps)
 
     def stopped_for_tools(self) -> bool:
@@ -138,10 +138,6 @@ class Exchange:
                 return usage
         return None
 
-    def list_models(self) -> list[str]:
-        """Return the models of the request."""
-        return [step.model for step in self.steps if step.model]
-
     def list_messages_of_turn(self) -> list[Message]:
         """Return the messages that the model received after the last text of a user."""
         inputs = self.inputs or []
@@ -150,12 +146,12 @@ class Exchange:
 
 
 def is_hosted_call(call: ToolCall) -> bool:
-    """Return whether a provider runs a tool itself."""
+    """Return whether the provider runs a tool itself."""
     return call.server is not None or f"{call.name}_call" in HOSTED
 
 
 def _count_content(messages: list[Message]) -> tuple[int, int]:
-    """Return how many messages have content; a text that must not be recorded leaves an empty one."""
+    """Return the number of messages with content; a text that may not be recorded leaves an empty one."""
     return sum(bool(message.text or message.calls or message.results) for message in messages), len(messages)
 
 
@@ -170,21 +166,21 @@ def find_exchanges(tree: SpanTree) -> list[Exchange]:
         while "model" in top.above:
             top = top.above["model"]
         response = step.find_response_id() if step.shape.has_response_id else None
-        # Nesting is proof enough; the id of an answer alone is compared with times and contents.
-        same = of_step.get(top)
-        if same is None and response and response in by_response and _is_one_answer(by_response[response].steps[-1], step):
-            same = by_response[response]
+        # Nesting is sufficient; an equal answer id must also be consistent in time and content.
+        exchange = of_step.get(top)
+        if exchange is None and response and response in by_response and _is_one_answer(by_response[response].steps[-1], step):
+            exchange = by_response[response]
         # Only the request right before: the two halves of a stream follow each other.
-        if same is None and step.inputs is not None and found and _continues(found[-1], step):
-            same = found[-1]
-        if same is None:
-            same = Exchange(step)
-            found.append(same)
+        if exchange is None and step.inputs is not None and found and _continues(found[-1], step):
+            exchange = found[-1]
+        if exchange is None:
+            exchange = Exchange(step)
+            found.append(exchange)
         else:
-            same.add([step])
-        of_step[top] = same
+            exchange.add([step])
+        of_step[top] = exchange
         if response:
-            by_response[response] = same
+            by_response[response] = exchange
     return _merge_echoes(found)
 
 
@@ -193,11 +189,11 @@ def _is_one_answer(before: Step, step: Step) -> bool:
     start, end = step.span.start_ns, before.span.end_ns
     if start and end and start < end:
         return True
-    # One after the other: they can still be two records of one request, as long as they do not contradict each other.
+    # Sequential spans can still be two records of one request if they do not contradict each other.
     for one, other in ((before.inputs, step.inputs), (before.outputs, step.outputs)):
         if one is not None and other is not None and one != other:
             return False
-    # With times one of them must have the answer: two without content may be two requests.
+    # With times, one of them must have the answer: two spans without content may be two requests.
     return not (start and end) or before.outputs is not None or step.outputs is not None
 
 
@@ -213,9 +209,9 @@ def _merge_echoes(exchanges: list[Exchange]) -> list[Exchange]:
     found: list[Exchange] = []
     for exchange in exchanges:
         if exchange.inputs is None and exchange.outputs is None:
-            around = next((other for other in reversed(recent) if is_within(exchange.step.span, other.step.span)), None) if recent else None
-            if around is not None:
-                around.add(exchange.steps)
+            outer = next((other for other in reversed(recent) if is_within(exchange.step.span, other.step.span)), None) if recent else None
+            if outer is not None:
+                outer.add(exchange.steps)
                 continue
         else:
             recent.append(exchange)

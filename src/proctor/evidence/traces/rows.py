@@ -1,4 +1,4 @@
-"""The spans of a trace as the rows of a tree: each before those below it, the earlier one first.
+"""The spans of a trace as the rows of a tree: parents before children, earlier spans first.
 
 Every span is one row: one whose parent is missing is a root, and of parents in a circle the first is.
 """
@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from proctor.evidence.otlp.merging import merge_by_trace, merge_tree_span
-from proctor.evidence.otlp.spans import Span, TreeSpan
+from proctor.evidence.otlp.spans import Span, TreeSpan, merge_by_trace, merge_tree_span
 from proctor.evidence.traces.kind import find_kind
 
 
@@ -22,9 +21,9 @@ class SpanRow(msgspec.Struct, frozen=True, gc=False):
     kind: str | None
     depth: int
     parent: int
-    """The position of the row above; -1: none."""
+    """The index of the parent row; -1 for a root."""
     below: int
-    """How many rows below it, all levels, so that a reader can skip them."""
+    """The number of descendant rows, so that a reader can skip them."""
     start_ns: int
     end_ns: int
     failed: bool
@@ -32,7 +31,7 @@ class SpanRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def took_ms(self) -> float | None:
-        """How long it took; None if that was not recorded."""
+        """The duration; None if it was not recorded."""
         return (self.end_ns - self.start_ns) / 1e6 if self.start_ns and self.end_ns >= self.start_ns else None
 
 
@@ -56,22 +55,22 @@ def list_span_rows(spans: Sequence[TreeSpan]) -> list[SpanRow]:
     for number in order:
         parent = known.get(spans[number].parent_id or "", number)
         (roots if parent == number else children.setdefault(parent, [])).append(number)
-    seen = bytearray(len(spans))
+    visited = bytearray(len(spans))
     placed: list[tuple[int, int, int]] = []
-    """Span, depth, and the position of the row above."""
-    # After the roots every span again: one that was not reached is in a circle.
+    """Span, depth, and the index of the parent row."""
+    # After the roots every span again: spans that were not reached are in a cycle.
     for root in (*roots, *order):
         waiting = [(root, 0, -1)]
         while waiting:
             number, depth, above = waiting.pop()
-            if seen[number]:
+            if visited[number]:
                 continue
-            seen[number] = 1
-            # In reverse, since the last one in is taken out first.
+            visited[number] = 1
+            # In reverse, because the last one added is taken first.
             waiting += [(child, depth + 1, len(placed)) for child in reversed(children.get(number, ()))]
             placed.append((number, depth, above))
     below = [0] * len(placed)
-    # From the back: all rows below a row come after it, so that its count is complete when it is added.
+    # From the back: all descendants come after a row, so its count is complete when it is added.
     for place in range(len(placed) - 1, -1, -1):
         if placed[place][2] >= 0:
             below[placed[place][2]] += below[place] + 1

@@ -1,4 +1,4 @@
-"""What the names of a span's attributes and the types of their values determine, computed once for each, and the decoding of values."""
+"""The properties of a span that depend only on its attribute names and value types, cached by shape, and the decoding of values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from operator import itemgetter
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.vocabulary import CARRIED, NAMES
-from proctor.evidence.values.access import list_of
-from proctor.evidence.values.json_bytes import decode_container, decode_embedded
-from proctor.evidence.values.near_miss import is_misspelt
+from proctor.evidence.values.access import is_misspelt, list_of
+from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.account import Part
 from proctor.model.evidence import Json
-from proctor.model.json_values import MISSING
+from proctor.model.json_values import MISSING, decode_embedded
 
 Names = dict[str, tuple[str, ...]]
 _MAX_CACHED_NAMES = 200
@@ -48,7 +47,7 @@ _TYPES: dict[str, type] = {
 
 
 class Shape:
-    """The known attributes of a span by what they are, each tuple in the order of the vocabulary."""
+    """The known attributes of a span by meaning, each tuple in the order of the vocabulary."""
 
     def __init__(self, keys: tuple[str, ...], types: tuple[type, ...]) -> None:
         self.keys = keys
@@ -65,20 +64,20 @@ class Shape:
         self.has_agent_mark = not _SPEAKING.isdisjoint(keys)
         words = [key for key in (*names["kind"], *names["tool_name"], *_KIND_WORDS) if key in keys]
         self.kind_words = itemgetter(*words) if words and _PLAIN.issuperset(types[keys.index(key)] for key in words) else None
-        """Returns the values that decide on the kind of a span together with its name, unless one of them is a list or an object."""
+        """Returns the values that determine the kind of a span together with its name, unless one of them is a list or an object."""
         self.kinds: dict[object, str | None] = {}
         texts = [key for key, kind in zip(keys, types, strict=True) if kind is str]
         self.texts = itemgetter(texts[0], *texts) if texts else None
-        """Returns the texts of a span, the first one twice: for one key the result would be no tuple."""
+        """Returns the texts of a span, the first one twice: for a single key the result would not be a tuple."""
         self.only_messages = tuple(key for key in keys if key in vocabulary.ONLY_MESSAGES)
         self.counts = tuple(names[table] for table in _COUNTED)
         self.has_counts = any(self.counts)
         is_usual = list(map(len, self.counts)) == [1, 1, 0, 0, 0]
         self.usual_counts = itemgetter(self.counts[0][0], self.counts[1][0]) if is_usual else None
-        """Returns the tokens of a span that reports those of the input and the output, each once, and no others."""
+        """Returns the tokens of a span that reports input and output tokens once each, and no others."""
         self.failures = tuple(key for key in vocabulary.FAILURES if key in keys)
         self.answers = len(names["output_messages"]) + self.indexed_output + bool(names["output_text"] or names["output_calls"])
-        """In how many places an answer may be."""
+        """The number of places that may have an answer."""
         self.work = NOT_UNDERSTOOD if NOT_UNDERSTOOD in keys else next((key for key in keys if is_work(key)), None)
         """The first attribute that describes the work of an agent."""
         self.passes_arguments = any(key.rpartition(".")[2] in _PASSED for key in keys)
@@ -88,17 +87,17 @@ class Shape:
         self.has_response_id = bool(names["response_id"]) or "output.value" in keys
         # The rest is for rules a to c: what is not read.
         self.unrecognised = tuple(key for key in keys if not is_recognised(key))
-        """Attributes that are not read; those of machinery and settings are left out."""
+        """Attributes that are not read, except those of infrastructure and settings."""
         self.near_misses = tuple((key, parts) for key in keys if key not in _RECOGNISED and (parts := find_near_parts(key)))
-        """Attributes that are one letter away from one that is read, and the parts which that carries."""
+        """Attributes that are one letter away from a read attribute, and the parts that it carries."""
         wrong = (key for key, kind in zip(keys, types, strict=True) if kind not in (_TYPES.get(key, kind), type(None)))
         self.suspects = tuple(key for key in (NOT_UNDERSTOOD, *wrong) if key in keys)
-        """Attributes that may not be readable: neither a text nor a count as their names require."""
+        """Attributes that may be unreadable: neither a text nor a count as their names require."""
         self.is_clean = not (self.unrecognised or self.near_misses or self.suspects)
 
 
 def is_recognised(key: str) -> bool:
-    """Return whether an attribute is read, or describes machinery or settings."""
+    """Return whether an attribute is read, or describes infrastructure or settings."""
     return key in _RECOGNISED or key.startswith(_NOT_LISTED)
 
 
@@ -116,22 +115,27 @@ def may_hold_content(key: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def find_near_parts(key: str) -> tuple[Part, ...]:
-    """Return the parts carried by the attribute that a name nearly is: `gen_ai.tool.namez`."""
+    """Return the parts carried by the attribute that a name nearly matches: `gen_ai.tool.namez`."""
     names = [name for length in range(len(key) - 1, len(key) + 2) for name in _BY_LENGTH.get(length, ())]
     near = next((name for name in names if is_misspelt(key, (name,))), None)
     return tuple(dict.fromkeys(part for table, _ in _INDEX[near] for part in CARRIED.get(table, ()))) if near is not None else ()
 
 
-_recall_shape = functools.lru_cache(maxsize=1024)(Shape)
-_EMPTY = Shape((), ())
+_MAX_CACHED_SHAPES = 1024
+_shapes: dict[tuple[str | type, ...], Shape] = {}
 
 
 def find_shape(attributes: dict[str, Json]) -> Shape:
     """Return the shape of a span with these attributes."""
-    if not attributes:
-        return _EMPTY
-    find = _recall_shape if len(attributes) <= _MAX_CACHED_NAMES else Shape
-    return find(tuple(attributes), tuple(map(type, attributes.values())))
+    key = (*attributes, *map(type, attributes.values()))
+    shape = _shapes.get(key)
+    if shape is None:
+        shape = Shape(tuple(attributes), tuple(map(type, attributes.values())))
+        if len(_shapes) >= _MAX_CACHED_SHAPES:
+            _shapes.clear()
+        if len(attributes) <= _MAX_CACHED_NAMES:
+            _shapes[key] = shape
+    return shape
 
 
 _CONVENTIONS = {name: (tuple(marks.split()), tuple(scopes.split())) for name, (marks, scopes) in vocabulary.CONVENTIONS.items()}
@@ -176,7 +180,7 @@ def find_value(attributes: dict[str, Json], keys: tuple[str, ...]) -> Json:
 
 
 def find_decoded(attributes: dict[str, Json], keys: tuple[str, ...]) -> tuple[Json, Json]:
-    """Return the first value under these keys that is neither null nor empty, decoded and as it is written."""
+    """Return the first value under these keys that is neither null nor empty, decoded and as written."""
     for key in keys:
         value = decode_attribute(attributes, key)
         if value not in (None, "", "null"):
@@ -192,7 +196,7 @@ def unflatten(attributes: dict[str, Json], prefix: str) -> list[Json]:
 
 
 def _nest(flat: dict[str, Json], depth: int) -> Json:
-    """Return nested values from names with dots: numbers index lists, everything else is a field."""
+    """Return nested values from dotted names: numbers index lists, other segments are fields."""
     if depth > _MAX_SEGMENTS:
         return flat
     groups: dict[str, dict[str, Json]] = {}
@@ -204,7 +208,7 @@ def _nest(flat: dict[str, Json], depth: int) -> Json:
         else:
             inner[head] = value
     inner |= {head: _nest(group, depth + 1) for head, group in groups.items()}
-    # By number: exporters write attributes in any order, and as texts "10" comes before "2".
+    # By number: attributes come in any order, and as text "10" sorts before "2".
     if inner and all(_NUMBER.match(head) for head in inner):
         return [inner[head] for head in sorted(inner, key=int)]
     # OpenInference puts each message and each part under one more name (`0.message.role`).

@@ -18,19 +18,19 @@ from proctor.evidence.traces.kind import find_kind, name_of_span
 from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text
 from proctor.evidence.traces.shape import decode_attribute, find_shape, find_value, unflatten, unquote
 from proctor.evidence.traces.values import decode_output, find_input_text, read_output, read_span_usage
-from proctor.evidence.unknowns.endings import find_stop, read_status
+from proctor.evidence.unknowns.statuses import find_stop, read_status
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json, ToolCall, Usage
 
 _get_start = attrgetter("start_ns")
 _PLACEHOLDER = "[Object]"
-"""What Flowise writes in place of an answer on a root that it ends at once."""
+"""The placeholder that Flowise writes on a root that it ends at once."""
 _AGENT_NAME = re.compile(r"agent|assistant|\bbot\b|chat ?bot|copilot", re.IGNORECASE)
 _FINAL = split_words("stop end_turn stop_sequence eos end")
-"""Reasons to stop that exclude a request for tools."""
+"""Finish reasons that exclude a request for tools."""
 _STOPS_WITH_CALLS = ("gemini", "google", "vertex", "gcp", "ollama")
-"""Providers that report `stop` also for an answer with calls."""
+"""Providers that also report `stop` for an answer with calls."""
 _UNFINISHED = frozenset(("", "in_progress"))
 _NO_REASON: frozenset[str] = frozenset()
 _NO_STEPS: dict[str | None, Step] = {}
@@ -45,7 +45,7 @@ def _find_stops(finish: frozenset[str]) -> frozenset[str | None]:
 class Step:
     """One span, read as a request to a model if it is one."""
 
-    # Defaults of the class: most spans are no requests, and most requests have few of these.
+    # Class defaults: most spans are not requests, and most requests set few of these.
     parent: Step | None = None
     holder: Step | None = None
     """The nearest step above that is not a tool."""
@@ -61,7 +61,7 @@ class Step:
     finish = _NO_REASON
     """Why the model stopped, in lower case."""
     choices = 1
-    """How many answers were requested of the model, or returned."""
+    """The number of answers requested or returned."""
     is_whole = False
     """Whether the answer is recorded as the provider returned it."""
     unrecognised: Sequence[str] = ()
@@ -124,7 +124,7 @@ class Step:
         return self._input
 
     def read_output(self) -> tuple[str | None, bool]:
-        """Return the output as text, and whether text or messages are all that the span returned."""
+        """Return the output as text, and whether the span returned only text or messages."""
         if self._output is None:
             self._output = read_output(self.span, self.names, self.cache)
         return self._output
@@ -160,7 +160,7 @@ class Step:
         return "was cut at the token limit" if "cut" in stops else "was cut by a content filter" if "filtered" in stops else None
 
     def breaks_off(self) -> bool:
-        """Return whether the answer ended before the model finished, so that anything could have followed."""
+        """Return whether the answer ended before the model finished, so that more could have followed."""
         if not self.outputs:
             return False
         if self.finish and (not self.finish.isdisjoint(_UNFINISHED) or "failed" in _find_stops(self.finish)):
@@ -173,7 +173,7 @@ class Step:
         )
 
     def knows_calls(self) -> bool:
-        """Return whether it is known which tools the model requested: by its content, or by a finish reason that excludes tools."""
+        """Return whether the requested tools are known: by content, or by a finish reason that excludes tools."""
         if self.unrecognised:
             return False
         if self.calls:
@@ -186,20 +186,20 @@ class Step:
         return not any(word in provider for word in _STOPS_WITH_CALLS)
 
     def loses_calls(self) -> bool:
-        """Return whether the answer may have more calls than were recorded of it."""
+        """Return whether the answer may have unrecorded calls."""
         if self.span.scope in vocabulary.DROPS_CALLS:
             return True
-        # Ids that begin with `resp_` are those of OpenAI's Responses; its chat completions are recorded whole.
+        # Ids that begin with `resp_` are OpenAI's Responses; its chat completions are recorded completely.
         return self.span.scope in vocabulary.KEEPS_ONE_CALL and bool(self.calls) and (self.find_response_id() or "").startswith("resp_")
 
     def hides_hosted_tools(self) -> bool:
-        """Return whether the provider may have run tools of its own that the recorded answer does not show."""
+        """Return whether the provider may have run hosted tools that the recorded answer does not show."""
         if self.span.scope in vocabulary.DROPS_CALLS:
             return True
         if self.span.scope in vocabulary.DROPS_HOSTED:
             return not self._runs_no_tools()
         offered = self.names["offered"]
-        # A whole answer, or one that shows a call which the provider ran, would show any other as well.
+        # A complete answer, or one with a hosted call, would show all hosted calls.
         if not (offered or self.shape.indexed_tools) or self.is_whole or any(call.server or call.result is not None for call in self.calls):
             return False
         if any(not isinstance(decode_attribute(self.attributes, key) or [], list) for key in offered if key in vocabulary.OFFERED_LISTS):
@@ -207,7 +207,7 @@ class Step:
         return any(map(_is_hosted, self.list_offered_tools())) and not any(message.results for message in self.outputs or ())
 
     def list_offered_tools(self) -> list[Json]:
-        """Return the tools that a model was offered, as far as the span records them."""
+        """Return the tools that a model was offered, if the span records them."""
         for key in self.names["offered"]:
             value = decode_attribute(self.attributes, key)
             if isinstance(value, dict):
@@ -222,16 +222,16 @@ class Step:
 
     def find_response_id(self) -> str | None:
         """Return the provider's id of the answer; OpenInference has it only in the raw answer."""
-        own = text_or_none(find_value(self.attributes, self.names["response_id"]))
-        if own is not None or "output.value" not in self.attributes:
-            return own
+        response_id = text_or_none(find_value(self.attributes, self.names["response_id"]))
+        if response_id is not None or "output.value" not in self.attributes:
+            return response_id
         raw = dict_or_empty(decode_attribute(self.attributes, "output.value"))
         if "llm_output" in raw:
             return text_or_none(dict_or_empty(raw["llm_output"]).get("id"))
         return text_or_none(raw.get("id")) if {"choices", "content", "output"} & set(raw) else None
 
     def _runs_no_tools(self) -> bool:
-        """Return whether a request went to an endpoint of OpenAI that runs no tools: chat completions, or those before."""
+        """Return whether a request went to an OpenAI endpoint without hosted tools: chat completions, or older ones."""
         if self.span.name == "openai.chat" or (self.find_response_id() or "").startswith("chatcmpl"):
             return True
         return any(self.attributes.get(key) in words for key, words in vocabulary.RUNS_NO_TOOLS.items())
@@ -242,7 +242,7 @@ class Step:
         span, shape, names = self.span, self.shape, self.names
         if names["finish"]:
             self.finish = _read_finish_reasons(span.attributes, names["finish"])
-        # Wrong messages are worse than none: then the answer counts as not captured.
+        # Wrong messages are worse than none: the answer then counts as not captured.
         if span.scope in vocabulary.UNRELIABLE:
             return
         if vocabulary.CHOICES in span.attributes or names["parameters"]:
@@ -255,9 +255,9 @@ class Step:
             self._prefer_raw_answer()
         for event in span.events:
             if event.name == vocabulary.DETAILS_EVENT:
-                held = {**event.attributes, **dict_or_empty(event.attributes.get("body"))}
+                fields = {**event.attributes, **dict_or_empty(event.attributes.get("body"))}
                 self._fill(
-                    self._hear(held.get("gen_ai.input.messages"), "user"), self._hear(held.get("gen_ai.output.messages"), "assistant")
+                    self._hear(fields.get("gen_ai.input.messages"), "user"), self._hear(fields.get("gen_ai.output.messages"), "assistant")
                 )
         if self.outputs is None and (names["output_text"] or names["output_calls"]):
             text, calls = find_value(span.attributes, names["output_text"]), decode_attribute(span.attributes, vocabulary.OUTPUT_CALLS)
@@ -270,7 +270,7 @@ class Step:
                 self._read_conversation(span.attributes[key])
 
     def list_answers(self) -> list[list[Message]]:
-        """Return the answer from every place that records it and is wholly recognised: instrumentations may write several."""
+        """Return the answer from every place whose content is fully recognised: instrumentations may write several."""
         values = [unquote(self.attributes[key]) for key in self.names["output_messages"]]
         if len(values) == self.shape.answers and not self.span.events:
             return self._list_recognised(values)
@@ -284,15 +284,15 @@ class Step:
         return self._list_recognised(values)
 
     def _list_recognised(self, values: Sequence[Json]) -> list[list[Message]]:
-        heard = [self.cache.read(value, "assistant") for value in values if value not in (None, "", [], {})]
-        return [parsed.messages for parsed in heard if parsed.has_content() and not parsed.unrecognised]
+        answers = [self.cache.read(value, "assistant") for value in values if value not in (None, "", [], {})]
+        return [parsed.messages for parsed in answers if parsed.has_content() and not parsed.unrecognised]
 
     def _hear(self, value: Json, role: Role) -> list[Message] | None:
         if value is None:
             return None
-        heard = self.cache.read(value, role)
-        self.unrecognised = [*self.unrecognised, *heard.unrecognised]
-        return heard.messages
+        parsed = self.cache.read(value, role)
+        self.unrecognised = [*self.unrecognised, *parsed.unrecognised]
+        return parsed.messages
 
     def _fill(self, inputs: list[Message] | None, outputs: list[Message] | None) -> None:
         self.inputs = inputs if self.inputs is None else self.inputs
@@ -300,24 +300,24 @@ class Step:
 
     def _read_messages(self, table: str, indexed: tuple[str, ...], role: Role) -> list[Message] | None:
         for key in self.names[table]:
-            # The text itself if it is one of a structure: other spans may hold the same, which is then parsed once.
+            # The raw text if it encodes a structure: other spans may have the same text, which is then parsed once.
             value = unquote(self.attributes[key])
             if value is None or value in ({}, ""):
                 continue
             only = key in vocabulary.ONLY_MESSAGES
-            heard = self.cache.read(value, role)
-            if heard.messages or only:
-                self.unrecognised = [*self.unrecognised, *(heard.list_unrecognised() if only else heard.unrecognised)]
-            if heard.messages:
-                self._note_ends(heard, role)
-                return heard.messages
+            parsed = self.cache.read(value, role)
+            if parsed.messages or only:
+                self.unrecognised = [*self.unrecognised, *(parsed.list_unrecognised() if only else parsed.unrecognised)]
+            if parsed.messages:
+                self._note_ends(parsed, role)
+                return parsed.messages
         for prefix in indexed:
             entries = unflatten(self.attributes, prefix)
             if entries:
-                heard = self.cache.read([_with_role(entry) for entry in entries] if prefix == "gen_ai.prompt" else entries, role)
-                self.unrecognised = [*self.unrecognised, *heard.unrecognised]
-                self._note_ends(heard, role)
-                return heard.messages
+                parsed = self.cache.read([_with_role(entry) for entry in entries] if prefix == "gen_ai.prompt" else entries, role)
+                self.unrecognised = [*self.unrecognised, *parsed.unrecognised]
+                self._note_ends(parsed, role)
+                return parsed.messages
         return None
 
     def _note_ends(self, heard: ParsedMessages, role: Role) -> None:
@@ -338,15 +338,15 @@ class Step:
         self.choices = max(self.choices, len(choices))
         reasons = [dict_or_empty(choice).get("finish_reason") for choice in choices] or ([raw.get("status")] if "output" in raw else [])
         self.finish |= {str(word or "").lower() for word in reasons if word or raw.get("object") == "chat.completion.chunk"}
-        heard = self.cache.read(raw, "assistant")
-        # A raw answer that is not wholly recognised must not replace messages that are.
-        if not heard.messages or heard.unrecognised:
+        parsed = self.cache.read(raw, "assistant")
+        # A raw answer that is only partly recognised must not replace messages that are recognised.
+        if not parsed.messages or parsed.unrecognised:
             return
-        # A list of blocks or items: calls that the provider itself ran would be among them.
+        # A list of blocks or items would contain hosted calls.
         self.is_whole = any(isinstance(raw.get(key), list) for key in ("content", "output"))
-        # Instrumentations lose calls when they translate an answer, and never invent them.
-        if self.outputs is None or len(list_calls(heard.messages)) > len(list_calls(self.outputs)):
-            self.outputs = heard.messages
+        # Instrumentations lose calls when they translate an answer, but never invent them.
+        if self.outputs is None or len(list_calls(parsed.messages)) > len(list_calls(self.outputs)):
+            self.outputs = parsed.messages
 
     def _read_events(self, events: Sequence[SpanEvent]) -> None:
         inputs, outputs = ParsedMessages(), ParsedMessages()
@@ -363,7 +363,7 @@ class Step:
         chosen = [entry for entry in entries if dict_or_empty(entry).get("event.name") == "gen_ai.choice"]
         messages = self._hear([entry for entry in entries if entry not in chosen], "user") or []
         outputs = self._hear(chosen, "assistant") or []
-        # Without an event of a choice nothing marks the answer: it is what the assistant wrote after everything else.
+        # Without a choice event, the answer is the assistant's text after everything else.
         while not chosen and messages and messages[-1].role == "assistant":
             outputs.insert(0, messages.pop())
         self._fill(messages, outputs or None)
@@ -380,10 +380,10 @@ def list_calls(messages: Sequence[Message]) -> list[ToolCall]:
 
 
 def _count_requested_choices(attributes: dict[str, Json], keys: tuple[str, ...]) -> int:
-    own = read_count(attributes.get(vocabulary.CHOICES))
-    for key in keys if own is None else ():
-        own = read_count(dict_or_empty(decode_attribute(attributes, key)).get("n"))
-    return own or 1
+    count = read_count(attributes.get(vocabulary.CHOICES))
+    for key in keys if count is None else ():
+        count = read_count(dict_or_empty(decode_attribute(attributes, key)).get("n"))
+    return count or 1
 
 
 def _with_role(entry: Json) -> Json:
@@ -437,39 +437,43 @@ class SpanTree:
     """One trace. Steps are in order of their start, or as listed if any has no time; the first without a parent is the root."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
-        # Log records may refer to spans that were sampled away; they have no place in the tree.
-        spans = [span for span in spans if not (span.events and is_event_only(span))]
-        known = {span.id for span in spans}
+        # Log records may refer to spans that were sampled out; they are not in the tree.
+        listed = [span for span in spans if not (span.events and is_event_only(span))]
         # A root that only marks the beginning is left out, and its children are roots.
-        spans = [span for span in spans if span.parent_id is not None or span.attributes.get("output.value") != _PLACEHOLDER] or spans
+        spans = [span for span in listed if span.parent_id is not None or span.attributes.get("output.value") != _PLACEHOLDER] or listed
         spans = sorted(spans, key=_get_start) if all(map(_get_start, spans)) else spans
         cache = MessageCache()
-        self.by_id = {span.id: Step(span, cache) for span in spans}
-        self.steps = list(self.by_id.values())
+        self.by_id = by_id = {span.id: Step(span, cache) for span in spans}
+        self.steps = list(by_id.values())
+        hidden = {span.id for span in listed} - by_id.keys() if len(listed) > len(spans) else ()
         self.roots: list[Step] = []
-        for step in self.steps:
-            step.parent = parent = self.by_id.get(step.span.parent_id or "")
-            (self.roots if parent is None else parent.children).append(step)
-        self.orphans = [step for step in self.roots if step.span.parent_id is not None and step.span.parent_id not in known]
+        self.orphans: list[Step] = []
         """Roots whose parent is missing from the trace."""
+        for step in self.steps:
+            parent_id = step.span.parent_id
+            if parent_id in by_id:
+                step.parent = parent = by_id[parent_id]
+                parent.children.append(step)
+                continue
+            self.roots.append(step)
+            if parent_id is not None and parent_id not in hidden:
+                self.orphans.append(step)
         for root in self.roots:
             if root.kind in (None, "step") and _is_written_by_hand(root):
                 root.kind = "agent"
         if _place_below(self.roots) < len(self.steps):
-            self._open_circles()
+            # Parents in a circle: the first of them is a root.
+            for step in self.steps:
+                if step.parent is not None and not step.depth:
+                    step.parent.children.remove(step)
+                    step.parent = None
+                    self.roots.append(step)
+                    _place_below([step])
         self.root = self.roots[0] if self.roots else None
         self._by_kind: dict[str | None, list[Step]] = {}
         for step in self.steps:
             self._by_kind.setdefault(step.kind, []).append(step)
         self.kinds = self._by_kind.keys()
-
-    def _open_circles(self) -> None:
-        for step in self.steps:
-            if step.parent is not None and not step.depth:
-                step.parent.children.remove(step)
-                step.parent = None
-                self.roots.append(step)
-                _place_below([step])
 
     def list_kind(self, kind: str) -> list[Step]:
         """Return the steps of a kind, in order."""
@@ -481,14 +485,14 @@ class SpanTree:
 
 
 def _is_written_by_hand(root: Step) -> bool:
-    """Return whether a root without a kind is an agent: it is named like one or has an input or output, and runs tools."""
+    """Return whether a root without a kind is an agent: its name is like an agent's or it has an input or output, and it runs tools."""
     if not (root.names["input_value"] or root.names["output_value"] or _AGENT_NAME.search(root.span.name)):
         return False
     return any(step.kind == "tool" for step in root.list_below())
 
 
 def _place_below(roots: Sequence[Step]) -> int:
-    """Set what is above the steps below these, and return how many steps were reached."""
+    """Set the ancestors of the steps below these, and return the number of steps reached."""
     reached = list(roots)
     for step in reached:  # The list grows while it is read.
         if step.children:

@@ -39,7 +39,7 @@ class TraceSurvey(msgspec.Struct, frozen=True, kw_only=True):
     """The conventions found, with the number of spans that use each."""
     scopes: list[Counted]
     kinds: list[Counted]
-    """Spans by kind; `other` has no work of an agent, `not understood` has some and its kind is not recognised."""
+    """Spans by kind; `other` spans have no agent work, `not understood` spans have some but an unrecognised kind."""
     requests: int
     """Requests to models, each once although several spans may record it."""
     requests_with_content: int
@@ -56,7 +56,7 @@ class TraceSurvey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
-    """Return what a trace consists of."""
+    """Return the survey of a trace."""
     tree, losses = read_tree(spans)
     steps, spans = tree.steps, [step.span for step in tree.steps]
     exchanges = find_exchanges(tree)
@@ -75,7 +75,8 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     tools = Counter(find_tool_name(step) for step in steps if step.kind == "tool")
     scopes = Counter(span.scope or "(not named)" for span in spans)
     unknown_content = list(dict.fromkeys(what for exchange in exchanges for step in exchange.steps for what in step.unrecognised))
-    conversations = list(dict.fromkeys(id for span in spans for id in _list_conversations(span)))
+    named = (text_or_none(span.attributes.get(key)) for span in spans for key in vocabulary.CONVERSATION)
+    conversations = list(dict.fromkeys(filter(None, named)))
     lost = list(dict.fromkeys(loss.what for loss in losses))
     used = Counter(name for span in spans for name in list_conventions(span.attributes, (span.scope,)))
     return TraceSurvey(
@@ -105,7 +106,3 @@ def _name_kind(step: Step) -> str:
     if step.kind is None or step.kind == "unknown":
         return "other" if step.shape.work is None else "not understood"
     return step.kind
-
-
-def _list_conversations(span: Span) -> Iterable[str]:
-    return (id for key in vocabulary.CONVERSATION if (id := text_or_none(span.attributes.get(key))))

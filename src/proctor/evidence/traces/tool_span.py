@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from proctor.evidence.otlp.spans import Span
-from proctor.evidence.shared.call_identity import can_agree, can_be_one_tool, is_name_at_server, strip_framework_prefix
-from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
+from proctor.evidence.shared.call_identity import Pair, can_agree, can_be_one_tool, is_name_at_server, strip_framework_prefix
+from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, read_arguments
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.message_reader import read_result
 from proctor.evidence.traces.request import MAX_PARALLEL, is_within
 from proctor.evidence.traces.shape import decode_attribute, find_value, unquote
 from proctor.evidence.traces.step import SpanTree, Step
-from proctor.evidence.unknowns.endings import read_status
 from proctor.evidence.unknowns.markers import is_redacted
-from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
+from proctor.evidence.unknowns.statuses import find_failure
+from proctor.evidence.values.access import dict_or_empty, find_first, is_misspelt, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
-from proctor.evidence.values.near_miss import is_misspelt
 from proctor.evidence.values.text import as_text
-from proctor.model.evidence import Json, ToolCall
+from proctor.model.evidence import Json, ToolCall, find_result_error
 
 _SPAN_NAME = re.compile(r"^(?:Tool\.|(?:execute_tool|MCP send tools/call|tools/call|running tool|Function|tool)[ :]+(?=\S))", re.IGNORECASE)
 _SPAN_SUFFIX = re.compile(r"\.(?:__call__|run|_run|call|acall|tool|task)$")
@@ -33,84 +30,72 @@ _ANY_TOOL = {"", "running tool", "running tools", "mcp send tools/call"} | split
     ai.toolcall execute_tool tool tools/call function tool_call mcp_tool_call toolinvoker haystack.agent.step.tool haystack.tool.invoke
     call_tool tool.call
     """)
-"""Names of spans that conventions give to the call of any tool."""
+"""Span names that conventions use for any tool."""
 _CLASSES = split_words("DynamicStructuredTool DynamicTool StructuredTool FunctionTool BaseTool Tool SimpleTool")
-"""Classes of frameworks that an instrumentation may name in place of the tool."""
+"""Framework classes that an instrumentation may write instead of the tool's name."""
 _ENTITY_INPUT = split_words("inputs input_str args kwargs tags metadata sanitize_inputs_outputs")
+_ARGUMENT_WRAPPERS = _ENTITY_INPUT | {"tool_name", "request"}
 _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
 _PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Scrubbed due to ")
-"""What instrumentations write if a value could not, or must not, be recorded."""
+"""Placeholders for values that could not, or may not, be recorded."""
 _MESSAGE_MARKS = frozenset(("tool_call_id", "status", "type", "additional_kwargs"))
 _WRAPPERS = split_words("data response kwargs output outputs tool_output raw_output blocks error content")
 _STRUCTURED = ("[", "{", '"', "<")
 
 
+@dataclass(slots=True, eq=False)
 class ExecutedTool:
     """A tool that ran, and the first span that records it."""
 
-    __slots__ = ("call", "step")
-
-    def __init__(self, call: ToolCall, step: Step) -> None:
-        self.call = call
-        self.step = step
+    call: ToolCall
+    step: Step
 
 
 def find_tools(tree: SpanTree) -> list[ExecutedTool]:
     """Return the tools that ran, each once although several spans may record it."""
+    steps = tree.list_kind("tool")
     found: list[ExecutedTool] = []
+    if all(step.span.scope == steps[0].span.scope and "tool" not in step.above for step in steps):
+        # No span records the call of another one.
+        return [ExecutedTool(read_tool_call(step), step) for step in steps]
     of_step: dict[Step, ExecutedTool] = {}
     by_name: dict[str, deque[ExecutedTool]] = {}
-    for step in tree.list_kind("tool"):
+    for step in steps:
         call = read_tool_call(step)
         # Only the latest few are compared: all of them would cost the square of the calls of one tool.
-        bare = strip_framework_prefix(call.name)
-        recent = by_name.setdefault(bare, deque(maxlen=MAX_PARALLEL))
-        same = _find_outer_record(step, call, of_step) if "tool" in step.above else None
-        for tool in reversed(recent) if same is None else ():
-            if _is_at_once(tool.step.span, step.span) and can_be_one_tool(tool.call.name, call.name):
-                same = tool
-                break
-        if same is None:
-            same = ExecutedTool(call, step)
-            found.append(same)
-            recent.append(same)
+        recent = by_name.setdefault(strip_framework_prefix(call.name), deque(maxlen=MAX_PARALLEL))
+        known_tool = _find_outer_record(step, call, of_step) if "tool" in step.above else None
+        if known_tool is None:
+            known_tool = next((tool for tool in reversed(recent) if _is_at_once(tool, step, call)), None)
+        if known_tool is None:
+            known_tool = ExecutedTool(call, step)
+            found.append(known_tool)
+            recent.append(known_tool)
         else:
-            same.call = _merge_call(same.call, call)
-        of_step[step] = same
+            # The outermost span records the agent's intent; inner spans only fill in missing fields.
+            known_tool.call = Pair(known_tool.call, call).merge()
+        of_step[step] = known_tool
     return found
 
 
-def _is_at_once(one: Span, other: Span) -> bool:
-    return one.scope != other.scope and (is_within(one, other) or is_within(other, one))
+def _is_at_once(tool: ExecutedTool, step: Step, call: ToolCall) -> bool:
+    one, other = tool.step.span, step.span
+    return (is_within(one, other) or is_within(other, one)) and can_be_one_tool(tool.call.name, call.name)
 
 
 def _find_outer_record(step: Step, inner: ToolCall, of_step: dict[Step, ExecutedTool]) -> ExecutedTool | None:
-    """Return the tool of the span around a tool span if it records the same call, seen again by MCP or another instrumentation."""
-    around = step.above["tool"]
-    same = of_step.get(around)
+    """Return the tool of the enclosing tool span if both record the same call, for example an MCP span inside a framework's span."""
+    outer_step = step.above["tool"]
+    outer_tool = of_step.get(outer_step)
     # An agent between two tool spans means that the outer tool ran it, and the inner call is the inner agent's own.
-    if same is None or step.find_above("tool", "model", "agent") is not around:
+    if outer_tool is None or step.find_above("tool", "model", "agent") is not outer_step:
         return None
-    outer = same.call
+    outer = outer_tool.call
     if not can_agree(outer.arguments, inner.arguments) and not can_agree(inner.arguments, outer.arguments):
         return None
     if outer.name == inner.name or ("mcp.method.name" in step.attributes and is_name_at_server(outer.name, inner.name)):
-        return same
-    return same if step.span.scope != same.step.span.scope and can_be_one_tool(outer.name, inner.name) else None
-
-
-def _merge_call(outer: ToolCall, inner: ToolCall) -> ToolCall:
-    # The outermost span shows best what the agent meant; those inside only fill in what it lacks.
-    return msgspec.structs.replace(
-        outer,
-        aliases=(*outer.aliases, inner.name) if inner.name != outer.name and inner.name not in outer.aliases else outer.aliases,
-        arguments=outer.arguments if outer.arguments is not None else inner.arguments,
-        result=outer.result if outer.result is not None else inner.result,
-        error=outer.error if outer.failed() else inner.error,
-        error_kind=outer.error_kind or inner.error_kind,
-        server=outer.server or inner.server,
-        id=outer.id or inner.id,
-    )
+        return outer_tool
+    return outer_tool if step.span.scope != outer_tool.step.span.scope and can_be_one_tool(outer.name, inner.name) else None
 
 
 def find_output_tools(tree: SpanTree) -> tuple[set[str], set[str]]:
@@ -130,18 +115,18 @@ def read_tool_call(step: Step) -> ToolCall:
     span, names, attributes, holder = step.span, step.names, step.attributes, step.holder
     result, error = _read_result(step)
     message = _find_message(step)
-    error, kind = (error if error is not None else mcp_error(result)), CONTENT_ERROR
-    raised = [event.attributes for event in span.events if event.name == "exception"]
-    status = attributes.get(vocabulary.TOOL_STATUS)
-    # The failure that the span itself reports comes before that of its result. LangSmith leaves the status of a tool that raised as it was.
+    error, kind = (error if error is not None else find_result_error(result)), CONTENT_ERROR
+    raised = [event.attributes for event in span.events if event.name in vocabulary.FAILED_EVENTS] if span.events else ()
+    outcomes = {key.rpartition(".")[2]: attributes[key] for key in names["tool_outcome"]}
+    # The span's own error comes before that of its result. LangSmith does not change the status of a tool that raised.
     if (
         step.failed
         or raised
-        or (status is not None and read_status(status) == "failed")
+        or (outcomes and find_failure(outcomes, own=True) is not None)
         or attributes.get("langfuse.observation.level") == "ERROR"
     ):
-        thrown = text_or_none(find_first(raised[0], "exception.message", "exception.type")) if raised else None
-        error = span.message or thrown or as_text(find_value(attributes, names["tool_errors"])) or error
+        thrown = text_or_none(find_first(raised[0], "exception.message", "exception.type", "message")) if raised else None
+        error = span.message or thrown or as_text(find_value(attributes, names["tool_errors"]) or outcomes.get("error")) or error
         error = error or as_text(result) or "the call failed"
         kind = CONTENT_ERROR if attributes.get(vocabulary.ERROR_TYPE) == vocabulary.TOOL_ERROR else PROTOCOL_ERROR
     return ToolCall(
@@ -152,7 +137,7 @@ def read_tool_call(step: Step) -> ToolCall:
         error_kind=kind if error is not None else None,
         duration_ms=step.find_duration_ms(),
         node=holder.node_name if holder is not None else None,
-        server=text_or_none(find_value(attributes, names["tool_server"])),
+        server=text_or_none(find_value(attributes, names["tool_server"])) if names["tool_server"] else None,
         id=text_or_none(find_value(attributes, names["tool_call_id"]) or message.get("tool_call_id")),
     )
 
@@ -161,7 +146,7 @@ def _find_message(step: Step) -> dict[str, Any]:
     """Return the message that LangChain's tools return; it names the tool and the call better than the span around it."""
     for key in step.names["tool_result"]:
         written = step.attributes[key]
-        # The text of such a message names the call; an escape could hide the name. A search is far cheaper than decoding.
+        # The text of such a message contains the call; an escape could hide the name. A search is far cheaper than decoding.
         if isinstance(written, str) and "tool_call_id" not in written and "\\" not in written:
             return {}
         value = decode_attribute(step.attributes, key)
@@ -184,20 +169,17 @@ def find_tool_name(step: Step) -> str:
 
 def _find_recorded_name(step: Step) -> str | None:
     if isinstance(step.tool_name, bool):
-        step.tool_name = _read_name(step)
+        step.tool_name = text_or_none(step.attributes.get("name")) if "{name}" in step.span.name else None
+        for key in step.names["tool_name"]:
+            value = unquote(step.attributes[key])
+            if isinstance(value, str) and value and key != "fastmcp.component.key":
+                step.tool_name = _SPAN_SUFFIX.sub("", value) if key == vocabulary.TOOL_ENTITY else value
+                break
     return step.tool_name
 
 
-def _read_name(step: Step) -> str | None:
-    for key in step.names["tool_name"]:
-        value = unquote(step.attributes[key])
-        if isinstance(value, str) and value and key != "fastmcp.component.key":
-            return _SPAN_SUFFIX.sub("", value) if key == vocabulary.TOOL_ENTITY else value
-    return text_or_none(step.attributes.get("name")) if "{name}" in step.span.name else None
-
-
 def is_named_tool(step: Step) -> bool:
-    """Return whether a span names its tool: in an attribute, or by a span name that is not that of any tool or of a class."""
+    """Return whether a span names its tool: in an attribute, or by a span name that is neither generic nor a class."""
     named = _find_recorded_name(step)
     if named is not None and named not in _CLASSES:
         return True
@@ -213,10 +195,10 @@ def is_named_tool(step: Step) -> bool:
 def _read_arguments(step: Step) -> Json:
     for key in step.names["tool_arguments"]:
         value = decode_attribute(step.attributes, key)
-        # `tool.parameters` is what a tool declares by OpenInference; only if it is no schema can it be what was passed.
+        # In OpenInference, `tool.parameters` is the declared schema; only a value that is not a schema can be the arguments.
         if value is None or _is_placeholder(value) or (key == "tool.parameters" and _is_schema(value)):
             continue
-        return read_arguments(_unwrap_arguments(value))
+        return value if isinstance(value, dict) and _ARGUMENT_WRAPPERS.isdisjoint(value) else read_arguments(_unwrap_arguments(value))
     for event in step.span.events:
         if event.name == "gen_ai.tool.message":
             value = decode_container(find_first(event.attributes, "content", "body"))
@@ -225,7 +207,7 @@ def _read_arguments(step: Step) -> Json:
 
 
 def has_damaged_arguments(step: Step) -> bool:
-    """Return whether the wrapper that Traceloop puts around arguments is there in part, next to fields that it never has."""
+    """Return whether the wrapper that Traceloop puts around arguments is incomplete, or has fields that it never has."""
     value = dict_or_empty(decode_attribute(step.attributes, "traceloop.entity.input"))
     if _ENTITY_INPUT.issuperset(value):
         return False
@@ -264,7 +246,7 @@ def _read_result(step: Step) -> tuple[Json, str | None]:
 
 
 def _unwrap_result(value: Json) -> tuple[Json, str | None]:
-    """Return the value that a tool returned, without what a framework wraps around it, and the error that the wrapper reports."""
+    """Return the result of a tool without the framework's wrapper, and the error that the wrapper reports."""
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], bool) and isinstance(value[1], dict) and "content" in value[1]:
         # AG2 before 0.10: whether it succeeded, and the message.
         inner, _ = _read(value[1], value[1]["content"])

@@ -25,7 +25,7 @@ _ENTRY_KINDS = (("agent",), ("workflow",), ("chain", "task", "step", "unknown"))
 """The input of an agent is nearest to the user's text; a workflow around agents comes next, mere steps last."""
 
 _IS_OBJECT = re.compile(r"[\[{<]|\w+\(")
-"""How a text begins that is JSON, or an object as Python prints it."""
+"""Prefixes of a text that is JSON or an object printed by Python."""
 
 
 def find_entries(tree: SpanTree) -> list[Step]:
@@ -42,7 +42,7 @@ def find_entries(tree: SpanTree) -> list[Step]:
                 if (step.find_input_text() if is_input else step.read_output()[0]) is not None:
                     found.append(step)
                     if len(group) > 1:
-                        covered.update(step.list_below())  # Only the outermost counts: it called what is below it.
+                        covered.update(step.list_below())  # Only the outermost counts: it called the ones below.
             if found:
                 return sorted(found, key=lambda step: step.span.start_ns)
     return []
@@ -75,15 +75,15 @@ def find_input(talk: Sequence[Exchange], entries: Sequence[Step]) -> Json:
     questions = next((exchange.list_questions() for exchange in talk if exchange.list_questions()), None)
     if questions is None or any(outer == text for exchange in talk for text in exchange.list_questions()[-1:]):
         return outer
-    # A framework that wraps the question into a prompt of its own (CrewAI, DSPy) has the bare question on the outside.
+    # If a framework wraps the question in its own prompt (CrewAI, DSPy), the outer span has the bare question.
     return outer if outer is not None and outer != questions[-1] and outer in questions[-1] else questions[-1]
 
 
 def _find_question(entry: Step) -> str | None:
     """Return the input of an agent, from its span or from the messages that its first steps pass on."""
-    own = entry.find_input_text()
-    if own is not None:
-        return own
+    span_input = entry.find_input_text()
+    if span_input is not None:
+        return span_input
     steps = (step for step in entry.children if step.kind in ("task", "chain", "step"))
     return next((text for step in steps if (text := find_forwarded_text(step.attributes, step.names, step.cache)) is not None), None)
 
@@ -95,7 +95,7 @@ def find_answer(
     # By Mibo's contract the root has the answer.
     if root_first and (answer := _read_root_answer(tree.root)) is not None:
         return answer
-    # The model's own text first: an outer span may have a draft, a summary or a wrapping object. The outer output is better only if it is
+    # The model's own text first: an outer span may have a draft, a summary or a wrapping object. The outer output is used only if it is
     # part of the model's text, or if the last answer still calls a tool.
     inner = _find_last_text(talk)
     given = ((step, text) for step in reversed(entries) if (text := step.read_output()[0]) is not None and text.strip())
@@ -122,7 +122,7 @@ def _read_root_answer(root: Step | None) -> tuple[str, Json] | None:
 
 
 def _mark_inner_answer(giving: Step, unknowns: Unknowns) -> None:
-    """Mark the answer of a step unknown if a step around it, which may have replaced it, returned something without a recognised answer."""
+    """Mark the answer of a step unknown if an enclosing step, which may have replaced it, returned a value without a recognised answer."""
     above = giving.find_above("agent", "workflow")
     while above is not None and "answer" not in unknowns.unknown:
         if above.read_output()[0] is None and decode_output(above.attributes, above.names)[0] is not None:
@@ -131,7 +131,7 @@ def _mark_inner_answer(giving: Step, unknowns: Unknowns) -> None:
 
 
 def differ(one: str | None, other: str | None) -> bool:
-    """Return whether two plain texts differ and neither contains the other, white space aside."""
+    """Return whether two plain texts differ and neither contains the other, ignoring white space."""
     if one == other:
         return False
     first, second = "".join((one or "").split()), "".join((other or "").split())
@@ -165,7 +165,7 @@ def find_turns(
     if len(groups) > 1 and not wrapped and not _are_prompts([question for question, _ in groups], outer):
         return _build_message_turns(groups, exchanges, made, entries)
     questions = [_find_question(step) for step in entries]
-    # Steps of one run pass the same question on to each other.
+    # Steps of one run pass on the same question.
     if len(set(questions)) > 1 and None not in questions and not _are_prompts(questions, outer):
         return _build_entry_turns(entries, made)
     return None
@@ -183,14 +183,14 @@ def _build_message_turns(
     for exchange in exchanges:
         owner.append(numbers.get(id(exchange), owner[-1]))
     # If the agent was called once for each turn, the span of that call determines the turn of a tool.
-    inside = _map_spans_to_entries(entries) if len(entries) == len(groups) else {}
+    entry_of_span = _map_spans_to_entries(entries) if len(entries) == len(groups) else {}
     calls: dict[int, list[ToolCall]] = {}
     for entry in made:
-        calls.setdefault(inside.get(entry.holder, owner[entry.exchange + 1]), []).append(entry.call)
+        calls.setdefault(entry_of_span.get(entry.holder, owner[entry.exchange + 1]), []).append(entry.call)
     turns: list[EvidenceTurn] = []
     for index, (question, group) in enumerate(groups):
         text = _find_last_text(group)
-        if inside:
+        if entry_of_span:
             # The agent's own input and output separate the texts of the user from the prompts and drafts of a framework.
             question = _choose_inner_or_outer(question, entries[index].find_input_text())
             text = _choose_inner_or_outer(text, entries[index].read_output()[0])
@@ -212,11 +212,11 @@ def _map_spans_to_entries(entries: Sequence[Step]) -> dict[Step | None, int]:
 
 def _group_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exchange]]]:
     groups: list[tuple[str | None, list[Exchange]]] = []
-    before: list[str] = []
+    previous: list[str] = []
     for exchange in talk:
         questions = exchange.list_questions()
-        # Every request repeats the conversation before it, so a new question is another last one or one more.
-        new = questions and (questions[-1] != (before[-1] if before else None) or len(questions) > len(before))
+        # Every request repeats the earlier conversation, so a new question is a different last one or an additional one.
+        new = questions and (questions[-1] != (previous[-1] if previous else None) or len(questions) > len(previous))
         if new and groups and groups[-1][0] is not None and _is_waiting(groups[-1][1][-1], exchange):
             groups[-1][1].append(exchange)
             continue
@@ -225,12 +225,12 @@ def _group_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exchang
         elif not groups or new:
             groups.append((questions[-1] if questions else None, []))
         groups[-1][1].append(exchange)
-        before = questions or before
+        previous = questions or previous
     return groups
 
 
 def _is_waiting(before: Exchange, exchange: Exchange) -> bool:
-    """Return whether a user cannot have written before a request: a tool was called, and its result is still missing.
+    """Return whether a user cannot have written before a request, because the result of a call is still missing.
 
     A guardrail, or an agent that takes over, gets instructions from the framework that look like a user's text.
     """
@@ -259,7 +259,7 @@ def _merge_side_requests(
 
 
 def _are_prompts(texts: Sequence[str | None], outer: str | None) -> bool:
-    """Return whether users' messages are prompts made by a framework: several of them contain the outer input."""
+    """Return whether user messages are prompts made by a framework: several of them contain the outer input."""
     return outer is not None and sum(text is not None and text != outer and outer in text for text in texts) > 1
 
 
@@ -270,18 +270,18 @@ def _is_wrapped(groups: Sequence[tuple[str | None, list[Exchange]]], outer: str 
 
 
 def _find_outer_text(entries: Sequence[Step]) -> str | None:
-    """Return the input of the workflow around the agents if it has one, else of the first agent."""
-    around = [step.above["workflow"] for step in entries[:1] if "workflow" in step.above]
-    return next((text for step in (*around, *entries) if (text := step.find_input_text()) is not None), None)
+    """Return the input of the workflow around the agents, or else of the first agent."""
+    workflows = [step.above["workflow"] for step in entries[:1] if "workflow" in step.above]
+    return next((text for step in (*workflows, *entries) if (text := step.find_input_text()) is not None), None)
 
 
 def _build_entry_turns(entries: Sequence[Step], made: Sequence[ObservedCall]) -> tuple[EvidenceTurn, ...]:
     """Return one turn for each time the agent was called, if the messages were not captured."""
-    inside = _map_spans_to_entries(entries)
+    entry_of_span = _map_spans_to_entries(entries)
     starts = [step.span.start_ns for step in entries]
     calls: dict[int, list[ToolCall]] = {}
     for entry in made:
-        calls.setdefault(inside.get(entry.holder, max(0, bisect_right(starts, entry.start_ns) - 1)), []).append(entry.call)
+        calls.setdefault(entry_of_span.get(entry.holder, max(0, bisect_right(starts, entry.start_ns) - 1)), []).append(entry.call)
     return tuple(
         EvidenceTurn(
             input=_find_question(step),

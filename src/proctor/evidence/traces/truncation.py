@@ -13,19 +13,18 @@ import msgspec
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces.step import SpanTree
-from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.model.evidence import Json
-from proctor.model.json_values import MISSING
+from proctor.model.json_values import MISSING, decode_embedded
 from proctor.model.show import show
 
 _BEGINNINGS = ('{"', "[{", '["', "[[{", '[["', "{\n", "[\n")
 _ENDS = ("}", "]")
 _SHORTEST_LIMIT = 64
-"""Characters: a limit on values is hardly shorter, and a shorter text that is not JSON is too often whole."""
+"""Characters: limits on values are rarely shorter, and shorter texts that are not JSON are usually complete."""
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Something that a span does not have in full."""
+    """Data that a span has lost."""
 
     span_id: str
     what: str
@@ -35,11 +34,11 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 def read_tree(spans: Sequence[Span]) -> tuple[SpanTree, list[Loss]]:
-    """Return the tree of a trace without values that break off, and what its spans lost by limits of the SDK."""
+    """Return the tree of a trace without truncated values, and the data that its spans lost to SDK limits."""
     tree = SpanTree(spans)
     losses = _find_losses(spans, tree)
     torn = {loss.span_id for loss in losses if loss.key is not None and not loss.is_text}
-    # A truncated value must not be taken for a whole one.
+    # A truncated value must not be taken for a complete one.
     return (SpanTree([_drop_broken(span) if span.id in torn else span for span in spans]) if torn else tree), losses
 
 
@@ -57,14 +56,17 @@ def _find_losses(spans: Sequence[Span], tree: SpanTree) -> list[Loss]:
     events = [(span, event.attributes) for span in spans if span.events for event in span.events]
     values = (value for _, attributes in events for value in attributes.values())
     texts += [value for value in values if isinstance(value, str) and len(value) >= _SHORTEST_LIMIT] if events else ()
-    torn = {text for text in texts if _is_broken(text)}
+    if not texts:
+        return found
+    torn = {text for text in texts if text.startswith(_BEGINNINGS) and _is_broken(text)}
     # Only the longest values can have reached a limit.
-    longest = max(map(len, texts), default=0)
+    longest = max(map(len, texts))
     cut = {text for text in texts if len(text) == longest and not text.startswith(_BEGINNINGS)} - torn
-    if max(map(len, torn)) < longest if torn else len(cut) < 2 or not _is_limit(longest):
+    is_round = longest % 10 == 0 or longest % 64 in (0, 63)
+    if max(map(len, torn)) < longest if torn else len(cut) < 2 or not is_round:
         cut.clear()
-    held = [*((step.span, step.attributes) for step in tree.steps), *events] if torn or cut else ()
-    for span, attributes in held:
+    holders = [*((step.span, step.attributes) for step in tree.steps), *events] if torn or cut else ()
+    for span, attributes in holders:
         for key, text in attributes.items():
             if isinstance(text, str) and (text in torn or text in cut):
                 how = "breaks off" if text in torn else "is truncated"
@@ -82,18 +84,12 @@ def _without_broken(attributes: dict[str, Json]) -> dict[str, Json]:
     return {
         key: value
         for key, value in attributes.items()
-        if not (isinstance(value, str) and len(value) >= _SHORTEST_LIMIT and _is_broken(value))
+        if not (isinstance(value, str) and len(value) >= _SHORTEST_LIMIT and value.startswith(_BEGINNINGS) and _is_broken(value))
     }
 
 
 def _is_broken(text: str) -> bool:
-    """Return whether a text begins as JSON and is not; counting brackets is many times as fast as parsing."""
-    if not text.startswith(_BEGINNINGS):
-        return False
+    """Return whether a text that begins like JSON is invalid; counting brackets is many times as fast as parsing."""
     if text.endswith(_ENDS) and text.count("{") == text.count("}") and text.count("[") == text.count("]"):
         return False
     return decode_embedded(text) is MISSING
-
-
-def _is_limit(length: int) -> bool:
-    return length % 10 == 0 or length % 64 in (0, 63)

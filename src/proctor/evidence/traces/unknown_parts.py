@@ -1,4 +1,4 @@
-"""Decides what is unknown about a trace, and why.
+"""Decides which parts of a trace are unknown, and why.
 
 calls       known if every request to a model has captured content, or a finish reason that excludes tools, or is repeated by the next
             request. Without requests: known if an agent span has tool spans below it, as people write by hand; otherwise unknown.
@@ -29,8 +29,8 @@ from proctor.evidence.traces.trace_conversation import differ
 from proctor.evidence.traces.truncation import Loss
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import is_redacted
-from proctor.evidence.unknowns.unrecognised import check_field, mark_kind
-from proctor.evidence.values.near_miss import is_misspelt
+from proctor.evidence.unknowns.unrecognised import FieldTable, check_field, mark_kind, mark_near_miss
+from proctor.evidence.values.access import is_misspelt
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json, ToolCall, Usage
 from proctor.model.show import show
@@ -42,12 +42,13 @@ _AROUND = ("agent", "workflow", "chain", "task")
 _ENDS_LOOP = re.compile(r"\[\[ ## next_tool_name ## \]\]\s*finish\b")
 """DSPy's word for no further tool."""
 _OF_CALLS = re.compile(r"tool|function|handoff|invo[ck]|\baction", re.IGNORECASE)
-_EVENT_KEYS = frozenset(
+_EVENT_FIELDS: FieldTable = dict.fromkeys(
     (
         *(*vocabulary.EVENT_CONTENT, *vocabulary.NAMES["input_messages"], *vocabulary.NAMES["output_messages"]),
         *("role", "index", "finish_reason", "tool_calls", "id", "tool_call_id", "name", "tool.result", "gen_ai.message.index"),
         *("gen_ai.system", "gen_ai.provider.name", "event.name", NOT_UNDERSTOOD),
-    )
+    ),
+    (*CALL_PARTS, *_ANSWER),
 )
 
 
@@ -55,7 +56,7 @@ _EVENT_KEYS = frozenset(
 
 
 def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns) -> None:
-    """Mark what spans may hold in a form that is not read."""
+    """Mark parts that spans may contain in an unrecognised form."""
     listed = {entry.call.name for entry in calls}
     for step in tree.steps:
         shape, kind, name, events = step.shape, step.kind, step.span.name, step.span.events
@@ -88,7 +89,7 @@ def _mark_attributes(step: Step, listed: Collection[str], unknowns: Unknowns) ->
 
 
 def _find_unreadable(step: Step) -> str | None:
-    """Return the first attribute of a span that cannot be read: not the text or the count that its name requires."""
+    """Return the first unreadable attribute of a span: not the text or the count that its name requires."""
     attributes = step.attributes
     if NOT_UNDERSTOOD in attributes:
         return str(attributes[NOT_UNDERSTOOD])
@@ -99,32 +100,31 @@ def _find_unreadable(step: Step) -> str | None:
 
 
 def _mark_kind(step: Step, unknowns: Unknowns) -> None:
-    """Apply rule a to a span whose kind is not recognised."""
     name, shape = show(step.span.name), step.shape
     word = describe_kind(step.span)
-    # A span without a kind inside a request to a model is no act of the agent.
+    # A span without a kind inside a request to a model is not an action of the agent.
     if word is None and "model" in step.above:
         return
-    shown = f"the span {name} has an unrecognised kind ({word})" if word else f"the span {name} has no kind"
+    reason = f"the span {name} has an unrecognised kind ({word})" if word else f"the span {name} has no kind"
     named = [str(step.attributes[key]) for key in shape.names["kind"]]
     if shape.passes_arguments or any(is_misspelt(kind.lower(), vocabulary.KINDS) for kind in named):
-        unknowns.mark_unrecognised(CALL_PARTS, f"{shown} and may be a tool call")
+        unknowns.mark_unrecognised(CALL_PARTS, f"{reason} and may be a tool call")
     for kind in named:
         mark_kind(None, kind, f"the span {name}", unknowns, speaks=None)
     if step.find_above(*_INSIDE) is None and step.read_output()[0] is not None:
-        unknowns.mark_unrecognised(_ANSWER, f"{shown} and contains text")
+        unknowns.mark_unrecognised(_ANSWER, f"{reason} and contains text")
 
 
 def _mark_step_messages(step: Step, unknowns: Unknowns) -> None:
-    """Mark what unrecognised parts of the messages of an agent, or of a step around it, may hold."""
+    """Mark parts that unrecognised messages of an agent, or of an enclosing step, may contain."""
     for key in step.shape.only_messages:
         if step.attributes[key] is None:
             continue
-        heard = step.cache.read(step.attributes[key], "assistant" if "output" in key else "user")
-        what = next(iter(heard.list_unrecognised()), None)
+        parsed = step.cache.read(step.attributes[key], "assistant" if "output" in key else "user")
+        what = next(iter(parsed.list_unrecognised()), None)
         # A span without a kind may be a request to a model.
         is_request = not step.names["kind"]
-        if what is None and is_request and any(message.calls for message in heard.messages):
+        if what is None and is_request and any(message.calls for message in parsed.messages):
             what = "a call"
         if what is not None:
             why = f"{what} in the span {show(step.span.name)} is not recognised"
@@ -138,17 +138,13 @@ def _mark_events(step: Step, unknowns: Unknowns) -> None:
         if step.kind != "tool" and is_unread_call(event.name, event.attributes):
             unknowns.mark_unrecognised(CALL_PARTS, f"the event {show(event.name)} of the span {name} may be a tool call")
         for key in event.attributes if event.name.startswith("gen_ai.") else ():
-            if key in _EVENT_KEYS:
-                continue
-            if is_misspelt(key, _EVENT_KEYS):
-                why = f"{show(key)} of an event of the span {name} is not read; is it misspelt?"
-                unknowns.mark_unrecognised((*CALL_PARTS, *_ANSWER), why)
-            else:
-                check_field(key, event.attributes[key], f"an event of the span {name}", unknowns, has_answer=True)
+            at, value = f"an event of the span {name}", event.attributes[key]
+            if key not in _EVENT_FIELDS and not mark_near_miss(key, value, _EVENT_FIELDS, at, unknowns):
+                check_field(key, value, at, unknowns, has_answer=True)
 
 
 def is_unread_call(name: str, attributes: dict[str, object]) -> bool:
-    """Return whether an event that is not read may be a call."""
+    """Return whether an unread event may be a call."""
     return not name.startswith(vocabulary.READ_EVENTS) and any(_OF_CALLS.search(word) for word in (name, *attributes))
 
 
@@ -156,14 +152,14 @@ def is_unread_call(name: str, attributes: dict[str, object]) -> bool:
 
 
 def mark_losses(tree: SpanTree, spans: Sequence[Span], losses: Sequence[Loss], unknowns: Unknowns) -> None:
-    """Mark what dropped and truncated attributes, and spans of which only log records came, may have held."""
+    """Mark parts that dropped or truncated attributes, and spans known only from log records, may have contained."""
     for loss in losses:
         step = tree.by_id.get(loss.span_id)
         if step is None or (loss.key is not None and not may_hold_content(loss.key)):
             continue
         parts: tuple[Part, ...] = ("input", *CALL_PARTS, *_ANSWER)
         if step.kind == "tool":
-            # If attributes were dropped, the name of the tool may be among them.
+            # The name of the tool may be among the dropped attributes.
             parts = CALL_PARTS[1:] if loss.key is not None or is_named_tool(step) else CALL_PARTS
         elif loss.key is None:
             parts = ("input", *_EVERYTHING)
@@ -171,8 +167,8 @@ def mark_losses(tree: SpanTree, spans: Sequence[Span], losses: Sequence[Loss], u
         elif loss.is_text or (step.inputs is not None and step.outputs is not None):
             parts = ("input", *CALL_PARTS[1:], *_ANSWER)
         unknowns.mark_parts(parts, loss.what)
-    alone = [span for span in spans if span.events and is_event_only(span)]
-    if any(event.name.startswith("gen_ai.") for span in alone for event in span.events):
+    event_only_spans = [span for span in spans if span.events and is_event_only(span)]
+    if any(event.name.startswith("gen_ai.") for span in event_only_spans for event in span.events):
         why = "log records belong to a request to a model whose span is missing from the trace"
         unknowns.mark_parts(("tool_calls", "tool_results", "answer", "turns", "usage"), why)
 
@@ -191,7 +187,9 @@ def mark_differences(
 ) -> None:
     """Mark calls that only one of several places lists, and the last answer if two places have different texts of it."""
     for exchange in exchanges:
-        for messages in exchange.list_records() if exchange.has_several_records() else ():
+        if not exchange.has_several_records():
+            continue
+        for messages in exchange.list_records():
             _mark_unlisted(messages, exchange.calls, exchange.step, unknowns)
             if own and exchange is own[-1] and differ(join_last_text(messages), exchange.text):
                 unknowns.mark_parts(_ANSWER, f"two places of the span {show(exchange.step.span.name)} record different answers")
@@ -212,24 +210,24 @@ def _mark_unlisted(messages: Sequence[Message], calls: Sequence[ToolCall], step:
 
 
 def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
-    """Mark what else may have happened if the parent of a span is missing and the span does not show the whole run.
+    """Mark parts that may be missing if the parent of a span is missing and the span does not cover the whole run.
 
     It shows the whole run if it is an agent with its input, a request or a message that another service sent, or a request to a model that
     repeats the conversation from a user's text on.
     """
     of_step = {step: exchange for exchange in exchanges for step in exchange.steps}
-    # Next to other roots it is no part of what they show.
-    own = [root for root in tree.roots if not root.span.is_entry]
-    is_apart = len({root.span.parent_id for root in own}) > 1 and bool(exchanges)
-    last = next((orphan for orphan in tree.orphans if orphan in own), None) if is_apart else None
+    # Other roots do not cover it.
+    local_roots = [root for root in tree.roots if not root.span.is_entry]
+    is_apart = len({root.span.parent_id for root in local_roots}) > 1 and bool(exchanges)
+    last = next((orphan for orphan in tree.orphans if orphan in local_roots), None) if is_apart else None
     for orphan in () if is_apart else tree.orphans:
         loose = _list_loose_work(orphan)
         requests = [of_step[step] for step in loose if step in of_step]
-        # Spans of tools show which tools ran; only requests to a model show that no other did.
+        # Tool spans show which tools ran; only requests to a model show that no other tool did.
         if not all(exchange.list_questions() for exchange in requests) or (not exchanges and loose):
             last = orphan
             break
-        # A loop does not end with a request for tools: their results went to a request that is missing.
+        # A loop does not end with a request for tools: their results went to a missing request.
         if any(exchange is exchanges[-1] and (exchange.calls or exchange.stopped_for_tools()) for exchange in requests):
             last = orphan
     if last is not None:
@@ -240,7 +238,7 @@ def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknow
 
 
 def _list_loose_work(orphan: Step) -> list[Step]:
-    """Return the outermost requests, tools and workflow steps at or below a span that are not shown to be parts of a whole run."""
+    """Return the outermost requests, tools and workflow steps at or below a span that do not belong to a complete run."""
     found: list[Step] = []
     waiting = [orphan]
     while waiting:
@@ -257,12 +255,13 @@ def _list_loose_work(orphan: Step) -> list[Step]:
 def mark_text_calls(exchanges: Sequence[Exchange], joined: JoinedCalls, unknowns: Unknowns) -> None:
     """Mark the calls unknown if a model wrote some as text, unless as many tools ran that no model requested."""
     # Inputs repeat outputs, often in another form; they count if an answer was not captured.
-    silent = any(exchange.outputs is None for exchange in exchanges)
+    silent = None in [exchange.outputs for exchange in exchanges]
     texts = {
         message.text: exchange.step.span.name
         for exchange in exchanges
         for side in ((exchange.inputs if silent else None), exchange.outputs)
-        for message in side or ()
+        if side
+        for message in side
         if message.role == "assistant" and message.text and not message.calls
     }
     written = [text for text in texts if call_in_words(text) is not None and not _ENDS_LOOP.search(text)]
@@ -271,17 +270,17 @@ def mark_text_calls(exchanges: Sequence[Exchange], joined: JoinedCalls, unknowns
 
 
 def mark_choices(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
-    """Mark which answer was used unknown if several were requested of a model."""
+    """Mark the used answer unknown if several were requested."""
     for exchange in exchanges:
-        wanted = max([step.choices for step in exchange.steps])
-        if wanted < 2:
+        choices = exchange.step.choices if len(exchange.steps) == 1 else max([step.choices for step in exchange.steps])
+        if choices < 2:
             continue
         at = f"the span {show(exchange.step.span.name)}"
         answers = [message for message in exchange.outputs or () if message.role == "assistant"]
-        if len(answers) == wanted:
+        if len(answers) == choices:
             compare_choices(answers, at, unknowns)
         else:
-            unknowns.mark_parts((*CALL_PARTS, "answer"), f"{at} requested {wanted} answers and records {len(answers)} of them")
+            unknowns.mark_parts((*CALL_PARTS, "answer"), f"{at} requested {choices} answers and records {len(answers)} of them")
 
 
 # --- rules e and f: early ends and failures
@@ -295,16 +294,16 @@ def mark_ends(
     calls: Sequence[ObservedCall],
     unknowns: Unknowns,
 ) -> None:
-    """Mark what may have followed an answer that was cut, a root span that did not end, and a run that failed; `own` are its requests."""
+    """Mark parts that may have followed a cut answer, a root span without an end, or a failed run; `own` are the run's requests."""
     answered = [exchange for exchange in own if exchange.outputs is not None]
     for exchange in exchanges:
-        why = exchange.explain_cut()
+        why = exchange.explain_cut() if exchange.outputs else None
         if why is None:
             continue
         why = f"the answer in the span {show(exchange.step.span.name)} {why}"
         if exchange.breaks_off():
             unknowns.mark_parts(CALL_PARTS, why)
-        # Only the last answer is that of the run; a cut before it concerns its turn.
+        # Only the last answer is the run's; an earlier cut affects only its turn.
         if answered and exchange is answered[-1]:
             unknowns.mark_parts(_ANSWER, why)
         elif exchange in answered:
@@ -313,8 +312,8 @@ def mark_ends(
     if last is not None and not last.outputs and any(step.failed for step in last.steps):
         unknowns.mark_parts((*CALL_PARTS, *_ANSWER), f"the last request to a model, in the span {show(last.step.span.name)}, failed")
     outer = dict.fromkeys((*tree.roots, *entries))
-    made = {entry.call.name for entry in calls}
-    if last is not None and (last.asks_application() and any(call.name in made for call in last.calls)):
+    call_names = {entry.call.name for entry in calls} if last is not None and last.asks_application() else ()
+    if last is not None and any(call.name in call_names for call in last.calls):
         texts = [step.read_output()[0] for step in outer]
         if not any(text and text.strip() and text != last.text for text in texts):
             why = f"the last request to a model, in the span {show(last.step.span.name)}, asks for a tool, and nothing after it is recorded"
@@ -348,20 +347,23 @@ def find_http_status(step: Step) -> int | None:
 
 def mark_calls(tree: SpanTree, exchanges: Sequence[Exchange], calls: Sequence[ObservedCall], unknowns: Unknowns) -> None:
     """Mark the calls unknown unless the spans show which tools were called."""
-    # A request whose calls are unknown is excused only if the next one repeats its answer.
-    following = (*exchanges[1:], None)
-    blind = [one for one, after in zip(exchanges, following, strict=False) if not one.knows_own_calls() and not _is_repeated(one, after)]
-    if blind:
-        if not calls and any(exchange.stopped_for_tools() for exchange in blind):
+    # A request with unknown calls is acceptable only if the next one repeats its answer.
+    requests_without_calls = [
+        one
+        for place, one in enumerate(exchanges, 1)
+        if not one.knows_own_calls() and (place == len(exchanges) or not _is_repeated(one, exchanges[place]))
+    ]
+    if requests_without_calls:
+        if not calls and any(exchange.stopped_for_tools() for exchange in requests_without_calls):
             unknowns.mark("tool_calls", "a model stopped to call tools, and neither its answer nor spans of tools are in the trace")
-        how = "wholly captured" if any(exchange.calls for exchange in blind) else "captured"
-        why = f"the answer of {len(blind)} of {len(exchanges)} requests to a model was not {how}"
+        how = "wholly captured" if any(exchange.calls for exchange in requests_without_calls) else "captured"
+        why = f"the answer of {len(requests_without_calls)} of {len(exchanges)} requests to a model was not {how}"
         unknowns.mark_unrecognised(("tool_calls",), why)
         return
     if any(exchange.hides_hosted_tools() for exchange in exchanges):
-        own = {entry.call.name for entry in calls if not is_hosted_call(entry.call)}
+        application_tools = {entry.call.name for entry in calls if not is_hosted_call(entry.call)}
         why = "a model may have used tools that its provider runs, whose calls were not recorded"
-        unknowns.mark_other_tools(why, tuple(sorted(own)))
+        unknowns.mark_other_tools(why, tuple(sorted(application_tools)))
     if exchanges:
         # An agent ran elsewhere and left no spans of requests or tools.
         for step in tree.list_kind("agent"):
@@ -369,10 +371,10 @@ def mark_calls(tree: SpanTree, exchanges: Sequence[Exchange], calls: Sequence[Ob
             if is_apart and not any(below.kind in ("model", "tool", "agent") for below in step.list_below()):
                 unknowns.mark_unrecognised(("tool_calls",), f"no span records the work of the agent of the span {show(step.span.name)}")
         return
-    around = tree.has_kind((*_AROUND, "tool"))
+    has_outer_steps = tree.has_kind((*_AROUND, "tool"))
     # n8n writes a span for each node that ran, tools included.
-    if not _covers_tools(tree) and (around or not any(vocabulary.N8N_TYPE in step.attributes for step in tree.steps)):
-        why = "the trace has no spans of requests to a model" if around else "no span of the trace records tools"
+    if not _covers_tools(tree) and (has_outer_steps or not any(vocabulary.N8N_TYPE in step.attributes for step in tree.steps)):
+        why = "the trace has no spans of requests to a model" if has_outer_steps else "no span of the trace records tools"
         unknowns.mark_unrecognised(("tool_calls",), f"{why}; declare tool_calls complete if every tool call has a span")
 
 
@@ -385,16 +387,16 @@ def _covers_tools(tree: SpanTree) -> bool:
     return tree.has_kind(("tool",))
 
 
-def _is_repeated(exchange: Exchange, after: Exchange | None) -> bool:
-    """Return whether the next request repeats the answer that was not captured here, as one more message of the assistant."""
+def _is_repeated(exchange: Exchange, after: Exchange) -> bool:
+    """Return whether the next request repeats the uncaptured answer as an additional assistant message."""
     # A request inside a tool belongs to another conversation than one outside of it.
-    if after is None or after.inputs is None or exchange.inputs is None or exchange.nested != after.nested:
+    if after.inputs is None or exchange.inputs is None or exchange.nested != after.nested:
         return False
     if any(step.unrecognised for step in (*exchange.steps, *after.steps)):
         return False
-    before = sum(message.role == "assistant" for message in exchange.inputs)
-    repeated = [message for message in after.inputs if message.role == "assistant"][before:]
-    # Every call is answered, so the results in the next request are those of all calls.
+    earlier_answers = sum(message.role == "assistant" for message in exchange.inputs)
+    repeated = [message for message in after.inputs if message.role == "assistant"][earlier_answers:]
+    # Every call has a result, so the results in the next request cover all calls.
     if sum(len(message.results) for message in after.inputs) > sum(len(message.results) for message in exchange.inputs):
         return True
     if exchange.stopped_for_tools():
@@ -413,22 +415,21 @@ def mark_call_details(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: U
     unanswered = [entry.call.name for entry in calls if not entry.answered]
     if unanswered:
         unknowns.mark("tool_results", f"{len(unanswered)} calls have no recorded result, for example {show(unanswered[0])}")
-    # A trace of bare requests never shows a tool running; only one with spans around them does.
+    # A trace of only requests never shows a tool running; only one with enclosing spans does.
     refused = [entry.call.name for entry in calls if not entry.ended]
     if refused and tree.has_kind((*_AROUND, "tool")):
         unknowns.mark("tool_results", f"no span shows that {show(refused[0])} ran, and its result in the next request may be a refusal")
 
 
 def _is_odd(arguments: Json) -> bool:
-    """Return whether arguments are not an object, or have a member that was removed."""
     return any(map(is_redacted, arguments.values())) if isinstance(arguments, dict) else arguments is not None
 
 
 def mark_usage(usages: Sequence[Usage | None], unknowns: Unknowns) -> None:
-    """Mark a sum of tokens with a missing part unknown: it is only a lower bound. No tokens at all are simply not recorded."""
+    """Mark a sum of tokens unknown if a part is missing: it is only a lower bound. If no tokens are recorded, nothing is marked."""
     missing = usages.count(None)
     if 0 < missing < len(usages):
         unknowns.mark("usage", f"{missing} of {len(usages)} requests to a model do not report their tokens")
     for usage in usages:
-        if usage is not None and usage.total_tokens is None and (usage.input_tokens is None) != (usage.output_tokens is None):
+        if usage is not None and (usage.input_tokens is None) != (usage.output_tokens is None) and usage.total_tokens is None:
             unknowns.mark("usage", f"a span reports no {'input' if usage.input_tokens is None else 'output'} tokens and no total")

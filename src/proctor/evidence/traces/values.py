@@ -1,4 +1,4 @@
-"""The input and the output of a span as text, without what frameworks wrap around the question and the answer, and its tokens."""
+"""The input and output of a span as text, without the wrappers of frameworks, and its tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _QUESTION_KEYS = (
 )
 _MESSAGE_KEYS = frozenset(("messages", "contents", "replies", "generations", "choices", "candidates", "lc", "role", "llm_request"))
 _MAX_DEPTH = 6
-"""Levels that the question or the answer is searched in: frameworks wrap a few times, not more."""
+"""Levels to search for the question or the answer: frameworks wrap them only a few times."""
 _NO_COUNTS = [None, None, None]
 _WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
 
@@ -37,19 +37,19 @@ def decode_output(attributes: dict[str, Json], names: Names) -> tuple[Json, Json
 
 def find_input_text(span: Span, keys: tuple[str, ...], cache: MessageCache) -> str | None:
     """Return the input of a span as text: the last text of a user in it."""
-    heard = (_read_event_messages(span, is_output=False) if span.events else None) or _read_only_messages(span, keys, "user", cache)
-    if heard is None:
+    parsed = (_read_event_messages(span, is_output=False) if span.events else None) or _read_only_messages(span, keys, "user", cache)
+    if parsed is None:
         value, written = find_decoded(span.attributes, keys)
         if value is None or isinstance(value, str):
             return value
-        heard = _read_messages(value, written, "user", cache)
-        if heard is None:
+        parsed = _read_messages(value, written, "user", cache)
+        if parsed is None:
             return _find_question(value)
-    return heard.find_last_question()
+    return parsed.find_last_question()
 
 
 def read_output(span: Span, names: Names, cache: MessageCache) -> tuple[str | None, bool]:
-    """Return the output of a span as text, and whether text or messages are all that it returned."""
+    """Return the output of a span as text, and whether it returned only text or messages."""
     value: Json = None
     messages = _read_only_messages(span, names["output_value"], "assistant", cache)
     if messages is None:
@@ -59,42 +59,42 @@ def read_output(span: Span, names: Names, cache: MessageCache) -> tuple[str | No
     text = find_value(span.attributes, names["output_text"])
     if isinstance(text, str) and text:
         return text, is_text
-    heard = (_read_event_messages(span, is_output=True) if span.events else None) or messages
-    if heard is not None:
-        return join_last_text(heard.messages), is_text
+    parsed = (_read_event_messages(span, is_output=True) if span.events else None) or messages
+    if parsed is not None:
+        return join_last_text(parsed.messages), is_text
     return (value if value is None or isinstance(value, str) else _find_answer(value)), is_text
 
 
 def find_forwarded_text(attributes: dict[str, Json], names: Names, cache: MessageCache) -> str | None:
     """Return the last text of a user in messages that a step passes to the next one."""
     value, _ = decode_output(attributes, names)
-    held = find_first(value, "input", "messages") if isinstance(value, dict) else value
-    heard = _read_messages(held, held, "user", cache)
-    return heard.find_last_question() if heard is not None else None
+    content = find_first(value, "input", "messages") if isinstance(value, dict) else value
+    parsed = _read_messages(content, content, "user", cache)
+    return parsed.find_last_question() if parsed is not None else None
 
 
 def _read_event_messages(span: Span, *, is_output: bool) -> ParsedMessages | None:
-    heard = ParsedMessages()
+    parsed = ParsedMessages()
     role: Role = "assistant" if is_output else "user"
     for event in span.events:
         if event.name in vocabulary.OUTPUT_EVENTS if is_output else event.name == "gen_ai.user.message":
             keys = ("message", "body", "content", "gen_ai.completion") if is_output else ("content", "body", "message")
             content = decode_container(find_first(event.attributes, *keys))
-            heard.read({"role": role, "content": content} if isinstance(content, (str, list)) else content, role)
-    return heard if heard.messages else None
+            parsed.read({"role": role, "content": content} if isinstance(content, (str, list)) else content, role)
+    return parsed if parsed.messages else None
 
 
 def _read_only_messages(span: Span, keys: tuple[str, ...], role: Role, cache: MessageCache) -> ParsedMessages | None:
-    """Return the messages of the first attribute if it contains nothing else, without decoding it twice."""
+    """Return the messages of the first attribute if it contains only messages, without decoding it twice."""
     written = span.attributes[keys[0]] if keys and keys[0] in vocabulary.ONLY_MESSAGES else None
     if not isinstance(written, str) or written[:1] != "[":
         return None
-    heard = cache.read(written, role)
-    return heard if heard.has_content() else None
+    parsed = cache.read(written, role)
+    return parsed if parsed.has_content() else None
 
 
 def _read_messages(value: Json, written: Json, role: Role, cache: MessageCache) -> ParsedMessages | None:
-    """Return the messages in a value, which may be written as text, or None if it is something else."""
+    """Return the messages in a value, which may be text, or None for any other value."""
     inner = written
     if isinstance(value, dict):
         if _MESSAGE_KEYS.isdisjoint(value):
@@ -104,13 +104,13 @@ def _read_messages(value: Json, written: Json, role: Role, cache: MessageCache) 
             inner = nested[0]
     elif not (isinstance(value, list) and value and all(isinstance(entry, (dict, list)) for entry in value)):
         return None
-    # Only what is inside the quotes of a text is a structure.
-    heard = cache.read(value if isinstance(inner, str) and inner[:1] == '"' else inner, role)
-    return heard if heard.has_content() else None
+    # Only the content of a quoted text is a structure.
+    parsed = cache.read(value if isinstance(inner, str) and inner[:1] == '"' else inner, role)
+    return parsed if parsed.has_content() else None
 
 
 def _find_question(value: Json, depth: int = 0) -> str | None:
-    """Return the one text in the input of a function: `{"question": "..."}`, `{"args": ["..."], "kwargs": {}}`."""
+    """Return the only text in the input of a function: `{"question": "..."}`, `{"args": ["..."], "kwargs": {}}`."""
     if isinstance(value, list):
         value = value[0] if len(value) == 1 or (value and "description" in dict_or_empty(value[0])) else None
     if depth > _MAX_DEPTH or not isinstance(value, (dict, list)):
@@ -131,9 +131,9 @@ def _find_answer(value: Json, depth: int = 0) -> str | None:
         return text_or_none(value)
     members = dict_or_empty(value)
     if list_of(members.get("blocks")):
-        heard = ParsedMessages()
-        heard.read(members, "assistant")
-        return join_last_text(heard.messages)
+        parsed = ParsedMessages()
+        parsed.read(members, "assistant")
+        return join_last_text(parsed.messages)
     inner = (decode_container(members[key]) for key in _ANSWER_KEYS if members.get(key) is not None)
     return next((text for entry in inner if (text := _find_answer(entry, depth + 1)) is not None), None)
 
@@ -164,10 +164,10 @@ def read_span_usage(attributes: dict[str, Json], shape: Shape) -> Usage | None:
         if found is not None:
             return found
     # Haystack and Genkit have the tokens in the replies themselves.
-    held = find_first(attributes, "haystack.agent.step.llm.output", "haystack.component.output", "genkit:output")
-    if held is None:
+    output = find_first(attributes, "haystack.agent.step.llm.output", "haystack.component.output", "genkit:output")
+    if output is None:
         return None
-    raw = dict_or_empty(decode_container(held))
+    raw = dict_or_empty(decode_container(output))
     replies = list_of(raw.get("replies"))
     return read_usage(dict_or_empty(dict_or_empty(replies[0]).get("meta")).get("usage")) if replies else find_usage(raw)
 

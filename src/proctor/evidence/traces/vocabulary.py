@@ -50,7 +50,7 @@ _CONTENT: tuple[Part, ...] = (*CALL_PARTS, "answer", "nodes", "turns")
 NAMES: Final[dict[str, tuple[str, ...]]] = {
     thing: tuple(names.split())
     for thing, names in {
-        # A framework's own word goes before the general one.
+        # A framework's own word comes before the general one.
         "kind": """
             langfuse.observation.type mlflow.spanType mastra.span.type langsmith.span.kind ag2.span.type openinference.span.kind
             gen_ai.operation.name ai.operationId traceloop.span.kind gen_ai.span.kind llm.request.type mcp.method.name
@@ -65,16 +65,17 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
             gen_ai.tool.call.arguments tool_call.function.arguments ai.toolCall.args tool_arguments tool.arguments
             gcp.vertex.agent.tool_call_args haystack.agent.step.tool.input langfuse.observation.input mlflow.spanInputs
             mastra.tool_call.input mastra.mcp_tool_call.input gen_ai.tool.input mcp.request.argument genkit:input input.value
-            traceloop.entity.input gen_ai.prompt input tool.parameters
+            traceloop.entity.input gen_ai.prompt input tool.args tool.input tool.params tool.parameters
             """,
         "tool_result": """
             gen_ai.tool.call.result ai.toolCall.result tool_response gcp.vertex.agent.tool_response haystack.agent.step.tool.output
             langfuse.observation.output mlflow.spanOutputs mastra.tool_call.output mastra.mcp_tool_call.output gen_ai.tool.output
-            genkit:output output.value traceloop.entity.output gen_ai.completion output
+            genkit:output output.value traceloop.entity.output gen_ai.completion output tool.output tool.result tool.response
             """,
         "tool_call_id": "gen_ai.tool.call.id tool_call.id ai.toolCall.id gen_ai.tool_call.id tool.call.id",
         "tool_errors": "error.message langfuse.observation.status_message genkit:error gen_ai.tool.error exception.message error.type",
-        "tool_status": "gen_ai.tool.status",
+        # The last ones are names that people use by hand.
+        "tool_outcome": "gen_ai.tool.status tool.error tool.status tool.success tool.is_error tool.exit_code tool.outcome",
         "tool_server": "mcp.server.name server.name fastmcp.server.name",
         "input_tokens": """
             gen_ai.usage.input_tokens gen_ai.usage.prompt_tokens llm.token_count.prompt llm.usage.prompt_tokens ai.usage.inputTokens
@@ -137,7 +138,8 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
         "input_value": """
             langfuse.observation.input mlflow.spanInputs haystack.agent.input mastra.agent_run.input mastra.workflow_run.input ai.prompt
             genkit:input input.value traceloop.entity.input gen_ai.prompt gen_ai.input.messages crew_tasks crewai.task.description
-            crewai.crew.tasks input question query prompt user_input user.input agent.input agent.question agent.query request.text
+            crewai.crew.tasks input question query prompt user_input user.input user.question user.query agent.input agent.question
+            agent.query request.text
             """,
         "output_value": """
             langfuse.observation.output mlflow.spanOutputs haystack.agent.output mastra.agent_run.output mastra.workflow_run.output
@@ -148,17 +150,17 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
         "n8n": " ".join((N8N_NAME, N8N_TYPE, N8N_STATUS, N8N_PARAMETERS, N8N_OUTPUT, N8N_ITEMS)),
     }.items()
 }
-"""The attributes that are read, by what they are."""
+"""The attributes that are read, by meaning."""
 CARRIED: Final[dict[str, tuple[Part, ...]]] = {
     "kind": _ALL,
     "tool_name": CALL_PARTS,
-    **dict.fromkeys(list_names("tool_arguments tool_result tool_call_id tool_errors tool_status"), ("tool_arguments", "tool_results")),
+    **dict.fromkeys(list_names("tool_arguments tool_result tool_call_id tool_errors tool_outcome"), ("tool_arguments", "tool_results")),
     **dict.fromkeys(list_names("input_tokens output_tokens total_tokens cached_tokens cache_write_tokens usage_objects"), ("usage",)),
     **dict.fromkeys(list_names("finish input_messages output_messages output_text output_calls conversations n8n"), _CONTENT),
     "input_value": ("input", "turns"),
     "output_value": ("answer", "nodes", "turns"),
 }
-"""The parts that an attribute carries, by what it is; the others carry none."""
+"""The parts that an attribute carries, by meaning; other attributes carry none."""
 OFFERED_LISTS: Final = split_words("ai.prompt.tools gen_ai.tool.definitions")
 GENAI_PREFIXES: Final = list_names("""
     gen_ai. llm. openinference. traceloop. langfuse. mlflow. langsmith. haystack. mastra. ai. ag2. gcp.vertex.agent. tool. tool_call.
@@ -175,7 +177,7 @@ MACHINERY: Final = list_names("""
     traceloop.workflow. traceloop.entity.path traceloop.entity.version input.mime_type output.mime_type mcp.session.
     mcp.protocol. mcp.request. mcp.transport fastmcp. n8n. tag.
     """)
-"""Prefixes of attributes that describe machinery and settings: unrecognised ones are neither listed nor examined."""
+"""Prefixes of attributes for infrastructure and settings: unrecognised ones are neither listed nor examined."""
 NOT_WORK: Final = list_names("""
     gen_ai.conversation.id gen_ai.agent. gen_ai.system gen_ai.provider.name gen_ai.request.model gen_ai.response.model gen_ai.usage.
     gen_ai.aggregated_usage. gen_ai.event. gen_ai.task.id llm.provider llm.system llm.model_name llm.token_count. llm.usage. ai.usage.
@@ -243,7 +245,6 @@ NOT_TOOLS: Final = frozenset(("(merged tools)", "mcp_tools"))
 # --- single attributes
 
 TOOL_ENTITY: Final = "traceloop.entity.name"
-TOOL_STATUS: Final = "gen_ai.tool.status"
 USAGE_TEXT: Final = "crewai.crew.token_usage"
 CHOICES: Final = "gen_ai.request.choice.count"
 BETA: Final = "anthropic.beta"
@@ -267,6 +268,8 @@ INPUT_EVENTS: Final = {
     "gen_ai.tool.message": "tool",
     "gen_ai.content.prompt": "user",
 }
+FAILED_EVENTS: Final = ("exception", "error")
+"""Events that report an error of their span; people write the second one by hand."""
 OUTPUT_EVENTS: Final = frozenset(("gen_ai.choice", "gen_ai.content.completion"))
 DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
 """An event with inputs and outputs, under the names of the attributes."""
@@ -277,11 +280,11 @@ EVENT_CONTENT: Final = list_names("gen_ai.event.content body message content gen
 ERROR_TYPE: Final = "error.type"
 STATUS_CODE: Final = "otel.status_code"
 FAILURES: Final = (ERROR_TYPE, "exception.type", "exception.message", STATUS_CODE)
-"""Attributes of a span that failed, whatever its status is."""
+"""Attributes that mark a failed span, whatever its status is."""
 TOOL_ERROR: Final = "tool_error"
 """`error.type` of an MCP call whose result has `isError`."""
 
-# --- instrumentations by scope: what each of them leaves out. A weakness that is found is one more name here, with a row in
+# --- instrumentations by scope: the data that each of them omits. A newly found gap is one more name here, with a row in
 # `tests/evidence/cases/span_gaps.yaml`.
 
 DROPS_HOSTED: Final = split_words("""
@@ -298,9 +301,9 @@ RUNS_NO_TOOLS: Final = {
 }
 """Attributes of OpenAI endpoints that run no tools of their own."""
 KEEPS_ONE_CALL: Final = frozenset(("openlit.instrumentation.openai",))
-"""They record one call of a Responses answer, however many it has."""
+"""They record one call of a Responses answer, even if it has several."""
 NAMES_ENDS: Final = frozenset(("opentelemetry.instrumentation.openai.v1",))
-"""They record why an answer ended unless it broke off."""
+"""They record why an answer ended, unless it was cut."""
 DROPS_CALLS: Final = split_words("opentelemetry.instrumentation.mistralai opentelemetry.instrumentation.together")
 """They record the text of a model and never its calls."""
 UNRELIABLE: Final = frozenset(("opentelemetry.instrumentation.haystack",))

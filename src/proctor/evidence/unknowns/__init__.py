@@ -1,1 +1,1 @@
-"""What is unknown in evidence, and why: one rule for every reader."""
+"""Decides which parts of evidence are unknown, and why: one rule for every reader."""

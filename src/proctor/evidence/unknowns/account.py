@@ -1,8 +1,4 @@
-"""Records which parts of the evidence are unknown and why; a reader marks parts in one `Unknowns` and closes it with `close_account`.
-
-The first reason for a part is shown, since the others usually follow from it. A reason that the author of a suite can override by declaring
-the part complete (something was not recognised, or model spans are missing) gives way to one that nothing overrides.
-"""
+"""Records which parts of the evidence are unknown and why; the first reason that no declaration overrides is shown."""
 
 from __future__ import annotations
 
@@ -11,20 +7,49 @@ from collections.abc import Iterable
 
 import msgspec
 
-from proctor.model.account import CALL_PARTS, PART_NAMES, PARTS, Account, Known, Part, PartState
-from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.account import CALL_PARTS, NO_CALLS_IN_TURN, PART_NAMES, PARTS, Account, Known, Part, PartState
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall
 from proctor.model.show import shorten
+
+# --- one turn of a conversation as evidence of its own
+
+_OF_THE_RUN = dict.fromkeys(("turns", "error", "no_run", "cost", "simulated_user"))
+
+
+def turn_evidence(evidence: Evidence, turn: int) -> Evidence | None:
+    """Return the evidence of turn `turn` (from 0), or None if there is no such turn; evidence without turns is its own turn 0."""
+    turns = evidence.turns
+    if turns is None:
+        return evidence if turn == 0 else None
+    if turn >= len(turns):
+        return None
+    observed = turns[turn]
+    # The end state, the renders and the offered tools belong to the whole run; no turn has its own.
+    fields = {name: getattr(observed, name) for name in EvidenceTurn.__struct_fields__}
+    account, metadata = _find_account(evidence.account, observed), observed.metadata or evidence.metadata
+    return msgspec.structs.replace(evidence, **{**fields, **_OF_THE_RUN, "account": account, "metadata": metadata})
+
+
+def _find_account(account: Account | None, observed: EvidenceTurn) -> Account | None:
+    """Return the account of a turn; calls missing from another turn do not make this turn's parts unknown."""
+    if account is None or (observed.tool_calls is None and observed.nodes is None):
+        return account
+    if not account.unknown.get("tool_calls", "").endswith(NO_CALLS_IN_TURN):
+        return account
+    unknown: dict[Part, str] = {part: why for part, why in account.unknown.items() if part != "tool_calls"}
+    return msgspec.structs.replace(account, unknown=unknown)
+
 
 _MAX_NOTES = 20
 _MAX_CHARACTERS = 300
-"""Characters of a reason or a note: a record may not fill results with its own text."""
+"""Characters of a reason or a note, so that a record cannot fill results with its own text."""
 _CUT_OFF: tuple[Part, ...] = ("tool_calls", "answer", "nodes")
-"""The parts that would have grown if the run had gone on."""
+"""The parts that would have grown if the run had continued."""
 _EMPTY = Account()
 
 
 class Unknowns:
-    """Collects what is unknown while a reader reads."""
+    """Collects unknown parts while a reader reads."""
 
     __slots__ = ("_firm", "ignored", "notes", "seen_tools", "unknown")
 
@@ -38,7 +63,7 @@ class Unknowns:
     def mark(self, part: Part, why: str) -> None:
         """Mark a part, or some of it, as unknown."""
         if part == "tool_calls":
-            self.seen_tools = ()  # This is another reason than tools that a provider runs.
+            self.seen_tools = ()  # This reason does not concern hosted tools.
         if part not in self._firm:
             self._firm.add(part)
             self.unknown[part] = shorten(why, _MAX_CHARACTERS)
@@ -49,32 +74,32 @@ class Unknowns:
             self.mark(part, why)
 
     def mark_unrecognised(self, parts: Iterable[Part], why: str) -> None:
-        """Mark parts as unknown because something was not recognised; a declaration of completeness overrides it."""
+        """Mark parts as unknown because an item is unrecognised; a declaration of completeness overrides it."""
         for part in parts:
             if part == "tool_calls":
                 self.seen_tools = ()
             self.unknown.setdefault(part, shorten(why, _MAX_CHARACTERS))
 
     def mark_other_tools(self, why: str, seen: tuple[str, ...]) -> None:
-        """Mark calls of any other tool than these as unknown."""
+        """Mark calls of all other tools as unknown."""
         # Only a first reason can be narrowed to other tools: an earlier one may concern any call.
-        alone = "tool_calls" not in self.unknown
+        is_first = "tool_calls" not in self.unknown
         self.mark_unrecognised(("tool_calls",), why)
-        if alone:
+        if is_first:
             self.seen_tools = seen
 
     def note(self, text: str) -> None:
-        """Add a note that leaves no part unknown; the same text is added once."""
+        """Add a note that makes no part unknown; the same text is added once."""
         if len(self.notes) < _MAX_NOTES and text not in self.notes:
             self.notes.append(shorten(text, _MAX_CHARACTERS))
 
     def ignore(self, name: str) -> None:
-        """List a field or kind that was not recognised and changes nothing."""
+        """List an unrecognised field or kind that has no effect."""
         if len(self.ignored) < _MAX_NOTES and name not in self.ignored:
             self.ignored.append(shorten(name, 60))
 
     def use(self, name: str) -> None:
-        """Take a field that decided something off the list of ignored ones."""
+        """Remove a field that had an effect from the ignored ones."""
         if name in self.ignored:
             self.ignored.remove(name)
 
@@ -84,7 +109,7 @@ class Unknowns:
         return Account(reader, self.unknown, tuple(self.notes), self.seen_tools, (), tuple(self.ignored), overridable)
 
     def add(self, other: Unknowns) -> None:
-        """Add what another reader marked."""
+        """Add the marks of another reader."""
         for part, why in other.unknown.items():
             if part in other._firm:
                 self.mark(part, why)
@@ -97,27 +122,27 @@ class Unknowns:
 
 
 def with_break(evidence: Evidence) -> Evidence:
-    """Return evidence in which everything after a failure is unknown; evidence without an error is returned unchanged."""
+    """Return evidence in which everything after a failure is unknown, or the evidence unchanged if it has no error."""
     if evidence.error is None:
         return evidence
     account = evidence.account or _EMPTY
-    # A reader's own reason wins: it names what is wrong with the part, the failure only that nothing came after it.
+    # A reader's own reason wins: it describes the part, while the failure only explains that nothing followed.
     why = shorten(f"the run did not finish: {evidence.error}", _MAX_CHARACTERS)
     unknown: dict[Part, str] = {**dict.fromkeys(_CUT_OFF, why), **account.unknown}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown, overridable=()))
 
 
 def declare_complete(evidence: Evidence, parts: tuple[Part, ...], source: str) -> Evidence:
-    """Return evidence whose declared parts are known, as far as a declaration reaches; `source` is where it is written.
+    """Return evidence whose declared parts are known, if a declaration applies; `source` is where it is written.
 
     Lost data, contradictions, a record that ends early and a failed run stay unknown. Calls that are not recorded next to an answer count
     as none made.
     """
     account = evidence.account or _EMPTY
-    wanted = {*parts, *(CALL_PARTS if "tool_calls" in parts else ())}
-    lifted = wanted.intersection(account.overridable)
+    declared = {*parts, *(CALL_PARTS if "tool_calls" in parts else ())}
+    lifted = declared.intersection(account.overridable)
     changes: dict[str, object] = {}
-    # `nodes` record calls as well as a list of calls would.
+    # `nodes` record calls as completely as a list of calls.
     has_answer = evidence.text is not None or evidence.body is not None
     unrecorded = "tool_calls" in parts and evidence.tool_calls is None and evidence.nodes is None and has_answer
     if unrecorded and ("tool_calls" not in account.unknown or "tool_calls" in lifted) and evidence.error is None:
@@ -140,7 +165,7 @@ _NOT_IN_CALLS = PartState("unknown", "no recorded call has them")
 
 
 def find_part_states(evidence: Evidence) -> dict[Part, PartState]:
-    """Return for each part whether it was recorded, is known to be none, or is unknown and why."""
+    """Return for each part whether it was recorded, is known to be empty, or is unknown and why."""
     return dict(zip(PARTS, _find_states(evidence), strict=True))
 
 
@@ -163,7 +188,7 @@ def _find_state(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | No
     content = _find_content(evidence, part, calls)
     if content is None:
         return _NOT_IN_CALLS if calls and part in ("tool_arguments", "tool_results") else _NOT_RECORDED
-    # An agent may answer with the JSON value `false` or `0`: that is an answer, and not the absence of one.
+    # An agent may answer with the JSON value `false` or `0`, which is an answer.
     return _RECORDED if content or content is False or content == 0 else _NONE
 
 
@@ -180,7 +205,7 @@ def _find_content(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | 
         case "answer":
             return answer
         case "turns":
-            # Evidence without turns is one exchange, as far as anything was exchanged.
+            # Evidence without turns is one exchange, if it has any content.
             is_exchange = evidence.input is not None or answer is not None
             return evidence.turns if evidence.turns is not None else "one exchange" if is_exchange else None
         case "usage":
@@ -205,7 +230,7 @@ def _share_known(reader: str, states: tuple[PartState, ...], notes: tuple[str, .
 
 
 def write_known(known: Known) -> dict[str, Json]:
-    """Return what is known of an evidence as plain data, in the shape of `cases[].evidence.account` in results."""
+    """Return the state of every part as plain data, in the shape of `cases[].evidence.account` in results."""
     written: dict[str, Json] = {"reader": known.reader, "parts": msgspec.to_builtins(known.parts)}
     if known.notes:
         written["notes"] = list(known.notes)

@@ -1,8 +1,4 @@
-"""Rule c of evidence coverage: fields by which a record reports that data is missing from it.
-
-They count or name more calls than are listed, report loss (`truncated`, `dropped_messages: 3`), an answer that was cut or filtered, or a
-run that is not over. A count that the listed calls explain, `false`, 0 and a regular end are no markers.
-"""
+"""Rule c of evidence coverage: fields by which a record reports that data is missing from it."""
 
 from __future__ import annotations
 
@@ -11,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.endings import STATUS_FIELDS, STOP_FIELDS, Stop, find_stop, read_flag, reports_unfinished, to_snake_case
+from proctor.evidence.unknowns.statuses import STATUS_FIELDS, STOP_FIELDS, Stop, find_stop, read_flag, reports_unfinished, to_snake_case
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json, ToolCall
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.show import shorten, show
 
 RUN: tuple[Part, ...] = (*CALL_PARTS, "answer")
@@ -27,47 +24,48 @@ _STOPPED: dict[Stop, str] = {
 }
 _TOOLS = r"(?:tool|function)s?_?"
 _USES = r"(?:call|use|invocation|request|execution)s?"
-_COUNT = re.compile(
+_COUNT = lazy_pattern(
     rf"(?:num|number_of|n|count_of|total|has|made|any)_(?:\w+_)?{_TOOLS}{_USES}(?:_\w+)?$"
     rf"|(?:\w+_)?{_TOOLS}{_USES}(?:_(?:count|counts|made|total|used|executed|num|number|performed|seen))?$"
     r"|(?:\w+_)?tools?_(?:used|called|invoked|executed|run|ran)(?:_count)?$|(?:used|called|invoked|executed)_tools?$"
     r"|(?:web|x|file|code|google|mcp|document)_(?:search|fetch|execution|interpreter|browse|tool)_(?:requests|calls|count|uses)$"
     r"|num_sources_used$|tool_use_prompt_tokens?(?:_count)?$"
 )
-_SETTING = re.compile(
+_SETTING = lazy_pattern(
     r"max|min|limit|budget|allow|available|offered|expected|remaining|timeout|choice|parallel|cost|version|enable|support|requir"
     r"|(?<!prompt)_tokens?|_ms$|_ids?$|format|schema|mode|strategy|policy"
 )
 """Words in the names of settings and of measures that do not count calls."""
-_SPECIFIC = re.compile(r"(search|fetch|code|mcp)")
-_NAMING = re.compile(r"(tool|function)_(used|called|invoked|name)$|(used|called|invoked|last)_(tool|function)$")
+_SPECIFIC = lazy_pattern(r"(search|fetch|code|mcp)")
+_NAMING = lazy_pattern(r"(tool|function)_(used|called|invoked|name)$|(used|called|invoked|last)_(tool|function)$")
 _NOTHING = frozenset(("", "none", "null", "no", "false", "n/a", "na", "0", "-"))
 _THINGS = r"(?:tool|function|call|action|event|step|message|turn|span|result|output)s?"
 _LOST = r"(?:dropped|lost|omitted|truncated|redacted|suppressed|elided|discarded|unrecorded|not_recorded|hidden)"
-_LOSS = re.compile(rf"(?:\w+_)?{_THINGS}_{_LOST}(?:_count)?$|{_LOST}_(?:\w+_)?{_THINGS}(?:_\w+)?$")
-_NOT_WHOLE = re.compile(
+_LOSS = lazy_pattern(rf"(?:\w+_)?{_THINGS}_{_LOST}(?:_count)?$|{_LOST}_(?:\w+_)?{_THINGS}(?:_\w+)?$")
+_NOT_WHOLE = lazy_pattern(
     r"(?:is_|was_|been_)?(?:(?:text|answer|response|output|content|record|trace|run)_)?(?:is_|was_)?"
     r"(?:truncated|partial|incomplete|cut_off|interrupted|aborted|timed_out)$|has_more$"
 )
-_WHOLE = re.compile(r"(?:is_|was_)?(?:complete|completed|done|finished|final)$|turn_complete$")
-_REDACTED = re.compile(
+_WHOLE = lazy_pattern(r"(?:is_|was_)?(?:complete|completed|done|finished|final)$|turn_complete$")
+_REDACTED = lazy_pattern(
     r"\s*(?:[\[<({*]+\s*(?:redacted|masked|removed|hidden|omitted|filtered|scrubbed|truncated|elided)\b[^\]>)}*]{0,40}[\]>)}*]+"
     r"|redacted|\*{3,}|\u2026)\s*$",
     re.I,
 )
-_CUT = re.compile(
+_CUT = lazy_pattern(
     r"(?:[\[<(]\W*|\.\.\.\s*|\u2026\s*[\[(]?)\+?(?:truncated\b|\d[\d,]* (?:more )?(?:chars?|characters|bytes|tokens)\b)"
     r"[^\])>]{0,40}[\])>]?\s*$",
     re.I,
 )
 """The end of a text that was cut: `[truncated 300 chars]`, `... (300 more chars)`."""
-_CUT_JSON = re.compile(r"\s*(?:\{\s*\"|\[\s*[\[{\"])")
-_CUT_FLAG = re.compile(r"(?:(?:is|was|arguments?|args|input|parameters|result|output)_)*(?:truncated|redacted|cut_off|incomplete|partial)$")
-"""Fields of a call that report that its arguments or its result are not whole."""
+_CUT_JSON = lazy_pattern(r"\s*(?:\{\s*\"|\[\s*[\[{\"])")
+_CUT_FLAG = lazy_pattern(
+    r"(?:(?:is|was|arguments?|args|input|parameters|result|output)_)*(?:truncated|redacted|cut_off|incomplete|partial)$"
+)
+"""Fields of a call that report incomplete arguments or results."""
 _SEARCHED = 5
-"""Levels of arguments and results that are searched for removed values."""
 LAST_LETTERS = frozenset("]>)}*\u2026dD \n")
-"""Last letters of a text that may replace removed data or end with the mark of a cut."""
+"""Last letters of a text that may replace removed data or end with a cut marker."""
 
 
 class Marker(NamedTuple):
@@ -83,7 +81,7 @@ def is_redacted(value: Json) -> bool:
 
 
 def find_removed(value: Json, depth: int = _SEARCHED) -> str | None:
-    """Return a text in a value that replaces removed data, or whose end was cut off; None if there is none."""
+    """Return a text in a value that replaces removed data or was cut, or None."""
     if isinstance(value, str):
         # Nearly every text ends with none of these.
         is_marked = value[-1:] in LAST_LETTERS and (is_redacted(value) or _CUT.search(value, max(0, len(value) - 100)))
@@ -95,7 +93,7 @@ def find_removed(value: Json, depth: int = _SEARCHED) -> str | None:
 
 
 def mark_removed(value: Json, part: Part, at: str, unknowns: Unknowns) -> bool:
-    """Mark a part in which something was removed or cut off; return whether it was."""
+    """Mark a part with removed or cut data; return whether there was any."""
     removed = find_removed(value)
     if removed is not None:
         unknowns.mark(part, f"data of {at} was removed: {show(removed[-60:], 60)}")
@@ -103,7 +101,7 @@ def mark_removed(value: Json, part: Part, at: str, unknowns: Unknowns) -> bool:
 
 
 def mark_call(name: str, arguments: Json, result: Json, at: str, unknowns: Unknowns) -> None:
-    """Mark what was removed from a call: its name, a member of its arguments, its result."""
+    """Mark the removed parts of a call: its name, a member of its arguments, its result."""
     if is_redacted(name):
         unknowns.mark("tool_calls", f"the name of {at} was removed: {show(name, 40)}")
     if arguments:
@@ -115,7 +113,7 @@ def mark_call(name: str, arguments: Json, result: Json, at: str, unknowns: Unkno
 
 
 def mark_call_flags(entry: Mapping[str, Json], keys: Iterable[str], at: str, unknowns: Unknowns) -> None:
-    """Mark arguments and results of a call that a flag of it reports as not whole."""
+    """Mark arguments and results that a flag of the call reports as incomplete."""
     for key in keys:
         if _CUT_FLAG.match(to_snake_case(key)) and read_flag(entry[key]):
             unknowns.mark_parts(("tool_arguments", "tool_results"), f"{show(shorten(key, 60))} at {at}: the call is incomplete")
@@ -165,16 +163,16 @@ def _find_count_marker(name: str, number: int, calls: Sequence[ToolCall]) -> Mar
         return Marker(RUN, "the record is incomplete")
     if not _COUNT.match(name) or _SETTING.search(name):
         return None
-    # A count of one kind (`web_search_requests`) is explained by calls of that kind only.
+    # A count of one kind (`web_search_requests`) is compared with calls of that kind only.
     kind = _SPECIFIC.search(name) if not name.startswith(("tool", "num_")) else None
     listed = [call for call in calls if kind is None or kind.group() in call.name.lower()]
     # A count of tokens, and true, report at least one call.
-    wanted = 1 if "token" in name or "sources" in name else number
-    return None if len(listed) >= wanted else Marker(CALL_PARTS, f"{number} calls are counted, {len(listed)} are listed")
+    minimum = 1 if "token" in name or "sources" in name else number
+    return None if len(listed) >= minimum else Marker(CALL_PARTS, f"{number} calls are counted, {len(listed)} are listed")
 
 
 def _read_count(value: Json) -> int:
-    """Return how many calls a value counts; true is at least one."""
+    """Return the number of calls that a value counts; true is at least one."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else int(value.lower() == "true")
     # A number beyond a billion is an id or a time, not a count of calls.

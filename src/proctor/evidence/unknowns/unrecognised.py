@@ -1,8 +1,4 @@
-"""Rules a and b of evidence coverage: which unrecognised kinds and fields make a part unknown.
-
-A kind makes the calls unknown if it may act, and the answer if it contains text. A field makes a part unknown if its value has the shape of
-calls, or its key is a near miss of a field that carries calls or the answer. Every other one is ignored and listed in the account.
-"""
+"""Rules a and b of evidence coverage: which unrecognised kinds and fields make a part unknown."""
 
 from __future__ import annotations
 
@@ -12,40 +8,37 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.values.access import list_of, split_words
+from proctor.evidence.values.access import is_misspelt, list_of, split_words
 from proctor.evidence.values.json_bytes import decode_container
-from proctor.evidence.values.near_miss import is_misspelt
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json
-from proctor.model.show import shorten, show
+from proctor.model.json_values import is_number
+from proctor.model.lazy_pattern import lazy_pattern
+from proctor.model.show import kind_of, shorten, show
 
-TOOL_NAMES = ("name", "tool", "tool_name", "toolName", "function")
-"""Fields that name the tool of a call."""
-PASSED = ("arguments", "args", "input", "parameters", "params", "kwargs", "tool_input", "toolInput", "tool_args")
-"""Fields that hold what was passed to a tool."""
+CONTENT_PARTS: tuple[Part, ...] = (*CALL_PARTS, "answer", "input", "turns", "usage")
+TOOL_NAMES = ("name", "tool", "tool_name", "toolName", "function", "action")
+_OTHER_NAMES = frozenset(("name", "action"))
+"""Names that objects of other kinds have as well."""
+PASSED = ("arguments", "args", "input", "parameters", "params", "kwargs", "tool_input", "toolInput", "tool_args", "action_input")
 _DECLARED = frozenset(("description", "inputSchema", "input_schema", "json_schema", "schema", "parameters_json_schema"))
 CALL_FIELDS = split_words(
     "tool_calls toolCalls tools_called toolsCalled tools_used toolsUsed used_tools usedTools calledTools function_call functionCall"
 )
-"""Fields that list calls, in any spelling."""
 ANSWERS = ("text", "answer", "response", "output", "reply", "content", "result", "final_output", "final_answer", "completion", "message")
-"""Fields that hold the answer; `message` is often that of a logger or an envelope, and counts if there is no other."""
+"""Fields with the answer; `message` often belongs to a logger or an envelope, and counts if there is no other."""
 ANSWER_FIELDS = frozenset(ANSWERS)
-"""Fields that hold the answer, in any spelling."""
 DEFINING = frozenset(("tools", "functions"))
-"""Fields that usually define the tools on offer."""
 _NOT_NEAR = frozenset(("context", "contents", "messages", "outputs", "results", "responses", "answers", "texts", "replay", "next", "test"))
-"""Words of their own that are one letter away from a field of the answer."""
-_SUGGESTS = re.compile(r"tool|call|action|function|invocation|command", re.IGNORECASE)
+"""Distinct words that are one letter away from an answer field."""
+_SUGGESTS = lazy_pattern(r"tool|call|action|function|invocation|command", re.IGNORECASE)
 """Keys that suggest calls: next to a list of calls only these are examined."""
-_ACTING = re.compile(r"tool|function|call|action|command|computer|code", re.IGNORECASE)
+_ACTING = lazy_pattern(r"tool|function|call|action|command|computer|code", re.IGNORECASE)
 _TEXT_FIELDS = ("text", "content", "output_text", "value", "message", "transcript", "markdown", "html", "caption", "body")
 _DEPTH, _MAX_SEARCHED = 3, 1_000
-"""Levels and values inside an unrecognised field that are searched for calls."""
 
 # Identity, time, labels and settings. What a data set expects of a run (`expected_tool_calls`, `ground_truth`) does not report what it did.
-HARMLESS = split_words(
-    """
+HARMLESS = split_words("""
     id uuid run_id runId trace_id traceId span_id spanId parent_id parentId request_id requestId response_id message_id messageId
     session session_id sessionId conversation_id conversationId thread_id threadId chat_id user user_id userId tenant tenant_id
     organization organization_id project project_id environment env region host hostname service agent agent_id agentId agent_name
@@ -58,8 +51,7 @@ HARMLESS = split_words(
     tag tags label labels title description comment comments note notes score rating feedback category group dataset split
     temperature seed top_p max_tokens expected expected_output expected_answer expected_tools expected_tool_calls reference ground_truth
     metadata meta annotations tools tool_choice
-    """
-)
+    """)
 """Fields that are neither listed nor examined, whatever their value."""
 
 
@@ -69,7 +61,7 @@ def is_call(value: Json) -> bool:
         return False
     function = value.get("function")
     if isinstance(function, dict):
-        # Some write the null description of a tool into its calls.
+        # Some frameworks add a null description of the tool to its calls.
         is_declared = not _DECLARED.isdisjoint(function) or _is_schema(function.get("parameters"))
         return "name" in function and ("arguments" in function or not is_declared)
     if not any(isinstance(value.get(key), str) for key in TOOL_NAMES):
@@ -82,17 +74,18 @@ def _is_schema(value: Json) -> bool:
 
 
 def is_made(value: Json) -> bool:
-    """Return whether an entry under `tools` or `functions` is a call; one with nothing but parameters is a definition."""
+    """Return whether an entry under `tools` or `functions` is a call; an entry with only parameters is a definition."""
     inner = value["function"] if isinstance(value, dict) and isinstance(value.get("function"), dict) else value
     return is_call(value) and any(key in inner for key in PASSED if key != "parameters")
 
 
 def names_tool(value: Json) -> bool:
-    """Return whether an object with the shape of a call names a `tool`, or is of a kind named after tools or calls."""
-    kinds = (value.get(key) for key in ("type", "event", "kind", "event_type")) if is_call(value) else ()
-    return is_call(value) and (
-        any(key in value for key in TOOL_NAMES if key != "name") or any(isinstance(kind, str) and _SUGGESTS.search(kind) for kind in kinds)
-    )
+    """Return whether an object with the shape of a call names a `tool`, or has a kind named after tools or calls."""
+    if not is_call(value):
+        return False
+    kinds = (value.get(key) for key in ("type", "event", "kind", "event_type"))
+    is_tool = any(key in value for key in TOOL_NAMES if key not in _OTHER_NAMES)
+    return is_tool or any(isinstance(kind, str) and _SUGGESTS.search(kind) for kind in kinds)
 
 
 def list_calls(value: Json, *, suggested: bool = True) -> list[dict[str, Any]]:
@@ -114,9 +107,9 @@ def list_calls(value: Json, *, suggested: bool = True) -> list[dict[str, Any]]:
                 if counts or names_tool(current):
                     found.append(current)
             elif counts and "arguments" in current and isinstance(current.get("type"), str):
-                found.append(current)  # Groq names a tool that it ran itself by its type.
+                found.append(current)  # Groq uses the type as the name of a tool that it ran itself.
             elif depth:
-                # What is listed as calls needs no arguments.
+                # Entries of a list of calls need no arguments.
                 listed = (member for key in CALL_FIELDS & current.keys() for member in list_of(current[key]))
                 found.extend(member for member in listed if isinstance(member, dict) and not is_call(member) and name_call(member))
                 for key, member in current.items():
@@ -155,7 +148,7 @@ def _place(key: str, at: str) -> str:
 def check_field(
     key: str, value: Json, at: str, unknowns: Unknowns, *, listed: Collection[str] | None = (), has_answer: bool = False
 ) -> None:
-    """Apply rule b to one unrecognised field; `listed` are the tools of the calls that the record lists, None if it lists none."""
+    """Apply rule b to one unrecognised field; `listed` are the tools of the listed calls, None if the record lists none."""
     near = find_near_miss(key) if isinstance(value, (dict, list, str)) and value else None
     calls = list_calls(value, suggested=listed is None or near == "tool_calls" or _SUGGESTS.search(key) is not None)
     if key in DEFINING:
@@ -189,6 +182,8 @@ def check_fields(
 
 FieldTable = Mapping[str, Part | tuple[Part, ...] | None]
 """The recognised fields of an object, each with the parts that a near miss of its name leaves unknown."""
+_NO_TYPES: Mapping[str, type] = {}
+_TYPE_NAMES = {str: "text", list: "a list", dict: "an object", bool: "true or false", float: "a number"}
 
 
 def check_object(
@@ -196,30 +191,46 @@ def check_object(
     fields: FieldTable,
     at: str,
     unknowns: Unknowns,
+    types: Mapping[str, type] = _NO_TYPES,
     *,
     listed: Collection[str] | None = (),
     has_answer: bool = False,
 ) -> None:
-    """Apply rule b to an object."""
+    """Apply rule b to an object, and mark the parts of recognised fields that have another type: that is lost data."""
+    for key in fields.keys() & types.keys() & entry.keys() if types else ():
+        value, expected, parts = entry[key], types[key], fields[key] or ()
+        if value is not None and not (is_number(value) if expected is float else isinstance(value, expected)):
+            why = f"{at}.{key}: expected {_TYPE_NAMES[expected]}, found {kind_of(value)}"
+            unknowns.mark_parts((parts,) if isinstance(parts, str) else parts, why)
     if fields.keys() >= entry.keys():
         return  # nearly always
     for key in list_unrecognised(entry, fields):
         value = entry[key]
-        meant = _find_meant(key, tuple(fields)) if value is not None else ()
-        missing = next((name for name in meant if fields[name] is not None and entry.get(name) is None), None)
-        parts = None if missing is None else fields[missing]
-        # A text is no list of nodes or turns.
-        if parts is not None and not (isinstance(parts, tuple) and isinstance(value, str) and isinstance(decode_container(value), str)):
-            carried = CALL_PARTS if parts == "tool_calls" else (parts,) if isinstance(parts, str) else parts
-            unknowns.mark_unrecognised(carried, f"{_place(key, at)} is not read; did you mean {missing!r}?")
-        if parts is None or list_calls(value, suggested=listed is None):
+        # A text is not a list of nodes or turns.
+        is_text = isinstance(value, str) and isinstance(decode_container(value), str)
+        meant: FieldTable = fields
+        if is_text:
+            meant = {name: parts for name, parts in fields.items() if not isinstance(parts, tuple)}
+        if not mark_near_miss(key, value, meant, at, unknowns, entry) or list_calls(value, suggested=listed is None):
             check_field(key, value, at, unknowns, listed=listed, has_answer=has_answer)
+
+
+def mark_near_miss(key: str, value: Json, fields: FieldTable, at: str, unknowns: Unknowns, entry: Mapping[str, Json] = _NO_TYPES) -> bool:
+    """Mark the parts of the field that an unrecognised key nearly names, unless `entry` has that field; return whether there is one."""
+    near = _find_meant(key, tuple(fields)) if value is not None else ()
+    missing = next((name for name in near if fields[name] is not None and entry.get(name) is None), None)
+    parts = None if missing is None else fields[missing]
+    if parts is None:
+        return False
+    carried = CALL_PARTS if parts == "tool_calls" else (parts,) if isinstance(parts, str) else parts
+    unknowns.mark_unrecognised(carried, f"{_place(key, at)} is not read; did you mean {missing!r}?")
+    return True
 
 
 @functools.lru_cache(maxsize=4096)
 def _find_meant(key: str, names: tuple[str, ...]) -> tuple[str, ...]:
     # Words of three letters are one letter away from too many others.
-    return tuple(name for name in names if len(name) > 3 and is_misspelt(key, (name,)))
+    return tuple(name for name in names if (len(name) > 3 or key.startswith(name)) and is_misspelt(key, (name,)))
 
 
 def list_unrecognised(entry: Iterable[str], known: Collection[str]) -> list[str]:
@@ -229,12 +240,12 @@ def list_unrecognised(entry: Iterable[str], known: Collection[str]) -> list[str]
 
 def mark_kind(item: Json, kind: str, at: str, unknowns: Unknowns, *, speaks: Part | None = "answer") -> None:
     """Apply rule a to an item of an unrecognised kind; `speaks` is the part that its text would belong to."""
-    shown = f"{at}: unrecognised kind {show(shorten(kind, 60))}"
+    reason = f"{at}: unrecognised kind {show(shorten(kind, 60))}"
     acts = _ACTING.search(kind) is not None or bool(list_calls(item))
     if acts:
-        unknowns.mark_unrecognised(CALL_PARTS, f"{shown}, which may be a tool call")
+        unknowns.mark_unrecognised(CALL_PARTS, f"{reason}, which may be a tool call")
     if speaks is not None and holds_text(item):
-        unknowns.mark_unrecognised((speaks,), f"{shown}, which contains text")
+        unknowns.mark_unrecognised((speaks,), f"{reason}, which contains text")
     elif not acts:
         unknowns.ignore(kind)
 
@@ -245,3 +256,14 @@ def holds_text(item: Json) -> bool:
         return bool(item.strip())
     inner = [item[key] for key in _TEXT_FIELDS if key in item] if isinstance(item, dict) else list_of(item)[:100]
     return any(map(holds_text, inner))
+
+
+def list_objects(value: Json, parts: tuple[Part, ...], at: str, unknowns: Unknowns) -> list[tuple[str, dict[str, Any]]]:
+    """Return the objects in a list with their paths; any other entry that is not null is lost data."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for index, entry in enumerate(list_of(value)):
+        if isinstance(entry, dict):
+            found.append((f"{at}[{index}]", entry))
+        elif entry is not None:
+            unknowns.mark_parts(parts, f"{at}[{index}]: expected an object, found {kind_of(entry)}")
+    return found

@@ -1,25 +1,103 @@
-"""Access to decoded JSON. In formats that users write by hand a value of the wrong kind is an `EvidenceError` that names its place.
-
-Readers of what a platform wrote are lenient instead and use `dict_or_empty`, `list_of` and `text_or_none`.
-"""
+"""Access to decoded JSON: strict for formats that users write by hand, lenient for platform output."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from proctor.errors import EvidenceError
 from proctor.model.evidence import Json
-from proctor.model.json_values import is_finite, is_number
+from proctor.model.json_values import is_finite, is_number, read_digits
 from proctor.model.show import kind_of, show
 
+# --- points in time as traces write them: ISO 8601 text, and numbers since 1970
+
+# Without a zone, meaning UTC: arithmetic and formatting take half as long.
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_UTC = _EPOCH.replace(tzinfo=UTC)
+# The range a `datetime` can hold, in nanoseconds since 1970.
+_LAST_NS = 253_402_300_799 * 10**9
+_UNITS = ((10**17, 1), (10**14, 10**3), (10**11, 10**6), (10**8, 10**9))
+"""The smallest values of nanoseconds, microseconds, milliseconds and seconds since 1970; no trace is older than 1973."""
+
+
+def read_time_ns(value: Json) -> int:
+    """Return nanoseconds since 1970 of ISO 8601 text or a number; 0 for anything else."""
+    number = read_digits(value, 20) if isinstance(value, str) else value
+    moment = _parse_instant(value) if number is None else None
+    if moment is not None:
+        return max(0, (moment - _EPOCH_UTC) // timedelta(microseconds=1) * 1000)
+    if not is_number(number) or not 0 < number < 2**63:
+        return 0
+    return next((int(number * factor) for least, factor in _UNITS if number >= least), 0)
+
+
+def measure_ms_between(start: Json, end: Json) -> float | None:
+    """Return the milliseconds between two ISO texts, or None if one of them is not a time."""
+    began, ended = _parse_instant(start), _parse_instant(end)
+    return None if began is None or ended is None else (ended - began) / timedelta(milliseconds=1)
+
+
+def write_ns_as_iso(nanoseconds: int) -> str | None:
+    """Write nanoseconds since 1970 as ISO 8601 in UTC, or None beyond the year 9999 or before 1970."""
+    if not 0 < nanoseconds <= _LAST_NS:
+        return None
+    seconds, rest = divmod(nanoseconds // 1000, 1_000_000)
+    return f"{_write_second(seconds)}.{rest:06}Z" if rest else f"{_write_second(seconds)}Z"
+
+
+@functools.lru_cache(maxsize=1024)
+def _write_second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()
+
+
+def write_ms_as_iso(milliseconds: Json) -> str | None:
+    """Write milliseconds since 1970 as ISO 8601 in UTC, or None if the value is not such a number."""
+    if not is_number(milliseconds) or not 0 < milliseconds <= _LAST_NS // 10**6:
+        return None
+    return write_ns_as_iso(int(milliseconds * 10**6))
+
+
+def _parse_instant(value: Json) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    # A text without a zone is UTC.
+    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+# --- near misses: keys that differ from a known key by one letter or by two swapped letters
+
+
+def is_misspelt(key: str, known: Collection[str]) -> bool:
+    """Return whether a key is a known one with one letter added, missing or changed, or with two neighbouring letters swapped."""
+    return key not in known and any(_is_near(key, word) for word in known)
+
+
+def _is_near(one: str, other: str) -> bool:
+    if len(one) > len(other):
+        one, other = other, one
+    if len(other) - len(one) > 1:
+        return False
+    # After the first difference the rest must be equal, skipping one letter of the longer text, or of both if the lengths are equal.
+    same = next((index for index, letter in enumerate(one) if letter != other[index]), len(one))
+    if len(one) < len(other):
+        return one[same:] == other[same + 1 :]
+    return one[same + 1 :] == other[same + 1 :] or (
+        one[same : same + 2] == other[same : same + 2][::-1] and one[same + 2 :] == other[same + 2 :]
+    )
+
+
 SHOWN = 80
-"""Characters of a value from the record in an error or a reason."""
 
 
 def wrong_kind_error(path: str, expected: str, found: Json) -> EvidenceError:
     """Return the error for a value of the wrong kind."""
-    shown = "" if found is None else f" {show(found, SHOWN)}"
-    return EvidenceError(f"{path}: expected {expected}, found {kind_of(found)}{shown}")
+    text = "" if found is None else f" {show(found, SHOWN)}"
+    return EvidenceError(f"{path}: expected {expected}, found {kind_of(found)}{text}")
 
 
 def read_text(value: Json, path: str) -> str | None:
@@ -100,7 +178,7 @@ def text_or_none(value: Json) -> str | None:
 
 
 def find_first(document: dict[str, Any], *keys: str) -> Json:
-    """Return the value of the first of these keys that is there and not null."""
+    """Return the value of the first of these keys that exists and is not null."""
     for key in keys:
         if (value := document.get(key)) is not None:
             return value

@@ -1,24 +1,18 @@
-"""From bytes to decoded JSON. What is not JSON is refused with a message that names what it is instead.
-
-JSON is UTF-8, with or without a byte order mark. `NaN`, more than `MAX_DEPTH` levels and a key that occurs twice in one object are refused.
-A lone half of a surrogate pair (JavaScript writes one when it cuts a text in the middle of an emoji) becomes U+FFFD.
-"""
+"""Decodes bytes as JSON; any other content is rejected with a message that identifies it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.model.evidence import Json
-from proctor.model.json_values import MISSING, Missing
+from proctor.model.json_values import MAX_DEPTH, decode_embedded
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.show import shorten, show
 
-MAX_DEPTH = 256
-"""Levels of lists and objects inside each other."""
 _BINARY = {
     b"\x1f\x8b": "gzip-compressed data; unpack it first (gunzip)",
     b"\x28\xb5\x2f\xfd": "zstd-compressed data; unpack it first",
@@ -31,24 +25,24 @@ _BINARY = {
     b"%PDF": "a PDF document, not JSON",
     **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "UTF-16 text; save it as UTF-8"),
 }
-_BETWEEN_OBJECTS = re.compile(rb"\n\}\r?\n\{\r?\n")
+_BETWEEN_OBJECTS = lazy_pattern(rb"\n\}\r?\n\{\r?\n")
 """Where one object printed over several lines ends and the next begins; inside an object a bracket is indented."""
 BOM = b"\xef\xbb\xbf"
-_AT_BYTE = re.compile(r"^(.*) \(byte (\d+)\)$", re.DOTALL)
+_AT_BYTE = lazy_pattern(r"^(.*) \(byte (\d+)\)$", re.DOTALL)
 # An escaped backslash, a whole surrogate pair, or a half one. Only the last is replaced.
-_SURROGATES = re.compile(rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_SURROGATES = lazy_pattern(rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _ANY = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
 
 def decode(data: bytes) -> Json:
-    """Decode JSON. Raises `EvidenceError` for everything that is not JSON."""
+    """Decode JSON. Raises `EvidenceError` for any other content."""
     data = data.removeprefix(BOM)
     try:
         try:
             value = _ANY.decode(data)
         except msgspec.MsgspecError:
-            # Only after a failure: few documents have half a pair, and the search is a pass over every byte.
+            # Only after a failure: half pairs are rare, and the search reads every byte.
             data = mend_surrogates(data) or data
             value = _ANY.decode(data)
     except RecursionError:
@@ -62,7 +56,7 @@ def decode(data: bytes) -> Json:
 
 
 def split_documents(data: bytes) -> list[Json] | None:
-    """Return the objects of text that is nothing but objects over several lines each, as exporters print them; None for any other."""
+    """Return the objects of text that consists of pretty-printed objects, as exporters write them; None for any other text."""
     pieces = _BETWEEN_OBJECTS.split(data.strip())
     if len(pieces) < 2 or data[:2] not in (b"{\n", b"{\r"):
         return None
@@ -73,7 +67,7 @@ def split_documents(data: bytes) -> list[Json] | None:
 
 
 def _refuse_duplicate_keys(data: bytes, value: Json) -> None:
-    """Raise `EvidenceError` where an object in JSON text has a key twice; `value` is what the text was decoded to."""
+    """Raise `EvidenceError` if an object in JSON text repeats a key; `value` is the decoded text."""
     if not may_repeat_key(data, value):
         return
     import json  # slow, and needed only to name the key
@@ -90,13 +84,12 @@ def _refuse_duplicate_keys(data: bytes, value: Json) -> None:
 
 
 UNWRITABLE = (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError)
-"""What the encoder raises for a value that it cannot write."""
 
 
 def may_repeat_key(data: bytes, value: Json) -> bool:
-    """Return whether an object in JSON text may have a key twice; `value` is what the text was decoded to."""
-    # Every key ends in a colon, and a key that was dropped took its colon with it. So text without repeated keys has as many colons as the
-    # same value written again, unless a colon inside a text is escaped.
+    """Return whether an object in JSON text may repeat a key; `value` is the decoded text."""
+    # Every key is followed by a colon, and a dropped key drops its colon. So text without repeated keys has as many colons as the
+    # re-encoded value, unless a colon inside a text is escaped.
     try:
         written = _encode(value)
     except UNWRITABLE:
@@ -108,45 +101,17 @@ def may_repeat_key(data: bytes, value: Json) -> bool:
 
 
 def find_binary_kind(data: bytes) -> str | None:
-    """Return what kind of file this is if its first bytes are not those of text, else None."""
+    """Return the kind of a binary file by its first bytes, or None for text."""
     return next((meaning for magic, meaning in _BINARY.items() if data.startswith(magic)), None)
 
 
-def decode_embedded(text: str) -> Json | Missing:
-    """Decode the JSON inside a text, or return `MISSING` if it is no JSON or nests too deep."""
-    try:
-        value = _ANY.decode(text)
-    except (RecursionError, UnicodeError, msgspec.MsgspecError):
-        return MISSING
-    # Depth needs brackets; most texts have few.
-    if text.count("[") + text.count("{") > MAX_DEPTH and exceeds_depth(value):
-        return MISSING
-    return value
-
-
 def decode_container(value: Json) -> Json:
-    """Decode the object or list written in a text; return any other value and any other text as it came."""
+    """Decode an object or list in a text; return any other value unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         inner = decode_embedded(value)
         if isinstance(inner, (dict, list)):
             return inner
     return value
-
-
-def exceeds_depth(value: Json) -> bool:
-    """Return whether lists and objects nest deeper than `MAX_DEPTH`; looks level by level, so that no depth overflows the stack."""
-    level: list[Any] = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(MAX_DEPTH + 1):
-        below: list[Any] = []
-        for item in level:
-            # Nearly all members are texts: the first test costs half of the second.
-            for member in item.values() if isinstance(item, dict) else item:
-                if type(member) is not str and isinstance(member, (dict, list)):
-                    below.append(member)
-        if not below:
-            return False
-        level = below
-    return True
 
 
 def too_deep_error() -> EvidenceError:
@@ -163,7 +128,7 @@ def _not_utf8_error(data: bytes) -> EvidenceError:
 
 
 def mend_surrogates(data: bytes) -> bytes | None:
-    """Replace every half surrogate pair in the JSON by U+FFFD, or return None if there is none and the JSON is broken otherwise."""
+    """Replace every half surrogate pair in the JSON by U+FFFD, or return None if there is none and the JSON is invalid otherwise."""
     if b"\\ud" not in data and b"\\uD" not in data:
         return None
     repaired = _SURROGATES.sub(lambda found: b"\\ufffd" if len(found.group()) == 6 else found.group(), data)

@@ -1,4 +1,4 @@
-"""Which field of a response is the answer, and which JSON an answer is.
+"""Finds the answer field of a response, and the JSON value of an answer.
 
 Mibo documents both orders of keys, and that a response without them is the answer itself. A chat message (`role` and `content`) is its
 content; any other value that is not text is written as compact JSON.
@@ -6,15 +6,13 @@ content; any other value that is not text is written as compact JSON.
 
 from __future__ import annotations
 
-from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.model.evidence import Json
-from proctor.model.json_values import MISSING, write_as_text
+from proctor.model.json_values import MISSING, decode_embedded, write_as_text
 
 HTTP_KEYS = ("text", "message", "content", "output", "answer", "response")
 NODE_KEYS = ("text", "output", "message", "content", "response")
 
 MAYBE_JSON = frozenset('{["-0123456789tfn \t\r\n')
-"""First characters of a text that may be JSON."""
 
 
 def as_text(value: Json) -> str | None:
@@ -35,7 +33,7 @@ def find_text(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:
 
 
 def parse_json(text: str | None) -> Json:
-    """Return the JSON value that an answer consists of, or None if it is not JSON."""
+    """Return the JSON value of an answer, or None if it is not JSON."""
     if not text or not may_be_json(text):
         return None
     value = decode_embedded(text)

@@ -1,10 +1,10 @@
 """The thirteen predicates of MCPJam as our assertions.
 
-A predicate is an object keyed by `type`. What its schema demands is demanded here too, with the place of the fault; what the
-original decides at run time stays a verdict (an invalid pattern fails, and the reader warns of it). The schema ignores keys it
-does not know; they are warned about, since they are mostly misspelt.
+A predicate is an object keyed by `type`. The requirements of its schema apply here too, and errors have positions; what the original
+decides at run time stays a verdict (an invalid pattern fails, and the reader warns about it). The schema ignores unknown keys; they cause
+a warning, since they are usually misspelt.
 
-`tokenBudgetUnder` and `turnCountUnder` are about the whole run, wherever they stand.
+`tokenBudgetUnder` and `turnCountUnder` are about the whole run, wherever they occur.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WHOLE_RUN = ("tokenBudgetUnder", "turnCountUnder")
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """What one predicate becomes."""
+    """The parts of our assertion for one predicate."""
 
     check: str
     spec: msgspec.Struct
@@ -50,7 +50,7 @@ _Maker = Callable[["Reading", Located, str], _Made | None]
 
 
 def read_predicate(reading: Reading, node: Located, *, turn: int | None = None) -> Assertion | None:
-    """Return one predicate, or nothing after a problem."""
+    """Return one predicate, or None after a problem."""
     if reading.require_object(node, "a predicate") is None:
         return None
     named = node.get("type")
@@ -68,11 +68,13 @@ def read_predicate(reading: Reading, node: Located, *, turn: int | None = None) 
     for key, _ in node.members():
         if key != "type" and key not in keys:
             reading.warn_at_key(node, key, f"{kind} has no field {key!r}; it is ignored", nearest=nearest(key, keys), code="unknown_key")
-    made = make(reading, node, kind)
-    if made is None:
+    parts = make(reading, node, kind)
+    if parts is None:
         return None
-    label = f"{kind} · {shorten(made.about, 80)}" if made.about else kind
-    return draft_assertion(reading, node, made.check, made.spec, fields=made.fields, label=label, turn=None if kind in _WHOLE_RUN else turn)
+    label = f"{kind} · {shorten(parts.about, 80)}" if parts.about else kind
+    return draft_assertion(
+        reading, node, parts.check, parts.spec, fields=parts.fields, label=label, turn=None if kind in _WHOLE_RUN else turn
+    )
 
 
 def _read_nonempty_text(reading: Reading, node: Located, key: str, kind: str) -> str | None:
@@ -89,7 +91,7 @@ def _read_above_zero(reading: Reading, node: Located, key: str, kind: str) -> in
 
 
 def read_word(reading: Reading, node: Located | None, words: tuple[str, ...], what: str) -> str | None:
-    """Return one of some words; otherwise a problem and nothing."""
+    """Return one of some words, or None after a problem."""
     value = reading.require_text(node, what)
     if value is None or value in words or node is None:
         return value
@@ -103,7 +105,7 @@ def _read_tool_called_with(reading: Reading, node: Located, kind: str) -> _Made 
     listed: Located | None = None
     match: str | None = None
     if wrapper is not None:
-        # Writing the arguments straight under `args` is the usual slip; one level more belongs between them.
+        # Writing the arguments directly under `args` is a common mistake; one more level belongs between them.
         if wrapper.get("args") is None:
             reading.error(
                 wrapper, f"{kind} 'args' needs 'args': the expected arguments one level deeper", hint='write {"args": {"args": {...}}}'
@@ -143,7 +145,7 @@ def _read_response_matches(reading: Reading, node: Located, kind: str) -> _Made 
         compile_pattern(pattern)
     except SpecError as error:
         reading.warn(at, f"{kind}: {error.message}; this check can only fail", code="invalid_pattern")
-    # As MCPJam fails them at run time: quantifiers inside quantifiers, and messages of more than 100,000 UTF-16 units.
+    # MCPJam fails these at run time: nested quantifiers, and messages of more than 100,000 UTF-16 units.
     spec = ResponseMatches(pattern=pattern, on_invalid="fail", refuse_nested_quantifiers=True, max_length=MOST_TEXT)
     return _Made("response_matches", spec, pattern, {"pattern": at})
 
@@ -154,9 +156,9 @@ class Plain(msgspec.Struct, frozen=True):
     check: str
     spec: type[msgspec.Struct]
     fields: dict[str, str] = {}
-    """Fields of the predicate, each with that of the spec; the name of a widget's tool may be left out."""
+    """Fields of the predicate with those of the spec; the tool name of a widget is optional."""
     fixed: dict[str, Json] = {}
-    """What MCPJam always means."""
+    """Fixed values that MCPJam implies."""
 
 
 # MCPJam's total of tokens is the larger of `totalTokens` and the sum of input and output, and must stay below the budget.
@@ -172,17 +174,17 @@ PLAIN: dict[str, Plain] = {
     "widgetRenderLatencyUnder": Plain("widget_rendered_within", WidgetRenderedWithin, {"toolName": "tool", "ms": "ms"}),
     "widgetNoConsoleErrors": Plain("widget_no_console_errors", WidgetNoConsoleErrors, {"toolName": "tool"}),
 }
-"""Predicates that are read and written by their fields alone."""
+"""Predicates that are read and written field by field."""
 
 
 def _read_plain(reading: Reading, node: Located, kind: str) -> _Made | None:
     plain = PLAIN[kind]
-    before = len(reading.problems)
+    problem_count = len(reading.problems)
     given: dict[str, Json] = {}
     for key, field in plain.fields.items():
         if field != "tool" or node.get(key) is not None:
             given[field] = (_read_nonempty_text if key == "toolName" else _read_above_zero)(reading, node, key, kind)
-    if len(reading.problems) > before:
+    if len(reading.problems) > problem_count:
         return None
     about = " ".join(f"{value} ms" if field == "ms" else str(value) for field, value in given.items())
     places = {field: node.value[key] for key, field in plain.fields.items() if field in given}
@@ -195,4 +197,4 @@ PREDICATES: dict[str, tuple[_Maker, tuple[str, ...]]] = {
     "responseMatches": (_read_response_matches, ("pattern",)),
     **{kind: (_read_plain, tuple(plain.fields)) for kind, plain in PLAIN.items()},
 }
-"""Every type with its maker and its fields."""
+"""Every type with its reader and its fields."""

@@ -71,7 +71,7 @@ class Steps:
             self._step(step)
 
     def list_assertions(self) -> list[Assertion]:
-        """Return the assertions among the steps, each about its turn."""
+        """Return the assertions among the steps, each with its turn."""
         several = len(self.turns) > 1
         # A step before the first prompt is about the run as well.
         read = (read_predicate(self._reading, node, turn=turn if several and turn >= 0 else None) for node, turn in self._asserts)
@@ -130,7 +130,7 @@ class Steps:
             reading.error(limit, f"'renderTimeoutMs': expected at most {_MOST_RENDER_MS}, found {wait}")
         if server is None or tool is None or arguments is None:
             return
-        # `after_prompts` keeps its place: a live run makes the call between the same two prompts.
+        # `after_prompts` preserves the order: a live run makes the call between the same two prompts.
         call: dict[str, Json] = {"server": server, "tool": tool, "arguments": arguments.plain(), "after_prompts": len(self.turns)}
         for key, name in (("id", "id"), ("serverId", "server_id"), ("renderTimeoutMs", "render_timeout_ms")):
             found = node.get(key)
@@ -190,7 +190,7 @@ _ARGUMENT_KEYS = ("arguments", "args", "input")
 
 
 def read_match_options(reading: Reading, node: Located | None) -> dict[str, Json]:
-    """Return what the options set, in the names of our spec."""
+    """Return the options that are set, in the names of our spec."""
     if node is None or reading.require_object(node, "'matchOptions'") is None:
         return {}
     reading.check_keys(node, _MATCH_KEYS, "'matchOptions'")
@@ -206,7 +206,7 @@ def read_match_options(reading: Reading, node: Located | None) -> dict[str, Json
         read["max_extra"] = None if allow else 0
     limit = node.get("maxExtraToolCalls")
     if limit is not None:
-        # The newer option wins, also when it is null: any number.
+        # The newer option takes precedence, even if it is null, which means any number.
         read["max_extra"] = None if limit.value is None else reading.require_integer(limit, "'maxExtraToolCalls'", at_least=0)
     return read
 
@@ -216,10 +216,10 @@ def read_expected_calls(reading: Reading, node: Located, negative: bool | None, 
     options = {**options, **read_match_options(reading, node.get("matchOptions"))}
     found = reading.require_list(node.get("expectedToolCalls"), "'expectedToolCalls'")
     calls = [call for entry in found.items() if (call := _call(reading, entry)) is not None] if found is not None else []
-    made = _read_expected_tools(reading, node)
+    assertions = _read_expected_tools(reading, node)
     at = found if found is not None else node
     if negative:
-        if calls or made:
+        if calls or assertions:
             message = "a negative case expects no tool call at all; these expected calls are ignored"
             reading.warn(at, message, hint="leave them out, or leave out 'isNegativeTest'", code="contradiction")
         where = node.get("isNegativeTest") or node
@@ -228,12 +228,12 @@ def read_expected_calls(reading: Reading, node: Located, negative: bool | None, 
     if calls or positive_only or (found is not None and options.get("max_extra") is not None):
         spec = ToolCallsMatch(calls=tuple(calls), positive_only=positive_only, **options)
         label = f"expected calls · {', '.join(call.name for call in calls)}" if calls else "expected calls"
-        made.insert(0, draft_assertion(reading, at, "tool_calls_match", spec, label=label))
-    return made
+        assertions.insert(0, draft_assertion(reading, at, "tool_calls_match", spec, label=label))
+    return assertions
 
 
 def _read_expected_tools(reading: Reading, node: Located) -> list[Assertion]:
-    """Return the retired form: names only, any order, each at least once."""
+    """Return the claims of the retired form: names only, any order, each at least once."""
     found = reading.require_list(node.get("expectedTools"), "'expectedTools'")
     names = (
         [name for entry in found.items() if (name := reading.require_text(entry, "an expected tool")) is not None]
@@ -328,11 +328,11 @@ def _is_case(case: Located) -> bool:
         # An override of a case is an object, `{mode, list}`, with the predicates one level deeper.
         inner = None if found is None else found.get("list") or found
         for entry in inner.items() if inner is not None else ():
-            # Steps have `kind`; predicates have `type` in the words of MCPJam.
+            # Steps have `kind`; predicates have a `type` that MCPJam defines.
             kind, named = entry.get("kind"), entry.get("type")
             if key == "steps" and kind is not None and kind.value in ("prompt", "toolCall", "interact", "assert"):
                 return True
-            # An assertion with a `target` is Mibo's, whatever its type.
+            # An assertion with a `target` belongs to Mibo, whatever its type.
             if key != "steps" and named is not None and entry.get("target") is None and _is_predicate(named.value):
                 return True
     return False
@@ -357,7 +357,7 @@ def _read_file(document: Located, reading: Reading, name: str) -> Suite:
             reading.error(found, f"{key}: expected the text {show(only)}, found {found.kind} {show(found.plain(), 60)}", code="wrong_value")
     for key in ("mode", "reportingMode", "suite", "target", "defaults"):
         if document.get(key) is None:
-            # Only a warning: none of these decides a case on recorded evidence.
+            # Only a warning: none of these affects a case on recorded evidence.
             reading.warn(document, f"MCPJam itself refuses a suite file without {key!r}", code="missing_key")
     title, description = _read_suite_head(document, reading)
     defaults = reading.require_object(document.get("defaults"), "defaults")
@@ -458,7 +458,7 @@ class _Cases:
         self._options = read_match_options(reading, match_options)
         self._gate = gate
         self._closed = closed
-        """Whether this is a suite file, which demands more."""
+        """Whether this is a suite file, which is stricter."""
         self._provenance = provenance
         self._ids: dict[str, Located] = {}
         self._repetitions = self._count(defaults, ("repetitions",))
@@ -488,8 +488,8 @@ class _Cases:
         name = _read_title(reading, node.get("title") or node.get("name"), "'title'") or ""
         negative = reading.require_boolean(node.get("isNegativeTest"), "'isNegativeTest'")
         assertions = [*read_expected_calls(reading, node, negative, self._options), *steps.list_assertions(), *self._read_predicates(node)]
-        self._import(node)
-        # A single prompt step is an ordinary input, so that its assertions are about the run and evidence without turns fits.
+        self._read_import(node)
+        # A single prompt step is an ordinary input, so that its assertions are about the run and match evidence without turns.
         only = steps.turns[0].input if len(steps.turns) == 1 else prompt
         return Case(
             id=self._make_id(node, name, only),
@@ -500,7 +500,7 @@ class _Cases:
             tags=self._read_tags(node),
             assertions=tuple(assertions),
             scoring=Scoring(mode="boolean", when_empty="skip"),
-            skip=self._skip(node, steps),
+            skip=self._read_skip(node, steps),
             repetitions=self._count(node, ("repetitions", "iterations", "runs")) or self._repetitions,
             pass_threshold=self._read_share(node, self._threshold),
             settings=self._read_settings(node, steps),
@@ -550,12 +550,12 @@ class _Cases:
             settings["direct_calls"] = steps.direct_calls
         return settings
 
-    def _skip(self, node: Located, steps: Steps) -> Skip | None:
+    def _read_skip(self, node: Located, steps: Steps) -> Skip | None:
         if self._reading.require_boolean(node.get("disabled"), "'disabled'"):
             return Skip(code="disabled", reason="the case is disabled")
         return Skip(code="unsupported_step", reason=steps.unsupported) if steps.unsupported is not None else None
 
-    def _import(self, node: Located) -> None:
+    def _read_import(self, node: Located) -> None:
         found = self._reading.require_object(node.get("import"), "'import'")
         if found is None:
             return
@@ -603,6 +603,6 @@ class _Cases:
                 continue
             if self._closed and len(found.value) > _MOST_ASSERTIONS:
                 reading.error(found, f"assertions: expected at most {_MOST_ASSERTIONS}, found {len(found.value)}", code="wrong_size")
-            made = (read_predicate(reading, entry) for entry in found.items())
-            read.extend(assertion for assertion in made if assertion is not None)
+            assertions = (read_predicate(reading, entry) for entry in found.items())
+            read.extend(assertion for assertion in assertions if assertion is not None)
         return read

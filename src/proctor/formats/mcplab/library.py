@@ -31,7 +31,7 @@ _INSIDE_ROOT: Final = (*ROOT_FOLDERS, *SCENARIO_FOLDERS)
 
 
 class LibraryDocument(msgspec.Struct, frozen=True):
-    """One file of the library: what was read (nothing, if it could not be) and its reading."""
+    """One file of the library: its document (None if it is unreadable) and its reading."""
 
     document: Located | None
     reading: Reading
@@ -43,12 +43,12 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
     root: str = ""
     """The bundle root, for messages."""
     hint: str | None = None
-    """Where an entry that is missed has to be written; none: in the files of the bundle root."""
+    """The place to add a missing entry; None means the files of the bundle root."""
     servers: dict[str, Entry] = {}
     agents: dict[str, Entry] = {}
     scenarios: dict[str, LibraryDocument] = {}
     problems: tuple[Problem, ...] = ()
-    """What was found while reading the library; added to those of every suite that is read with it."""
+    """Problems found while reading the library; added to those of every suite that uses it."""
 
 
 def find_bundle_root(path: str) -> str:
@@ -64,7 +64,7 @@ def read_library(
     agents: LibraryDocument | None = None,
     scenarios: Iterable[LibraryDocument] = (),
 ) -> Library:
-    """Return a library of files that were read by the caller, each with a `Reading` of its own."""
+    """Return a library from files that the caller has read, each with its own `Reading`."""
     problems: list[Problem] = []
     known_servers = _read_definitions(servers, "a server of the library", ("transport", "url"), read_server, problems)
     known_agents = _read_definitions(agents, "an agent of the library", ("provider",), read_agent, problems)
@@ -91,12 +91,12 @@ def _read_definitions(
         if missing:
             reading.warn(node, f"{what} without {missing} is left out", code="left_out")
             continue
-        made = read(node, reading, what, given_id)
-        if made is None:
+        definition = read(node, reading, what, given_id)
+        if definition is None:
             continue
-        if made["id"] in found:
-            reading.error(node.get("id") or node, f"{what}: the id {made['id']!r} appears twice", code="duplicate_id")
-        found.setdefault(made["id"], made)
+        if definition["id"] in found:
+            reading.error(node.get("id") or node, f"{what}: the id {definition['id']!r} appears twice", code="duplicate_id")
+        found.setdefault(definition["id"], definition)
     problems.extend(reading.problems)
     return found
 
@@ -127,7 +127,7 @@ def _add_scenario(entry: LibraryDocument, known: dict[str, LibraryDocument], pro
             known[name] = entry
     _as_warnings(reading)
     problems.extend(reading.problems)
-    # What is found later, while the scenario is read for a suite, belongs to that suite.
+    # Problems found later, while the scenario is read for a suite, belong to that suite.
     reading.problems.clear()
 
 

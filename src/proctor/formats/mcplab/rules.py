@@ -1,8 +1,8 @@
 """MCPLab's `eval` block as assertions.
 
-Assertions stand in MCPLab's own order of checks (forbidden tools, required tools, tool sequence, tool inputs, response, agent
-checks; inside each group as written) and carry its labels. Where the original finds a malformed rule only while evaluating, and then loses
-the whole run, the rule is a load error here. An invalid regular expression is a failed check, as in the original, with a warning.
+Assertions are in MCPLab's own order of checks (forbidden tools, required tools, tool sequence, tool inputs, response, agent checks; inside
+each group as written) and have its labels. The original finds a malformed rule only while evaluating, and then loses the whole run; here
+it is a load error. An invalid regular expression is a failed check, as in the original, with a warning.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def warn_of_snapshots(node: Located, reading: Reading) -> None:
     """Warn that `snapshot_eval` has no effect."""
     if node.get("snapshot_eval") is not None:
         message = "'snapshot_eval' was removed from MCPLab and has no effect"
-        hint = "`proctor compare BASE CANDIDATE` shows what changed between two runs"
+        hint = "`proctor accept RUN` makes a passing run golden; `proctor compare BASE CANDIDATE` shows what changed between two runs"
         reading.warn_at_key(node, "snapshot_eval", message, hint=hint, code="legacy_form")
 
 
@@ -106,7 +106,7 @@ _CONTEXT_FLAGS: Final = {
     "include_tool_sequence": "show_tool_names",
     "include_tool_inputs": "show_tool_inputs",
 }
-# One leading group of inline flags is removed by the original, and the flags themselves are not applied.
+# The original removes one leading group of inline flags without applying the flags.
 _INLINE_FLAGS = re.compile(r"\(\?[imsx]+\)")
 
 
@@ -142,10 +142,10 @@ class _Rules:
                 found.append(self._draft_assertion(item, "tool_called", spec, f"Required tool · {name}", name=item))
         found += self._read_sequence(node.get("tool_sequence"))
         inputs, responses, judged = (self._list_items(node, key) for key in _LISTS)
-        found += [made for rule in inputs if (made := self._read_tool_input(rule)) is not None]
-        found += [made for rule in responses if (made := self._read_response(rule)) is not None]
+        found += [assertion for rule in inputs if (assertion := self._read_tool_input(rule)) is not None]
+        found += [assertion for rule in responses if (assertion := self._read_response(rule)) is not None]
         shown = self._read_context(self._read_object(node, "agent_context"))
-        found += [made for rule in judged if (made := self._read_agent_check(rule, shown)) is not None]
+        found += [assertion for rule in judged if (assertion := self._read_agent_check(rule, shown)) is not None]
         return found
 
     def _read_sequence(self, node: Located | None) -> list[Assertion]:
@@ -238,8 +238,8 @@ class _Rules:
             return None
         equals = self._equals(rule) if kind == "jsonpath" else msgspec.UNSET
         exists = kind != "jsonpath_not_exists"
-        # MCPLab parses the whole final text as it is (a code fence makes it no JSON), compares single
-        # values only, and takes `null`, `0`, `false` and `""` for documents in which nothing is found.
+        # MCPLab parses the whole final text (a code fence makes it invalid JSON), compares single values only, and finds nothing in the
+        # documents `null`, `0`, `false` and `""`.
         spec = JsonPath(
             path=path,
             equals=equals,
@@ -254,9 +254,9 @@ class _Rules:
             label = f"JSONPath equals · {path} == {_write_label(equals)}"
         else:
             label = f"JSONPath {'exists' if exists else 'not exists'} · {path}"
-        made = self._draft_assertion(rule, "json_path", spec, label)
-        # Without `equals` two rules mean the same; the writer needs to know which it was.
-        return msgspec.structs.replace(made, rule={"type": kind})
+        assertion = self._draft_assertion(rule, "json_path", spec, label)
+        # Without `equals` two rules are equivalent; the writer needs to know which one it was.
+        return msgspec.structs.replace(assertion, rule={"type": kind})
 
     def _read_agent_check(self, rule: Located, shown: dict[str, Json]) -> Assertion | None:
         what = "an agent assertion"
@@ -305,7 +305,7 @@ class _Rules:
         return found
 
     def _read_type(self, rule: Located, keys: Mapping[str, tuple[str, ...]], what: str) -> str | None:
-        """Return the rule's type, after its keys have been compared with those the type takes."""
+        """Return the rule's type, after checking its keys against those of the type."""
         node = self.reading.require_member(rule, "type", what)
         kind = self.reading.require_text(node, f"the type of {what}")
         if kind is None or node is None:
@@ -344,7 +344,7 @@ class _Rules:
         return path
 
     def _equals(self, rule: Located) -> Json:
-        """Return the value of `equals`; its presence decides, so null is a value."""
+        """Return the value of `equals` if the key is present, so that null is a value."""
         node = rule.get("equals")
         if node is None:
             return msgspec.UNSET
@@ -355,7 +355,7 @@ class _Rules:
 
 
 def warn_of_pattern(reading: Reading, node: Located, *, flags: str = "", drop_inline_flags: bool = False, consequence: str) -> None:
-    """Warn where a regular expression cannot be read, or holds a backspace that was surely meant as a word boundary."""
+    """Warn about an invalid regular expression, or one with a backspace that was surely meant as a word boundary."""
     pattern: str = node.value
     dropped = _INLINE_FLAGS.match(pattern) if drop_inline_flags else None
     skip = dropped.end() if dropped else 0
@@ -365,7 +365,7 @@ def warn_of_pattern(reading: Reading, node: Located, *, flags: str = "", drop_in
     try:
         compile_pattern(pattern[skip:], flags)
     except SpecError as error:
-        # Counted in what was compiled, and shown in the pattern as it is written.
+        # Counted in the compiled pattern, and shown in the pattern as written.
         offset = None if error.offset is None else error.offset + skip
         moved = SpecError(error.message, field="pattern", offset=offset, nearest=error.nearest)
         reading.report_spec_warning(node, moved, {"pattern": node}, hint=error.hint or consequence, code="invalid_pattern")

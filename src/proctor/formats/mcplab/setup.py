@@ -1,7 +1,7 @@
 """Servers, agents and attachments of an MCPLab file.
 
-None of it decides an assertion, but a file that MCPLab would refuse is refused here too, with a position; what MCPLab
-silently drops is dropped with a warning. The results are plain data for a live run.
+They affect no assertion, but a file that MCPLab would reject is rejected here too, with a position; values that MCPLab silently drops are
+dropped with a warning. The results are plain data for a live run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MEDIA_TYPES: Final = {
     "md": "text/markdown",
     "csv": "text/csv",
 }
-# Spellings, some of MCPLab's own documentation, that its loader does not understand.
+# Spellings, some from MCPLab's own documentation, that its loader does not understand.
 _SERVER_HINTS: Final = {
     "token": "write auth: {type: bearer, token: '${NAME}'}",
     "command": "only servers over HTTP are supported: transport: http, url: ...",
@@ -51,7 +51,7 @@ _SERVER_HINTS: Final = {
 
 
 def iterate_entries(node: Located | None, reading: Reading, what: str, *, warn_of_map: bool = True) -> Iterator[tuple[str | None, Located]]:
-    """Yield the entries of a list, or of the older map `id -> definition`; the id is given for a map only."""
+    """Yield the entries of a list, or of the older map `id -> definition`; only entries of a map have an id."""
     if node is None or node.value is None:
         return
     if node.is_object:
@@ -83,7 +83,7 @@ def read_entry_id(node: Located, reading: Reading, what: str, given: str | None 
 
 
 def refuse_ref(node: Located, reading: Reading) -> bool:
-    """Return whether the entry is a `$ref`, as MCPLab's documentation has it and its loader does not; reported."""
+    """Report a `$ref` entry, which MCPLab's documentation has but its loader does not, and return whether it is one."""
     if node.get("$ref") is None:
         return False
     reading.error_at_key(node, "$ref", "'$ref' is not understood", hint="write ref: <id of the library entry>", code="unknown_key")
@@ -91,7 +91,7 @@ def refuse_ref(node: Located, reading: Reading) -> bool:
 
 
 def read_server(node: Located, reading: Reading, what: str, given_id: str | None = None) -> Entry | None:
-    """Return one server written out in full."""
+    """Return one server that is defined in full."""
     if reading.require_object(node, what) is None or refuse_ref(node, reading):
         return None
     reading.check_keys(node, SERVER_KEYS, what, hints=_SERVER_HINTS)
@@ -114,7 +114,7 @@ def read_server(node: Located, reading: Reading, what: str, given_id: str | None
 
 
 def _read_session(node: Located | None, reading: Reading, server: Entry) -> None:
-    """Read whose sessions are, a key of our own; the original has one session per scenario run."""
+    """Read the owner of sessions, a key of our own; the original has one session per scenario run."""
     if node is None or node.value is None:
         return
     if node.value not in SESSIONS:
@@ -123,7 +123,7 @@ def _read_session(node: Located | None, reading: Reading, server: Entry) -> None
 
 
 def _read_headers(node: Located | None, reading: Reading, server: Entry) -> None:
-    """Read the headers sent with every request; MCPLab has them in its type and loses them on loading."""
+    """Read the headers sent with every request; MCPLab declares them in its type but drops them on loading."""
     if node is None or node.value is None or reading.require_object(node, "'headers'") is None:
         return
     texts = {name: reading.require_text(member, f"the header {name!r}") for name, member in node.members()}
@@ -131,7 +131,7 @@ def _read_headers(node: Located | None, reading: Reading, server: Entry) -> None
 
 
 def read_auth(node: Located, reading: Reading) -> Json:
-    """Return how to authenticate with a server; the values of environment variables are looked up only to connect."""
+    """Return the authentication for a server; environment variables are read only when connecting."""
     if reading.require_object(node, "'auth'") is None:
         return None
     kind_node = reading.require_member(node, "type", "'auth'")
@@ -163,7 +163,7 @@ def read_auth(node: Located, reading: Reading) -> Json:
 
 
 def _warn_of_half_variable(node: Located | None, reading: Reading) -> None:
-    """Warn of `Bearer ${X}` and `$X`, which look like variables and are sent as they stand."""
+    """Warn about `Bearer ${X}` and `$X`, which look like variables but are sent literally."""
     if node is None or not isinstance(node.value, str):
         return
     text: str = node.value
@@ -175,7 +175,7 @@ def _warn_of_half_variable(node: Located | None, reading: Reading) -> None:
 
 
 def read_agent(node: Located, reading: Reading, what: str, given_id: str | None = None) -> Entry | None:
-    """Return one agent written out in full: a model, or a chat page in a browser."""
+    """Return one agent that is defined in full: a model, or a chat page in a browser."""
     if reading.require_object(node, what) is None or refuse_ref(node, reading):
         return None
     kind_node = node.get("type")
@@ -214,7 +214,7 @@ def _read_llm_agent(node: Located, reading: Reading, what: str, agent: Entry) ->
 
 
 def _read_optional(node: Located, reading: Reading, agent: Entry, key: str, kinds: tuple[type, ...], wanted: str) -> Json:
-    """Take a field over; MCPLab drops one of the wrong kind, so does this, with a warning."""
+    """Copy a field; one of the wrong kind is dropped, as in MCPLab, with a warning."""
     member = node.get(key)
     if member is None or member.value is None:
         return None
@@ -264,7 +264,7 @@ def _find_media_type(node: Located, reading: Reading, attachment: Entry) -> str 
     source = attachment.get("path") or attachment.get("url") or ""
     if not source:
         return "application/octet-stream"
-    # An address may have a query after the name of its file.
+    # An address may have a query after its file name.
     ending = source.rsplit("/", 1)[-1].partition("?")[0].rpartition(".")[2].lower()
     if ending not in _MEDIA_TYPES:
         at = node.get("path") or node.get("url") or node

@@ -44,7 +44,7 @@ def sniff(document: Located) -> bool:
 
 
 def read(document: Located, reading: Reading, *, name: str, library: Library | None = None) -> Suite:
-    """Read an evaluation config or one test case. `library` is what `ref` entries refer to; without one they are errors."""
+    """Read an evaluation config or one test case. `ref` entries refer to `library`; without one they are errors."""
     if library is not None:
         reading.problems.extend(library.problems)
     if reading.require_object(document, "an MCPLab file") is None:
@@ -64,7 +64,7 @@ class _Config:
         self.pool: dict[str, Entry] = {}
         """The top-level `servers`, which older scenarios name by id."""
         self.servers: dict[str, tuple[Entry, Origin]] = {}
-        """Every server in use and where it was first defined, to notice two definitions under one id."""
+        """The first definition of every server in use, to detect two definitions under one id."""
         self.agents: dict[str, Entry] = {}
         self.wanted_agents: list[str] = []
         """Agents named by the scenarios of older files."""
@@ -79,7 +79,7 @@ class _Config:
         cases = self._read_cases(document.get("scenarios"))
         if not cases and not any(problem.level == "error" for problem in reading.problems):
             reading.warn(document, "no scenarios: there is nothing to check", code="no_cases")
-        defaults = self._run_defaults(document.get("run_defaults"))
+        defaults = self._read_run_defaults(document.get("run_defaults"))
         settings: dict[str, Json] = {
             "agents": list(self._list_agents().values()),
             "servers": self._list_servers(),
@@ -89,18 +89,18 @@ class _Config:
             name=_read_trimmed_text(document.get("name"), reading, "'name'") or name,
             description=_read_trimmed_text(document.get("description"), reading, "'description'"),
             dialect="mcplab",
-            cases=self._with_browsers(cases),
+            cases=self._mark_browsers(cases),
             settings=settings,
         )
 
     def read_single_case(self, document: Located, name: str) -> Suite:
-        """Return a test case on its own. It is never loaded that way by MCPLab, so servers and agents it cannot name are no error."""
+        """Return a standalone test case. MCPLab never loads it that way, so unknown servers and agents are not errors."""
         self.strict_refs = False
         case = self._read_scenario(document, self.reading, {})
         return Suite(
             name=(case.name if case is not None else "") or name,
             dialect="mcplab",
-            cases=() if case is None else self._with_browsers([case]),
+            cases=() if case is None else self._mark_browsers([case]),
             settings={"agents": list(self._list_agents().values()), "servers": self._list_servers()},
         )
 
@@ -124,13 +124,13 @@ class _Config:
         """Return a server by reference or written out."""
         if node.get("ref") is None:
             return read_server(node, reading, "a server", given_id)
-        # Looked up in both rather than joined: a document may hold many references.
+        # Looked up in both rather than merged, because a document may have many references.
         known = ChainMap(self.pool, self.library.servers if self.library else {})
         return self._resolve(node, reading, "server", known)
 
     def _define(self, server: Entry, node: Located, reading: Reading) -> None:
         first = self.servers.setdefault(server["id"], (server, reading.origin(node)))
-        # By identity first: all references to one entry of the library give the same object.
+        # Identity first: all references to one library entry give the same object.
         if first[0] is not server and first[0] != server:
             reading.error(
                 node.get("id") or node,
@@ -152,7 +152,7 @@ class _Config:
             self.agents.setdefault(agent["id"], agent)
 
     def _resolve(self, node: Located, reading: Reading, kind: str, known: Mapping[str, Entry]) -> Entry | None:
-        """Return the entry a `ref` names; nothing after a problem."""
+        """Return the entry that a `ref` names, or None after a problem."""
         reading.check_keys(node, ("ref",), f"a reference to a library {kind}")
         ref = node.get("ref")
         wanted = reading.require_text(ref, "'ref'")
@@ -186,8 +186,8 @@ class _Config:
             found.setdefault(key, server)
         return list(found.values())
 
-    def _with_browsers(self, cases: Iterable[Case]) -> tuple[Case, ...]:
-        """Return the cases with the agents named whose recordings cannot show tools: chat pages in a browser."""
+    def _mark_browsers(self, cases: Iterable[Case]) -> tuple[Case, ...]:
+        """Return the cases with the names of agents whose recordings cannot show tools: chat pages in a browser."""
         browsers = [agent["id"] for agent in self._list_agents().values() if agent["type"] == "browser"]
         if not browsers:
             return tuple(cases)
@@ -227,7 +227,7 @@ class _Config:
         return case
 
     def _read_scenario(self, node: Located, reading: Reading, cases: dict[str, Case], overlay: Located | None = None) -> Case | None:
-        """Return one scenario; `overlay` are the servers that a reference puts in place of its own."""
+        """Return one scenario; `overlay` are the servers of a reference, which replace its own."""
         if reading.require_object(node, "a scenario") is None:
             return None
         if refuse_ref(node, reading):
@@ -337,7 +337,7 @@ class _Config:
         reading.error(node, f"the agent {name!r} is not defined", nearest=close, hint=_ROOT_RULE, code="unresolved_ref")
         return False
 
-    def _run_defaults(self, node: Located | None) -> dict[str, Json]:
+    def _read_run_defaults(self, node: Located | None) -> dict[str, Json]:
         selected = list(self.wanted_agents)
         if node is not None and node.value is not None and self.reading.require_object(node, "'run_defaults'") is not None:
             self.reading.check_keys(node, ("selected_agents",), "'run_defaults'")
@@ -353,13 +353,13 @@ class _Config:
         if isinstance(item.value, (list, dict)) or item.value is None:
             self.reading.require_text(item, "an agent id in 'selected_agents'")
             return None
-        # YAML reads an id of nothing but digits as a number.
+        # YAML reads an id that consists of digits as a number.
         name = item.value.strip() if isinstance(item.value, str) else str(item.value)
         return name if name and self._is_known_agent(item, name, self.reading) else None
 
 
 def _has_rules(node: Located) -> bool:
-    """Return whether `eval` has any content, even if unusable."""
+    """Return whether `eval` has any content, even if it is invalid."""
     rules = node.get("eval")
     if rules is None or not rules.is_object:
         return rules is not None and rules.value is not None

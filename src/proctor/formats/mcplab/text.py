@@ -1,6 +1,6 @@
-"""MCPLab configs written out, and what their agents and servers are in our own format.
+"""Writes MCPLab configs, and converts their agents and servers to our own format.
 
-An agent is a target of type `mcp_agent` with a model of its own; the servers of the scenarios are its servers.
+An agent is a target of type `mcp_agent` with its own model; the servers of the scenarios are its servers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OWN_SETTINGS: Final = ("agents", "servers", "run_defaults", "configs")
 
 
 def describe_agents(suite: Suite, judge: Entry | None) -> tuple[Suite, list[str]]:
-    """Return an MCPLab suite with its agents as targets and models, its judge as ours, and what cannot be written so."""
+    """Return an MCPLab suite with its agents as targets and models, its judge as ours, and a list of omitted parts."""
     parts: list[Entry] = [each["settings"] for each in suite.settings["configs"]] if "configs" in suite.settings else [suite.settings]
     dropped: list[str] = []
     agents: dict[str, Entry] = {}
@@ -109,7 +109,7 @@ def _escape(value: str) -> str:
 
 
 def build_mcplab(suite: Suite) -> tuple[Json, list[str]]:
-    """Return the config that a suite is in MCPLab, and what is left out."""
+    """Return the MCPLab config of a suite, and a list of omitted parts."""
     dropped: list[str] = []
     servers: dict[str, Entry] = {}
     agents: list[Entry] = []
@@ -174,7 +174,7 @@ def write_scenario(case: Case, servers: list[Entry], attachments: list[Entry], i
 
 
 def rules_of(case: Case) -> dict[str, Json]:
-    """The `eval` block that the assertions of a case were read from."""
+    """Return the `eval` block from which the assertions of a case were read."""
     constraints: dict[str, list[str]] = {}
     lists: dict[str, list[Json]] = {}
     out: dict[str, Json] = {}
@@ -195,7 +195,7 @@ def rules_of(case: Case) -> dict[str, Json]:
                 context |= {word: True for field, word in _CONTEXT.items() if getattr(spec, field)}
             case check if check in _TEXT_RULES or check in _OTHER_RULES:
                 key = "tool_input_assertions" if assertion.check.startswith("tool_input") else "response_assertions"
-                lists.setdefault(key, []).append(_rule(assertion))
+                lists.setdefault(key, []).append(_write_rule(assertion))
             case _:
                 pass
     if constraints:
@@ -203,7 +203,7 @@ def rules_of(case: Case) -> dict[str, Json]:
     return {**out, **lists, **({"agent_context": context} if context else {})}
 
 
-def _rule(assertion: Assertion) -> dict[str, Json]:
+def _write_rule(assertion: Assertion) -> dict[str, Json]:
     spec: Json = assertion.spec
     tool = {"tool": spec.tool} if assertion.check.startswith("tool_input") else {}
     match assertion.check:
@@ -212,13 +212,13 @@ def _rule(assertion: Assertion) -> dict[str, Json]:
         case "tool_input_matches" | "response_matches":
             return {"type": "regex", **tool, "pattern": spec.pattern}
         case "tool_input_path":
-            return {"type": "jsonpath", **tool, "path": spec.path, **_equals(spec)}
+            return {"type": "jsonpath", **tool, "path": spec.path, **_write_equals(spec)}
         case "json_path":
             kind = assertion.rule.get("type") or ("jsonpath" if spec.exists else "jsonpath_not_exists")
-            return {"type": kind, "path": spec.path, **_equals(spec)}
+            return {"type": kind, "path": spec.path, **_write_equals(spec)}
         case check:
             return {"type": _TEXT_RULES[check], "value": spec.text}
 
 
-def _equals(spec: Json) -> dict[str, Json]:
+def _write_equals(spec: Json) -> dict[str, Json]:
     return {} if spec.equals is msgspec.UNSET else {"equals": spec.equals}

@@ -1,9 +1,9 @@
-"""The assertions of Mibo test cases as our own checks.
+"""Converts the assertions of Mibo test cases to our checks.
 
-Where Mibo's documentation is silent the reading is: `condition` left out is `MUST_CALL` (`CALL_COUNT` with `expected_count`),
-`should_match` is true, a semantic threshold is 0.8. Our extensions: `EQUALS`, `EXISTS`, `NOT_EXISTS` in `json_match`, `flags` in
-`response_regex`, `count: items` in `node_call`, and on every assertion `label`, `weight`, `axis`, `required`, `advisory`,
-`when_missing`. An object whose keys all begin with `$` is a plain literal in Mibo, so it is written down as one.
+Defaults that Mibo's documentation does not mention: `condition` is `MUST_CALL` (`CALL_COUNT` with `expected_count`), `should_match` is
+true, a semantic threshold is 0.8. Our extensions: `EQUALS`, `EXISTS`, `NOT_EXISTS` in `json_match`, `flags` in `response_regex`, `count:
+items` in `node_call`, and on every assertion `label`, `weight`, `axis`, `required`, `advisory`, `when_missing`. An object whose keys all
+begin with `$` is a plain literal in Mibo, so it is read as one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LIMITS = {"max_total_tokens": "total", "max_input_tokens": "input", "max_output_
 _SEMANTIC = ("criteria", "threshold", "type", "negative_constraints", "target_node", "output_key")
 SEMANTIC_TYPES = {"quality_check": "quality", "hallucination_check": "hallucination"}
 DEFAULT_THRESHOLD = 0.8
-"""The score from which a judged assertion passes where none is written; Mibo's own default."""
+"""The default passing score of a judged assertion, as in Mibo."""
 
 Fields = dict[str, Located]
 
@@ -81,7 +81,7 @@ class AssertionReader:
     def read_semantic(self, node: Located) -> Assertion | None:
         """Return an assertion for a judge."""
         reading = self._reading
-        before = len(reading.problems)
+        problem_count = len(reading.problems)
         reading.check_keys(node, (*_SEMANTIC, *_COMMON), "a semantic assertion")
         criteria = reading.require_text(reading.require_member(node, "criteria", "a semantic assertion"), "criteria")
         threshold = reading.number(node.get("threshold"), "threshold")
@@ -89,7 +89,7 @@ class AssertionReader:
         constraints = self._read_texts(node, "negative_constraints")
         target = reading.require_text(node.get("target_node"), "target_node")
         key = reading.require_text(node.get("output_key"), "output_key")
-        if criteria is None or kind is None or self._has_errors_since(before):
+        if criteria is None or kind is None or self._has_errors_since(problem_count):
             return None
         spec = Judged(
             criteria=criteria,
@@ -98,14 +98,14 @@ class AssertionReader:
             negative_constraints=constraints,
             target_node=target,
             output_key=key,
-            # A criterion such as "answers the question" means nothing without the question.
+            # A criterion such as "answers the question" is meaningless without the question.
             show_prompt=True,
             show_conversation=True,
         )
         return self._draft(node, "judged", spec, shorten(criteria, 80), None, find_word(SEMANTIC_TYPES, kind))
 
     def _read_node_call(self, node: Located) -> Assertion | None:
-        before = len(self._reading.problems)
+        problem_count = len(self._reading.problems)
         self._reading.check_keys(node, ("target", *_CALL, "expected_tool_calls", "count", *_COMMON), "node_call")
         fields: Fields = {}
         claim = self._call(node, "node_call", "", fields)
@@ -121,7 +121,7 @@ class AssertionReader:
             inner = self._call(entry, "an expected tool call", f"tool_calls.{index}.", fields)
             if inner is not None:
                 nested.append(NestedCall(**inner))
-        if claim is None or self._has_errors_since(before):
+        if claim is None or self._has_errors_since(problem_count):
             return None
         if nested and claim["condition"] == "not_called":
             self._reading.warn(
@@ -136,7 +136,7 @@ class AssertionReader:
         return self._draft(node, "node_called", spec, label, fields, find_word(CALL_CONDITIONS, spec.condition), spec.name)
 
     def _call(self, node: Located, what: str, prefix: str, fields: Fields) -> dict[str, Json] | None:
-        """Return the fields that a claim about a node and one about a nested tool share."""
+        """Return the fields common to claims about a node and about a nested tool."""
         reading = self._reading
         name = reading.require_text(reading.require_member(node, "expected_name", what), "expected_name")
         default = "CALL_COUNT" if node.get("expected_count") is not None else "MUST_CALL"
@@ -168,7 +168,7 @@ class AssertionReader:
 
     def _read_json_match(self, node: Located) -> Assertion | None:
         reading = self._reading
-        before = len(reading.problems)
+        problem_count = len(reading.problems)
         reading.check_keys(node, ("target", "field", "expected_value", "condition", *_COMMON), "json_match")
         field = reading.require_text(reading.require_member(node, "field", "json_match"), "field")
         condition = self._read_word(node, "condition", FIELD_CONDITIONS, "EQUALS")
@@ -179,7 +179,7 @@ class AssertionReader:
             value = None if place is None else read_expected_value(place, "value", fields)
         elif node.get("expected_value") is not None:
             reading.warn_at_key(node, "expected_value", "'expected_value' has no effect with this condition", code="no_effect")
-        if field is None or condition is None or self._has_errors_since(before):
+        if field is None or condition is None or self._has_errors_since(problem_count):
             return None
         listed = {
             "equals": f"is {show(value, 60)}",
@@ -192,12 +192,12 @@ class AssertionReader:
 
     def _read_response_regex(self, node: Located) -> Assertion | None:
         reading = self._reading
-        before = len(reading.problems)
+        problem_count = len(reading.problems)
         reading.check_keys(node, ("target", "pattern", "should_match", "flags", *_COMMON), "response_regex")
         pattern = reading.require_text(reading.require_member(node, "pattern", "response_regex"), "pattern")
         wanted = reading.require_boolean(node.get("should_match"), "should_match")
         flags = reading.require_text(node.get("flags"), "flags")
-        if pattern is None or self._has_errors_since(before):
+        if pattern is None or self._has_errors_since(problem_count):
             return None
         spec = ResponseMatches(pattern=pattern, flags=flags or "", should_match=wanted is not False)
         label = f"answer {'matches' if spec.should_match else 'does not match'} {shorten(pattern, 60)}"
@@ -205,13 +205,13 @@ class AssertionReader:
 
     def _read_json_schema(self, node: Located) -> Assertion | None:
         reading = self._reading
-        before = len(reading.problems)
+        problem_count = len(reading.problems)
         reading.check_keys(node, ("target", "schema", "field", *_COMMON), "json_schema")
         schema = reading.require_member(node, "schema", "json_schema")
         if schema is not None and not isinstance(schema.value, bool):
             schema = reading.require_object(schema, "schema")
         field = reading.require_text(node.get("field"), "field")
-        if schema is None or self._has_errors_since(before):
+        if schema is None or self._has_errors_since(problem_count):
             return None
         return self._draft(node, "json_schema", JsonSchema(schema=schema.plain(), field=field), f"{field or 'answer'} fits its schema")
 
@@ -251,7 +251,7 @@ class AssertionReader:
     def _draft(
         self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None, *named: str
     ) -> Assertion | None:
-        """Return the assertion; `named` are its condition and what it is about, in Mibo's words."""
+        """Return the assertion; `named` are its condition and its subject, in Mibo's words."""
         reading = self._reading
         before = len(reading.problems)
         target = node.get("target")
@@ -273,7 +273,7 @@ class AssertionReader:
         if self._has_errors_since(before):
             return None
         assertion = draft_assertion(reading, node, check, spec, fields=fields, when_missing=when, **more)
-        # Only of a spec that can be used: the expressions in it are compiled once more to list their names.
+        # Only for a valid spec: its expressions are compiled again to list their names.
         if not self._has_errors_since(before):
             self._verify_variables(node, spec, fields or {})
         return assertion
@@ -306,7 +306,7 @@ class AssertionReader:
         return words[word]
 
     def _has_errors_since(self, before: int) -> bool:
-        # Problems of one assertion only: those before it must not keep it from being read and checked as well.
+        # Only problems of this assertion: earlier ones must not prevent it from being read and checked.
         return any(problem.level == "error" for problem in self._reading.problems[before:])
 
     def _read_expected_members(self, node: Located, prefix: str, fields: Fields) -> dict[str, Json]:
@@ -314,7 +314,7 @@ class AssertionReader:
         return {key: read_expected_value(item, f"{prefix}.{key}", fields) for key, item in node.members()}
 
     def _verify_variables(self, node: Located, spec: msgspec.Struct, fields: Fields) -> None:
-        """Report names that the context does not have, and warn of those that hide a function."""
+        """Report names that the context lacks, and warn about those that hide a function."""
         for value, field in _iterate_expected_values(spec):
             for use in compile_expected(value, field=field).uses:
                 known = use.name in self._context
@@ -350,7 +350,7 @@ def _iterate_expected_values(spec: msgspec.Struct) -> Iterable[tuple[Json, str]]
 
 
 def find_word(words: dict[str, Json], ours: Json) -> str:
-    """Return the word for a value of our specs."""
+    """Return Mibo's word for a value of our specs."""
     return next(word for word, meaning in words.items() if meaning == ours)
 
 
@@ -360,7 +360,7 @@ def _locate_only(node: Located, key: str, ours: str) -> Fields:
 
 
 def drop_nulls(node: Located) -> Located:
-    """Return an object without the members that are null: exports write out what was never set. An expected value may be null."""
+    """Return an object without null members, which exports write for unset fields. An expected value may be null."""
     if not node.is_object or not any(member.value is None for _, member in node.members()):
         return node
     members = {key: member for key, member in node.members() if member.value is not None or key == "expected_value"}
@@ -368,9 +368,9 @@ def drop_nulls(node: Located) -> Located:
 
 
 def read_expected_value(node: Located, field: str, fields: Fields) -> Json:
-    """Return an expected value without positions; `fields` gets the position of each part.
+    """Return an expected value without positions; `fields` receives the position of each part.
 
-    Our short spelling of matchers is unknown to Mibo: an object such as `{"$gt": 5}` is a literal there, and stays one.
+    Mibo does not know our short spelling of matchers: there an object such as `{"$gt": 5}` is a literal, and stays one.
     """
     fields[field] = node
     if node.is_list:

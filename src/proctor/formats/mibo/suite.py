@@ -18,6 +18,7 @@ from proctor.formats.native.drafting import make_slug, make_unique, verify_depen
 from proctor.formats.text.located import Located, Reading
 from proctor.model.case import Assertion, Case, Scoring, Suite, Turn
 from proctor.model.evidence import Json
+from proctor.model.json_values import is_integer
 
 _INPUTS = ("input_utterance", "turns", "custom_body")
 _CONTENT = ("scenario", *_INPUTS, "context", "optimization_target", "test_dimension", "assertions", "id", "name", "description", "state")
@@ -29,7 +30,7 @@ _MARKS = ("scenario", "assertions", *_INPUTS)
 def sniff(document: Located) -> bool:
     """Return whether this looks like Mibo."""
     if document.is_list:
-        # The first few are enough to know whose file it is; a file may hold thousands.
+        # The first few are enough to recognise the dialect; a file may have thousands.
         return any(_looks_like_case(item) for item in list(document.items())[:5])
     cases = document.get("test_cases")
     if cases is not None and cases.is_list:
@@ -69,7 +70,7 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
     if not nodes:
         reading.warn(document, "there are no test cases here", code="no_cases")
     cases: list[Case] = []
-    # One set that grows: a fresh one for each case would make a long file cost its square.
+    # One growing set: a new one for each case would take quadratic time.
     taken: set[str] = set()
     for node in nodes:
         case = _CaseReader(reading, node).read(taken) if reading.require_object(node, "a test case") is not None else None
@@ -80,7 +81,7 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
 
 
 class _CaseReader:
-    """One test case being read."""
+    """Reads one test case."""
 
     def __init__(self, reading: Reading, node: Located) -> None:
         self._reading = reading
@@ -103,7 +104,7 @@ class _CaseReader:
         context = self._read_context()
         message, turns, body = self._read_input(context)
         self._read_assertions(self._content.get("assertions"), context, None)
-        # Turns may stand before or after the assertions; results follow the file.
+        # Turns may come before or after the assertions; results follow the file.
         self._entries.sort(key=lambda entry: (entry[1].line, entry[1].column))
         verify_dependencies(reading, self._entries)
         if not self._entries:
@@ -135,7 +136,7 @@ class _CaseReader:
     def _make_id(self, name: str, scenario: str, message: str | None) -> str:
         given = self._find_member("id")
         if given is not None:
-            if isinstance(given.value, (str, int)) and not isinstance(given.value, bool) and str(given.value):
+            if (isinstance(given.value, str) or is_integer(given.value)) and str(given.value):
                 return str(given.value)
             self._reading.error(given, f"id: expected text, found {given.kind}", code="wrong_type")
         return name or make_slug(scenario or message or "case")
@@ -221,10 +222,10 @@ class _CaseReader:
             listed = reading.require_list(node.get(kind), kind)
             for entry in listed.items() if listed is not None else ():
                 if reading.require_object(entry, f"a {kind} assertion") is not None:
-                    self._entries.append((read_one(drop_nulls(entry)) or self._stand_in(entry, turn), entry))
+                    self._entries.append((read_one(drop_nulls(entry)) or self._make_placeholder(entry, turn), entry))
 
-    def _stand_in(self, entry: Located, turn: int | None) -> Assertion:
-        """Return a stand-in for an assertion with problems, so that what depends on it is not reported as well."""
+    def _make_placeholder(self, entry: Located, turn: int | None) -> Assertion:
+        """Return a placeholder for an assertion with problems, so that its dependents are not reported as well."""
         known = entry.get("id")
         name = known.value if known is not None and isinstance(known.value, str) else None
         return Assertion(check="unsupported", spec=Unsupported(reason="it has problems"), id=name, turn=turn)

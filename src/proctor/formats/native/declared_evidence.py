@@ -13,11 +13,10 @@ from proctor.model.account import PARTS, Part
 from proctor.model.evidence import Json
 from proctor.model.mapping import DeclaredEvidence, EvidenceSettings, list_paths
 from proctor.model.show import nearest
-from proctor.paths.json_path import compile_path
 
 
 def read_declared(node: Located | None, reading: Reading) -> DeclaredEvidence | None:
-    """Return what is declared under `evidence`; problems are reported with the column inside a path."""
+    """Return the declaration under `evidence`; problems are reported with the column inside a path."""
     if node is None:
         return None
     built = build_struct(EvidenceSettings, node, reading, "evidence")
@@ -36,7 +35,11 @@ def read_declared(node: Located | None, reading: Reading) -> DeclaredEvidence | 
 
 def check_paths(settings: EvidenceSettings) -> None:
     """Raise `SpecError` with the field and the offset for a path that cannot be parsed."""
-    for field, text in list_paths(settings.map, "map.") if settings.map is not None else ():
+    if settings.map is None:
+        return
+    from proctor.paths.json_path import compile_path  # slow to load, and most suites declare no paths
+
+    for field, text in list_paths(settings.map, "map."):
         try:
             compile_path(text)
         except SpecError as error:
@@ -44,7 +47,7 @@ def check_paths(settings: EvidenceSettings) -> None:
 
 
 def build_declared(settings: Mapping[str, Json] | msgspec.Struct, *, source: str) -> DeclaredEvidence:
-    """Return what a program or a stored agent declares. Raises `InputError` with every problem."""
+    """Return the declaration of a program or a stored agent. Raises `InputError` with every problem."""
     reading = Reading(file=None, text="")
     plain: Json = msgspec.to_builtins(settings)
     found = read_declared(_locate({key: value for key, value in plain.items() if value is not None}, "$"), reading)
@@ -57,7 +60,7 @@ def build_declared(settings: Mapping[str, Json] | msgspec.Struct, *, source: str
 
 
 def parse_complete(text: str, source: str) -> DeclaredEvidence | None:
-    """Return what `--complete tool_calls,answer` declares, or None for an empty text. Raises `InputError` for an unknown part."""
+    """Return the declaration of `--complete tool_calls,answer`, or None for an empty text. Raises `InputError` for an unknown part."""
     words = [word for word in text.replace(" ", ",").split(",") if word]
     parts: list[Part] = [part for part in PARTS if part in words]
     for word in words:
@@ -69,7 +72,7 @@ def parse_complete(text: str, source: str) -> DeclaredEvidence | None:
 
 
 def write_declared(declared: EvidenceSettings) -> dict[str, Json]:
-    """Return the key `evidence` as plain data, as it is written in a suite."""
+    """Return the key `evidence` as plain data, as written in a suite."""
     return msgspec.to_builtins(EvidenceSettings(map=declared.map, complete=declared.complete))
 
 

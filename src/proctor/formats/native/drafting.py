@@ -1,10 +1,11 @@
-"""What every dialect reader needs when it turns a document into a suite: verified assertions, sound dependencies, unique ids."""
+"""Shared by the dialect readers: verified assertions, valid dependencies, unique ids."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
 from collections.abc import Container, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -15,14 +16,15 @@ from proctor.formats.text.located import Located, Reading
 from proctor.model.case import Assertion
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
+from proctor.model.typed import convert_to
 
 _LONGEST_CHAIN = 12
-"""Ids of a circle of dependencies that a message names."""
+"""The maximum number of ids of a dependency cycle in a message."""
 
 
 def make_default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:
-    """Return what an assertion without a label is called: the check and its main value."""
-    # Without a main value the first field counts where it must be written, such as the field of `json_field`.
+    """Return the default label of an assertion: the check and its main value."""
+    # Without a main value, the first field counts if it is required, such as the field of `json_field`.
     name = entry.shorthand or next((field.name for field in structs.fields(spec)[:1] if field.required and field.type is str), None)
     value = None if name is None else getattr(spec, name)
     return entry.name if value in (None, (), "") else f"{entry.name} · {value if isinstance(value, str) else show(value, 80)}"
@@ -38,7 +40,7 @@ def draft_assertion(
     registry: Registry | None = None,
     **more: Json,
 ) -> Assertion:
-    """Return an assertion written at `node`, prepared once to see that its spec can be used.
+    """Return an assertion written at `node`, prepared once to verify its spec.
 
     `fields` maps spec fields to the values they came from, where the dialect spells them differently. `more` are the
     other fields of `Assertion`.
@@ -86,7 +88,7 @@ def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Loc
                     f"an assertion of a turn cannot depend on {wanted!r}, which is about the whole conversation",
                     code="unknown_dependency",
                 )
-    # Only where every id is known: the search for circles follows each dependency to its assertion.
+    # Only if every id is known: the search for cycles follows each dependency to its assertion.
     if sound:
         circular = _find_circular(by_id)
         for assertion, node in [entry for entry in entries if entry[0].id in circular][:_MOST_CIRCLES]:
@@ -104,13 +106,13 @@ def _find_place(node: Located, key: str) -> Located:
 
 
 def _find_circular(by_id: Mapping[str, Assertion]) -> set[str]:
-    """Return the ids among which every circle is: what is left when again and again those are taken away that depend on nothing left."""
+    """Return the ids that all cycles are among: those left after repeatedly removing ids without remaining dependencies."""
     open_ends = {id: len({wanted for wanted in assertion.depends_on if wanted in by_id}) for id, assertion in by_id.items()}
     needed_by: dict[str, list[str]] = {id: [] for id in by_id}
     for id, assertion in by_id.items():
         for wanted in {wanted for wanted in assertion.depends_on if wanted in by_id}:
             needed_by[wanted].append(id)
-    # Each dependency is looked at once in here, so chains of thousands cost time that grows with their number alone.
+    # Each dependency is visited once here, so chains of thousands take linear time.
     free = [id for id, count in open_ends.items() if count == 0]
     while free:
         for id in needed_by[free.pop()]:
@@ -121,7 +123,7 @@ def _find_circular(by_id: Mapping[str, Assertion]) -> set[str]:
 
 
 def _find_way_back(start: str, by_id: Mapping[str, Assertion]) -> list[str] | None:
-    """Return the shortest chain of dependencies that leads from an assertion to itself, both ends included."""
+    """Return the shortest chain of dependencies from an assertion back to itself, both ends included."""
     came_from: dict[str, str] = {}
     waiting = deque([start])
     while waiting:
@@ -145,17 +147,17 @@ def _describe_chain(chain: Sequence[str]) -> str:
 
 
 def make_slug(text: str) -> str:
-    """Return a short id made of a sentence: lower case, words joined by hyphens."""
+    """Return a short id for a sentence: lower case, words joined by hyphens."""
     words = re.sub(r"[^a-z0-9]+", "-", text.lower()[:400]).strip("-")
     return words[:60].rstrip("-") or "case"
 
 
 def make_unique(wanted: str, taken: Container[str]) -> str:
-    """Return `wanted`, with the next free number after it if it is taken; the number is remembered, not searched for."""
+    """Return `wanted`, followed by the next free number if it is taken; the number is stored, not searched for."""
     if wanted not in taken:
         return wanted
-    # Doubling, then halving the gap: n cases of one name cost n log n lookups, where counting up would cost the square of n. A number left
-    # out in between may be passed over; the one that is returned is always free.
+    # Doubling, then bisecting: n cases of one name cost n log n lookups instead of n squared. A number in between may be skipped; the
+    # returned one is always free.
     used, free = 1, 2
     while f"{wanted}-{free}" in taken:
         used, free = free, free * 2
@@ -163,3 +165,36 @@ def make_unique(wanted: str, taken: Container[str]) -> str:
         middle = (used + free) // 2
         used, free = (middle, free) if f"{wanted}-{middle}" in taken else (used, middle)
     return f"{wanted}-{free}"
+
+
+def add_id(text: str, used: set[str]) -> str:
+    """Return a new id for a sentence, and add it to the used ones."""
+    made = make_unique(make_slug(text), used)
+    used.add(made)
+    return made
+
+
+class Claim(NamedTuple):
+    """One claim in native form."""
+
+    check: str
+    fields: dict[str, Json]
+    advisory: bool = False
+
+
+def build_assertion(reading: Reading, node: Located, claim: Claim, label: str) -> Assertion | None:
+    """Return a claim written at `node` as an assertion; None after a problem."""
+    registry = default_registry()
+    try:
+        spec = convert_to(claim.fields, registry.get(claim.check).spec)
+        registry.prepare(claim.check, spec)
+    except (msgspec.ValidationError, SpecError) as error:
+        reading.error(node, f"{label}: {error}", code="wrong_value")
+        return None
+    return Assertion(check=claim.check, spec=spec, label=label, advisory=claim.advisory, origin=reading.origin(node))
+
+
+def build_unsupported(reading: Reading, node: Located, label: str, reason: str) -> Assertion | None:
+    """Warn about a claim that cannot be decided here, and return an assertion that always fails."""
+    reading.warn(node, f"{label} is not decided here: {reason}", code="unsupported_assertion")
+    return build_assertion(reading, node, Claim("unsupported", {"reason": reason}), label)

@@ -7,29 +7,35 @@
 The id of a case gets the names of the values at its end (`refund[model=small,prompt=brief]`), its tags have one for each axis, and its
 context the values, so that a target's template, its settings and the texts of the case may say `{model}`. A value is called by its text; a
 long one by its name in an object, by `{name: ..., value: ...}` in a list, or by its first words.
+
+The interface of a case reader and the defaults of every case are here as well, since the reader of rows needs them too.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
+from proctor.checks.registry import CheckEntry, Registry
 from proctor.expressions.text_form import write_text_form
 from proctor.formats.native.drafting import make_slug, make_unique
 from proctor.formats.text.located import Located, Reading
-from proctor.model.case import FILLED, MATRIX, Case, make_variant_id
+from proctor.model.case import FILLED, MATRIX, Assertion, Case, Scoring, make_variant_id
 from proctor.model.evidence import Json
+from proctor.model.lazy_pattern import lazy_pattern
+from proctor.model.name_table import TakenNames
+from proctor.model.system import System
 
 MOST_VARIANTS = 1_000
-"""Combinations of one matrix."""
-_AXIS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
-_PLAIN_NAME = re.compile(r"[^\s,=\[\]{}\"'][^,=\[\]{}\"'\r\n\t]{0,39}\Z")
+"""The maximum number of combinations of one matrix."""
+_AXIS = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
+_PLAIN_NAME = lazy_pattern(r"[^\s,=\[\]{}\"'][^,=\[\]{}\"'\r\n\t]{0,39}\Z")
 _TAKEN = ("user_message", "input", "request_id", "external_id", "session_id", "id", "timezone")
-"""Placeholders that mean something else already."""
+"""Placeholders that already have another meaning."""
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -53,7 +59,7 @@ def read_matrix(node: Located | None, reading: Reading) -> tuple[Variant, ...]:
         axes[axis] = _read_values(axis, member, reading)
         if not axes[axis]:
             sound = False
-    # Multiplied before any is made: a few short axes can stand for billions of combinations.
+    # Multiplied before any is built: a few short axes can mean billions of combinations.
     count = math.prod(len(values) for values in axes.values())
     if count > MOST_VARIANTS:
         size = " x ".join(f"{len(values)} {axis}" for axis, values in axes.items())
@@ -82,7 +88,7 @@ def _read_values(axis: str, node: Located, reading: Reading) -> list[tuple[str, 
         taken: set[str] = set()
         for index, item in enumerate(node.items()):
             name, value = _name_value(axis, index, item.plain())
-            # Long values are called by their first words, and these may be the same.
+            # Long values are named by their first words, which may be the same.
             name = make_unique(name, taken)
             taken.add(name)
             found.append((name, value))
@@ -106,7 +112,7 @@ def _name_value(axis: str, index: int, value: Json) -> tuple[str, Json]:
 
 
 def make_variant(case: Case, variant: Variant, filled: Sequence[str]) -> Case:
-    """Return a case as one of its variants; `filled` are the axes that stand in its texts."""
+    """Return a case as one of its variants; `filled` are the axes that occur in its texts."""
     settings: dict[str, Json] = {**case.settings, MATRIX: variant.values}
     if filled:
         settings[FILLED] = list(filled)
@@ -119,3 +125,43 @@ def make_variant(case: Case, variant: Variant, filled: Sequence[str]) -> Case:
         context={**case.context, **variant.values},
         settings=settings,
     )
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """Defaults of every case of a suite."""
+
+    context: dict[str, Json] = {}
+    systems: tuple[System, ...] = ()
+    timezone: str | None = None
+    scoring: Scoring = Scoring()
+    tags: dict[str, Json] = {}
+
+
+class CaseReader(Protocol):
+    """Reads one case of the native format."""
+
+    def read_case(self, node: Located, given_id: str | None, taken: TakenNames, shared: Shared) -> Case | None:
+        """Return the case; None after a problem."""
+        ...
+
+    def read_assertion(self, node: Located, turn: int | None) -> Assertion | None:
+        """Return one claim of a case; None after a problem."""
+        ...
+
+    @property
+    def case_keys(self) -> tuple[str, ...]:
+        """The keys of a case."""
+        ...
+
+    @property
+    def registry(self) -> Registry:
+        """The available checks."""
+        ...
+
+    def make_label(self, entry: CheckEntry, spec: msgspec.Struct) -> str:
+        """Return the default label of a claim."""
+        ...
+
+    def with_reading(self, reading: Reading, known: dict[int, Assertion | None]) -> CaseReader:
+        """Return a reader that reports to `reading`, and that already has the claims at some nodes."""
+        ...

@@ -1,12 +1,12 @@
 """Cases from rows of data: `{from: cases.csv, as: {...}}`.
 
 `as` is a case in which `{column}` is replaced by the value of a column (`placeholders.py`). Claims without a placeholder are read once and
-shared by every row. Left out, the rows are taken for what they are: test cases of promptfoo where the columns say so (`promptfoo_rows.py`),
-or native cases, where every column is a key of a case.
+shared by every row. Without `as`, the columns determine the format: test cases of promptfoo (`promptfoo_rows.py`), or native cases, where
+every column is a key of a case.
 
-A row's case has the id that `as` gives it, else that of its column `id`, else the name of the file with the number of the row. Problems
-are reported at the line of the row. Up to `HELD` cases of a file are in memory, or as many as the data source allows; of more, the
-rows are spooled and a case is made on demand.
+A row's case has the id from `as`, else from its column `id`, else the name of the file with the number of the row. Problems are reported
+at the line of the row. Up to `HELD` cases of a file are in memory, or as many as the data source allows; of more, the rows are spooled and
+a case is created on demand.
 """
 
 from __future__ import annotations
@@ -18,23 +18,21 @@ import msgspec
 
 from proctor.errors import InputError, SpecError
 from proctor.expressions.text_form import write_text_form
-from proctor.formats.native.matrix import Variant, make_variant
-from proctor.formats.native.ports import CaseReader, Shared
-from proctor.formats.promptfoo.rows import PromptfooRows, is_promptfoo
+from proctor.formats.native.matrix import CaseReader, Shared, Variant, make_variant
+from proctor.formats.native.promptfoo_rows import PromptfooRows, is_promptfoo
 from proctor.formats.text.located import Located, Reading
 from proctor.formats.text.placeholders import LocatedTemplate, locate_value, make_filler
-from proctor.formats.text.row_shapes import RowShape, learn_shape
-from proctor.formats.text.row_types import TYPES, convert_cells
-from proctor.formats.text.rows import DataSource, Row, Spool, Table, TableOptions
+from proctor.formats.text.row_shapes import TYPES, DataSource, Row, RowShape, Spool, Table, TableOptions, convert_cells, learn_shape
 from proctor.model.case import Assertion, Case, make_variant_id
 from proctor.model.evidence import Json
+from proctor.model.json_values import is_number
 from proctor.model.lazy_cases import CaseTraits, LazySequence
 from proctor.model.name_table import TakenNames
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import count_rest, nearest, show
 from proctor.model.typed import make_json_decoder, make_msgpack_decoder
 
-# --- problems of the rows of one data file, of which a hundred thousand may have the same fault
+# --- problems of the rows of one data file, where a hundred thousand rows may have the same fault
 
 MOST_PROBLEMS = 100
 """Maximum number of errors, and of warnings, reported per file."""
@@ -51,7 +49,7 @@ class RowProblems:
         self._warned: set[tuple[str, str | None]] = set()
 
     def add(self, problems: Sequence[Problem]) -> bool:
-        """Take the problems of one row; returns whether the next one is to be looked at."""
+        """Add the problems of one row; returns whether to continue with the next row."""
         for problem in problems:
             if problem.level == "warning" and self._was_warned(problem):
                 continue
@@ -71,7 +69,7 @@ class RowProblems:
         warning = (problem.message, problem.origin.path)
         if warning in self._warned:
             return True
-        # Bounded: where a message holds a value of its row, every row would add another one.
+        # Limited: if a message contains a value of its row, every row would add another one.
         if len(self._warned) < MOST_PROBLEMS:
             self._warned.add(warning)
         return False
@@ -80,45 +78,45 @@ class RowProblems:
 # ---
 
 
-# --- holds the cases of a file of data while they are few, and puts them aside when they are many
+# --- stores the cases of a data file in memory while they are few, and spools them when they are many
 
-# --- A case as bytes, for cases that are read repeatedly: decoding one is far quicker than reading its row again
+# --- a case as bytes, for cases that are read repeatedly: decoding one is far quicker than reading its row again
 
 _UNLIKE = (TypeError, ValueError, OverflowError, RecursionError)
-"""What is raised for a value that cannot be written, or is not read as what it was; `msgspec.ValidationError` is a `ValueError`."""
+"""Exceptions for a value that cannot be encoded, or is decoded differently; `msgspec.ValidationError` is a `ValueError`."""
 
 
 def _copy_type(kind: type[msgspec.Struct], **other: Any) -> Any:
-    """Return a type with the same fields, some of them of another type."""
+    """Return a type with the same fields, some of them with another type."""
     return msgspec.defstruct(
         f"Stored{kind.__name__}", [(field.name, other.get(field.name, field.type)) for field in msgspec.structs.fields(kind)], kw_only=True
     )
 
 
 class CaseBytes:
-    """Cases of one file as bytes and back."""
+    """Encodes cases of one file as bytes, and decodes them."""
 
     def __init__(self) -> None:
         # The spec stays bytes at first: its type depends on the name of the check.
         claim = _copy_type(Assertion, spec=msgspec.Raw)
-        # A simulated user holds claims, too, and few files have one.
+        # A simulated user has claims, too, and few files have one.
         self._decoder = make_msgpack_decoder(_copy_type(Case, assertions=tuple[claim, ...], user=None))
         self._specs: dict[str, msgspec.msgpack.Decoder[Any]] = {}
-        """How the parameters of a check are read, by its name."""
+        """The decoder of a check's parameters, by its name."""
 
     def encode(self, case: Case) -> bytes | None:
-        """Return a case as bytes; None where they would not make the very same case."""
+        """Return a case as bytes; None if they would not decode to the same case."""
         try:
             self._learn_specs(case)
             found = msgspec.msgpack.encode(case)
-            again = self.decode(found)
-            # What is equal may still be written in another way: 1 and 1.0, or true and 1.
-            return found if again == case and msgspec.msgpack.encode(again) == found else None
+            decoded = self.decode(found)
+            # Equal values may still be written differently: 1 and 1.0, or true and 1.
+            return found if decoded == case and msgspec.msgpack.encode(decoded) == found else None
         except _UNLIKE:
             return None
 
     def decode(self, found: bytes) -> Case:
-        """Return the case that bytes were made of."""
+        """Return the case from its bytes."""
         fields = msgspec.structs.asdict(self._decoder.decode(found))
         fields["assertions"] = tuple(map(self._make_claim, fields["assertions"]))
         return Case(**fields)
@@ -136,19 +134,19 @@ class CaseBytes:
 
 _ROW = make_json_decoder(Row)
 _IS_ROW, _IS_CASE = b"r", b"c"
-"""With what a piece of a spool begins."""
+"""The prefixes of spooled pieces."""
 
 
 class Maker(Protocol):
-    """Makes the cases of one row."""
+    """Builds the cases of one row."""
 
     @property
     def width(self) -> int:
-        """How many cases a row makes."""
+        """The number of cases per row."""
         ...
 
     def is_quick(self, number: int) -> bool:
-        """Return whether cases of a variant are made of their rows without reading them in full."""
+        """Return whether cases of a variant are built from their rows without a full read."""
         ...
 
     def make_case(self, row: Row, index: int, number: int, problems: list[Problem] | None) -> Case | None:
@@ -157,10 +155,10 @@ class Maker(Protocol):
 
 
 class HeldCases:
-    """What was read: cases while they are few; when they are many, each is put aside, as its row where that is as quick."""
+    """The cases read so far: in memory while they are few; then spooled, as rows if rebuilding them is as quick."""
 
     def __init__(self, maker: Maker, source: DataSource, most: int) -> None:
-        """`most` is how many cases are few."""
+        """`most` is the maximum number of cases in memory."""
         self._maker, self._source, self._most = maker, source, most
         self._rows: list[tuple[Row, Sequence[Case]]] = []
         self._spool: Spool | None = None
@@ -169,23 +167,23 @@ class HeldCases:
         self.count = 0
 
     def add(self, row: Row, cases: Sequence[Case]) -> None:
-        """Take one more row, and what was made of it."""
+        """Add one row and its cases."""
         self.count += 1
         for case in cases:
             self._traits.note(case)
         if self._spool is not None:
-            self._put_aside(self._spool, row, cases)
+            self._spool_row(self._spool, row, cases)
             return
         self._rows.append((row, cases))
         if self.count * self._maker.width > self._most:
             self._spool = self._source.make_spool()
-            # All that was held so far goes first: a case is found again by its position.
+            # Spool everything stored so far first, because a case is found by its position.
             for held in self._rows:
-                self._put_aside(self._spool, *held)
+                self._spool_row(self._spool, *held)
             self._rows.clear()
 
-    def _put_aside(self, spool: Spool, row: Row, cases: Sequence[Case]) -> None:
-        # Every row takes as many positions as it has variants, also one without cases: positions are computed, not stored.
+    def _spool_row(self, spool: Spool, row: Row, cases: Sequence[Case]) -> None:
+        # Every row takes one position per variant, even without cases: positions are computed, not stored.
         width, written = self._maker.width, None
         for number in range(width):
             # A row without cases has problems, and its cases are never requested.
@@ -220,7 +218,7 @@ class HeldCases:
 
 BLOCK_KEYS = ("from", "as", "types", "prompt", "sheet", "split", "delimiter", "limit")
 HELD = 5_000
-"""Cases of one file that are held in memory."""
+"""The maximum number of cases of one file in memory."""
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,7 +234,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_block(node: Located, reading: Reading) -> Block | None:
     """Return the settings of a block; None after a problem."""
-    before = len(reading.problems)
+    problem_count = len(reading.problems)
     origin = node.get("from")
     assert origin is not None
     files = list(origin.items()) if origin.is_list else [origin]
@@ -265,25 +263,25 @@ def read_block(node: Located, reading: Reading) -> Block | None:
     reading.require_text(prompt, "prompt")
     if prompt is not None and template is not None:
         reading.error_at_key(node, "prompt", "`prompt` is for files of promptfoo; a case of `as` has its message in `input`")
-    if any(problem.level == "error" for problem in reading.problems[before:]):
+    if any(problem.level == "error" for problem in reading.problems[problem_count:]):
         return None
     return Block(node=node, files=tuple(files), template=template, prompt=prompt, types=types, options=options)
 
 
 class RowReading(Reading):
-    """The reading of one row: its problems stand in the data file, at the line of the row."""
+    """The reading of one row: its problems are located in the data file, at the line of the row."""
 
     def __init__(self, origin: Origin) -> None:
         super().__init__(file=origin.file, text="")
         self._origin = origin
 
     def origin(self, node: Located) -> Origin:
-        """Return the place of the row, with the path into the template, or into the row where its file has paths."""
+        """Return the place of the row, with the path into the template, or into the row if its file has paths."""
         path = node.path if self._origin.path == "$" else f"{self._origin.path}: {node.path}"
         return Origin(file=self._origin.file, line=self._origin.line, column=self._origin.column, path=path)
 
     def warn(self, node: Located, message: str, **more: Json) -> None:
-        """Warn about a value, but report an empty one that makes a claim always pass: warnings of many rows go unread."""
+        """Warn about a value, but report an empty one that makes a claim always pass: warnings about many rows go unread."""
         if more.get("code") == "vacuous_claim" and node.value in ("", None, [], {}):
             more["hint"] = "fill the cell; rows without a value can stand in a file of their own, under other claims"
             self.error(node, message, **more)
@@ -291,12 +289,12 @@ class RowReading(Reading):
             super().warn(node, message, **more)
 
     def find_excerpt(self, line: int) -> str | None:
-        """Return nothing: the line of the suite is not where the problem is."""
+        """Return an empty text: the problem is not at the line of the suite."""
         return None
 
 
 class RowMaker:
-    """Makes the cases of one row."""
+    """Builds the cases of one row."""
 
     def __init__(self, reader: CaseReader, shared: Shared, variants: Sequence[Variant], table: Table, block: Block) -> None:
         self._reader, self._shared, self._block, self._table = reader, shared, block, table
@@ -306,18 +304,18 @@ class RowMaker:
         self._promptfoo: PromptfooRows | None = None
         self._fill_id: Callable[[Mapping[str, Json]], Json] | None = None
         self._shapes: dict[int, RowShape | None] = {}
-        """What was learned from the first row, by the number of the variant."""
+        """The shape learned from the first row, by the number of the variant."""
         self.renamed: dict[int, str] = {}
-        """Ids of rows whose own was taken, by the number of the row."""
+        """New ids of rows whose own id was taken, by the number of the row."""
 
     @property
     def width(self) -> int:
-        """How many cases a row makes."""
+        """The number of cases per row."""
         return max(1, len(self._variants))
 
     def prepare(self, columns: tuple[str, ...], reading: Reading) -> bool:
-        """Look at the template once, with the columns of the file; returns whether it can be used."""
-        before = len(reading.problems)
+        """Check the template once, with the columns of the file; returns whether it is valid."""
+        problem_count = len(reading.problems)
         axes = tuple(self._variants[0].values) if self._variants else ()
         for axis in set(axes) & set(columns):
             reading.error(self._block.node, f"{axis!r} is an axis of the matrix and a column of {self._table.file}", code="bad_axis")
@@ -335,7 +333,7 @@ class RowMaker:
                 hint='for example: as: {input: "{' + (columns[0] if columns else "column") + '}"}',
                 code="missing_key",
             )
-        return not any(problem.level == "error" for problem in reading.problems[before:])
+        return not any(problem.level == "error" for problem in reading.problems[problem_count:])
 
     def _prepare_template(self, node: Located, columns: tuple[str, ...], axes: tuple[str, ...], reading: Reading) -> None:
         try:
@@ -347,12 +345,12 @@ class RowMaker:
             for name, place in self._template.placeholders.items():
                 if name not in columns and name not in axes:
                     self._report_unknown(place, name, (*columns, *axes), reading)
-            # `id` is read also where no text uses it: it names the case where `as` gives no id.
+            # `id` is read even if no text uses it: it names the case if `as` gives no id.
             self._table.choose_columns([*self._template.placeholders, *self._block.types, "id"])
         written = node.get("id")
         if written is not None:
             self._fill_id = make_filler(written) or (lambda values: written.value)
-        # Read once and reported once; the same nodes are in every filled tree.
+        # Read and reported once; the same nodes are in every filled tree.
         filled = self._template.fill(dict.fromkeys(self._template.placeholders, ""))
         for item, turn in _list_assertion_nodes(filled):
             if any(item is original for original, _ in _list_assertion_nodes(node)):
@@ -369,7 +367,7 @@ class RowMaker:
         )
 
     def is_quick(self, number: int) -> bool:
-        """Return whether cases of a variant are made of their rows without reading them in full."""
+        """Return whether cases of a variant are built from their rows without a full read."""
         return self._shapes.get(number) is not None
 
     def make_row(self, row: Row, index: int, problems: list[Problem]) -> list[Case]:
@@ -392,7 +390,7 @@ class RowMaker:
         if shape is not None and not reading.problems and self._has_all(values):
             name = self.renamed.get(index) or self._name_case(self._find_written_id(values), index)
             case = shape.make(name, values, row.origin, checked=problems is None)
-        # Nothing was learned yet, or the shape does not fit this row: reading it in full also finds its problems.
+        # Nothing was learned yet, or the shape does not fit this row: a full read also finds its problems.
         if case is None:
             case = self._read_case(row, index, values, number, reading)
             if problems is not None:
@@ -407,14 +405,14 @@ class RowMaker:
         return self._fill_id(values) if self._fill_id is not None else values.get("id")
 
     def _read_case(self, row: Row, index: int, values: dict[str, Json], number: int, reading: Reading) -> Case | None:
-        """Read a row in full, and learn from it how others differ."""
+        """Read a row in full, and learn from it how other rows differ."""
         variant = self._variants[number] if self._variants else None
         node = self._build_node(values, variant, reading)
         if node is None:
             return None
         written = node.get("id")
         name = self.renamed.get(index) or self._name_case(values.get("id") if written is None else written.value, index)
-        # With no names taken: whether an id is free is decided in `_claim_id`, and a row may be read more than once.
+        # Without taken names: `_claim_id` checks whether an id is free, and a row may be read more than once.
         case = self._reader.with_reading(reading, self._known).read_case(node, name, TakenNames(), self._shared)
         if case is None:
             return None
@@ -441,8 +439,8 @@ class RowMaker:
         return None if reading.problems else self._template.fill(values)
 
     def _name_case(self, value: Json, index: int) -> str:
-        """Return the id that the template or the row gives, else the name of the file with the number of the row."""
-        name = write_text_form(value).strip() if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
+        """Return the id from the template or the row, else the name of the file with the number of the row."""
+        name = write_text_form(value).strip() if isinstance(value, str) or is_number(value) else ""
         return name or f"{self._table.stem}-{index + 1}"
 
 
@@ -469,17 +467,17 @@ class RowReader:
         maker = RowMaker(self._reader, self._shared, self._variants, table, block)
         held = HeldCases(maker, source, HELD if source.held is None else source.held)
         found = RowProblems()
-        before = len(self._reading.problems)
+        problem_count = len(self._reading.problems)
         for index, row in enumerate(_peek(table, maker, self._reading)):
             problems: list[Problem] = []
             cases = maker.make_row(row, index, problems)
             if cases and not self._claim_id(cases[0], index, row, maker, problems):
-                # Made again, now under the id that is free; the problems of the row are known already.
+                # Built again under the free id; the problems of the row are already known.
                 cases = maker.make_row(row, index, [])
             if not found.add(problems):
                 break
             held.add(row, cases)
-        if not held.count and not found.problems and len(self._reading.problems) == before:
+        if not held.count and not found.problems and len(self._reading.problems) == problem_count:
             self._reading.warn(block.node, f"{table.file} has no rows, so it makes no cases", code="no_rows")
         self._reading.problems.extend(found.problems)
         if found.left_out:
@@ -487,7 +485,7 @@ class RowReader:
         return held.finish()
 
     def _claim_id(self, case: Case, index: int, row: Row, maker: RowMaker, problems: list[Problem]) -> bool:
-        """Return whether the id of a row is free; one that is taken gets the number of its row, with a warning."""
+        """Return whether the id of a row is free; a taken id gets the number of its row, with a warning."""
         base = case.id if not self._variants else case.id[: -len(make_variant_id("", self._variants[0].names))]
         taken = base in self._taken
         if taken:
@@ -507,7 +505,7 @@ class RowReader:
 
 
 def _peek(table: Table, maker: RowMaker, reading: Reading) -> Iterator[Row]:
-    """Yield the rows, after the template was looked at with the columns of the file or of its first row; none if it cannot be used."""
+    """Yield the rows, after checking the template against the columns of the file or of its first row; none if it is invalid."""
     if table.columns is not None:
         if maker.prepare(table.columns, reading):
             yield from table.rows()
@@ -520,7 +518,7 @@ def _peek(table: Table, maker: RowMaker, reading: Reading) -> Iterator[Row]:
 
 
 def _list_assertion_nodes(node: Located) -> list[tuple[Located, int | None]]:
-    """Return the claims of a case with the turn they are about."""
+    """Return the claims of a case with their turns."""
     found: list[tuple[Located, int | None]] = []
     turns = node.get("turns")
     places = [(node, None), *((item, index) for index, item in enumerate(turns.items() if turns is not None else ()))]

@@ -19,31 +19,31 @@ from proctor.formats.native.systems import build_systems_schema
 from proctor.formats.native.user import build_user_schema
 from proctor.formats.text.building import describe_struct_type
 from proctor.formats.text.located import MAX_WEIGHT
-from proctor.formats.text.row_types import TYPES
+from proctor.formats.text.row_shapes import TYPES
 from proctor.model.case import Capture, Scoring, Skip
 from proctor.model.evidence import Json
 from proctor.model.mapping import EvidenceSettings
 
-# --- the sentence written under a field, read back for reference pages, `describe` and the schema
+# --- the sentence under a field, read back for reference pages, `describe` and the schema
 
 
 @functools.cache
 def read_field_docs(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """Return the text under each field in the source by field name, inherited ones too; empty if there is no source."""
+    """Return the docstring of each field by name, including inherited ones; empty if there is no source."""
     docs: dict[str, str] = {}
     for each in reversed(struct.__mro__):
         if issubclass(each, msgspec.Struct) and each is not msgspec.Struct:
-            docs |= _own(each)
+            docs |= _read_own_docs(each)
     return docs
 
 
-def _own(struct: type[msgspec.Struct]) -> dict[str, str]:
+def _read_own_docs(struct: type[msgspec.Struct]) -> dict[str, str]:
     import inspect  # only reference pages and `describe` come here
 
     module = sys.modules.get(struct.__module__)
     try:
         tree = ast.parse(inspect.getsource(module)) if module is not None else None
-    # Installed without sources, or typed into a prompt: the pages then lack these sentences, and nothing else does.
+    # Installed without sources, or typed into a prompt: then only these sentences are missing.
     except (OSError, TypeError, SyntaxError):
         return {}
     for item in ast.walk(tree) if tree is not None else ():
@@ -89,12 +89,13 @@ _ASSERTION_FIELDS: dict[str, Json] = {
         "description": "The outcome when the evidence was not recorded; left out: fail, or error for a claim that needs absence.",
     },
     "depends_on": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "description": "Skip this unless these passed."},
+    "because": {**_TEXT, "description": "Why this is claimed: a note, or the rule and the recordings it was generated from."},
 }
 
 
 def build_native_schema(registry: Registry) -> dict[str, Json]:
     """Return the schema of a whole suite file."""
-    # The schema is closed: a key that the reader takes and the schema lacks would be underlined by editors as a mistake.
+    # The schema is closed: editors would underline a key that the reader accepts and the schema lacks.
     assert set(_ASSERTION_FIELDS) == set(ASSERTION_KEYS)
     defs: dict[str, Json] = {
         "assertion": {
@@ -197,7 +198,7 @@ def _build_case_schema() -> dict[str, Json]:
 
 
 def _build_rows_schema() -> dict[str, Json]:
-    """Return the schema of cases from data. A placeholder may stand for a value of any type, so of the template only the keys are known."""
+    """Return the schema of cases from data. A placeholder may stand for a value of any type, so only the keys of the template are known."""
     template = dict.fromkeys(CASE_KEYS, True)
     properties: dict[str, Json] = {
         "from": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "description": "A data file, relative to the suite."},
@@ -244,7 +245,7 @@ def build_type_schema(info: mi.Type, docs: dict[str, str] | None = None) -> dict
         case mi.DictType():
             return {"type": "object", "additionalProperties": build_type_schema(info.value_type)}
         case mi.UnionType():
-            # A choice that takes anything makes the others pointless.
+            # A choice that accepts anything makes the others pointless.
             choices = [build_type_schema(choice) for choice in info.types if "Unset" not in type(choice).__name__]
             return choices[0] if len(choices) == 1 else {} if {} in choices else {"anyOf": choices}
         case mi.StrType():

@@ -12,7 +12,7 @@
             weight: 2
 
 An assertion is an object with one check name as a key; its value holds the fields of the check, or, where the check has a
-shorthand, just that one. Other keys are `id`, `label`, `weight`, `axis`, `required`, `advisory`, `when_missing`, `depends_on`.
+shorthand, just that one. Other keys are `id`, `label`, `weight`, `axis`, `required`, `advisory`, `when_missing`, `depends_on`, `because`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import find_zone
 from proctor.formats.native.declared_evidence import read_declared
 from proctor.formats.native.drafting import draft_assertion, make_default_label, make_slug, make_unique, verify_dependencies
-from proctor.formats.native.matrix import Variant, make_variant, read_matrix
-from proctor.formats.native.ports import CaseReader, Shared
+from proctor.formats.native.matrix import CaseReader, Shared, Variant, make_variant, read_matrix
 from proctor.formats.native.systems import join_systems, read_systems, refuse_unknown_systems
 from proctor.formats.native.user import UserReader
 from proctor.formats.text.building import UNUSABLE, build, build_struct, describe_struct_type
 from proctor.formats.text.foreign_names import find_counterpart
 from proctor.formats.text.located import Located, Reading
 from proctor.formats.text.placeholders import LocatedTemplate
-from proctor.formats.text.rows import DataSource
+from proctor.formats.text.row_shapes import DataSource
 from proctor.model.case import MOST_REPEATS, Assertion, Capture, Case, Scoring, Skip, Suite, Turn
 from proctor.model.evidence import Json
 from proctor.model.lazy_cases import join_cases
@@ -43,10 +42,10 @@ from proctor.model.name_table import TakenNames
 from proctor.model.show import nearest, show
 from proctor.patterns.engine import compile_pattern
 
-# --- the `cases` of a native suite: written out, made from rows of data, and multiplied by a matrix
+# --- the `cases` of a native suite: written out, built from rows of data, and multiplied by a matrix
 
 MOST_CASES = 1_000_000
-"""Cases of one suite: as many as a run may have attempts."""
+"""The maximum number of cases of one suite: the maximum number of attempts of a run."""
 
 
 class CasesReader:
@@ -63,14 +62,14 @@ class CasesReader:
         self._by_hand: list[Case] = []
 
     def read(self, listed: Located | None, matrix: Located | None) -> Sequence[Case]:
-        """Return every case; a tuple, unless they are too many to hold."""
+        """Return every case: a tuple, unless there are too many for memory."""
         self._variants = read_matrix(matrix, self._reading)
         for node, given_id in self._list_nodes(listed):
             if node.get("from") is not None:
                 self._add_rows(node)
             else:
                 self._add_case(node, given_id)
-        self._close_by_hand()
+        self._flush_written_cases()
         count = sum(len(part) for part in self._parts)
         if count > MOST_CASES and listed is not None:
             self._reading.error(listed, f"{count:,} cases; a suite has at most {MOST_CASES:,}", code="too_many_cases")
@@ -80,7 +79,7 @@ class CasesReader:
         if listed is None:
             return []
         if listed.is_object:
-            # A case may have the id `from`, and is an object then.
+            # A case may have the id `from`; then it is an object.
             origin = listed.get("from")
             if origin is not None and not origin.is_object:
                 return [(listed, None)]
@@ -98,10 +97,10 @@ class CasesReader:
             return
         template = LocatedTemplate(node, only=frozenset(self._variants[0].values))
         filled = tuple(axis for axis in self._variants[0].values if axis in template.placeholders)
-        before = len(self._reading.problems)
+        problem_count = len(self._reading.problems)
         base: str | None = None
         for variant in self._variants:
-            # Only the first variant has to find its id free: the others share it until `make_variant` renames them.
+            # Only the first variant needs a free id: the others share it until `make_variant` renames them.
             known = self._taken if base is None else TakenNames()
             case = self._reader.read_case(template.fill(variant.values), base or given_id, known, self._shared)
             if case is not None:
@@ -110,10 +109,10 @@ class CasesReader:
         if base is not None:
             self._taken.add(base)
         # A problem of every variant is reported once.
-        self._reading.problems[before:] = dict.fromkeys(self._reading.problems[before:])
+        self._reading.problems[problem_count:] = dict.fromkeys(self._reading.problems[problem_count:])
 
     def _add_rows(self, node: Located) -> None:
-        # Reads tables and the test cases of promptfoo: a fifth of what a small suite needs to be checked, and few have data.
+        # Imports tables and the test cases of promptfoo: a fifth of the time to check a small suite, and few suites have data.
         from proctor.formats.native.rows import BLOCK_KEYS, RowReader, read_block
 
         self._reading.check_keys(node, BLOCK_KEYS, "cases from data")
@@ -129,12 +128,12 @@ class CasesReader:
         block = read_block(node, self._reading)
         if block is None:
             return
-        # The cases written above the data come before its rows: the order of the suite is preserved.
-        self._close_by_hand()
+        # Cases written above the data come before its rows, to preserve the order of the suite.
+        self._flush_written_cases()
         rows = RowReader(self._reader, self._reading, self._shared, self._variants, self._taken)
         self._parts.extend(rows.read_files(block, self._source))
 
-    def _close_by_hand(self) -> None:
+    def _flush_written_cases(self) -> None:
         if self._by_hand:
             self._parts.append(tuple(self._by_hand))
             self._by_hand = []
@@ -151,7 +150,7 @@ CASE_KEYS = (
     *("id", "name", "description", "input", "turns", "user", "body", "context", "systems", "timezone", "tags"),
     *("expect", "extract", "scoring", "skip", "repeat", "pass_rate", "settings"),
 )
-ASSERTION_KEYS = ("id", "label", "weight", "axis", "required", "advisory", "when_missing", "depends_on")
+ASSERTION_KEYS = ("id", "label", "weight", "axis", "required", "advisory", "when_missing", "depends_on", "because")
 
 
 def sniff(document: Located) -> bool:
@@ -160,7 +159,7 @@ def sniff(document: Located) -> bool:
 
 
 def read(document: Located, reading: Reading, *, name: str, registry: Registry | None = None, source: DataSource | None = None) -> Suite:
-    """Read a native suite; `registry` knows more checks than those of ours and of plugins, `source` opens the files of data it names."""
+    """Read a native suite; `registry` has additional checks, `source` opens its data files."""
     return _Reader(reading, registry or default_registry()).read_suite(document, name, source)
 
 
@@ -169,7 +168,7 @@ class _Reader:
         self.reading = reading
         self._registry = registry
         self._known = known or {}
-        """Claims that were read before, by the identity of their node: those that all rows of a file share."""
+        """Claims that were already read, by the identity of their node: those that all rows of a file share."""
         self.users = UserReader(reading, registry, self.read_assertion)
 
     @property
@@ -190,7 +189,7 @@ class _Reader:
         reading = self.reading
         reading.check_keys(document, SUITE_KEYS, "a suite")
         version = document.get("proctor")
-        # `true` equals 1 in Python, and is no version.
+        # `true` equals 1 in Python, but is not a version.
         if version is not None and (version.value is True or version.value != VERSION):
             reading.error(
                 version, f"proctor: {show(version.plain())} is not a version of the format that this release reads", expected="proctor: 1"
@@ -220,7 +219,7 @@ class _Reader:
             return None
         reading.check_keys(node, CASE_KEYS, "a case")
         name = reading.require_text(node.get("name"), "name") or ""
-        case_id = given_id or self._name(node.get("id"))
+        case_id = given_id or self._read_id(node.get("id"))
         id_node = node.get("id")
         if case_id is None and id_node is None:
             case_id = make_unique(make_slug(name), taken) if name else make_unique(f"case-{len(taken) + 1}", taken)
@@ -251,7 +250,7 @@ class _Reader:
             assertions=tuple(assertion for assertion, _ in entries),
             captures=self.read_captures(node.get("extract")),
             scoring=self.read_scoring(node.get("scoring"), shared.scoring),
-            skip=self.skip(node.get("skip")),
+            skip=self.read_skip(node.get("skip")),
             repetitions=reading.require_integer(node.get("repeat"), "repeat", at_least=1, at_most=MOST_REPEATS),
             pass_threshold=self._read_pass_rate(node.get("pass_rate")),
             settings=self._read_object(node.get("settings"), "settings"),
@@ -285,8 +284,8 @@ class _Reader:
     def read_assertions(self, node: Located | None, turn: int | None) -> list[tuple[Assertion, Located]]:
         if node is None:
             return []
-        alone = node.is_object or isinstance(node.value, str)
-        items = [node] if alone else list(node.items()) if self.reading.require_list(node, "expect") is not None else []
+        single = node.is_object or isinstance(node.value, str)
+        items = [node] if single else list(node.items()) if self.reading.require_list(node, "expect") is not None else []
         built = [(self.read_assertion(item, turn), item) for item in items]
         return [(assertion, item) for assertion, item in built if assertion is not None]
 
@@ -295,10 +294,10 @@ class _Reader:
         if id(node) in self._known:
             return self._known[id(node)]
         # `- no_tool_errors` is `- no_tool_errors: {}`
-        alone = isinstance(node.value, str)
-        if not alone and reading.require_object(node, "an assertion") is None:
+        is_bare_name = isinstance(node.value, str)
+        if not is_bare_name and reading.require_object(node, "an assertion") is None:
             return None
-        names = [node.value] if alone else [key for key, _ in node.members() if key not in ASSERTION_KEYS]
+        names = [node.value] if is_bare_name else [key for key, _ in node.members() if key not in ASSERTION_KEYS]
         if len(names) != 1:
             self._report_not_one_check(node, names)
             return None
@@ -307,9 +306,9 @@ class _Reader:
         except SpecError as error:
             self._report_unknown_check(node, names[0], error)
             return None
-        value = Located(value={}, line=node.line, column=node.column, path=node.path) if alone else node.get(names[0])
+        value = Located(value={}, line=node.line, column=node.column, path=node.path) if is_bare_name else node.get(names[0])
         assert value is not None
-        return self._draft(node, entry, value, turn, {} if alone else self._read_common(node))
+        return self._draft(node, entry, value, turn, {} if is_bare_name else self._read_common(node))
 
     def _report_not_one_check(self, node: Located, names: list[str]) -> None:
         if not names:
@@ -374,15 +373,15 @@ class _Reader:
 
     @staticmethod
     def _is_shorthand(entry: CheckEntry, value: Located) -> bool:
-        """Return whether a bare value means the shorthand field; an object always has the fields by name."""
+        """Return whether a bare value sets the shorthand field; an object always has the fields by name."""
         return entry.takes_whole or not value.is_object
 
     def _read_common(self, node: Located) -> dict[str, Json]:
         reading = self.reading
         common: dict[str, Json] = {}
-        if (name := self._name(node.get("id"))) is not None:
+        if (name := self._read_id(node.get("id"))) is not None:
             common["id"] = name
-        for key in ("label", "axis"):
+        for key in ("label", "axis", "because"):
             if (text := reading.require_text(node.get(key), key)) is not None:
                 common[key] = text
         for key in ("required", "advisory"):
@@ -415,7 +414,7 @@ class _Reader:
         return tuple(item for item in built if item is not UNUSABLE)
 
     def _check_pattern(self, node: Located | None) -> Located | None:
-        """Warn about a pattern that cannot be read; it only ever gives null, since `extract` never affects the outcome."""
+        """Warn about an invalid pattern; it only gives null, since `extract` never affects the outcome."""
         if node is not None and isinstance(node.value, str):
             try:
                 compile_pattern(node.value)
@@ -430,7 +429,7 @@ class _Reader:
             field = next(f for f in describe_struct_type(Scoring).fields if f.name == "mode")
             mode = build(field.type, node, self.reading, "scoring")
             return default if mode is UNUSABLE else msgspec.structs.replace(default, mode=mode)
-        # Looked at before the struct is built, while the place of each is known.
+        # Checked before the struct is built, while the position of each is known.
         for key in ("pass_at", "partial_above"):
             bound = node.get(key)
             if bound is not None and isinstance(bound.value, (int, float)):
@@ -446,25 +445,25 @@ class _Reader:
         return built
 
     def read_zone(self, node: Located | None) -> str | None:
-        """Return the name of a time zone, with a warning about one that does not exist."""
+        """Return the name of a time zone, with a warning if it does not exist."""
         name = self.reading.require_text(node, "timezone")
         if name is None or node is None:
             return None
         try:
             find_zone(name)
         except CheckFault as fault:
-            # A dialect's suite may carry one, too, and its conversion must still be read: only the date functions will not work.
+            # A dialect's suite may have one too, and its conversion must still be readable: only the date functions will not work.
             self.reading.warn(node, f"{fault.message}; date functions will not work", code="unknown_zone")
         return name
 
-    def _name(self, node: Located | None) -> str | None:
-        """Return an id: text, and not empty."""
+    def _read_id(self, node: Located | None) -> str | None:
+        """Return an id: a text that is not empty."""
         name = self.reading.require_text(node, "id")
         if name == "" and node is not None:
             self.reading.error(node, "id: expected a name, found empty text")
         return name
 
-    def skip(self, node: Located | None) -> Skip | None:
+    def read_skip(self, node: Located | None) -> Skip | None:
         if node is None or node.value is False:
             return None
         if isinstance(node.value, str) or node.value is True:

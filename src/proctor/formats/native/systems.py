@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
 def read_systems(node: Located | None, reading: Reading) -> tuple[System, ...]:
-    """Return the systems, with a problem for each that cannot be made."""
+    """Return the systems, with a problem for each invalid one."""
     if node is None or reading.require_object(node, "systems") is None:
         return ()
     found = [_read_system(name, member, node, reading) for name, member in node.members()]
@@ -52,15 +52,15 @@ def join_systems(shared: tuple[System, ...], node: Located | None, reading: Read
     own = read_systems(node, reading)
     named = {system.name for system in own}
     joined = (*(system for system in shared if system.name not in named), *own)
-    # The own ones were compared with each other when they were read: only those of the suite can add a double.
+    # The case's own systems were compared when they were read: only those of the suite can add a duplicate.
     if len(joined) != len(own):
         _refuse_doubles(joined, node, reading)
     return joined
 
 
 def _read_system(name: str, node: Located, parent: Located, reading: Reading) -> System | None:
-    # The simulators are loaded for suites that have any.
-    from proctor.simulators.registry import find_simulator
+    # The simulators are loaded only for suites that use them.
+    from proctor.simulators.ports import find_simulator
 
     if not _NAME.fullmatch(name):
         reading.error_at_key(
@@ -119,7 +119,7 @@ def _can_be_made(system: System, node: Located, reading: Reading) -> bool:
     from proctor.simulators.sandbox import provision_rows
 
     try:
-        # Late steps are tried as well: invalid ones are reported now, and not in the middle of a run.
+        # Late steps are tried as well, so that invalid ones are reported now instead of during a run.
         provision_rows((system,), make_still_surroundings(), with_late=True)
     except SpecError as error:
         field = (error.field or "").removeprefix(f"{system.name}.")
@@ -139,7 +139,7 @@ def _refuse_doubles(systems: tuple[System, ...], node: Located, reading: Reading
 
 
 def refuse_unknown_systems(entries: Sequence[tuple[Assertion, Located]], systems: tuple[System, ...], reading: Reading) -> None:
-    """Report claims about systems that a case does not have: one that something did *not* happen there would hold without a look."""
+    """Report claims about systems that a case lacks: a claim that something did *not* happen there would always pass."""
     names = [system.name for system in systems]
     for assertion, node in entries if systems else ():
         for name in _list_named(assertion.spec):
@@ -150,20 +150,20 @@ def refuse_unknown_systems(entries: Sequence[tuple[Assertion, Located]], systems
 
 
 def _list_named(spec: object) -> list[str]:
-    """Return the names of systems that a claim writes out."""
+    """Return the names of systems that a claim mentions literally."""
     if isinstance(spec, (RequestMade, RequestNotMade)):
         patterns = (spec, *(spec.then if isinstance(spec, RequestMade) else ()))
         return [one.system for one in patterns if one.system is not None]
     if isinstance(spec, Unchanged):
         places = (*spec.besides, *(entry.place for entry in spec.allowed))
         firsts = (strip_leading_marks(place).partition("/")[0] for place in places)
-        # A pattern may fit any system, so that it names none that could be missing.
+        # A pattern may match any system, so it names none that could be missing.
         return [first for first in firsts if not set("*?") & set(first)]
     return []
 
 
 def write_systems(systems: tuple[System, ...]) -> dict[str, Json]:
-    """Return systems as a suite writes them."""
+    """Return systems in the form of a suite."""
     written: dict[str, Json] = {}
     for system in systems:
         out: dict[str, Json] = {"kind": system.kind}
@@ -179,7 +179,7 @@ def write_systems(systems: tuple[System, ...]) -> dict[str, Json]:
 
 def build_systems_schema() -> dict[str, Json]:
     """Return the schema of `systems`."""
-    from proctor.simulators.registry import list_kinds
+    from proctor.simulators.ports import list_kinds
 
     properties: dict[str, Json] = {
         "kind": {"enum": list(list_kinds()), "description": "What it simulates; left out: the name is the kind."},

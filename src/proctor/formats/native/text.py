@@ -1,6 +1,6 @@
-"""A suite of any dialect written in our own format.
+"""Writes a suite of any dialect in our own format.
 
-Every dialect is read into the same specs, so this is a plain spelling-out of them; the written file gives the same verdicts.
+Every dialect is read into the same specs, so this only writes them out; the written file gives the same verdicts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def write_native(suite: Suite, registry: Registry | None = None) -> str:
 
 
 def write_native_head(suite: Suite, cases: Json, registry: Registry | None = None) -> str:
-    """Return the suite as YAML text with `cases` in place of its own."""
+    """Return the suite as YAML text with `cases` instead of its own cases."""
     document = build_native_document(msgspec.structs.replace(suite, cases=()), registry or default_registry())
     return to_yaml({**document, "cases": cases})
 
@@ -66,7 +66,7 @@ def _write_case(case: Case, shared: Scoring, registry: Registry) -> dict[str, Js
         out["input"] = case.input
     if case.user is not None:
         out["user"] = write_user(case.user, lambda assertion: _write_assertion(assertion, registry))
-    # Null alone is no body: `{}`, `false` and an empty text are sent like any other.
+    # Only null means no body: `{}`, `false` and an empty text are sent.
     if case.custom_body is not None:
         out["body"] = case.custom_body
     for key, value in (("context", case.context), ("timezone", case.timezone), ("tags", case.tags)):
@@ -83,7 +83,7 @@ def _write_case(case: Case, shared: Scoring, registry: Registry) -> dict[str, Js
     if case.pass_threshold is not None:
         out["pass_rate"] = case.pass_threshold
     if case.turns:
-        out["turns"] = [_turn(case, index, registry) for index in range(len(case.turns))]
+        out["turns"] = [_write_turn(case, index, registry) for index in range(len(case.turns))]
     whole = [_write_assertion(a, registry) for a in case.assertions if a.turn is None or a.turn >= len(case.turns)]
     if whole:
         out["expect"] = whole
@@ -94,7 +94,7 @@ def _write_case(case: Case, shared: Scoring, registry: Registry) -> dict[str, Js
     return out
 
 
-def _turn(case: Case, index: int, registry: Registry) -> dict[str, Json]:
+def _write_turn(case: Case, index: int, registry: Registry) -> dict[str, Json]:
     out: dict[str, Json] = {"input": case.turns[index].input}
     expect = [_write_assertion(a, registry) for a in case.assertions if a.turn == index]
     if expect:
@@ -112,7 +112,7 @@ def _write_assertion(assertion: Assertion, registry: Registry) -> Json:
     entry = registry.get_for(assertion.check, assertion.spec)
     fields: dict[str, Json] = msgspec.to_builtins(assertion.spec)
     value: Json = fields
-    # An object under the name of a check always holds its fields, so a main value that is an object is written by name.
+    # An object under the name of a check always has its fields, so a main value that is an object is written by name.
     plain = entry.takes_whole or not isinstance(fields.get(entry.shorthand or ""), dict)
     if entry.shorthand is not None and list(fields) == [entry.shorthand] and plain:
         value = fields[entry.shorthand]
@@ -128,6 +128,8 @@ def _write_assertion(assertion: Assertion, registry: Registry) -> Json:
         common["weight"] = int(assertion.weight) if assertion.weight.is_integer() else assertion.weight
     if assertion.depends_on:
         common["depends_on"] = assertion.depends_on[0] if len(assertion.depends_on) == 1 else list(assertion.depends_on)
+    if assertion.because:
+        common["because"] = assertion.because
     if value == {} and not common:
         return assertion.check
     return {assertion.check: value, **common}

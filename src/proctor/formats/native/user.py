@@ -93,7 +93,7 @@ class UserReader:
     def _read_stop(self, node: Located | None) -> Assertion | str | None:
         if node is None:
             return None
-        # The bare name of a check is a claim, as in `expect`; any other text is a condition in plain words.
+        # The bare name of a check is a claim, as in `expect`; any other text is a condition in plain language.
         if isinstance(node.value, str) and node.value not in self._registry:
             if not node.value.strip():
                 self._reading.error(node, "stop_when: expected a condition or a check, found empty text")
@@ -137,13 +137,13 @@ class UserReader:
         )
 
     def complete_claims(self, entries: Sequence[tuple[Assertion, Located]], user: SimulatedUser | None) -> list[tuple[Assertion, Located]]:
-        """Return the claims of a case with what they leave to its user."""
+        """Return the claims of a case, with defaults from its user."""
         return [(self._complete_claim(assertion, node, user), node) for assertion, node in entries]
 
     def _complete_claim(self, assertion: Assertion, node: Located, user: SimulatedUser | None) -> Assertion:
         if assertion.check != "goal_reached":
             return assertion
-        from proctor.checks.judged.goal import NO_GOAL, GoalReached  # brings in all that asks a judge, which few suites do
+        from proctor.checks.judged.goal import NO_GOAL, GoalReached  # imports all judged checks, which few suites use
 
         spec = assertion.spec
         assert isinstance(spec, GoalReached)
@@ -170,12 +170,12 @@ class UserReader:
 
 
 def is_decided_by_claim(user: SimulatedUser) -> bool:
-    """Return whether a check or a script decides when a user is done, and not the word of a model."""
+    """Return whether a check or a script, and not a model, decides when a user is done."""
     return isinstance(user.stop_when, Assertion) or bool(user.script)
 
 
 def write_user(user: SimulatedUser, write_assertion: WriteAssertion) -> dict[str, Json]:
-    """Return a user as a suite writes it."""
+    """Return a user in the form of a suite."""
     out: dict[str, Json] = {key: getattr(user, key) for key in ("persona", "goal", "style", "model") if getattr(user, key)}
     if user.gives_up_after != SimulatedUser().gives_up_after:
         out["gives_up_after"] = user.gives_up_after

@@ -1,8 +1,8 @@
-"""Typed values out of a located document, driven by the type itself.
+"""Builds typed values from a located document, driven by the type itself.
 
-Any `msgspec.Struct` (a check's spec, above all) is built from an object in the document: every unknown key, missing field and
-wrong kind of value is reported at its own place, all in one pass. Two shortcuts: one bare value means a list of one,
-and a whole number written as `3.0` is a whole number.
+Any `msgspec.Struct` (usually a check's spec) is built from an object in the document: every unknown key, missing field and wrong kind of
+value is reported at its position, all in one pass. Two shortcuts: one bare value means a list of one, and an integer written as `3.0` is
+an integer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Unusable:
 
 
 UNUSABLE = Unusable()
-"""Returned where a value could not be built; the problem has been reported."""
+"""Returned if a value could not be built; the problem has been reported."""
 
 
 @functools.cache
@@ -41,13 +41,13 @@ def build_struct(struct: type[msgspec.Struct], node: Located, reading: Reading, 
 
 def _build_struct(info: mi.StructType, node: Located, reading: Reading, what: str) -> Json:
     if node.value is True and not info.fields:
-        # What has nothing to say is switched on: `no_tools_called: true`.
+        # A struct without fields is switched on by true: `no_tools_called: true`.
         return info.cls()
     if reading.require_object(node, what) is None:
         return UNUSABLE
     fields = {field.encode_name: field for field in info.fields}
-    before = len(reading.problems)
-    # The name in Python is read, too: `sender` for `from`, which is a keyword there.
+    problem_count = len(reading.problems)
+    # The Python name is accepted too: `sender` for `from`, which is a keyword.
     reading.check_keys(node, (*fields, *(field.name for field in info.fields if field.name not in fields)), what)
     values: dict[str, Json] = {}
     for name, field in fields.items():
@@ -60,7 +60,7 @@ def _build_struct(info: mi.StructType, node: Located, reading: Reading, what: st
                 reading.error(node, f"{what} needs {name!r}", code="missing_key", expected="the fields " + ", ".join(fields))
             continue
         values[field.name] = build(field.type, member, reading, f"{what} {name!r}")
-    if any(problem.level == "error" for problem in reading.problems[before:]) or any(v is UNUSABLE for v in values.values()):
+    if any(problem.level == "error" for problem in reading.problems[problem_count:]) or any(v is UNUSABLE for v in values.values()):
         return UNUSABLE
     return info.cls(**values)
 
@@ -114,7 +114,7 @@ def _build_literal(info: mi.LiteralType, node: Located, reading: Reading, what: 
 
 def _build_tuple(item: mi.Type, node: Located, reading: Reading, what: str) -> Json:
     if not node.is_list:
-        # A key without a value in YAML is null, which is more likely a slip than a list of one null.
+        # A key without a value in YAML is null, which is more likely a mistake than a list of one null.
         if node.value is None:
             reading.error(node, f"{what}: expected a list, found null", code="wrong_type")
             return UNUSABLE
@@ -129,7 +129,7 @@ def _build_union(info: mi.UnionType, node: Located, reading: Reading, what: str)
     if node.value is None and any(isinstance(choice, mi.NoneType) for choice in choices):
         return None
     real = [choice for choice in choices if not isinstance(choice, mi.NoneType)]
-    # If nothing fits, the first choice builds it, so that the error names what was expected.
+    # If no choice fits, the first one builds it, so that the error names the expected kind.
     fitting = [choice for choice in real if _accepts_kind(choice, node)] or real
     return build(fitting[0], node, reading, what)
 

@@ -1,7 +1,7 @@
-"""Which of the two text formats a suite is written in.
+"""Determines whether a suite is JSON or YAML.
 
-The name decides where it can: `.json` is JSON, `.yaml` and `.yml` are YAML. Otherwise a text that begins with `{` or `[` is JSON if
-it reads as JSON, YAML if only that reads it, and its problems are those of JSON when neither does. Everything else is YAML.
+The file name decides if it can: `.json` is JSON, `.yaml` and `.yml` are YAML. Otherwise a text that begins with `{` or `[` is JSON if it
+is valid JSON, YAML if it is only valid YAML, and if it is neither, the problems of JSON are reported. Everything else is YAML.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from proctor.formats.text.located import SPLIT, Located, Reading
 
 MAX_JSON = 8 * 1024 * 1024
-"""Characters of a document in JSON: some seconds of work and some hundred megabytes of memory, with its lines and columns."""
+"""The maximum number of characters of a JSON document: a few seconds of work and a few hundred megabytes of memory."""
 MAX_YAML = 2 * 1024 * 1024
-"""The same of one in YAML, which takes longer to read."""
+"""The same for YAML, which takes longer to read."""
 
 
 def read_text(text: str, *, file: str | None, reading: Reading) -> Located | None:
-    """Return the document in `text`; problems go to `reading`, and nothing is returned when it cannot be read at all."""
+    """Return the document in `text`; problems go to `reading`, and None is returned if it cannot be read at all."""
     ending = (file or "").lower()
     if _is_too_large(text, ending, reading):
         return None
     if ending.endswith((".yaml", ".yml")) or (not ending.endswith(".json") and not text.lstrip("\ufeff \t\r\n").startswith(("{", "["))):
-        from proctor.formats.text.yaml12 import read_yaml  # of the two readers most runs need one
+        from proctor.formats.text.yaml12 import read_yaml  # most runs need only one of the two readers
 
         return read_yaml(text, reading)
-    from proctor.formats.text.json_text import read_json  # of the two readers most runs need one
+    from proctor.formats.text.json_text import read_json  # most runs need only one of the two readers
 
     if ending.endswith(".json"):
         return read_json(text, reading)
@@ -51,11 +51,11 @@ def _parse_either(text: str, reading: Reading) -> Located | None:
     from proctor.formats.text.json_text import read_json
     from proctor.formats.text.yaml12 import read_yaml
 
-    # Each attempt collects its own problems, so that those of the one that is not chosen are never shown.
+    # Each attempt collects its own problems, so that those of the rejected one are never shown.
     json_try, yaml_try = Reading(file=reading.file, text=text), Reading(file=reading.file, text=text)
     document = read_json(text, json_try)
     chosen = json_try
-    # It was let in by the limit of JSON, which is the larger one.
+    # It passed the limit of JSON, which is the larger one.
     if _has_failed(json_try) and len(text) <= MAX_YAML:
         from_yaml = read_yaml(text, yaml_try)
         if not _has_failed(yaml_try):

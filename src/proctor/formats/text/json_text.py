@@ -1,10 +1,9 @@
 """JSON with the line and column of every key and value.
 
-Strict JSON (RFC 8259) with what a suite must not have on top: a key that appears twice is a problem. Faults with only one
-sensible reading (a comma too many, a comment, `NaN`, a repeated key) are reported and reading goes on, so that the
-rest of the file is checked in the same pass; any other fault ends the reading. Whole numbers are exact however large,
-a lone surrogate escape is the replacement character, and nesting is bounded, because everything after this reader walks the tree
-recursively.
+Strict JSON (RFC 8259), and in addition a repeated key is a problem. Faults with only one sensible reading (an extra comma, a comment,
+`NaN`, a repeated key) are reported and reading continues, so that the rest of the file is checked in the same pass; any other fault ends
+the reading. Integers of any size are exact, a lone surrogate escape becomes the replacement character, and nesting is limited, because
+everything after this reader walks the tree recursively.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from proctor.model.evidence import Json
 from proctor.model.json_values import join_surrogates
 
 MAX_DEPTH: Final = 200
-"""Levels of nesting; they are read by recursion."""
+"""The maximum nesting, which is read recursively."""
 MAX_NUMBER: Final = 1000
-"""Characters of one number. Python refuses to print integers of more than 4300 digits."""
+"""The maximum number of characters of one number. Python refuses to print integers of more than 4300 digits."""
 MAX_COMPLAINTS: Final = 100
-"""Faults that are reported before giving up: a file of a million commas is not worth a million messages."""
+"""The maximum number of reported faults: a file of a million commas needs no million messages."""
 
-# Every pattern is anchored by `match` and linear: no alternative can take the same character twice.
+# Every pattern is anchored by `match` and linear: no alternative can match the same character twice.
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _PLAIN_TEXT = re.compile(r'[^"\\\x00-\x1f]*')
@@ -37,21 +36,21 @@ _NOT_NUMBERS: Final = ("nan", "infinity", "-infinity", "+infinity", "-nan", "inf
 
 
 def read_json(text: str, reading: Reading) -> Located | None:
-    """Return the document in `text`; problems go to `reading`, and nothing is returned when it cannot be read at all."""
+    """Return the document in `text`; problems go to `reading`, and None is returned if it cannot be read at all."""
     return _Scanner(text, reading).read_document()
 
 
 class _Broken(Exception):
-    """The text cannot be read any further; the problem has been reported."""
+    """The text cannot be read further; the problem has been reported."""
 
 
 class _Scanner:
-    """One pass over the text. Line ends only occur between tokens, so counting them there keeps the position."""
+    """One pass over the text. Line ends occur only between tokens, so counting them there tracks the position."""
 
     def __init__(self, text: str, reading: Reading) -> None:
         self.text = text
         self.reading = reading
-        self.at = 1 if text.startswith("\ufeff") else 0  # a byte order mark is no part of the document
+        self.at = 1 if text.startswith("\ufeff") else 0  # a byte order mark is not part of the document
         self.line = 1
         self.line_start = self.at
         self.complaints = 0
@@ -84,12 +83,12 @@ class _Scanner:
             if first == "{":
                 self._read_object(found, depth)
             else:
-                self._list(found, depth)
+                self._read_list(found, depth)
             return found
         if first == '"':
             found.value = self._read_string()
         elif first and first in "-0123456789":
-            found.value = self._number()
+            found.value = self._read_number()
         else:
             found.value = self._read_word()
         found.width = self.at - start
@@ -118,7 +117,7 @@ class _Scanner:
                 members[key] = item
                 found.key_at[key] = place
 
-    def _list(self, found: Located, depth: int) -> None:
+    def _read_list(self, found: Located, depth: int) -> None:
         items: list[Located] = []
         found.value = items
         while not self._reads_end("]", has_members=bool(items)):
@@ -136,7 +135,7 @@ class _Scanner:
             return False
         if self.text[self.at : self.at + 1] != ",":
             self._stop(self.at, f"expected ',' or {end!r}, found {self._describe_found()}")
-        # Noted here: the blanks after the comma may contain line ends, and the fault is the comma.
+        # Stored here: the blanks after the comma may contain line ends, and the fault is the comma.
         comma, place = self.at, (self.line, self.at - self.line_start + 1)
         self.at += 1
         self._skip_space()
@@ -158,7 +157,7 @@ class _Scanner:
         self.at += 1
         while True:
             plain = _PLAIN_TEXT.match(text, self.at)
-            assert plain is not None  # the pattern matches nothing at all, too
+            assert plain is not None  # the pattern also matches an empty text
             parts.append(plain.group())
             self.at = plain.end()
             char = text[self.at : self.at + 1]
@@ -166,13 +165,13 @@ class _Scanner:
                 self.at += 1
                 return _join_surrogates(parts)
             if char == "\\":
-                parts.append(self._escape())
+                parts.append(self._read_escape())
             elif char in ("", "\n", "\r"):
                 self._stop(start, "a text that is not closed on its line", hint='close it with ", or write \\n for a line break')
             else:
                 self._stop(self.at, f"a control character ({char!a}) inside a text", hint=f"write \\u{ord(char):04x} instead")
 
-    def _escape(self) -> str:
+    def _read_escape(self) -> str:
         char = self.text[self.at + 1 : self.at + 2]
         if char in _ESCAPES:
             self.at += 2
@@ -186,10 +185,10 @@ class _Scanner:
         hint = "a backslash itself is written \\\\" if char else None
         self._stop(self.at, f"\\{char} is not a JSON escape", hint=hint)
 
-    def _number(self) -> int | float | None:
+    def _read_number(self) -> int | float | None:
         start = self.at
         found = _NUMBER.match(self.text, start)
-        # Letters right after the digits, or after a lone minus (`12abc`, `-Infinity`), belong to the same value.
+        # Letters directly after the digits, or after a lone minus (`12abc`, `-Infinity`), belong to the same value.
         following = _WORD.match(self.text, found.end() if found else start)
         if found is None or following is not None:
             word = self.text[start : following.end()] if following else "-"
@@ -197,7 +196,7 @@ class _Scanner:
                 return self._refuse_number(word)
             self._stop(start, f"{word[:40]!r} is not a JSON number")
         digits = found.group()
-        # The grammar ends a number after its leading zero, so a digit right after it was meant to belong to it.
+        # The grammar ends a number after its leading zero, so a digit directly after it was meant to belong to it.
         if len(digits) < 3 and self.text[found.end() : found.end() + 1].isdigit():
             self._stop(start, "a number cannot begin with 0", hint="remove the leading zero, or put it in quotes")
         self.at = found.end()
@@ -234,16 +233,16 @@ class _Scanner:
     def _skip_space(self) -> None:
         while True:
             found = _SPACE.match(self.text, self.at)
-            assert found is not None  # the pattern matches nothing at all, too
-            self._pass(found.end())
+            assert found is not None  # the pattern also matches an empty text
+            self._advance(found.end())
             comment = _COMMENT.match(self.text, self.at)
             if comment is None:
                 return
             self._report(self.at, "a comment", hint="JSON has no comments; a .yaml file may have them", width=2)
-            self._pass(comment.end())
+            self._advance(comment.end())
 
-    def _pass(self, end: int) -> None:
-        """Move to `end`, counting the line ends on the way."""
+    def _advance(self, end: int) -> None:
+        """Move to `end`, counting the line ends."""
         for line_end in LINE_END.finditer(self.text, self.at, end):
             self.line += 1
             self.line_start = line_end.end()
@@ -276,7 +275,7 @@ class _Scanner:
 
 
 def _join_surrogates(parts: list[str]) -> str:
-    """Return the pieces as one text, in which two escaped surrogates that belong together are one character."""
+    """Return the pieces as one text, in which two matching escaped surrogates become one character."""
     if len(parts) == 1:
         return parts[0]
     text = "".join(parts)

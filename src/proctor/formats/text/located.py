@@ -1,13 +1,11 @@
 """A document as a tree in which every value knows its line and column.
 
-Both readers (`yaml12`, `json_text`) build this tree; the dialect readers walk it, and report problems through a
-`Reading`, which collects all of them in one pass.
+Both readers (`yaml12`, `json_text`) build this tree; the dialect readers walk it, and report problems through a `Reading`, which collects
+all of them in one pass.
 """
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Literal
 
 import msgspec
@@ -15,12 +13,13 @@ import msgspec
 from proctor.errors import InputError, SpecError
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_finite
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import kind_of, nearest, show
 
 # --- lines and columns of a text, the way editors count them
 
-LINE_END = re.compile(r"\r\n|\n|\r")
+LINE_END = lazy_pattern(r"\r\n|\n|\r")
 
 
 class Places:
@@ -36,27 +35,27 @@ class Places:
         self._ends.append(len(text))
 
     def locate(self, offset: int) -> tuple[int, int]:
-        """Return the line and the column of an offset; past the end counts as the end."""
+        """Return the line and the column of an offset; an offset past the end counts as the end."""
         offset = min(offset, self._length)
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 
     def measure_width(self, start: int, end: int) -> int:
-        """Return how many characters from `start` to `end` stand on the line of `start`; at least one."""
+        """Return how many characters from `start` to `end` are on the line of `start`; at least one."""
         line, _ = self.locate(start)
         return max(1, min(end, self._ends[line - 1]) - start)
 
 
 MAX_WEIGHT = 10**9
-"""Far more than anybody means; larger ones add up to infinity."""
+"""Far above any sensible weight; the sum of larger ones would be infinite."""
 
 Kind = Literal["object", "list", "text", "number", "true/false", "null"]
 
 
 MAX_VALUES = 500_000
-"""How many values one document may hold, keys of YAML counted too: each has its place, which costs more than the value itself."""
+"""The maximum number of values in one document, including YAML keys: the position of each costs more than the value itself."""
 _NEAR = 0.8
-"""How similar an unknown key is to a known one to be a slip of it: `targets` is no slip of `agents`, `agnets` is."""
+"""The similarity from which an unknown key counts as a misspelling: `agnets` is one of `agents`, `targets` is not."""
 SPLIT = "split the suite into several files of one folder"
 
 
@@ -90,15 +89,15 @@ class Located(msgspec.Struct, kw_only=True):
         return isinstance(self.value, list)
 
     def get(self, key: str) -> "Located | None":
-        """Return the member `key` of an object, or nothing."""
+        """Return the member `key` of an object, or None."""
         return self.value.get(key) if isinstance(self.value, dict) else None
 
     def members(self) -> Iterator[tuple[str, "Located"]]:
-        """Yield keys and values of an object, in order; nothing for other kinds."""
+        """Yield keys and values of an object, in order; none for other kinds."""
         return iter(self.value.items()) if isinstance(self.value, dict) else iter(())
 
     def items(self) -> Iterator["Located"]:
-        """Yield the elements of a list; nothing for other kinds."""
+        """Yield the elements of a list; none for other kinds."""
         return iter(self.value) if isinstance(self.value, list) else iter(())
 
     def plain(self) -> Json:
@@ -131,30 +130,30 @@ class Reading:
 
     def find_excerpt(self, line: int) -> str | None:
         """Return a source line, without its end."""
-        # Split only when there is a problem to show: most files have none.
+        # Split only to show a problem: most files have none.
         if self._lines is None:
             self._lines = LINE_END.split(self._text.removeprefix("\ufeff"))
         return self._lines[line - 1] if 0 < line <= len(self._lines) else None
 
     def error(self, node: Located, message: str, **more: Json) -> None:
-        """Report that the value cannot be used. `more`: `expected`, `nearest`, `hint`, `code`."""
+        """Report that the value is invalid. `more`: `expected`, `nearest`, `hint`, `code`."""
         self._report(node, message, "error", more)
 
     def error_unknown(self, node: Located, message: str, word: str, known: Iterable[str], **more: Json) -> None:
-        """Report a word that is none of those known here, with the nearest of them and with all."""
+        """Report an unknown word, with the nearest known one and all of them."""
         words = tuple(known)
         self.error(node, message, nearest=nearest(word, words), expected="one of " + ", ".join(words), **more)
 
     def warn(self, node: Located, message: str, **more: Json) -> None:
-        """Report something worth knowing that does not stop the suite from being used."""
+        """Report a problem that does not prevent the suite from being used."""
         self._report(node, message, "warning", more)
 
     def error_at_key(self, node: Located, key: str, message: str, **more: Json) -> None:
-        """Report a problem with a key itself rather than with its value."""
+        """Report a problem with a key rather than with its value."""
         self._report(self._find_key_node(node, key), message, "error", more)
 
     def warn_at_key(self, node: Located, key: str, message: str, **more: Json) -> None:
-        """Warn about a key itself rather than about its value."""
+        """Warn about a key rather than about its value."""
         self._report(self._find_key_node(node, key), message, "warning", more)
 
     def _find_key_node(self, node: Located, key: str) -> Located:
@@ -174,15 +173,15 @@ class Reading:
         )
 
     def report_spec_error(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None = None) -> None:
-        """Report a spec that cannot be used, at the field it names.
+        """Report an invalid spec at the field it names.
 
-        `fields` maps spec fields to the values they came from, where the dialect spells them differently; otherwise the
-        dotted field is looked up below `node`.
+        `fields` maps spec fields to the values they came from, if the dialect spells them differently; otherwise the dotted field is
+        looked up below `node`.
         """
         self.error(self._place_of(node, error, fields), error.message, nearest=error.nearest, hint=error.hint)
 
     def report_spec_warning(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None = None, **more: Json) -> None:
-        """Report the same as a warning, for a dialect in which such a spec is a failed check rather than a broken suite."""
+        """Report the same as a warning, for a dialect in which such a spec is a failed check rather than an invalid suite."""
         self.warn(self._place_of(node, error, fields), error.message, nearest=error.nearest, **{"hint": error.hint, **more})
 
     def _place_of(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None) -> Located:
@@ -197,8 +196,8 @@ class Reading:
             else:
                 at = self._descend(node, error.field)
         if error.offset is not None and isinstance(at.value, str) and at.width > 1:
-            # Inside a quoted scalar the text starts one column later. Escapes before the fault shift it; close enough
-            # for a caret, and the message carries the exact offset in words.
+            # In a quoted scalar the text starts one column later. Escapes before the error shift it; close enough for a caret, and the
+            # message contains the exact offset.
             quoted = at.width > len(at.value)
             column = at.column + error.offset + (1 if quoted else 0)
             at = Located(value=at.value, line=at.line, column=column, path=at.path, width=1)
@@ -216,8 +215,8 @@ class Reading:
         return node
 
     def finish(self) -> tuple[Problem, ...]:
-        """Return the warnings; raises `InputError` with everything in file order when there is any error."""
-        # Problems in the files of a library come after those of the document that refers to them.
+        """Return the warnings, or raise `InputError` with all problems in file order if there is an error."""
+        # Problems in library files come after those of the document that refers to them.
         ordered = sorted(
             self.problems, key=lambda p: (p.origin.file != self.file, p.origin.file or "", p.origin.line or 0, p.origin.column or 0)
         )
@@ -227,7 +226,7 @@ class Reading:
         return tuple(ordered)
 
     def check_keys(self, node: Located, allowed: tuple[str, ...], what: str, hints: Mapping[str, str] | None = None) -> None:
-        """Report every key that is not allowed here, with the nearest one and all that are; `hints` are next steps by key."""
+        """Report every unknown key, with the nearest known one and all of them; `hints` are next steps by key."""
         for key, _ in node.members():
             if key not in allowed:
                 self._report_unknown_key(node, key, allowed, what, hints, nearest(key, allowed))
@@ -239,11 +238,15 @@ class Reading:
         self.error_at_key(node, key, f"unknown key {key!r} in {what}", nearest=near, expected=expected, hint=hint, code="unknown_key")
 
     def check_record_keys(self, node: Located, allowed: tuple[str, ...], what: str, hints: Mapping[str, str] | None = None) -> None:
-        """Warn once of every key that nothing reads; a key near to a known one, or with a hint, is an error.
+        """Warn once about all unknown keys; a key similar to a known one, or with a hint, is an error.
 
         Keys that begin with `x-` are free.
         """
         unread = [key for key, _ in node.members() if key not in allowed and not key.startswith("x-") and (what, key) not in self._ignored]
+        if not unread:
+            return
+        from difflib import get_close_matches  # costs a regex compile; only an unknown key needs it
+
         for key in unread:
             near = tuple(get_close_matches(key.lower()[:200], allowed, n=1, cutoff=_NEAR))
             if near or key in (hints or {}):
@@ -272,7 +275,7 @@ class Reading:
         return found.value if found is not None else None
 
     def number(self, node: Located | None, what: str) -> float | int | None:
-        """Return the number in `node`; otherwise a problem and nothing."""
+        """Return the number in `node`; otherwise report a problem and return None."""
         found = self._require_kind(node, (int, float), "a number", what)
         if found is None:
             return None
@@ -282,7 +285,7 @@ class Reading:
         return found.value
 
     def require_weight(self, node: Located | None) -> float | None:
-        """Return a weight above 0, small enough that a sum of many is still a number; otherwise report a problem and return None."""
+        """Return a weight above 0 that is small enough for the sum of many to be finite; otherwise report a problem and return None."""
         value = self.number(node, "weight")
         if value is None or node is None:
             return None
@@ -310,7 +313,7 @@ class Reading:
     def _require_kind(self, node: Located | None, kinds: type | tuple[type, ...], wanted: str, what: str) -> Located | None:
         if node is None:
             return None
-        # `bool` is a kind of `int` in Python, and `true` is no number in a suite.
+        # In Python `bool` is a subclass of `int`, but in a suite `true` is not a number.
         is_bool = isinstance(node.value, bool)
         if isinstance(node.value, kinds) and (not is_bool or kinds is bool):
             return node
@@ -319,7 +322,7 @@ class Reading:
         return None
 
     def require_member(self, node: Located, key: str, what: str) -> Located | None:
-        """Return the member `key`; if it is missing report a problem and return None."""
+        """Return the member `key`; if it is missing, report a problem and return None."""
         found = node.get(key)
         if found is None and key not in (node.value if node.is_object else {}):
             self.error(node, f"{what} needs {key!r}", code="missing_key")

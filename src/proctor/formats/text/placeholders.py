@@ -1,8 +1,8 @@
 """Placeholders in the texts of a document: `{column}`.
 
 A placeholder that is a whole text keeps the type of its value; inside a longer text the value is written as text. `{{` and `}}` are
-literal braces. Keys of objects stay as they are written. Texts without a placeholder are left where they are: a tree that is filled a
-hundred thousand times shares everything that does not change.
+literal braces. Keys of objects are not changed. Texts without a placeholder are reused: a tree that is filled a hundred thousand times
+shares all constant parts.
 """
 
 from __future__ import annotations
@@ -10,37 +10,37 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from proctor.expressions.braces import Part, compile_braces, find_whole_name, find_whole_text, join_parts, split_braces
+from proctor.expressions.text_form import Part, compile_braces, find_whole_name, find_whole_text, join_parts, split_braces
 from proctor.formats.text.located import Located, item_path, member_path
 from proctor.model.evidence import Json
 
 Fill = Callable[[Mapping[str, Json]], Located]
-"""Makes the filled tree from the values of the placeholders."""
+"""Builds the filled tree from the values of the placeholders."""
 
 _BRACES = compile_braces(r"[^{}]+")
 
 
 class LocatedTemplate:
-    """A tree whose texts hold placeholders."""
+    """A tree whose texts contain placeholders."""
 
     def __init__(self, node: Located, *, only: frozenset[str] | None = None) -> None:
         """Raises `SpecError` for a brace that is neither a placeholder nor doubled.
 
-        With `only` nothing but these names is a placeholder, and every other brace is literal.
+        With `only`, just these names are placeholders, and every other brace is literal.
         """
         self._names: dict[str, Located] = {}
         self._only = only
         self.node = node
         self._fill = self._compile(node)
         self.placeholders: Mapping[str, Located] = self._names
-        """The names that are used, each with the first text that uses it."""
+        """The names in use, each with the first text that uses it."""
 
     def fill(self, values: Mapping[str, Json]) -> Located:
-        """Return the tree with every placeholder replaced; whatever holds none is the very same node."""
+        """Return the tree with every placeholder replaced; parts without any are the same nodes."""
         return self.node if self._fill is None else self._fill(values)
 
     def _compile(self, node: Located) -> Fill | None:
-        """Return how a node is filled; None where there is nothing to fill."""
+        """Return a function that fills a node; None if there is nothing to fill."""
         if node.is_object:
             return self._compile_members(node)
         if node.is_list:
@@ -68,7 +68,7 @@ class LocatedTemplate:
         if (name := find_whole_name(parts)) is not None:
             return lambda values: locate_value(values[name], node)
         if (whole := find_whole_text(parts)) is not None:
-            # Doubled braces make another text of it, though it holds no placeholder.
+            # Doubled braces change the text, though it has no placeholder.
             return None if whole == node.value else lambda values: replace_value(node, whole)
         return lambda values: replace_value(node, join_parts(parts, values))
 
@@ -84,10 +84,10 @@ def split_placeholders(text: str) -> list[Part]:
 
 
 def split_known(text: str, names: frozenset[str]) -> list[Part]:
-    """Return literal texts and those of `names` that stand in braces; all other braces are text."""
+    """Return literal texts and those of `names` that are in braces; all other braces are text."""
     parts: list[Part] = []
     at = 0
-    # Not after a dollar: that names a variable of the environment.
+    # Not after a dollar sign, which marks an environment variable.
     for found in re.finditer(r"(?<!\$)\{([^{}]+)\}", text):
         if found[1] in names:
             if found.start() > at:
@@ -100,7 +100,7 @@ def split_known(text: str, names: frozenset[str]) -> list[Part]:
 
 
 def make_filler(node: Located) -> Callable[[Mapping[str, Json]], Json] | None:
-    """Return what makes the plain value of a node with strict placeholders; None where it holds none and is always the same."""
+    """Return a function that builds the plain value of a node with strict placeholders; None if it has none and is constant."""
     if node.is_object:
         members = [(key, make_filler(member), member.plain()) for key, member in node.members()]
         if not any(fill for _, fill, _ in members):
@@ -122,7 +122,7 @@ def make_filler(node: Located) -> Callable[[Mapping[str, Json]], Json] | None:
 
 
 def replace_value(node: Located, value: Json) -> Located:
-    """Return a node at the same place with another value."""
+    """Return a node at the same position with another value."""
     return Located(value=value, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)
 
 

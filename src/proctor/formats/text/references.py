@@ -1,4 +1,4 @@
-"""`${NAME}` in settings: replaced by the variable of that name, out of a mapping that is passed in. `$${` is a literal `${`."""
+"""Replaces `${NAME}` in settings by the variable of that name from a given mapping. `$${` is a literal `${`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import msgspec
 
 from proctor.formats.text.located import Located, Reading
 from proctor.model.evidence import Json
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.show import nearest
 
 # The closing brace is optional, so that a reference without one is reported instead of being sent.
-_MARK = re.compile(r"\$(\$?)\{([^}]*)(\}?)")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-# An address without a user, a password or a query holds no secret, and messages are of little use without it.
-_BARE_ADDRESS = re.compile(r"https?://[^@?#]*\Z")
+_MARK = lazy_pattern(r"\$(\$?)\{([^}]*)(\}?)")
+_NAME = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# An address without a user, a password or a query is not secret, and messages are of little use without it.
+_BARE_ADDRESS = lazy_pattern(r"https?://[^@?#]*\Z")
 _SHORTEST_SECRET = 4
-"""Characters: masking a shorter value would black out half of a report and protect nothing."""
-_SECRET_PLACE = re.compile(r"\.(?:api_key|token|password|client_secret)\Z|\.(?:auth|headers|env)\b")
-_AFTER_HOST = re.compile(r"https?://[^/?#$]+[/?]")
+"""The minimum length of a masked value: masking shorter ones would black out half of a report and protect nothing."""
+_SECRET_PLACE = lazy_pattern(r"\.(?:api_key|token|password|client_secret)\Z|\.(?:auth|headers|env)\b")
+_AFTER_HOST = lazy_pattern(r"https?://[^/?#$]+[/?]")
 _REDACTED = "[redacted]"  # a secret in a recording
 
 
@@ -38,25 +39,25 @@ class References:
         return name in self._variables
 
     def is_excused(self, path: str, before: str) -> bool:
-        """Return whether the variable that is named at `path`, after the text `before`, may be missing."""
+        """Return whether the variable named at `path`, after the text `before`, may be missing."""
         return False
 
     def list_names(self) -> tuple[str, ...]:
-        """Return every variable there is."""
+        """Return all variable names."""
         return tuple(self._variables)
 
     def find_value(self, name: str) -> str:
-        """Return the value of a variable that is there; from now on it counts as a secret."""
+        """Return the value of an existing variable, which from now on counts as a secret."""
         self._used[name] = self._variables[name]
         return self._variables[name]
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Values that must not be shown or stored: all that were used, except bare addresses."""
+        """Values that must not be shown or stored: all used ones, except bare addresses."""
         return frozenset(value for value in self._used.values() if len(value) >= _SHORTEST_SECRET and not _BARE_ADDRESS.match(value))
 
     def fill(self, value: Json) -> Json:
-        """Return the value with every reference inside its texts replaced; structs, objects and lists are walked."""
+        """Return the value with every reference in its texts replaced; structs, objects and lists are walked."""
         if isinstance(value, str):
             return _MARK.sub(self._replace, value) if "${" in value else value
         if isinstance(value, dict):
@@ -68,7 +69,7 @@ class References:
         return value
 
     def _replace(self, found: re.Match[str]) -> str:
-        # `$${` loses its first `$` and is left alone otherwise.
+        # `$${` loses its first `$` and is otherwise unchanged.
         return found[0][1:] if found[1] else self.find_value(found[2])
 
 
@@ -76,16 +77,16 @@ class ReplayedReferences(References):
     """The variables of an offline run: an unset secret is redacted as in recordings, since nothing is sent."""
 
     def is_excused(self, path: str, before: str) -> bool:
-        """Return whether the place is a key, a token, a header or after the host of an address; a host or a name may not be missing."""
+        """Return whether the place is a key, a token, a header or after the host of an address; a host or a name must not be missing."""
         return _SECRET_PLACE.search(path) is not None or (path.endswith("url") and _AFTER_HOST.match(before) is not None)
 
     def find_value(self, name: str) -> str:
-        """Return the value of the variable, or what recordings have in its place."""
+        """Return the value of the variable, or its placeholder in recordings."""
         return super().find_value(name) if name in self else _REDACTED
 
 
 def check_references(node: Located, reading: Reading, references: References) -> None:
-    """Report every reference below `node` that cannot be resolved."""
+    """Report every unresolvable reference below `node`."""
     if isinstance(node.value, str):
         for found in _MARK.finditer(node.value) if "${" in node.value else ():
             if not found[1]:

@@ -1,13 +1,18 @@
-"""The quick way from a row to its case, once the first row was read in full.
+"""A fast path from a row to its case, once the first row was read in full.
 
-All cases of one template are alike: they differ in the texts and values that hold placeholders. What can differ is known from the template
-and from the case of the first row, so that the case of another row is that one with a few fields replaced. A row whose values are of
-another kind than the fields take, or make a claim that cannot be used, is left to the reader, who reports the problem.
+All cases of one template are alike: they differ in the texts and values that contain placeholders. The differences are known from the
+template and from the case of the first row, so that the case of another row is that one with a few fields replaced. A row whose values are
+of another kind than the fields accept, or make an invalid claim, is left to the reader, which reports the problem.
+
+The cells of a text file are text, unless `types` sets another type. An empty cell of any other type is null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 from msgspec import inspect as mi
@@ -15,12 +20,16 @@ from msgspec import inspect as mi
 from proctor.checks.registry import CheckEntry, Registry
 from proctor.checks.vacuous import find_vacuous
 from proctor.errors import SpecError
+from proctor.expressions.text_form import write_text_form
 from proctor.formats.text.building import describe_struct_type
-from proctor.formats.text.located import Located
+from proctor.formats.text.located import Located, Reading
 from proctor.formats.text.placeholders import make_filler
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Json
+from proctor.model.json_values import is_integer
 from proctor.model.problem import Origin
+from proctor.model.scratch import Scratch
+from proctor.model.show import show
 
 Fill = Callable[[Mapping[str, Json]], Json]
 Label = Callable[[CheckEntry, msgspec.Struct], str]
@@ -38,7 +47,7 @@ class _ClaimShape(msgspec.Struct, frozen=True):
 
 
 class RowShape:
-    """How the case of a row is made of the case of the first."""
+    """Builds the case of a row from the case of the first row."""
 
     def __init__(self, first: Case, registry: Registry, label: Label) -> None:
         self._first = first
@@ -51,7 +60,7 @@ class RowShape:
         self._changes_claims = False
 
     def make(self, case_id: str, values: Mapping[str, Json], origin: Origin, *, checked: bool) -> Case | None:
-        """Return the case of a row; None where the reader has to look. A row that was `checked` before is not checked again."""
+        """Return the case of a row; None if the reader must read it. A row that was `checked` before is not checked again."""
         changes: dict[str, Json] = {"id": case_id, "origin": origin}
         for field, fill in self._texts:
             value = fill(values)
@@ -95,7 +104,7 @@ class RowShape:
         )
 
     def add_claim(self, node: Located, first: Assertion) -> bool:
-        """Learn how a claim differs; returns whether that is known."""
+        """Learn how a claim differs between rows; returns whether that is known."""
         if make_filler(node) is None:
             self._claims.append(first)
             return True
@@ -117,7 +126,7 @@ class RowShape:
         return True
 
     def add_member(self, key: str, node: Located, shared: Mapping[str, Mapping[str, Json]]) -> bool:
-        """Learn how a member of the case differs; returns whether that is known."""
+        """Learn how a member of the case differs between rows; returns whether that is known."""
         fill = make_filler(node)
         if fill is None or key == "id":
             return True
@@ -135,7 +144,7 @@ class RowShape:
 def learn_shape(
     template: Located, first: Case, shared: Mapping[str, Mapping[str, Json]], registry: Registry, label: Label
 ) -> RowShape | None:
-    """Return the shape of a template from the case of its first row; None where the reader has to read every row."""
+    """Return the shape of a template from the case of its first row; None if the reader must read every row."""
     if template.get("turns") is not None:
         return None
     shape = RowShape(first, registry, label)
@@ -149,7 +158,7 @@ def learn_shape(
 
 
 def _fits(kind: mi.Type, value: Json) -> bool:
-    """Return whether a value is taken by a field as it is: one that would be changed, or refused, is not."""
+    """Return whether a field accepts a value unchanged."""
     match kind:
         case mi.AnyType():
             return True
@@ -158,7 +167,7 @@ def _fits(kind: mi.Type, value: Json) -> bool:
         case mi.BoolType():
             return isinstance(value, bool)
         case mi.IntType():
-            return isinstance(value, int) and not isinstance(value, bool)
+            return is_integer(value)
         case mi.DictType():
             return isinstance(value, dict) and isinstance(kind.value_type, mi.AnyType)
         case mi.UnionType():
@@ -166,3 +175,151 @@ def _fits(kind: mi.Type, value: Json) -> bool:
             return value is not None and len(plain) == 1 and _fits(plain[0], value)
         case _:
             return False
+
+
+TYPES = ("text", "number", "integer", "boolean", "json")
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\Z")
+_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_MOST_DIGITS = 300
+
+
+def convert_cells(values: Mapping[str, Json], types: Mapping[str, str], reading: Reading, place: Located) -> dict[str, Json]:
+    """Return the values of a row converted to their types; an invalid cell is a problem."""
+    found = dict(values)
+    for column, kind in types.items():
+        if column not in found:
+            continue
+        try:
+            found[column] = convert_cell(found[column], kind)
+        except ValueError as error:
+            reading.error(place, f"column {column!r}: {error}", code="bad_cell")
+    return found
+
+
+def convert_cell(value: Json, kind: str) -> Json:
+    """Return a value converted to another type; raises `ValueError` that describes an invalid value."""
+    if kind == "text":
+        return write_text_form(value)
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text:
+        return None
+    if kind == "json":
+        return _read_json(text)
+    if kind == "boolean":
+        if text.lower() not in _WORDS:
+            raise ValueError(f"expected true or false, found {show(value, 60)}")
+        return _WORDS[text.lower()]
+    if not _NUMBER.match(text) or len(text) > _MOST_DIGITS:
+        raise ValueError(f"expected a number, found {show(value, 60)}")
+    number = float(text)
+    if number.is_integer() and ("." not in text and "e" not in text.lower()):
+        return int(text)
+    if kind == "integer":
+        raise ValueError(f"expected a whole number, found {show(value, 60)}")
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"expected a number, found {show(value, 60)}")
+    return number
+
+
+def _read_json(text: str) -> Json:
+    def refuse(name: str) -> Json:
+        raise ValueError(f"{name} is not JSON")
+
+    def build(members: list[tuple[str, Json]]) -> Json:
+        built = dict(members)
+        if len(built) < len(members):
+            twice = next(key for number, (key, _) in enumerate(members) if any(key == other for other, _ in members[:number]))
+            raise ValueError(f"duplicate key {show(twice, 60)} in one object")
+        return built
+
+    try:
+        return json.loads(text, parse_constant=refuse, object_pairs_hook=build)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"expected JSON, found {show(text, 60)} ({error.msg} at character {error.pos + 1})") from None
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply") from None
+
+
+# A data file of a suite: columns, and rows with their positions.
+# `sources/tables/open.py` opens the files and passes a `DataSource`. A suite without a file, or one that was sent to a service, has none
+# and may name no files.
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """One row of a data file."""
+
+    values: dict[str, Json]
+    """By column."""
+    origin: Origin
+    """The file, and the line on which the row begins; for a sheet or a Parquet file the row number."""
+
+
+class TableOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a suite for reading a file."""
+
+    sheet: str | None = None
+    """The sheet of an Excel file; left out: the first."""
+    split: str | None = None
+    """The split of a data set; left out: the only one."""
+    delimiter: str | None = None
+    """What separates the fields of a CSV file; left out: a comma, of `.tsv` a tab."""
+    limit: int | None = None
+    """How many rows are taken; left out: all."""
+
+
+class Table(Protocol):
+    """A data file that is read row by row."""
+
+    @property
+    def file(self) -> str:
+        """The path of the file, as messages show it."""
+        ...
+
+    @property
+    def stem(self) -> str:
+        """The name of the file without folder and ending."""
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The columns of every row; None if each row has its own keys."""
+        ...
+
+    def choose_columns(self, names: Sequence[str]) -> None:
+        """Read only these columns, if the file format allows that."""
+        ...
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every row from the first; raises `InputError` if the file cannot be read further."""
+        ...
+
+
+class Spool(Protocol):
+    """Spooled pieces of bytes, for data that does not fit in memory, read back one by one."""
+
+    def append(self, piece: bytes) -> None:
+        """Append a piece."""
+        ...
+
+    def read(self, index: int) -> bytes:
+        """Return a piece by its number from 0."""
+        ...
+
+
+class DataSource(Scratch, Protocol):
+    """Opens the files that a suite names, and stores facts about very many rows."""
+
+    @property
+    def held(self) -> int | None:
+        """The number of cases of one file in memory; None means the default."""
+        ...
+
+    def open(self, name: str, options: TableOptions) -> Table:
+        """Open a file; raises `InputError` if it must not or cannot be read."""
+        ...
+
+    def make_spool(self) -> Spool:
+        """Return an empty spool."""
+        ...

@@ -1,17 +1,16 @@
 """YAML 1.2 with the line and column of every key and value.
 
-The parser is PyYAML's, the meaning of plain scalars is that of the YAML 1.2 core schema, as in MCPLab's own loader: only
-`true` and `false` are booleans (`yes`, `no`, `on` are text), `012` is 12, `0o17` is 15, `1e3` is a number, dates stay text. What JSON
-cannot carry (`.inf`, `.nan`, other tags, keys that are not scalars) is a problem, as are repeated keys and a second
-document. A scalar key of another kind (`1:`) is its own text. `<<` is an ordinary key: merging is no part of YAML 1.2.
+The parser is PyYAML's; plain scalars follow the YAML 1.2 core schema, as in MCPLab's own loader: only `true` and `false` are booleans
+(`yes`, `no`, `on` are text), `012` is 12, `0o17` is 15, `1e3` is a number, dates stay text. Values that JSON cannot represent (`.inf`,
+`.nan`, other tags, keys that are not scalars) are problems, as are repeated keys and a second document. A scalar key of another kind
+(`1:`) is read as text. `<<` is an ordinary key: merging is not part of YAML 1.2.
 
-Aliases are expanded, because every value must know its path; the number of expanded values and the depth are bounded.
+Aliases are expanded, because every value must know its path; the number of expanded values and the depth are limited.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
@@ -19,6 +18,7 @@ import msgspec
 from proctor.formats.text.located import Located, Places, Reading, item_path, member_path
 from proctor.model.evidence import Json
 from proctor.model.json_values import join_surrogates
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.show import kind_of
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from proctor.formats.text.yaml_events import EventStream
 
 MAX_DEPTH: Final = 200
-"""Maximum nesting; documents are walked by recursion."""
+"""The maximum nesting; documents are walked recursively."""
 MAX_EXPANDED: Final = 100_000
-"""Values that aliases may add to a document; long texts and keys count as several."""
+"""The maximum number of values that aliases may add to a document; long texts and keys count as several."""
 _CHARACTERS_OF_A_VALUE: Final = 100
-"""Characters of text that count as one value against the bound on aliases."""
+"""The number of characters that count as one value in the limit on aliases."""
 MAX_NUMBER: Final = 1000
-"""Digits of a number: converting a very long one takes time that grows with the square of its length."""
+"""The maximum number of digits: converting a very long number takes quadratic time."""
 MAX_COMPLAINTS: Final = 100
-"""Problems of one kind in one file; more would only hide the first."""
+"""The maximum number of problems of one kind in one file; more would only hide the first."""
 
 _TAG: Final = "tag:yaml.org,2002:"
 _WORDS: Final[dict[str, Json]] = {
@@ -45,17 +45,17 @@ _WORDS: Final[dict[str, Json]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-# All linear: no character can be taken by two parts of a pattern.
-_DECIMAL = re.compile(r"[-+]?[0-9]+")
-_OCTAL = re.compile(r"0o[0-7]+")
-_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_NOT_A_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+# All linear: no character can match two parts of a pattern.
+_DECIMAL = lazy_pattern(r"[-+]?[0-9]+")
+_OCTAL = lazy_pattern(r"0o[0-7]+")
+_HEXADECIMAL = lazy_pattern(r"0x[0-9a-fA-F]+")
+_FLOAT = lazy_pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_A_NUMBER = lazy_pattern(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 def read_yaml(text: str, reading: Reading) -> Located | None:
-    """Return the document in `text`; problems go to `reading`, and nothing is returned when it cannot be read at all."""
-    # PyYAML costs some 60 ms to import; a JSON suite must not pay for it.
+    """Return the document in `text`; problems go to `reading`, and None is returned if it cannot be read at all."""
+    # Importing PyYAML takes about 60 ms; a JSON suite must not pay for it.
     from proctor.formats.text.yaml_events import EventStream, YamlFault
 
     text = text.removeprefix("\ufeff")
@@ -90,24 +90,24 @@ def _warn_of_unknown_escapes(reading: Reading, places: Places, stream: EventStre
 
 
 def _count_characters(value: Json) -> int:
-    """Return how long a text is, or the keys of an object together."""
+    """Return the length of a text, or of all keys of an object."""
     if isinstance(value, str):
         return len(value)
     return sum(map(len, value)) if isinstance(value, dict) else 0
 
 
 class _Broken(Exception):
-    """The document cannot be read any further; the problem has been reported."""
+    """The document cannot be read further; the problem has been reported."""
 
 
 class _Open(msgspec.Struct):
-    """A list or object whose end has not come yet."""
+    """A list or object that is not closed yet."""
 
     node: Located
     key: str | None = None
-    """The key whose value comes next."""
+    """The key of the next value."""
     drop: bool = False
-    """Whether that value has no place to go, because its key cannot be used."""
+    """Whether that value is dropped, because its key is invalid."""
 
 
 class _Builder:
@@ -132,7 +132,7 @@ class _Builder:
         return self.root
 
     def _take(self, event: Event) -> None:
-        # By name, as importing the classes at the top would import PyYAML for every suite in JSON.
+        # By name: importing the classes at the top would import PyYAML for every JSON suite.
         match event.__class__.__name__:
             case "ScalarEvent":
                 self._add_scalar(event)  # pyright: ignore[reportArgumentType] - its class was just compared by name
@@ -149,14 +149,14 @@ class _Builder:
 
     def _add_scalar(self, event: ScalarEvent) -> None:
         text = self.stream.restore_text(event.value)
-        # Escapes in double quotes may spell one character as two halves, as JSON does.
+        # Escapes in double quotes may write one character as a surrogate pair, as JSON does.
         if any("\ud800" <= char <= "\udfff" for char in text):
             text = join_surrogates(text)
         block = event.style in ("|", ">")
         node = self._locate(event, width=1 if block else None)
         plain = bool(event.implicit[0])
         if self._expects_key():
-            # A key is text, whatever its text would mean as a value; only the empty plain key is a slip.
+            # A key is always text, whatever it would mean as a value; only an empty plain key is a mistake.
             self._is_known_tag(node, event.tag, ("str", "int", "float", "bool", "null"))
             node.value = None if plain and text == "" else text
         else:
@@ -165,7 +165,7 @@ class _Builder:
         self._place(node, quoted=event.style in ("'", '"'))
 
     def _resolve(self, node: Located, text: str, tag: str | None, *, plain: bool) -> Json:
-        # The tag `!` alone makes a text of any scalar, whatever it looks like.
+        # The tag `!` alone turns any scalar into text.
         if tag is None or tag == "!":
             return self._resolve_plain(node, text) if plain and tag is None else text
         known = self._is_known_tag(node, tag, ("str", "int", "float", "bool", "null"))
@@ -178,10 +178,10 @@ class _Builder:
         return value
 
     def _resolve_plain(self, node: Located, text: str) -> Json:
-        """Return a plain scalar by the core schema."""
+        """Return the value of a plain scalar in the core schema."""
         if text in _WORDS:
             return _WORDS[text]
-        # Nearly every scalar is a word, and its first character saves five patterns.
+        # Nearly every scalar is a word, and checking its first character avoids five patterns.
         if text[0] not in "-+.0123456789":
             return text
         if _DECIMAL.fullmatch(text) or _OCTAL.fullmatch(text) or _HEXADECIMAL.fullmatch(text):
@@ -205,7 +205,7 @@ class _Builder:
         self._is_known_tag(node, event.tag, ("seq",) if is_list else ("map",))
         node.value = [] if is_list else {}
         node.key_at = {}
-        # Before its end, so that an alias inside it is reported as one that contains itself and not as one without an anchor.
+        # Before its end, so that an alias inside it is reported as self-referencing and not as unknown.
         self._add_anchor(event.anchor, node)
         if len(self.open) >= MAX_DEPTH:
             self._stop(node, f"nested more than {MAX_DEPTH} levels deep")
@@ -224,8 +224,8 @@ class _Builder:
 
     def _copy(self, node: Located, alias: Located, path: str, depth: int) -> Located:
         """Return the value again, at the path of the alias; its lines and columns stay where it was written."""
-        # Bounded, because a few lines of aliases of aliases can stand for billions of values. Long
-        # texts count too: they are shared in memory here, and not in what is written of them.
+        # Limited, because a few lines of nested aliases can mean billions of values. Long texts count too: they are shared in memory here,
+        # but not in the output.
         self.expanded += 1 + _count_characters(node.value) // _CHARACTERS_OF_A_VALUE
         if self.expanded > MAX_EXPANDED or depth > MAX_DEPTH:
             self._stop(alias, "aliases make this document too large", expected=f"at most {MAX_EXPANDED} values and {MAX_DEPTH} levels")
@@ -266,7 +266,7 @@ class _Builder:
         if not isinstance(key, str):
             message = "a key is missing before ':'" if key is None else "a key that is not text"
             self._report(node, message, hint="a key is one word or a text in quotes")
-            # The value is read all the same, and dropped: its own problems are reported in the same pass.
+            # The value is still read, and dropped: its own problems are reported in the same pass.
             level.key, level.drop = "", True
             return
         level.key = key
@@ -284,7 +284,7 @@ class _Builder:
             self.anchors[name] = node
 
     def _locate(self, event: Event, width: int | None = None) -> Located:
-        # Marks count lines the way YAML 1.1 does; offsets are plain characters.
+        # Marks count lines as in YAML 1.1; offsets are plain characters.
         start, end = event.start_mark.index, event.end_mark.index
         line, column = self.places.locate(start)
         shown = self.places.measure_width(start, end) if width is None else width

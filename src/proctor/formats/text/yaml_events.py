@@ -1,15 +1,14 @@
-r"""The events of a YAML text, and what is wrong with it in kind words.
+r"""The events of a YAML text, and readable messages about its faults.
 
-PyYAML's parser on top of libyaml follows YAML 1.1 in two ways that matter for text. It takes U+0085, U+2028 and U+2029 for
-line breaks; they are exchanged for unused characters before parsing and restored after. And it refuses a backslash in double quotes
-that is no YAML escape, which the documentation of MCPLab itself writes (`"refund\s+(a|b)"`): such a text is read again by the
-pure Python scanner, which here keeps the backslash and remembers where it stood.
+PyYAML's parser on top of libyaml follows YAML 1.1 in two ways that matter for text. It treats U+0085, U+2028 and U+2029 as line breaks;
+they are replaced by unused characters before parsing and restored after. And it rejects a backslash in double quotes that is not a YAML
+escape, which the documentation of MCPLab itself writes (`"refund\s+(a|b)"`): such a text is read again by the pure Python scanner, which
+here keeps the backslash and stores its position.
 
-Importing this module imports PyYAML, which costs as much as checking a small suite: only `read_yaml` does so, and only when
-there is YAML to read.
+Importing this module imports PyYAML, which costs as much as checking a small suite: only `read_yaml` does so, and only if there is YAML to
+read.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -21,21 +20,22 @@ from yaml.reader import Reader
 from yaml.scanner import Scanner
 
 from proctor.formats.text.located import MAX_VALUES, SPLIT
+from proctor.model.lazy_pattern import lazy_pattern
 
 try:
     from yaml import cyaml
 except ImportError:  # a PyYAML built without libyaml; slower, the same answers
     cyaml = None
 
-# What YAML 1.2 may contain, less the lone surrogates that UTF-8 cannot carry.
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# The characters of YAML 1.2, without lone surrogates, which UTF-8 cannot represent.
+_FORBIDDEN = lazy_pattern("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _FALSE_BREAKS = "\x85\u2028\u2029\ufeff"
 _ESCAPE_FAULTS = ("found unknown escape character", "hexdecimal number", "invalid Unicode character escape code")
-_HEX = re.compile(r"[0-9a-fA-F]*")
+_HEX = lazy_pattern(r"[0-9a-fA-F]*")
 
 
 class Fault(msgspec.Struct):
-    """Why the text is no YAML, and where: an offset into it."""
+    """Why the text is not YAML, and the offset of the fault."""
 
     message: str
     offset: int
@@ -43,7 +43,7 @@ class Fault(msgspec.Struct):
 
 
 class YamlFault(Exception):
-    """The text is no YAML."""
+    """The text is not YAML."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
@@ -51,7 +51,7 @@ class YamlFault(Exception):
 
 
 class EventStream:
-    """The events of `text`, and after the last one the offsets of backslashes that are no escapes."""
+    """The events of `text`, and after the last one the offsets of backslashes that are not escapes."""
 
     def __init__(self, text: str, *, max_depth: int) -> None:
         self.text = text
@@ -60,7 +60,7 @@ class EventStream:
         self._hide, self._restore = _choose_placeholders(text)
 
     def read_events(self) -> list[Event]:
-        """Return everything up to the end of the text, or to the first value nested too deep. Raises `YamlFault`."""
+        """Return everything up to the end of the text, or to the first value that is nested too deeply. Raises `YamlFault`."""
         forbidden = _FORBIDDEN.search(self.text)
         if forbidden is not None:
             code = f"U+{ord(forbidden.group()):04X}"
@@ -78,11 +78,11 @@ class EventStream:
             raise YamlFault(_describe_fault(error, self.text)) from None
 
     def restore_text(self, text: str) -> str:
-        """Return a scalar with the characters back that were hidden from the parser."""
+        """Return a scalar with the characters restored that were hidden from the parser."""
         return text.translate(self._restore) if self._restore else text
 
     def _drain_events(self, text: str, *, tolerant: bool) -> Iterator[Event]:
-        # libyaml's own composer recurses in C for every level and takes the process down with it; events do not.
+        # libyaml's own composer recurses in C for every level and would crash the process; events do not.
         self.unknown_escapes.clear()
         parser: Any = _TolerantParser(text, self.unknown_escapes) if tolerant else cast(Any, cyaml).CParser(text)
         depth = 0
@@ -103,7 +103,7 @@ class EventStream:
 
 
 def _choose_placeholders(text: str) -> tuple[dict[int, str], dict[int, str]]:
-    """Choose unused private characters for those that libyaml would read as line breaks, and return the way back too."""
+    """Return unused private characters for those that libyaml would read as line breaks, and the reverse mapping."""
     present = [char for char in _FALSE_BREAKS if char in text]
     if not present:
         return {}, {}
@@ -114,7 +114,7 @@ def _choose_placeholders(text: str) -> tuple[dict[int, str], dict[int, str]]:
 
 
 class _UnknownEscapes(dict[str, str]):
-    """The escapes of YAML, and every other character after a backslash standing for itself and the backslash."""
+    """The escapes of YAML; any other character after a backslash means both characters."""
 
     def __init__(self, scanner: "_TolerantParser") -> None:
         super().__init__(Scanner.ESCAPE_REPLACEMENTS)
@@ -123,11 +123,11 @@ class _UnknownEscapes(dict[str, str]):
     def __contains__(self, char: object) -> bool:
         if super().__contains__(char):
             return True
-        # A backslash before a line break joins two lines, and NUL is the end of the text: both are for the scanner itself.
+        # A backslash before a line break joins two lines, and NUL is the end of the text: the scanner handles both.
         if char in ("\0", "\r", "\n"):
             return False
-        # The scanner asks this table before it looks for the digits of `\x`, `\u`
-        # and `\U`: one without its digits is handled here and stays as written.
+        # The scanner looks here before it reads the digits of `\x`, `\u` and `\U`: an escape without its digits is handled here and stays
+        # as written.
         length = Scanner.ESCAPE_CODES.get(str(char))
         if length is None:
             return True
@@ -148,12 +148,12 @@ class _TolerantParser(Reader, Scanner, Parser):
         Reader.__init__(self, text)
         Scanner.__init__(self)
         Parser.__init__(self)
-        # On the instance alone: the table of the class is shared with everybody else who uses PyYAML in this process.
+        # On the instance only: all users of PyYAML in this process share the table of the class.
         self.ESCAPE_REPLACEMENTS = _UnknownEscapes(self)
 
 
 _INDENTATION = "check the indentation: it must fit the lines above"
-# Words of the problem, what we say, the next step, and whether the fault lies where the construct began.
+# The parser's words, our message, the next step, and whether the fault is at the beginning of the construct.
 _KINDLY: tuple[tuple[str, str, str | None, bool], ...] = (
     (
         "mapping values are not allowed",

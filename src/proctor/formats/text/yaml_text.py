@@ -1,7 +1,7 @@
-"""JSON-like values as YAML that people like to read.
+"""Writes JSON-like values as readable YAML.
 
-Only what every YAML 1.2 reader agrees on: block style, short things in flow style on one line, plain words where a word cannot be
-mistaken for anything else, and JSON-quoted text everywhere else.
+Only constructs that every YAML 1.2 reader agrees on: block style, short values in flow style on one line, plain words if they are
+unambiguous, and JSON-quoted text everywhere else.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from proctor.model.evidence import Json
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[ ./-]{1,2}[A-Za-z0-9_]+)*")
 _KEY = re.compile(r"[$A-Za-z_][$A-Za-z0-9_.-]*")
-# `yes`, `no`, `on` and `y` are text in YAML 1.2 and booleans to readers of 1.1; in quotes they are text to both.
+# `yes`, `no`, `on` and `y` are text in YAML 1.2 and booleans in 1.1; in quotes they are text in both.
 _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 _WIDTH = 100
-"""Columns of a written file."""
+"""The maximum line width of a written file."""
 
 
 def to_yaml(value: Json) -> str:
@@ -39,7 +39,7 @@ def _write_block(value: Json, indent: int) -> list[str]:
             if (
                 not isinstance(item, dict)
                 or not item
-                or (len(item) == 1 and _is_small(item) and len(_write_flow(item)) + indent + 2 <= _WIDTH)
+                or (len(item) == 1 and _is_small(item) and len(write_flow(item)) + indent + 2 <= _WIDTH)
             ):
                 lines.extend(_write_entry(f"{pad}-", item, indent + 2))
             else:
@@ -47,22 +47,22 @@ def _write_block(value: Json, indent: int) -> list[str]:
                 inner[0] = f"{pad}- {inner[0].lstrip()}"
                 lines.extend(inner)
         return lines
-    return [pad + _write_flow(value)]
+    return [pad + write_flow(value)]
 
 
 def _write_entry(head: str, item: Json, indent: int) -> list[str]:
-    # What is too large for one line is not written on one to find that out: only what is small can fit.
+    # A large value is not formatted on one line just to measure it: only a small one can fit.
     if not isinstance(item, (dict, list, tuple)) or not item:
-        return [f"{head} {_write_flow(item)}"]
+        return [f"{head} {write_flow(item)}"]
     if _is_small(item):
-        line = f"{head} {_write_flow(item)}"
+        line = f"{head} {write_flow(item)}"
         if len(line) <= _WIDTH:
             return [line]
     return [head, *_write_block(item, indent)]
 
 
 def _is_small(value: Json) -> bool:
-    """Return whether a value reads well on one line: nothing nested beyond one level of small things."""
+    """Return whether a value is readable on one line: nested at most one level, with small members."""
     if isinstance(value, dict):
         return all(not isinstance(item, (dict, list, tuple)) or _is_flat(item) for item in value.values())
     if isinstance(value, (list, tuple)):
@@ -75,11 +75,12 @@ def _is_flat(value: Json) -> bool:
     return all(not isinstance(item, (dict, list, tuple)) for item in items)
 
 
-def _write_flow(value: Json) -> str:
+def write_flow(value: Json) -> str:
+    """Return a value on one line."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_write_key(key)}: {_write_flow(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{_write_key(key)}: {write_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_write_flow(item) for item in value) + "]"
+        return "[" + ", ".join(write_flow(item) for item in value) + "]"
     if isinstance(value, str):
         return value if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED else _quote(value)
     return msgspec.json.encode(value).decode()
@@ -91,11 +92,11 @@ def _write_key(key: str) -> str:
 
 
 def _quote(text: str) -> str:
-    # JSON text is a valid double-quoted scalar, but for what YAML counts as unprintable or as a line break.
+    # JSON text is a valid double-quoted scalar, except for characters that YAML treats as unprintable or as line breaks.
     try:
         encoded = msgspec.json.encode(text).decode("utf-8")
     except UnicodeEncodeError:
-        import json  # only half of a surrogate pair, which no UTF-8 can hold, needs it
+        import json  # only a lone surrogate, which UTF-8 cannot represent, needs it
 
         encoded = json.dumps(text, ensure_ascii=False)
     return re.sub("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]", lambda found: f"\\u{ord(found.group()):04x}", encoded)

@@ -1,8 +1,12 @@
-"""Verial's typed assertions (`assertion.assert`) as specs of our checks."""
+"""Verial's typed assertions (`assertion.assert`) as specs of our checks.
+
+They are read in camelCase and snake_case, and shown in snake_case by Verial's REST API. Only names of the assertion language are converted.
+Search parameters, correlation paths, columns and expected values belong to the author and to the systems under test.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, cast
 
 import msgspec
@@ -27,7 +31,7 @@ from proctor.model.json_values import MISSING, write_as_text
 from proctor.model.show import nearest
 from proctor.model.typed import convert_to
 
-# --- verial's assertions about what was done to simulated systems
+# --- Verial's assertions about what was done to simulated systems
 
 SYSTEM_CLAIMS: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "unchanged": ("unchanged", Unchanged),
@@ -37,11 +41,11 @@ SYSTEM_CLAIMS: dict[str, tuple[str, type[msgspec.Struct]]] = {
 """Kinds of assertion about systems, each with its check and spec."""
 
 _LISTS = ("besides", "allowed", "then")
-"""Members that are lists; one value alone is a list of one."""
+"""Members that are lists; a single value is a list of one."""
 
 
 def read_spec(parts: Parts, spec: type[msgspec.Struct]) -> msgspec.Struct:
-    """Return the spec that an assertion writes out. Raises `ValueError` for a member of the wrong form."""
+    """Return the spec of an assertion. Raises `ValueError` for a member of the wrong form."""
     given: dict[str, Json] = {}
     for name in spec.__struct_fields__:
         node = parts.take(name)
@@ -76,7 +80,7 @@ CORRELATION_WORDS = frozenset((*_HL7_WORDS, *_PORTAL_WORDS))
 
 
 def find_kind(text: str) -> str | None:
-    """Return the assertion kind a text names, in any casing, or None when it names none."""
+    """Return the assertion kind that a text names, in any casing, or None."""
     wanted = to_snake_case(text).replace("_", "-")
     return wanted if wanted in KINDS else None
 
@@ -154,7 +158,7 @@ def _translate_voice(parts: Parts) -> Translated:
     forbidden = parts.read_texts(*_FORBIDDEN)
     match = parts.read_word("match", "auto", "exact", "normalized", "semantic")
     if parts.read_flag("absent"):
-        # Nothing may correlate: required phrases become forbidden.
+        # No call may correlate: required phrases become forbidden.
         contains, forbidden = (), (*contains, *forbidden)
     return parts.finish(
         "voice_said",
@@ -184,7 +188,7 @@ _READERS: dict[str, Callable[[Parts], Json]] = {
     "transaction": lambda parts: parts.read_text("transaction", "transaction_set"),
     **{name: lambda parts, name=name: parts.read_text(name) for name in ("channel", "hook", "service")},
 }
-"""How a field of a spec is read; others are values or matchers."""
+"""How a field of a spec is read; other fields are values or matchers."""
 
 
 class ByFields(msgspec.Struct, frozen=True):
@@ -234,4 +238,22 @@ KINDS: dict[str, Callable[[Parts], Translated]] = {
     **BY_FIELDS,
     **dict.fromkeys(SYSTEM_CLAIMS, _translate_system_claim),
 }
-"""The kinds of assertion there are: Verial's six, and ours for the systems for which it has none."""
+"""All kinds of assertion: Verial's six, and ours for systems that have none in Verial."""
+
+
+_ROWS = frozenset(("fields", "assertions", "json_fields"))
+
+
+def spell_in_snake_case(assertion: Mapping[str, Json]) -> dict[str, Json]:
+    """Return an assertion with its names in snake_case."""
+    return {to_snake_case(name): _spell_member(to_snake_case(name), member) for name, member in assertion.items()}
+
+
+def _spell_member(name: str, member: Json) -> Json:
+    if name == "correlate_by" and isinstance(member, dict):
+        stated = cast(dict[str, Json], member)
+        return {to_snake_case(key) if to_snake_case(key) in CORRELATION_WORDS else key: value for key, value in stated.items()}
+    if name in _ROWS and isinstance(member, list):
+        rows = cast(list[Json], member)
+        return [{to_snake_case(key): value for key, value in row.items()} if isinstance(row, dict) else row for row in rows]
+    return member

@@ -17,7 +17,7 @@ import msgspec
 
 from proctor.formats.text.located import Located, Reading
 from proctor.model.evidence import Json
-from proctor.model.json_values import MISSING, write_as_text
+from proctor.model.json_values import MISSING, NotJson, is_integer, read_json, write_as_text
 from proctor.model.show import nearest, show
 from proctor.paths.dotted import find_dotted
 
@@ -25,13 +25,13 @@ _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PLACEHOLDER = re.compile(r"\{entity\.([A-Za-z0-9_.-]{1,200})\}")
 _REMARKS = ("assert", "description", "label", "name", "comment", "notes", "id", "simulator_id", "sandbox_id", "version")
 _DEEPEST = 100
-"""Levels of an expected value; they are walked by recursion."""
+"""The maximum depth of an expected value, which is walked recursively."""
 
 Entity = Mapping[str, Json]
 
 
 class Malformed(Exception):
-    """An assertion that no spec can be made of: why, where, and the nearest right word."""
+    """An invalid assertion: the reason, the position, and the nearest valid word."""
 
     def __init__(self, message: str, node: Located, near: tuple[str, ...] = (), *, key: str | None = None) -> None:
         super().__init__(message)
@@ -39,18 +39,18 @@ class Malformed(Exception):
         self.node = node
         self.near = near
         self.key = key
-        """The key of `node` that is wrong, where the key itself is."""
+        """The key of `node` that is wrong, if the key itself is."""
 
 
 class Translated(msgspec.Struct, frozen=True):
-    """An assertion understood: the check, its spec, and where the fields of the spec were written."""
+    """A parsed assertion: the check, its spec, and the positions of the spec's fields."""
 
     check: str
     spec: msgspec.Struct
     fields: dict[str, Located]
 
     def find_place(self, field: str | None, otherwise: Located) -> Located:
-        """Return where a field of the spec was written: the longest part of its path that is known."""
+        """Return the position of a spec field: that of the longest known part of its path."""
         while field:
             if field in self.fields:
                 return self.fields[field]
@@ -60,12 +60,12 @@ class Translated(msgspec.Struct, frozen=True):
 
 def to_snake_case(key: str) -> str:
     """Return `correlateBy` as `correlate_by`."""
-    # A longer key is no name of ours and need not be taken apart.
+    # A longer key is not one of our names and need not be converted.
     return _HUMPS.sub("_", key).lower() if len(key) <= 200 else key
 
 
 def list_members(node: Located) -> dict[str, Located]:
-    """Return the members of an object under their names in snake_case; of one in two spellings the last that is not null."""
+    """Return the members of an object under their snake_case names; of two spellings, the last that is not null."""
     found: dict[str, Located] = {}
     for key, value in node.members():
         name = to_snake_case(key)
@@ -75,7 +75,7 @@ def list_members(node: Located) -> dict[str, Located]:
 
 
 def find_repeated(node: Located) -> tuple[str, str] | None:
-    """Return two keys of an object that are spellings of one name and both say something; None where there are none."""
+    """Return two keys of an object that are spellings of one name and are both set, or None."""
     seen: dict[str, str] = {}
     for key, value in node.members():
         first = seen.setdefault(to_snake_case(key), key) if value.value is not None else key
@@ -85,12 +85,12 @@ def find_repeated(node: Located) -> tuple[str, str] | None:
 
 
 def describe_repeated(keys: tuple[str, str]) -> str:
-    """Return the problem of a key in two spellings: it is unclear which one was meant."""
+    """Return the problem of a key in two spellings, which is ambiguous."""
     return f"{keys[0]!r} and {keys[1]!r} are two spellings of one key"
 
 
 def refuse_repeated(node: Located) -> None:
-    """Raise `Malformed` where an object has a key in two spellings."""
+    """Raise `Malformed` if an object has a key in two spellings."""
     repeated = find_repeated(node)
     if repeated is not None:
         raise Malformed(describe_repeated(repeated), node, key=repeated[1])
@@ -109,14 +109,14 @@ class Parts:
         self._known_keys: set[str] = set()
 
     def finish(self, check: str, spec: msgspec.Struct) -> Translated:
-        """Return the result after a check for unknown keys."""
+        """Return the result after checking for unknown keys."""
         for key, _ in self.node.members():
             if to_snake_case(key) not in self._known_keys and to_snake_case(key) not in _REMARKS:
                 raise Malformed(f"unknown key {key!r} in {self.kind}", self.node, nearest(to_snake_case(key), self._known_keys), key=key)
         return Translated(check, spec, self.fields)
 
     def take(self, *names: str) -> Located | None:
-        """Return the member under the first of its names; null counts as left out."""
+        """Return the member under the first of its names; null counts as absent."""
         self._known_keys.update(names)
         found = [self.members[name] for name in names if name in self.members and self.members[name].value is not None]
         if len(found) > 1:
@@ -124,24 +124,24 @@ class Parts:
                 f"{' and '.join(name for name in names if name in self.members)} say the same in a {self.kind} assertion", found[1]
             )
         if found:
-            # Under the first name, which is that of the field in our spec: problems with the spec are placed by it.
+            # Stored under the first name, which is the field of our spec: problems of the spec are located by it.
             self.fields[names[0]] = found[0]
         return found[0] if found else None
 
     def read_text(self, *names: str, required: bool = False) -> str | None:
-        """Return a text; a number is taken for one, as `271` is."""
+        """Return a text; a number such as `271` is accepted as text."""
         node = self.take(*names)
         if node is None:
             if required:
                 raise Malformed(f"a {self.kind} assertion needs {names[0]!r}", self.node)
             return None
         value = self.resolve(node)
-        if isinstance(value, bool) or not isinstance(value, (str, int)):
+        if not isinstance(value, str) and not is_integer(value):
             raise Malformed(f"{names[0]}: expected text, found {node.kind}", node)
         return str(value)
 
     def read_value(self, *names: str) -> Json:
-        """Return any value, a matcher among them; one that is left out is null."""
+        """Return any value, including a matcher; an absent one is null."""
         node = self.take(*names)
         return None if node is None else self.resolve(node)
 
@@ -153,14 +153,14 @@ class Parts:
         return None if node is None else str(node.value)
 
     def read_count(self, name: str) -> int | None:
-        """Return a whole number."""
+        """Return an integer."""
         node = self.take(name)
-        if node is not None and (isinstance(node.value, bool) or not isinstance(node.value, int)):
+        if node is not None and not is_integer(node.value):
             raise Malformed(f"{name}: expected a whole number, found {node.kind}", node)
         return None if node is None else int(node.value)  # pyright: ignore[reportArgumentType] - as just looked
 
     def read_flag(self, name: str) -> bool:
-        """Return true or false; a flag that is left out is false."""
+        """Return a flag; the default is false."""
         node = self.take(name)
         if node is None:
             return False
@@ -169,7 +169,7 @@ class Parts:
         return node.value
 
     def read_texts(self, *names: str) -> tuple[str, ...]:
-        """Return a list of texts; a single one is taken for a list."""
+        """Return a list of texts; a single text is a list of one."""
         node = self.take(*names)
         if node is None:
             return ()
@@ -181,7 +181,7 @@ class Parts:
         return tuple(str(self.resolve(entry)) for entry in entries)
 
     def read_object(self, name: str) -> dict[str, Located]:
-        """Return the members of an object; left out it has none."""
+        """Return the members of an object; empty if it is absent."""
         node = self.take(name)
         if node is None:
             return {}
@@ -223,7 +223,7 @@ class Parts:
         return _replace(node.plain(), node, self.entity, 0)
 
     def read_correlation(self, aliases: tuple[str, ...] = ()) -> dict[str, Json]:
-        """Read `correlate_by`; aliases are read in camelCase, too, every other key as written."""
+        """Read `correlate_by`; aliases are also accepted in camelCase, every other key as written."""
         correlation: dict[str, Json] = {}
         for key, value in self.read_object("correlate_by").items():
             name = to_snake_case(key) if to_snake_case(key) in aliases else key
@@ -266,7 +266,7 @@ def _read_entity_field(name: str, node: Located, entity: Entity | None) -> Json:
 
 
 def find_entity_field(entity: Entity, name: str) -> Json:
-    """Return a field of an entity by dot path: next to its id, or inside `data` or `fields`; `MISSING` when it has none."""
+    """Return a field of an entity by dot path: next to its id, or inside `data` or `fields`; `MISSING` if it has none."""
     for holder in (entity, entity.get("data"), entity.get("fields")):
         if isinstance(holder, dict):
             found = find_dotted(holder, name)
@@ -276,7 +276,7 @@ def find_entity_field(entity: Entity, name: str) -> Json:
 
 
 def report(reading: Reading, problem: Malformed) -> None:
-    """Warn about an assertion that will fail because it is not understood."""
+    """Warn about an assertion that will fail because it is invalid."""
     message = f"{problem.message}; the criterion will fail"
     if problem.key is not None:
         reading.warn_at_key(problem.node, problem.key, message, nearest=problem.near, code="unsupported_assertion")
@@ -292,10 +292,10 @@ def report_repeated(reading: Reading, node: Located) -> None:
 
 
 def decode_text(text: str, node: Located) -> Located:
-    """Return the JSON inside a text, every value at the position of the text."""
+    """Return the JSON inside a text, with every value at the position of the text."""
     try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        value = read_json(text)
+    except NotJson as error:
         raise Malformed(f"the assertion is text that begins like JSON, but is none: {error}", node) from None
     return _place_value(value, node, 0)
 

@@ -40,19 +40,19 @@ from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.show import nearest, show
 
-# --- from scores to verdicts as Verial does: by fixed bounds today, by a threshold of the benchmark in the first generation
+# --- from scores to verdicts as in Verial: by fixed bounds today, by a threshold of the benchmark in the first generation
 
 SCORING = Scoring(mode="weighted", pass_at=0.9, partial_above=0.0, when_empty="fail")
 """Verial's rule: pass from 0.9 on, partial above 0."""
 
 
 def make_scoring(threshold: float | None) -> Scoring:
-    """Return the rule of a benchmark: with a threshold of its own pass from there on, else fail."""
+    """Return the scoring of a benchmark: with its own threshold pass from there on, else fail."""
     return SCORING if threshold is None else msgspec.structs.replace(SCORING, pass_at=threshold, partial_above=threshold)
 
 
 def read_threshold(reading: Reading, node: Located | None) -> float | None:
-    """Return the threshold of a benchmark; one that is no share is an error of the file."""
+    """Return the threshold of a benchmark; an invalid share is an error of the file."""
     if node is None or node.value is None:
         return None
     value = node.plain()
@@ -156,7 +156,7 @@ class _Reader:
         )
 
     def _read_mixed(self, entries: Sequence[Located]) -> None:
-        """Read a list: tasks with criteria inside become cases, criteria are grouped by their task."""
+        """Read a list: tasks with criteria become cases, and loose criteria are grouped by their task."""
         loose: list[Located] = []
         for entry in entries:
             if not entry.is_object:
@@ -203,15 +203,15 @@ class _Reader:
         self.scoring = make_scoring(read_threshold(self.reading, stated.get("threshold")))
         tasks = self.reading.require_list(stated.get("tasks"), "tasks")
         # Next to `benchmark` there may be a single `task`: criteria and entities without a task belong to it.
-        alone = stated["task"] if "task" in stated and stated["task"].is_object and tasks is None else None
-        for node in [alone] if alone is not None else tasks.items() if tasks is not None else ():
+        loose_criteria = stated["task"] if "task" in stated and stated["task"].is_object and tasks is None else None
+        for node in [loose_criteria] if loose_criteria is not None else tasks.items() if tasks is not None else ():
             key = list_members(node).get("id")
             own = by_task.pop(str(key.value), []) if key is not None else []
-            if node is alone:
+            if node is loose_criteria:
                 own += by_task.pop("", [])
-            entities = stated.get("entities") if node is alone else None
+            entities = stated.get("entities") if node is loose_criteria else None
             self._read_task(node, own, entities=entities, timeout=stated.get("timeout"))
-        # Each task has taken its own by now; what is left names none of them.
+        # Each task has taken its own by now; the remaining ones name no known task.
         for nodes in by_task.values():
             for node in nodes:
                 self.reading.error(node, "the criterion names no task of this benchmark", code="unknown_task")
@@ -249,7 +249,7 @@ class _Reader:
         settings = {
             key: found[key].plain() for key in ("task_item", "scenario", "timeout") if key in found and found[key].value is not None
         }
-        # The timeout of the task itself wins over that of its benchmark.
+        # The timeout of the task overrides that of its benchmark.
         if not systems and (named := self.systems.find_named(node)) is not None:
             settings["environment_id"] = named
         if timeout is not None and timeout.value is not None:
@@ -339,7 +339,7 @@ class _Reader:
         )
 
     def _find_entity(self, node: Located | None, entities: list[Entity]) -> Entity | None:
-        """Return the entity a criterion is about: the one it names, else the only one of its task."""
+        """Return the entity of a criterion: the one it names, else the only one of its task."""
         if node is None or node.value is None:
             return entities[0] if len(entities) == 1 else None
         for entity in entities:
@@ -347,7 +347,7 @@ class _Reader:
                 return entity
         known = [str(entity.get("id")) for entity in entities]
         if not entities:
-            # Criteria exported alone: whether the entity is needed shows when a placeholder asks for it.
+            # Criteria exported alone: a placeholder will show whether the entity is needed.
             self.reading.warn(node, f"the entity {show(node.value)} is not in this document", code="unknown_entity")
             return None
         raise Malformed(f"input_entity_id: the task has no entity {show(node.value)}", node, nearest(str(node.value), known))
@@ -358,7 +358,7 @@ class _Reader:
             stated = found.get("assert")
             if stated is not None and isinstance(stated.value, str) and find_kind(stated.value) is not None:
                 # The assertion itself, mixed with the keys of a criterion.
-                stated = _without(node, _CRITERION)
+                stated = _drop_keys(node, _CRITERION)
             else:
                 self._warn_unknown(node, _CRITERION, "a criterion")
         else:
@@ -415,6 +415,6 @@ def _find_criteria(found: dict[str, Located]) -> list[Located]:
     return [entry for key in ("criteria", "evals") if key in found for entry in found[key].items()]
 
 
-def _without(node: Located, keys: tuple[str, ...]) -> Located:
+def _drop_keys(node: Located, keys: tuple[str, ...]) -> Located:
     stated_keys = {key: value for key, value in node.members() if to_snake_case(key) not in keys or to_snake_case(key) == "assert"}
     return Located(value=stated_keys, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)

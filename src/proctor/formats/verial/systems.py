@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from proctor.simulators.rows import Rows
 
 PLACES = ("environment", "simulators", "datasets")
-"""Keys under which systems stand."""
+"""Keys that hold systems."""
 _ROW = ("id", "organization_id", "created_at", "updated_at", "action", "name", "description")
 _SIMULATOR = (*_ROW, "type", "config")
 _DATASET = (*_ROW, "type", "format", "data", "config", "parent_id")
@@ -38,17 +38,17 @@ _ENVIRONMENT = (*_ROW, "simulators", "datasets")
 
 
 class SystemsReader:
-    """Reads the systems of one document; those that tasks share are read once."""
+    """Reads the systems of one document; systems that tasks share are read once."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self.around: Sequence[Located] = ()
-        """Where the systems of tasks stand that bring none themselves."""
+        """The places of systems for tasks that bring none themselves."""
         self._known: dict[int, tuple[System, ...]] = {}
         self._filled: dict[int, tuple[System, Rows]] = {}
 
     def read(self, task: Located) -> tuple[System, ...]:
-        """Return the systems of a task, with its scenario; none where the document brings none."""
+        """Return the systems of a task, with its scenario; none if the document brings none."""
         holder = next((place for place in (task, *self.around) if _brings_systems(place)), None)
         if holder is None:
             return ()
@@ -60,7 +60,7 @@ class SystemsReader:
         return systems if scenario is None or scenario.value is None or not systems else self._add_scenario(systems, scenario)
 
     def find_named(self, task: Located) -> str | None:
-        """Return the environment that is named by its id alone, by a task or by what is around it."""
+        """Return the environment that a task or an enclosing object names only by its id."""
         for place in (task, *self.around):
             stated = _list_stated(place)
             for node in (stated.get("environment_id"), stated.get("environment")):
@@ -74,9 +74,9 @@ class SystemsReader:
         environment = stated.get("environment")
         if environment is not None and environment.is_object:
             self._warn_unknown(environment, _ENVIRONMENT, "an environment")
-            inside = _list_stated(environment)
-            simulators = [*self._list_parts(inside, "simulators"), *simulators]
-            datasets = [*self._list_parts(inside, "datasets"), *datasets]
+            members = _list_stated(environment)
+            simulators = [*self._list_parts(members, "simulators"), *simulators]
+            datasets = [*self._list_parts(members, "datasets"), *datasets]
         by_kind: dict[str, Located] = {}
         for node in simulators:
             kind = self._read_kind(node, "a simulator", _SIMULATOR)
@@ -87,8 +87,8 @@ class SystemsReader:
         filled: dict[str, list[Located]] = {kind: [] for kind in by_kind}
         for node in datasets:
             self._sort_dataset(node, filled)
-        made = (self._make_system(kind, node, filled[kind]) for kind, node in by_kind.items())
-        return tuple(system for system in made if system is not None)
+        systems = (self._make_system(kind, node, filled[kind]) for kind, node in by_kind.items())
+        return tuple(system for system in systems if system is not None)
 
     def _list_parts(self, stated: Mapping[str, Located], name: str) -> list[Located]:
         node = stated.get(name)
@@ -97,7 +97,7 @@ class SystemsReader:
         return [item for item in node.items() if self._reading.require_object(item, f"one of the {name}") is not None]
 
     def _read_kind(self, node: Located, what: str, known: tuple[str, ...]) -> str | None:
-        # The simulators are loaded for documents that have any.
+        # The simulators are loaded only for documents that use them.
         from proctor.simulators.type_names import read_kind
 
         self._warn_unknown(node, known, what)
@@ -143,10 +143,9 @@ class SystemsReader:
         return system
 
     def _add_scenario(self, systems: tuple[System, ...], scenario: Located) -> tuple[System, ...]:
-        from proctor.simulators.ports import Desk, make_still_surroundings
-        from proctor.simulators.registry import find_simulator
+        from proctor.simulators.ports import Desk, find_simulator, make_still_surroundings
         from proctor.simulators.rows import Draft
-        from proctor.simulators.scenarios import read_scenario
+        from proctor.simulators.seeds import read_scenario
 
         steps: dict[str, list[Step]] = {system.kind: [] for system in systems}
         # Tried on the seeded systems: a row needs its collection, a message a known sender.
@@ -167,7 +166,7 @@ class SystemsReader:
         return tuple(msgspec.structs.replace(system, scenario=tuple(steps[system.kind])) for system in systems)
 
     def _fill(self, system: System) -> Rows:
-        """Return what a system begins with; once for all tasks that share it."""
+        """Return the initial content of a system, computed once for all tasks that share it."""
         from proctor.simulators.ports import make_still_surroundings
         from proctor.simulators.sandbox import provision_rows
 
@@ -185,7 +184,7 @@ class SystemsReader:
 
 
 def write_task_item(item: Located | None) -> str | None:
-    """Return the input of a task without an instruction: everything the author gave, as JSON."""
+    """Return the input of a task without an instruction: the author's whole object as JSON."""
     return None if item is None or item.value is None else msgspec.json.encode(item.plain()).decode()
 
 

@@ -10,13 +10,14 @@ from starlette.responses import Response
 
 from proctor.pages.desk import Desk, find_in_project, open_desk, read_if_allowed
 from proctor.pages.forms import read_form
-from proctor.pages.ports import Page, Record, Source
+from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.case_edit import read_object
 from proctor.pages.words import find_project_address
 from proctor.service.access import agents
-from proctor.service.access.agents import AgentKind
+from proctor.service.access.agents import AgentKind, NewAgent
 from proctor.service.refusals import Refusal
+from proctor.service.runs.run import ShownRun
 from proctor.service.traces import search
 from proctor.service.traces.search import ResultSearch, TraceSearch
 
@@ -32,9 +33,7 @@ async def show_agents(request: Request, source: Source) -> Response:
     """Show a page of agents, each with its last trace and pass rate."""
     desk = open_desk(request, source)
     project = await source.get_project(request.path_params["project"])
-    page: Page = await agents.list_agents(
-        desk.hub, desk.caller, project_id=project["id"], limit=_ROWS, cursor=request.query_params.get("cursor")
-    )
+    page = await agents.list_agents(desk.hub, desk.caller, project_id=project["id"], limit=_ROWS, cursor=request.query_params.get("cursor"))
     rows = [{"agent": agent, **await _look_at(desk, agent, traces=1)} for agent in page["data"]]
     return render_page(request, "agents.html", {"project": project, "source": source, "page": page, "rows": rows, "counted": _COUNTED})
 
@@ -68,10 +67,10 @@ async def send_new_agent(request: Request, source: Source) -> Response:
     if not request.state.form_proven:
         return _show_form(request, source, project, None, form, lost="proof", status=403)
     try:
-        made = await agents.create_agent(desk.hub, desk.caller, project_id=project["id"], **_read_agent(form))
+        agent = await agents.create_agent(desk.hub, desk.caller, NewAgent(project_id=project["id"], **_read_agent(form)))
     except Refusal as refusal:
         return _show_form(request, source, project, None, form, refusal=refusal, status=refusal.status)
-    return redirect(_find_address(project["id"], made["id"]))
+    return redirect(_find_address(project["id"], agent["id"]))
 
 
 async def show_edit_agent(request: Request, source: Source) -> Response:
@@ -110,15 +109,15 @@ async def _find_agent(request: Request, source: Source, *, to_write: bool = Fals
 
 async def _look_at(desk: Desk, agent: Record, *, traces: int) -> Record:
     """Return the newest traces of an agent, and the outcomes of its newest results."""
-    latest: Page = await search.list_traces(desk.hub, desk.caller, TraceSearch(agent_id=agent["id"]), limit=traces)
-    results: Page = await search.list_results(desk.hub, desk.caller, ResultSearch(agent_id=agent["id"]), limit=_COUNTED)
+    latest = await search.list_traces(desk.hub, desk.caller, TraceSearch(agent_id=agent["id"]), limit=traces)
+    results = await search.list_results(desk.hub, desk.caller, ResultSearch(agent_id=agent["id"]), limit=_COUNTED)
     counts: dict[str, int] = {}
     for result in results["data"]:
         counts[result["outcome"]] = counts.get(result["outcome"], 0) + 1
     return {"traces": latest["data"], "counts": counts}
 
 
-async def _list_runs(source: Source, agent: Record) -> list[Record] | None:
+async def _list_runs(source: Source, agent: Record) -> list[ShownRun] | None:
     """Return the newest runs with a target of the agent's name; None if the key may not read runs."""
     page = await read_if_allowed(source.list_runs(agent["project_id"], limit=_COUNTED))
     return None if page is None else [run for run in page["data"] if run["target"] == agent["name"]][:_LATEST]

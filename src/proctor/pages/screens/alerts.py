@@ -13,50 +13,39 @@ from proctor.model.evidence import Json
 from proctor.pages.desk import find_in_project, get_caller, get_hub
 from proctor.pages.form_page import Form, Question, ask_first, belongs_in_form, refuse_if_changed, show_form
 from proctor.pages.forms import read_form
-from proctor.pages.inputs import read_inputs, write_record
+from proctor.pages.inputs import derive_fields, read_inputs, write_record
 from proctor.pages.pictures import draw_preview
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
-from proctor.pages.words import ALERT_NAMES, find_project_address, quote_part
+from proctor.pages.words import find_project_address, quote_part
+from proctor.report.words.html_text import duration_words
 from proctor.report.words.wording import count_noun
 from proctor.service.access.agents import list_agents
 from proctor.service.access.permissions import require_writer
 from proctor.service.notify import alerts
-from proctor.service.notify.alerts import DEFAULTS, LONGEST_URL, AlertKind, RuleDraft, RuleSpec, preview_rule
+from proctor.service.notify.alert_kinds import KINDS, AlertKind, Setting
+from proctor.service.notify.alerts import AlertDraft, AlertPreview, NewAlert, preview_alert
 from proctor.service.refusals import Refusal
+from proctor.service.runs.schedules import list_schedules
 from proctor.service.traces.cases import list_cases
-from proctor.service.verification.shared.fields import FLAG, NAME, Field, Table, id_of, number, text, whole
+from proctor.service.verification.shared.fields import Field, Kind, Table
 
-KINDS: tuple[AlertKind, ...] = ("pass_rate", "failing_case", "missing_evidence")
-_SETTINGS: Table = {
-    "below": Field(number(above=-1, most=1), "fires when the pass rate is below this, 0 to 1"),
-    "above": Field(number(above=-1, most=1), "fires when the share of results with missing evidence is above this, 0 to 1"),
-    "case_id": Field(id_of("case"), "limit the rule to one case"),
-    "times": Field(whole(most=1_000_000), "fires after this many failed results"),
-    "window_s": Field(number(most=alerts.LONGEST_WINDOW_S), "length of the time window"),
-    "minimum": Field(whole(most=1_000_000), "minimum sample size"),
-}
-_AGENT: Table = {"agent_id": Field(id_of("agent"), "limit the rule to one agent")}
-_SENDING: Table = {
-    "webhook_url": Field(text(LONGEST_URL), "receives a message when the rule starts and stops firing", required=True, null=False),
-    "secret": Field(text(500), "signs the messages; at least 16 characters"),
-    "active": Field(FLAG, "whether the rule is evaluated"),
-}
-FIELDS: Table = {"name": NAME, **_AGENT, **_SETTINGS, **_SENDING}
-"""Fields of all kinds of rules."""
-_ABOUT = {
-    "pass_rate": "Fires when the pass rate in the window is below the threshold.",
-    "failing_case": "Fires when a case fails this often in the window.",
-    "missing_evidence": "Fires when the share of results with missing evidence in the window is above the threshold.",
-}
-"""A description of each kind of rule."""
+
+def _make_field(setting: Setting) -> Field:
+    kind = "string" if setting.id_of else "integer" if setting.whole else "number"
+    return Field(Kind({"type": kind}, lambda value: value), setting.about)
+
+
+_SETTINGS: Table = {name: _make_field(setting) for kind in KINDS.values() for name, setting in kind.settings.items()}
+"""Settings of all kinds of rules."""
+_OWN = derive_fields(NewAlert)
 _DAYS = "7"
 
 
 async def show_alerts(request: Request, source: Source) -> Response:
     """Show the rules of a project."""
     project = await source.get_project(request.path_params["project"])
-    page = await alerts.list_rules(
+    page = await alerts.list_alerts(
         get_hub(request), get_caller(request), project_id=project["id"], limit=50, cursor=request.query_params.get("cursor")
     )
     return render_page(request, "alerts.html", {"source": source, "project": project, "page": page, "kinds": KINDS})
@@ -68,9 +57,9 @@ async def show_alert(request: Request, source: Source) -> Response:
     hub, caller = get_hub(request), get_caller(request)
     deliveries = await alerts.list_deliveries(hub, caller, rule["id"], limit=20, cursor=request.query_params.get("cursor"))
     days = _read_days(request.query_params.get("days", _DAYS))
-    draft = RuleDraft(project_id=project["id"], agent_id=rule["agent_id"], kind=rule["kind"], settings=rule["settings"], days=days)
+    draft = AlertDraft(project_id=project["id"], agent_id=rule["agent_id"], kind=rule["kind"], settings=rule["settings"], days=days)
     try:
-        preview = _make_preview(await preview_rule(hub, caller, draft))
+        preview = _make_preview(await preview_alert(hub, caller, draft))
     except Refusal as refusal:
         if refusal.code != "NOT_FOUND":
             raise
@@ -83,7 +72,7 @@ async def show_new_alert(request: Request, source: Source) -> Response:
     """Show the form of a new rule of a kind."""
     require_writer(get_caller(request), "alerts can be created")
     project = await source.get_project(request.path_params["project"])
-    kind = _find_kind(request.query_params.get("kind", ""))
+    kind = _find_kind(request.query_params.get("kind") or next(iter(KINDS)))
     form = await _make_form(request, project, kind)
     start = {**write_record(form.fields, {name: field.default for name, field in form.fields.items()}), **_write_defaults(kind)}
     return show_form(request, source, form, {**start, "active": "on"})
@@ -91,23 +80,25 @@ async def show_new_alert(request: Request, source: Source) -> Response:
 
 async def create_alert(request: Request, source: Source) -> Response:
     """Save a rule, or only preview it."""
-    sent = await read_form(request)
+    body = await read_form(request)
     require_writer(get_caller(request), "alerts can be created")
     project = await source.get_project(request.path_params["project"])
     kind = _find_kind(request.query_params.get("kind", ""))
     form = await _make_form(request, project, kind)
     try:
-        given = read_inputs(form.fields, sent)
-        if sent.get("only") == "preview":
-            return await _show_preview(request, source, form, sent, given, project, kind)
-        made = await alerts.create_rule(get_hub(request), get_caller(request), _make_spec(given, project, kind))
+        given = read_inputs(form.fields, body)
+        if body.get("only") == "preview":
+            return await _show_preview(request, source, form, body, given, project, kind)
+        rule = await alerts.create_alert(get_hub(request), get_caller(request), _make_spec(given, project, kind))
     except Refusal as refusal:
         if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
-        return show_form(request, source, form, sent, _move_problems(refusal))
-    back = _find_address(project, str(made["id"]))
+        return show_form(request, source, form, body, _move_problems(refusal))
+    address = _find_address(project, str(rule["id"]))
+    if rule["secret"] is None:
+        return redirect(address)
     return render_page(
-        request, "once.html", {"source": source, "project": project, "shown": made["secret"], "back": back, "name": made["name"]}
+        request, "once.html", {"source": source, "project": project, "shown": rule["secret"], "back": address, "name": rule["name"]}
     )
 
 
@@ -120,20 +111,20 @@ async def show_change(request: Request, source: Source) -> Response:
 
 async def change_alert(request: Request, source: Source) -> Response:
     """Save changes to a rule, or only preview them."""
-    sent = await read_form(request)
+    body = await read_form(request)
     project, rule = await _find_rule(request, source)
-    form = await _make_form(request, project, rule["kind"], rule, seen=sent.get("seen", ""))
+    form = await _make_form(request, project, rule["kind"], rule, seen=body.get("seen", ""))
     try:
-        if sent.get("only") == "preview":
-            return await _show_preview(request, source, form, sent, read_inputs(form.fields, sent), project, rule["kind"], rule["agent_id"])
-        refuse_if_changed(sent, rule["updated_at"])
-        given = read_inputs(form.fields, sent, before=_write_rule(form.fields, rule))
+        if body.get("only") == "preview":
+            return await _show_preview(request, source, form, body, read_inputs(form.fields, body), project, rule["kind"], rule["agent_id"])
+        refuse_if_changed(body, rule["updated_at"])
+        given = read_inputs(form.fields, body, before=_write_rule(form.fields, rule))
         if given:
-            await alerts.update_rule(get_hub(request), get_caller(request), rule["id"], _gather_settings(given))
+            await alerts.update_alert(get_hub(request), get_caller(request), rule["id"], _gather_settings(given))
     except Refusal as refusal:
         if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
-        return show_form(request, source, form, sent, _move_problems(refusal))
+        return show_form(request, source, form, body, _move_problems(refusal))
     return redirect(_find_address(project, rule["id"]))
 
 
@@ -141,7 +132,7 @@ async def switch_alert(request: Request, source: Source) -> Response:
     """Enable or disable a rule."""
     await read_form(request)
     project, rule = await _find_rule(request, source)
-    await alerts.update_rule(get_hub(request), get_caller(request), rule["id"], {"active": not rule["active"]})
+    await alerts.update_alert(get_hub(request), get_caller(request), rule["id"], {"active": not rule["active"]})
     return redirect(_find_address(project, rule["id"]))
 
 
@@ -156,13 +147,13 @@ async def test_alert(request: Request, source: Source) -> Response:
 async def ask_delete(request: Request, source: Source) -> Response:
     """Confirm the deletion of a rule."""
     project, rule = await _find_rule(request, source)
-    here = _find_address(project, rule["id"])
+    address = _find_address(project, rule["id"])
     question = Question(
         title=f"Delete {rule['name']}?",
         about="Its messages are deleted too.",
-        action=f"{here}/delete",
+        action=f"{address}/delete",
         button="Delete",
-        back=here,
+        back=address,
         crumbs=_list_ways(project),
         project=project,
     )
@@ -173,7 +164,7 @@ async def delete_alert(request: Request, source: Source) -> Response:
     """Delete a rule and its messages."""
     await read_form(request)
     project, rule = await _find_rule(request, source)
-    await alerts.delete_rule(get_hub(request), get_caller(request), rule["id"])
+    await alerts.delete_alert(get_hub(request), get_caller(request), rule["id"])
     return redirect(_find_address(project))
 
 
@@ -184,21 +175,33 @@ async def _make_form(request: Request, project: Record, kind: AlertKind, rule: R
     hub, caller = get_hub(request), get_caller(request)
     agents = (await list_agents(hub, caller, project_id=project["id"], limit=100))["data"]
     cases = (await list_cases(hub, caller, project_id=project["id"], limit=100))["data"]
-    own: dict[str, Field] = {"name": NAME}
-    if rule is None:
-        own |= _AGENT
-    own |= {name: _SETTINGS[name] for name in _SETTINGS if name in DEFAULTS[kind]}
-    own |= _SENDING
-    here = _find_address(project)
-    title = f"Edit {rule['name']}" if rule else ALERT_NAMES[kind]
+    scheduled = (await list_schedules(hub, caller, project_id=project["id"], limit=100))["data"]
+    own = ("name", "agent_id", "channel", "webhook_url", "email", "secret", "active")
+    # The channel of a rule does not change.
+    shown = ("email", "active") if rule and rule["channel"] == "email" else ("webhook_url", "active")
+    shown += ("secret",) if rule and rule["channel"] == "webhook" else ()
+    kind_fields: Table = {
+        **{name: _OWN[name] for name in own[: 1 if rule is not None or KINDS[kind].of_schedules else 2]},
+        **{name: _SETTINGS[name] for name in KINDS[kind].settings},
+        **{name: _OWN[name] for name in own[2:] if rule is None or name in shown},
+    }
+    address = _find_address(project)
+    title = f"Edit {rule['name']}" if rule else KINDS[kind].title
     return Form(
         title=title,
-        about=_ABOUT[kind],
-        action=f"{here}/{quote_part(rule['id'])}/change" if rule else f"{here}/new?kind={kind}",
+        about=KINDS[kind].about,
+        action=f"{address}/{quote_part(rule['id'])}/change" if rule else f"{address}/new?kind={kind}",
         button="Save",
-        back=f"{here}/{quote_part(rule['id'])}" if rule else here,
-        fields=own,
-        choices={"agent_id": [(one["id"], one["name"]) for one in agents], "case_id": [(one["id"], one["name"]) for one in cases]},
+        back=f"{address}/{quote_part(rule['id'])}" if rule else address,
+        fields=kind_fields,
+        choices={
+            **{
+                name: [(one["id"], one["name"]) for one in found]
+                for name, found in (("agent_id", agents), ("case_id", cases), ("schedule_id", scheduled))
+            },
+            "window_s": _list_windows(rule),
+        },
+        kinds=[] if rule else [(f"{address}/new?kind={each}", KINDS[each].title, each == kind) for each in KINDS],
         partial=rule is not None,
         seen=seen or ("" if rule is None else rule["updated_at"]),
         updated_at="" if rule is None else rule["updated_at"],
@@ -207,6 +210,19 @@ async def _make_form(request: Request, project: Record, kind: AlertKind, rule: R
         extra="preview.html",
         values={"preview": None},
     )
+
+
+def _list_windows(rule: Record | None) -> list[tuple[str, str]]:
+    """Return lengths of a time window to choose from, with that of the rule."""
+    own = {float((rule["settings"] or {}).get("window_s", 3600))} if rule else set()
+    return [(f"{seconds:g}", _name_window(seconds)) for seconds in sorted({900.0, 3600.0, 21_600.0, 86_400.0, 604_800.0} | own)]
+
+
+def _name_window(seconds: float) -> str:
+    for length, noun in ((86_400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds % length == 0:
+            return count_noun(int(seconds / length), noun)
+    return duration_words(seconds * 1000)
 
 
 async def _show_preview(
@@ -219,18 +235,18 @@ async def _show_preview(
     kind: AlertKind,
     agent_id: str | None = None,
 ) -> Response:
-    settings = {name: value for name, value in given.items() if name in DEFAULTS[kind]}
-    draft = RuleDraft(project_id=project["id"], agent_id=given.get("agent_id", agent_id), kind=kind, settings=settings, days=7)
-    found = _make_preview(await preview_rule(get_hub(request), get_caller(request), draft))
+    settings = {name: value for name, value in given.items() if name in KINDS[kind].settings}
+    draft = AlertDraft(project_id=project["id"], agent_id=given.get("agent_id", agent_id), kind=kind, settings=settings, days=7)
+    found = _make_preview(await preview_alert(get_hub(request), get_caller(request), draft))
     return show_form(request, source, msgspec.structs.replace(form, values={"preview": found}), sent)
 
 
-def _make_spec(given: Mapping[str, Json], project: Record, kind: AlertKind) -> RuleSpec:
-    missing = [name for name in ("name", "webhook_url") if not given.get(name)]
+def _make_spec(given: Mapping[str, Json], project: Record, kind: AlertKind) -> NewAlert:
+    missing = [name for name in ("name",) if not given.get(name)]
     if missing:
         raise Refusal("VALIDATION_ERROR", "the rule is incomplete", fields={name: ["required"] for name in missing})
-    whole = _gather_settings(given)
-    return RuleSpec(project_id=project["id"], kind=kind, **{name: one for name, one in whole.items() if one is not None})
+    fields = _gather_settings(given)
+    return NewAlert(project_id=project["id"], kind=kind, **{name: one for name, one in fields.items() if one is not None})
 
 
 def _gather_settings(given: Mapping[str, Json]) -> dict[str, Json]:
@@ -252,31 +268,42 @@ def _write_rule(fields: Table, rule: Record) -> dict[str, str]:
 
 
 def _write_defaults(kind: AlertKind) -> dict[str, str]:
-    return write_record({name: _SETTINGS[name] for name in DEFAULTS[kind]}, DEFAULTS[kind])
+    return write_record({name: _SETTINGS[name] for name in KINDS[kind].settings}, KINDS[kind].defaults)
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- display ----------------------------------------------------------------------------------------------------------
 
 
-def _make_preview(found: Record) -> Record:
-    """Return a preview with its chart and summary."""
-    begin, end = (datetime.fromisoformat(found[name]).timestamp() for name in ("since", "until"))
+def _make_preview(found: AlertPreview) -> Record:
+    """Return a preview with its chart, which begins at the first result, and its summary."""
+    since = next((one["at"] for one in found["points"] if one["value"] is not None), found["since"])
+    begin, end = (datetime.fromisoformat(at).timestamp() for at in (since, found["until"]))
     length = max(1.0, end - begin)
 
     def share(at: str | None) -> float:
-        return 1.0 if at is None else (datetime.fromisoformat(at).timestamp() - begin) / length
+        return 1.0 if at is None else max(0.0, (datetime.fromisoformat(at).timestamp() - begin) / length)
 
-    points = [(share(one["at"]), one["value"]) for one in found["points"]]
-    limit = float(found["settings"][{"pass_rate": "below", "missing_evidence": "above", "failing_case": "times"}[found["kind"]]])
+    points = [(share(one["at"]), one["value"]) for one in found["points"] if one["at"] >= since]
+    # A value holds until the next one.
+    points += [(1.0, value) for _, value in points[-1:]]
+    kind = KINDS[found["kind"]]
+    limit = float(found["settings"][kind.limit])
     most = max((value for _, value in points if value is not None), default=0.0)
     title = f"It would have fired {count_noun(found['fired'], 'time')} over {count_noun(found['results'], 'result')}."
     fired = [(share(one["since"]), share(one["until"])) for one in found["periods"]]
-    picture = draw_preview(points, fired, limit, 1.0 if found["kind"] != "failing_case" else most, title) if points else ""
-    return {**found, "picture": picture, "limit": limit, "newest": list(reversed(found["periods"]))[:20]}
+    picture = draw_preview(points, fired, limit, 1.0 if kind.is_share else most, title) if points else ""
+    return {
+        **found,
+        "since": since,
+        "picture": picture,
+        "limit": limit,
+        "is_share": kind.is_share,
+        "newest": list(reversed(found["periods"]))[:20],
+    }
 
 
 async def _find_rule(request: Request, source: Source) -> tuple[Record, Record]:
-    return await find_in_project(request, source, "alert", alerts.get_rule)
+    return await find_in_project(request, source, "alert", alerts.get_alert)
 
 
 def _find_kind(word: str) -> AlertKind:
@@ -291,8 +318,8 @@ def _find_address(project: Record, *parts: str) -> str:
 
 
 def _list_ways(project: Record) -> list[tuple[str, str]]:
-    here = _find_address(project)
-    return [(here.removesuffix("/alerts"), project["name"]), (here, "Alerts")]
+    address = _find_address(project)
+    return [(address.removesuffix("/alerts"), project["name"]), (address, "Alerts")]
 
 
 def _read_days(word: str) -> float:

@@ -17,16 +17,18 @@ from proctor.checks.registry import default_registry
 from proctor.errors import StoreError
 from proctor.formats.suites import DIALECTS
 from proctor.model.typed import decode_json
-from proctor.pages.desk import Desk, open_desk
+from proctor.pages.desk import Desk, find_in_project, open_desk
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.cases import find_case, find_case_address, list_project_agents
-from proctor.pages.words import read_typed_number
-from proctor.service.refusals import Refusal
+from proctor.pages.words import find_project_address, read_typed_number
+from proctor.service.refusals import Refusal, not_found
+from proctor.service.runs import proposals
+from proctor.service.runs.case_draft import draft_case
 from proctor.service.suites.documents import LONGEST_DOCUMENT
 from proctor.service.traces import cases
-from proctor.service.traces.case_trial import MOST_TRACES, Trial, try_document, validate_document
+from proctor.service.traces.case_trial import MOST_TRACES, TrialRequest, try_document, validate_document
 
 LARGEST_FORM = 4 * LONGEST_DOCUMENT
 """Bytes; a character may take several."""
@@ -44,11 +46,21 @@ cases:
 
 
 async def show_new_case(request: Request, source: Source) -> Response:
-    """Show an empty editor."""
+    """Show the editor with an example, or with a draft from a trace (`trace`) or an attempt of a run (`attempt`)."""
     desk = open_desk(request, source, to_write=True)
     project = await source.get_project(request.path_params["project"])
-    agent = request.query_params.get("agent") or ""
-    form = {"document": EXAMPLE, "name": "", "agent": agent, "dialect": "", "sample": "1", "active": "yes"}
+    params = request.query_params
+    form = {"document": EXAMPLE, "name": "", "agent": params.get("agent") or "", "dialect": "", "sample": "1", "active": "yes"}
+    if params.get("trace") or params.get("attempt"):
+        draft = await draft_case(desk.hub, desk.caller, trace_id=params.get("trace") or None, attempt_id=params.get("attempt") or None)
+        if draft["project_id"] != project["id"]:
+            raise not_found("trace or attempt", params.get("trace") or params.get("attempt") or "")
+        form |= {
+            "document": draft["document"],
+            "agent": draft["agent_id"] or "",
+            "trace": params.get("trace") or "",
+            "when_input": (draft["when"] or {}).get("input", ""),
+        }
     return await _show_editor(request, source, desk, project, None, form)
 
 
@@ -71,6 +83,22 @@ async def send_edit_case(request: Request, source: Source) -> Response:
     form = await _read_editor(request)
     desk, project, case = await find_case(request, source, to_write=True)
     return await _answer(request, source, desk, project, case, form)
+
+
+async def show_edit_proposal(request: Request, source: Source) -> Response:
+    """Show the editor for a proposed case."""
+    desk = open_desk(request, source, to_write=True)
+    project, proposal = await find_in_project(request, source, "proposal", proposals.get_proposal)
+    form = write_form({**proposal, "sample": 1.0, "active": True})
+    return await _show_editor(request, source, desk, project, None, form, proposal=proposal)
+
+
+async def send_edit_proposal(request: Request, source: Source) -> Response:
+    """Save, check or try a proposed case."""
+    form = await _read_editor(request)
+    desk = open_desk(request, source, to_write=True)
+    project, proposal = await find_in_project(request, source, "proposal", proposals.get_proposal)
+    return await _answer(request, source, desk, project, None, form, proposal)
 
 
 async def check_document(request: Request, source: Source) -> Response:
@@ -104,52 +132,63 @@ async def _read_editor(request: Request) -> Record:
     return form
 
 
-async def _answer(request: Request, source: Source, desk: Desk, project: Record, case: Record | None, form: Record) -> Response:
+async def _answer(
+    request: Request, source: Source, desk: Desk, project: Record, case: Record | None, form: Record, proposal: Record | None = None
+) -> Response:
+    show = functools.partial(_show_editor, request, source, desk, project, case, form, proposal=proposal)
     if not form["proven"]:
-        return await _show_editor(request, source, desk, project, case, form, lost="proof", status=403)
+        return await show(lost="proof", status=403)
     action = form.get("do", "save")
     try:
         if action == "try":
-            return await _show_editor(request, source, desk, project, case, form, trial=await _try(desk, project, form))
+            return await show(trial=await _try(desk, project, form))
         if action == "check":
-            return await _show_editor(request, source, desk, project, case, form)
-        saved = await _save(desk, project, case, form)
+            return await show()
+        address = await _save(desk, project, case, form, proposal)
     except Refusal as refusal:
         status = refusal.status
-        return await _show_editor(request, source, desk, project, case, form, refusal=refusal, status=status)
+        return await show(refusal=refusal, status=status)
     except StoreError as error:
         refusal = Refusal("UNAVAILABLE", str(error))
-        return await _show_editor(request, source, desk, project, case, form, refusal=refusal, status=503)
-    return redirect(find_case_address(project["id"], saved["id"]))
+        return await show(refusal=refusal, status=503)
+    return redirect(address)
 
 
-async def _save(desk: Desk, project: Record, case: Record | None, form: Record) -> Record:
+async def _save(desk: Desk, project: Record, case: Record | None, form: Record, proposal: Record | None) -> str:
+    """Save a new case, a version of one, or a proposal, and return its address."""
     values: dict[str, Any] = {
         "document": form["document"],
         "dialect": form.get("dialect") or None,
         "agent_id": form.get("agent") or None,
         "when": read_when(form),
-        "sample": read_sample(form.get("sample", "1")),
-        "active": form.get("active") == "yes",
     }
+    more: dict[str, Any] = {}
+    if proposal is None:
+        more = {"sample": read_sample(form.get("sample", "1")), "active": form.get("active") == "yes"}
     name = form.get("name", "").strip()
-    if case is None:
-        return await cases.create_case(desk.hub, desk.caller, cases.CaseSpec(project_id=project["id"], name=name or None, **values))
+    if case is None and proposal is None:
+        new = cases.NewCase(project_id=project["id"], name=name or None, **values, **more)
+        return find_case_address(project["id"], (await cases.create_case(desk.hub, desk.caller, new))["id"])
     version = form.get("expected_version", "")
     if not version.isdecimal() or len(version) > 15:
         raise Refusal("VALIDATION_ERROR", "the form cannot be read", fields={"expected_version": ["expected a number"]})
-    changes = {**values, "expected_version": int(version), **({"name": name} if name else {})}
-    return await cases.update_case(desk.hub, desk.caller, case["id"], changes)
+    changes = {**values, **more, "expected_version": int(version), **({"name": name} if name else {})}
+    if proposal is not None:
+        await proposals.update_proposal(desk.hub, desk.caller, proposal["id"], changes)
+        return find_project_address(project["id"], "proposals", proposal["id"])
+    assert case is not None
+    return find_case_address(project["id"], (await cases.update_case(desk.hub, desk.caller, case["id"], changes))["id"])
 
 
 async def _try(desk: Desk, project: Record, form: Record) -> Record:
     count = form.get("count", "")
-    trial = Trial(
+    trial = TrialRequest(
         project_id=project["id"],
         document=form["document"],
         dialect=form.get("dialect") or None,
         agent_id=form.get("agent") or None,
         when=read_when(form),
+        trace_id=form.get("trace") or None,
         limit=int(count) if count.isdecimal() and len(count) < 4 else _TRIED,
     )
     return await try_document(desk.hub, desk.caller, trial)
@@ -164,17 +203,19 @@ async def _show_editor(
     now = None
     if refusal is not None and refusal.code == "CONFLICT" and case is not None:
         now = await cases.get_case(desk.hub, desk.caller, case["id"])
+    begun = more.get("proposal") or case
     values = {
         "project": project,
         "source": source,
         "case": case,
+        "proposal": None,
         "form": form,
         "dialects": DIALECTS,
         "checks": _list_checks(),
         "agents": [] if away else await list_project_agents(desk, project["id"]),
         "found": await validate_text(desk, form),
         "now": now,
-        "dirty": form.get("document", "") != (EXAMPLE if case is None else case["document"]),
+        "dirty": form.get("document", "") != (EXAMPLE if begun is None else begun["document"]),
         "trial": None,
         "lost": None,
         "refusal": None,
@@ -209,9 +250,9 @@ def write_form(case: Record) -> Record:
     }
 
 
-def read_when(form: Record) -> Record | None:
+def read_when(form: Record) -> dict[str, Any] | None:
     """Return the trace filter of the form. Raises `Refusal`."""
-    when: Record = {}
+    when: dict[str, Any] = {}
     if form.get("when_input"):
         when["input"] = form["when_input"]
     tags = [tag.strip() for tag in form.get("when_tags", "").split(",") if tag.strip()]
@@ -222,7 +263,7 @@ def read_when(form: Record) -> Record | None:
     return when or None
 
 
-def read_object(text: str, field: str) -> Record:
+def read_object(text: str, field: str) -> dict[str, Any]:
     """Return a typed JSON object. Raises `Refusal`."""
     try:
         return decode_json(text, dict[str, Any])

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.actions.history.compare_several import GROUPS, MOST_RUNS, CaseAcross, SeveralRuns
-from proctor.pages.drawing import label
+from proctor.actions.history.compare_several import GROUPS, MOST_RUNS, CaseAcross, SeveralRuns, split_by_cause
+from proctor.pages.drawing import name_run
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import render_page
+from proctor.pages.rendering import redirect, render_page
 from proctor.pages.words import find_project_address, quote_part, read_number, show_text
-from proctor.report.blocks.attempt import draw_time
-from proctor.report.blocks.comparison import BAD, CaseRow, CaseTable, RunFigures, draw_case_table, draw_run_table
-from proctor.report.words.elements import Child, make
+from proctor.report.builders.comparison import BAD, CaseRow, RunFigures, make_case_table, make_run_table
+from proctor.report.document.html import write_block_html
+from proctor.report.document.model import Column, Line, Link, Table, Text, Time
 from proctor.service.refusals import Refusal, not_found
 
 
 def list_run_figures(runs: Sequence[Record], found: SeveralRuns) -> list[RunFigures]:
     """Return a row for each run, the base first; with two runs the base row has a link to swap them."""
     first = found.comparisons[0].found
-    base = RunFigures(**_describe(runs[0]), latency=first.latency, tokens=first.tokens, cost=first.cost, link=_draw_swap(runs))
+    base = RunFigures(**_describe(runs[0]), latency=first.latency, tokens=first.tokens, cost=first.cost, link=_link_swap(runs))
     return [
         base,
         *(
@@ -40,11 +41,11 @@ def list_run_figures(runs: Sequence[Record], found: SeveralRuns) -> list[RunFigu
 
 def _describe(run: Record) -> dict[str, Any]:
     address = _find_run_address(run)
-    tags = [(" ", make("span", "note", "@", make("bdi", "", show_text(tag, 40)))) for tag in run["tags"] or ()]
+    started = run["started_at"] or run["created_at"]
     return {
-        "name": make("a", "", label(run), href=address),
-        "about": draw_time(run["started_at"] or run["created_at"]),
-        "tags": tags,
+        "name": (Link((Text(name_run(run)),), address),),
+        "about": (Time(started),) if started else (),
+        "tags": tuple(part for tag in run["tags"] or () for part in (" ", Text(f"@{tag}", "note", limit=40))),
         "counts": run["counts"],
     }
 
@@ -53,76 +54,71 @@ def _find_run_address(run: Record) -> str:
     return find_project_address(run["project_id"], "runs", run["id"])
 
 
-def _draw_swap(runs: Sequence[Record]) -> Child:
+def _link_swap(runs: Sequence[Record]) -> Line:
     if len(runs) != 2:
-        return None
+        return ()
     address = f"?runs={quote_part(runs[1]['id'])},{quote_part(runs[0]['id'])}&as_given=1"
-    return make("a", "", "Swap base and candidate", href=address)
+    return (Link(("Swap base and candidate",), address),)
 
 
-def make_case_table(slug: str, cases: Sequence[CaseAcross], runs: Sequence[Record], address: str) -> CaseTable:
-    """Return the table of one group; `address` is the query that names these runs."""
+def make_group_table(slug: str, cases: Sequence[CaseAcross], runs: Sequence[Record], address: str, cause: str = "") -> Table:
+    """Return the table of one group; `address` is the query that names these runs, `cause` a reason that the heading shows."""
     of_run = runs[0] if slug == "only_in_the_base" else runs[1]
-    if len(runs) == 2:
-        columns: list[Child] = ["Before → after"]
-        labels = ["Before → after"]
-    else:
-        columns = [("Base →", " ", label(run)) for run in runs[1:]]
-        labels = [show_text(run["name"] or run["note"] or str(number), 20) for number, run in enumerate(runs[1:], 1)]
-    return CaseTable(
-        group=slug,
-        cases=[_make_row(case, of_run, address) for case in cases],
-        columns=columns,
-        labels=labels,
-        more="Answers",
-    )
+    columns = [Column("before → after")]
+    if len(runs) > 2:
+        names = [show_text(run["name"] or run["note"] or str(number), 20) for number, run in enumerate(runs[1:], 1)]
+        columns = [Column(name, title=("Base → ", Text(name_run(run)))) for name, run in zip(names, runs[1:], strict=True)]
+    return make_case_table(slug, [_make_row(case, of_run, address, cause) for case in cases], columns=columns, more="answers")
 
 
-def _make_row(case: CaseAcross, of_run: Record, address: str) -> CaseRow:
+def _make_row(case: CaseAcross, of_run: Record, address: str, cause: str) -> CaseRow:
     quoted = quote_part(case.case)
-    name = make("bdi", "", show_text(case.case or "(no id)", 100))
+    name = Text(case.case or "(no id)", limit=100)
     return CaseRow(
-        name=make("a", "", name, href=f"{_find_run_address(of_run)}?case={quoted}#all"),
+        name=(Link((name,), f"{_find_run_address(of_run)}?case={quoted}#all"),),
         base=case.base,
         candidates=case.candidates,
-        reasons=[show_text(reason, 300) for reason in case.reasons],
-        more=make(
-            "a",
-            "",
-            "Diff",
-            href=f"{find_project_address(of_run['project_id'], 'compare', 'answers')}?{address}&case={quoted}",
-            aria_label=f"Diff of the answers to {show_text(case.case, 60)}",
+        # Runs that fail for the same reason name it once.
+        reasons=[show_text(reason, 300) for reason in dict.fromkeys(case.reasons) if reason != cause],
+        more=(
+            Link(
+                ("Diff",),
+                f"{find_project_address(of_run['project_id'], 'compare', 'answers')}?{address}&case={quoted}",
+                f"Diff of the answers to {show_text(case.case, 60)}",
+            ),
         ),
     )
 
 
-_CHOICE = 50
-"""Runs to choose from."""
 _CELLS = 90
 """Cells with a chart per page: each has a dozen elements, and a page has at most two thousand."""
 
 
 async def show_comparison(request: Request, source: Source) -> Response:
-    """Show runs side by side; with fewer than two, show runs to select."""
+    """Show runs side by side; with fewer than two, the list of runs to select from."""
     project = await source.get_project(request.path_params["project"])
-    named = _read_named(request)
-    if len(named) < 2:
-        page = await source.list_runs(project["id"], cursor=request.query_params.get("cursor"), limit=_CHOICE)
-        values = {"project": project, "source": source, "page": page, "chosen": named, "most": MOST_RUNS}
-        return render_page(request, "choose.html", values)
-    runs = await _find_runs(request, source, project, named)
+    ids = _read_named(request)
+    if len(ids) < 2:
+        return redirect(find_project_address(project["id"], "runs") + (f"?runs={quote_part(ids[0])}" if ids else ""))
+    runs = await _find_runs(request, source, project, ids)
     found = await source.compare_several([run["id"] for run in runs])
     group = request.query_params.get("group", "")
     sections = _cut_sections(found, group, read_number(request.query_params.get("from")))
     address = _write_address(request, runs)
     for section in sections:
-        section["table"] = draw_case_table(make_case_table(section["slug"], section["cases"], runs, address))
+        causes = split_by_cause(section["cases"])
+        # A heading for each cause, unless no two cases share one.
+        causes = causes if any(len(cases) > 1 for _, cases in causes) else [("", section["cases"])]
+        section["causes"] = [
+            (cause, len(cases), Markup(write_block_html(make_group_table(section["slug"], cases, runs, address, cause))))
+            for cause, cases in causes
+        ]
     values = {
         "project": project,
         "source": source,
         "base": runs[0],
         "candidates": runs[1:],
-        "run_table": draw_run_table(list_run_figures(runs, found)),
+        "run_table": Markup(write_block_html(make_run_table(list_run_figures(runs, found)))),
         "pairs": list(zip(runs[1:], found.comparisons, strict=True)),
         "sections": sections,
         "group": group,
@@ -134,11 +130,11 @@ async def show_comparison(request: Request, source: Source) -> Response:
 async def show_answers(request: Request, source: Source) -> Response:
     """Show the answers to one case in several runs, as diffs with the first run."""
     project = await source.get_project(request.path_params["project"])
-    named = _read_named(request)
+    ids = _read_named(request)
     case = request.query_params.get("case")
-    if len(named) < 2 or case is None:
+    if len(ids) < 2 or case is None:
         raise Refusal("BAD_REQUEST", "two runs and a case are required", hint="open the comparison and choose a case there")
-    runs = await _find_runs(request, source, project, named)
+    runs = await _find_runs(request, source, project, ids)
     attempt = request.query_params.get("attempt")
     found = await source.read_answers([run["id"] for run in runs], case, attempt=None if attempt is None else read_number(attempt))
     values = {
@@ -155,16 +151,16 @@ async def show_answers(request: Request, source: Source) -> Response:
 
 
 def _read_named(request: Request) -> list[str]:
-    named = [id for word in request.query_params.getlist("runs") for id in word.split(",") if id]
-    chosen = list(dict.fromkeys(named))
+    ids = [id for word in request.query_params.getlist("runs") for id in word.split(",") if id]
+    chosen = list(dict.fromkeys(ids))
     if len(chosen) > MOST_RUNS:
         raise Refusal("BAD_REQUEST", f"{len(chosen)} runs are selected", hint=f"at most {MOST_RUNS} runs are compared at once")
     return chosen
 
 
-async def _find_runs(request: Request, source: Source, project: Record, named: Sequence[str]) -> list[Record]:
+async def _find_runs(request: Request, source: Source, project: Record, ids: Sequence[str]) -> list[Record]:
     """Return the runs, oldest first, or in the given order if requested."""
-    runs = [await _find_run(source, project, id) for id in named]
+    runs = [await _find_run(source, project, id) for id in ids]
     if request.query_params.get("as_given") is None:
         runs.sort(key=lambda run: (run["created_at"], run["id"]))
     return runs
@@ -192,13 +188,13 @@ def _cut_sections(found: SeveralRuns, group: str, begin: int) -> list[dict[str, 
         by_group = {group: by_group[group]}
     else:
         begin = 0
-    left = max(10, _CELLS // len(found.comparisons))
+    remaining = max(10, _CELLS // len(found.comparisons))
     sections: list[dict[str, Any]] = []
     for slug, cases in by_group.items():
         # Every group has at least one row.
-        shown = cases[begin : begin + max(left, 3)]
-        left -= len(shown)
+        listed = cases[begin : begin + max(remaining, 3)]
+        remaining -= len(listed)
         kind = "bad" if slug in BAD else "other"
-        sections.append({"slug": slug, "kind": kind, "cases": shown, "total": len(cases), "begin": begin, "next": begin + len(shown)})
+        sections.append({"slug": slug, "kind": kind, "cases": listed, "total": len(cases), "begin": begin, "next": begin + len(listed)})
     assert all(section["slug"].replace("_", " ") in GROUPS for section in sections)
     return sections

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from starlette.requests import Request
@@ -11,7 +12,7 @@ from proctor.model.evidence import Json
 from proctor.pages.desk import get_caller, get_hub
 from proctor.pages.form_page import Form, Question, ask_first, belongs_in_form, show_form
 from proctor.pages.forms import read_form
-from proctor.pages.inputs import read_inputs
+from proctor.pages.inputs import derive_fields, read_inputs
 from proctor.pages.ports import Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.words import name_key_kind, quote_part
@@ -20,24 +21,11 @@ from proctor.service.access.agents import list_agents
 from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal
 from proctor.service.verification.authoring.solvers import list_solvers
-from proctor.service.verification.shared.fields import NAME, TEXTS, Field, Table, id_of, one_of, text
+from proctor.service.verification.shared.fields import Table
 
 KINDS = tuple(kind for kind in keys.PREFIXES if kind != "sandbox")
 """Kinds that people create; a sandbox gets its token when it is created."""
-FIELDS: Table = {
-    "kind": Field(
-        one_of(*KINDS, exact=True),
-        "organization: full access; project: sends traces and reads its project; solver: starts benchmark runs; run: one benchmark run",
-        required=True,
-        null=False,
-    ),
-    "name": NAME,
-    "project_id": Field(id_of("project"), "for project keys"),
-    "agent_ids": Field(TEXTS, "for project keys: limit to these agents, one id per line"),
-    "solver_id": Field(id_of("solver"), "for solver keys"),
-    "benchmark_run_id": Field(id_of("benchmark_run"), "for run tokens"),
-    "expires_at": Field(text(40), "default: never"),
-}
+FIELDS: Table = derive_fields(keys.NewKey)
 
 
 async def show_keys(request: Request, source: Source) -> Response:
@@ -63,40 +51,41 @@ async def show_keys(request: Request, source: Source) -> Response:
 async def show_new_key(request: Request, source: Source) -> Response:
     """Show the form of a new key."""
     require_writer(get_caller(request), "keys can be created")
-    form = await _make_form(request, source)
-    named = {name: request.query_params[name] for name in form.fields if name in request.query_params}
-    return show_form(request, source, form, {"kind": "project", **named})
+    kind = request.query_params.get("kind", "project")
+    form = await _make_form(request, source, kind)
+    prefilled = {name: request.query_params[name] for name in form.fields if name in request.query_params}
+    return show_form(request, source, form, {"kind": kind, **prefilled})
 
 
 async def create_key(request: Request, source: Source) -> Response:
     """Create a key and show it once."""
-    sent = await read_form(request)
+    form_fields = await read_form(request)
     require_writer(get_caller(request), "keys can be created")
-    form = await _make_form(request, source)
+    form = await _make_form(request, source, form_fields.get("kind", ""))
     try:
-        row, plain = await keys.create_key(get_hub(request), get_caller(request), _make_spec(read_inputs(FIELDS, sent)))
+        row, secret = await keys.create_key(get_hub(request), get_caller(request), _make_spec(read_inputs(FIELDS, form_fields)))
     except Refusal as refusal:
         if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
-        return show_form(request, source, form, sent, refusal)
-    return render_page(request, "once.html", {"source": source, "shown": plain, "back": "/ui/keys", "name": row["name"]})
+        return show_form(request, source, form, form_fields, refusal)
+    return render_page(request, "once.html", {"source": source, "shown": secret, "back": "/ui/keys", "name": row["name"]})
 
 
 async def ask_revoke(request: Request, source: Source) -> Response:
     """Confirm the revocation of a key."""
     key = await keys.get_key(get_hub(request), get_caller(request), request.path_params["key"])
-    own = key["id"] == get_caller(request).key_id
+    is_current = key["id"] == get_caller(request).key_id
     question = Question(
         title=f"Revoke {key['name']} ({key['masked']})?",
         about=(
             "This is the key of your own session: you will be logged out. This cannot be undone."
-            if own
+            if is_current
             else "Clients with this key lose access, and its sessions end. This cannot be undone."
         ),
         action=f"/ui/keys/{quote_part(str(key['id']))}/revoke",
         button="Revoke",
         back="/ui/keys",
-        crumbs=[("/ui/keys", "Keys")],
+        crumbs=[("/ui/keys", "API keys")],
     )
     return ask_first(request, source, question)
 
@@ -115,7 +104,22 @@ def _make_spec(given: Mapping[str, Json]) -> keys.KeySpec:
     return keys.KeySpec(**given)
 
 
-async def _make_form(request: Request, source: Source) -> Form:
+_OF_KIND = {"project": ("project_id", "agent_ids"), "solver": ("solver_id",), "run": ("benchmark_run_id", "solver_id")}
+"""The fields of a kind, besides those of every key."""
+_REQUIRED = ("project_id", "benchmark_run_id")
+
+
+def _list_fields(kind: str) -> Table:
+    """Return the fields of a key of this kind; for an unknown kind all of them."""
+    special = {name for names in _OF_KIND.values() for name in names}
+    if kind not in KINDS:
+        return FIELDS
+    shown = {name: field for name, field in FIELDS.items() if name not in special or name in _OF_KIND.get(kind, ())}
+    needed = (*_REQUIRED, *(("solver_id",) if kind == "solver" else ()))
+    return {name: dataclasses.replace(field, required=True) if name in needed else field for name, field in shown.items()}
+
+
+async def _make_form(request: Request, source: Source, kind: str) -> Form:
     hub, caller = get_hub(request), get_caller(request)
     projects = (await source.list_projects(None))["data"]
     solvers = (await list_solvers(hub, caller, limit=100))["data"]
@@ -126,12 +130,13 @@ async def _make_form(request: Request, source: Source) -> Form:
         action="/ui/keys/new",
         button="Create key",
         back="/ui/keys",
-        fields=FIELDS,
+        fields=_list_fields(kind),
+        kinds=[(f"/ui/keys/new?kind={word}", name_key_kind(word).capitalize(), word == kind) for word in KINDS],
         choices={
             "kind": [(word, name_key_kind(word)) for word in KINDS],
             "project_id": [(one["id"], one["name"]) for one in projects],
             "solver_id": [(str(one["id"]), str(one["alias"])) for one in solvers],
             "agent_ids": [(one["id"], one["name"]) for one in agents],
         },
-        crumbs=[("/ui/keys", "Keys")],
+        crumbs=[("/ui/keys", "API keys")],
     )

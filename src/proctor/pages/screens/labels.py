@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, get_args
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -13,12 +14,14 @@ from proctor.model.typed import convert_to
 from proctor.pages.desk import Desk, find_in_project, open_desk
 from proctor.pages.form_page import Question, ask_first, refuse_if_changed
 from proctor.pages.forms import read_form
-from proctor.pages.ports import Page, Record, Source
+from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import find_project_address, show_share
-from proctor.report.html.calibration import WORDS, draw_interval_bar, draw_sweep_chart
-from proctor.report.words.html_text import write_block, write_pretty
+from proctor.report.blocks.markdown import draw_rich_text
+from proctor.report.builders.calibration import make_sweep_chart, place_figure
+from proctor.report.document.html import draw_chart, draw_interval_bar
+from proctor.report.words.html_text import write_block, write_markup, write_pretty
 from proctor.scoring.agreement import Figure
 from proctor.service.labels import annotations
 from proctor.service.labels.agreement import Agreement, count_labels, write_labels
@@ -34,22 +37,27 @@ _FIGURES = ("accuracy", "kappa", "precision", "recall")
 
 async def show_labels(request: Request, source: Source) -> Response:
     """Show the next claim to label, or the one that the query names, and the agreement so far."""
-    seen = TraceSource.of_request(request)
+    traces = TraceSource.of_request(request)
     project = await source.get_project(request.path_params["project"])
-    waiting = await seen.list_waiting(project["id"])
     params = request.query_params
+    second = params.get("second") == "1"
+    waiting = await traces.list_waiting(project["id"], second)
     if params.get("subject"):
-        posed = await seen.pose_claim(require_kind(params["subject"]), params.get("id", ""), _read_claim(params.get("claim")))
+        posed = await traces.pose_claim(require_kind(params["subject"]), params.get("id", ""), _read_claim(params.get("claim")))
         if posed is not None and posed.subject.project_id != project["id"]:
             raise Refusal("NOT_FOUND", "there is no such claim in this project")
     else:
-        posed = await seen.pose_next(waiting)
-    found = await seen.read_agreement(project["id"])
-    latest = await seen.list_latest_labels(project["id"], _LATEST)
+        posed = await traces.pose_next(waiting)
+    found = await traces.read_agreement(project["id"])
+    latest = await traces.list_latest_labels(project["id"], _LATEST)
     values = {
         "project": project,
         "source": source,
         "waiting": waiting,
+        "second": second,
+        "done": await _find_done(request, source, params.get("done")),
+        "reviewers": [_write_figure(name, figure) for name, figure in found.reviewers.figures.items()],
+        "disputed": [find_label_address(project["id"], id) for id in found.reviewers.disputed[:_LATEST]],
         "posed": None if posed is None else _write_posed(posed, project),
         "chosen": bool(params.get("subject")),
         "found": found,
@@ -65,7 +73,7 @@ async def show_labels(request: Request, source: Source) -> Response:
 async def save_label(request: Request, source: Source) -> Response:
     """Store a label and continue with the next claim."""
     form = await read_form(request)
-    seen = TraceSource.of_request(request)
+    traces = TraceSource.of_request(request)
     project = await source.get_project(request.path_params["project"])
     label = form.get("label")
     if label not in ("pass", "fail", "skip"):
@@ -73,15 +81,46 @@ async def save_label(request: Request, source: Source) -> Response:
     claim = _read_claim(form.get("claim"))
     kind = require_kind(form.get("subject", ""))
     annotation = NewAnnotation(subject=kind, subject_id=form.get("id", ""), claim=claim, label=label, note=form.get("note", "").strip())
-    await seen.annotate(annotation)
-    return redirect(find_project_address(project["id"], "labels"))
+    made = await traces.annotate(annotation)
+    here = find_project_address(project["id"], "labels")
+    back = form.get("back", "")
+    # From where the verdict is shown, only to a page of this project.
+    if back.startswith(f"{find_project_address(project['id'])}/") and "\n" not in back:
+        return redirect(back)
+    more = "&second=1" if form.get("second") else ""
+    return redirect(f"{here}?done={made['id']}{more}#ask")
+
+
+async def undo_label(request: Request, source: Source) -> Response:
+    """Delete the label that was just written and ask its question again."""
+    form = await read_form(request)
+    desk, project, label = await _find_label(request, source, to_write=True)
+    if label["author"] != desk.caller.actor:
+        raise Refusal("FORBIDDEN", "only its author can undo a label")
+    await annotations.delete_annotation(desk.hub, desk.caller, label["id"])
+    query = {"subject": label["subject"], "id": label["subject_id"], "claim": label["claim"]} | (
+        {"second": "1"} if form.get("second") else {}
+    )
+    return redirect(f"{find_project_address(project['id'], 'labels')}?{urlencode(query)}#ask")
+
+
+async def _find_done(request: Request, source: Source, id: str | None) -> Record | None:
+    """Return the label that was just written; None if there is none."""
+    if not id:
+        return None
+    desk = open_desk(request, source)
+    try:
+        found = await annotations.get_annotation(desk.hub, desk.caller, id)
+    except Refusal:
+        return None
+    return {"id": found["id"], "label": found["label"]}
 
 
 async def export_labels(request: Request, source: Source) -> Response:
     """Return the labels as JSONL for `proctor judge calibrate`."""
-    seen = TraceSource.of_request(request)
+    traces = TraceSource.of_request(request)
     project = await source.get_project(request.path_params["project"])
-    found = await seen.read_agreement(project["id"], figures=False)
+    found = await traces.read_agreement(project["id"], figures=False)
     headers = {"content-disposition": 'attachment; filename="labels.jsonl"'}
     return Response(write_labels(found), media_type="application/x-ndjson", headers=headers)
 
@@ -95,16 +134,19 @@ def _read_claim(text: str | None) -> int:
 def _write_posed(posed: Posed, project: Record) -> Record:
     subject = posed.subject
     address = find_subject_address(project["id"], subject.kind, subject.parent_id, subject.id, posed.claim.number)
-    return {**write_claim(posed.claim), "subject": subject, "address": address}
+    return {**write_claim(posed.claim), "subject": subject, "address": address, "applies_to": posed.applies_to}
 
 
 def write_claim(claim: JudgedClaim) -> Record:
     """Return a judged claim with its criterion, answer and context as text."""
     context = claim.context if isinstance(claim.context, dict) else {}
+    prompt = None if claim.input in (None, "") else _write_text(claim.input)
     return {
         "claim": claim,
+        "prompt": prompt,
+        "saw_input": claim.input in context.values(),
         "criterion": _write_text(claim.criterion),
-        "answer": _write_text(claim.answer),
+        "answer": draw_rich_text(claim.answer),
         "context": [(str(name), _write_text(value)) for name, value in list(context.items())[:12] if value not in (None, "", [], {})],
     }
 
@@ -123,14 +165,13 @@ def _write_figure(name: str, figure: Figure) -> Record:
     def write(value: float) -> str:
         return show_share(value) if name != "kappa" else f"{value:,.2f}"
 
-    bounds = figure.interval
+    bounds, position = figure.interval, place_figure(name, figure)
     return {
         "name": name,
         "value": None if figure.value is None else write(figure.value),
         "low": None if bounds is None else write(bounds.low),
         "high": None if bounds is None else write(bounds.high),
-        # Contains only coordinates.
-        "bar": Markup(draw_interval_bar(figure, low=-1.0 if name == "kappa" and (bounds is None or bounds.low < 0) else 0.0)),
+        "bar": Markup("" if position is None else write_markup(draw_interval_bar(*position))),
     }
 
 
@@ -139,7 +180,7 @@ def _draw_curve(found: Agreement) -> Markup | None:
     if known is None or found.threshold is None or len(known.sweep) < 2:
         return None
     chosen = None if known.cut is None else known.cut.threshold
-    return Markup(draw_sweep_chart(known.sweep, found.threshold, chosen, {**WORDS, "chosen": "best"}))
+    return Markup(write_markup(draw_chart(make_sweep_chart(known.sweep, found.threshold, chosen, "best"))))
 
 
 def find_label_address(project_id: str, id: str) -> str:
@@ -164,16 +205,16 @@ async def show_all_labels(request: Request, source: Source) -> Response:
     desk = open_desk(request, source)
     project = await source.get_project(request.path_params["project"])
     params = request.query_params
-    wanted: dict[str, Any] = {name: params[name] for name, words in (("label", LABELS), ("subject", SUBJECTS)) if params.get(name) in words}
-    page: Page = await annotations.list_annotations(
-        desk.hub, desk.caller, project_id=project["id"], **wanted, limit=_ROWS, cursor=params.get("cursor")
+    chosen: dict[str, Any] = {name: params[name] for name, words in (("label", LABELS), ("subject", SUBJECTS)) if params.get(name) in words}
+    page = await annotations.list_annotations(
+        desk.hub, desk.caller, project_id=project["id"], **chosen, limit=_ROWS, cursor=params.get("cursor")
     )
     values = {
         "project": project,
         "source": source,
         "page": page,
         "rows": [{"label": one, "about": _find_subject(project, one)} for one in page["data"]],
-        "wanted": wanted,
+        "wanted": chosen,
         "filters": (("label", LABELS), ("subject", SUBJECTS)),
     }
     return render_page(request, "labels_all.html", values)
@@ -224,14 +265,14 @@ async def change_label(request: Request, source: Source) -> Response:
 async def ask_delete(request: Request, source: Source) -> Response:
     """Confirm the deletion of a label."""
     _, project, label = await _find_label(request, source, to_write=True)
-    here = find_label_address(project["id"], label["id"])
+    address = find_label_address(project["id"], label["id"])
     question = Question(
         title="Delete label?",
         about="The label and its note are deleted and no longer count. The answer returns to the queue. This cannot be undone.",
-        action=f"{here}/delete",
+        action=f"{address}/delete",
         button="Delete label",
-        back=here,
-        crumbs=[*_list_ways(project), (here, "Label")],
+        back=address,
+        crumbs=[*_list_ways(project), (address, "Label")],
         project=project,
     )
     return ask_first(request, source, question)
@@ -254,8 +295,8 @@ def _find_subject(project: Record, label: Record) -> str:
 
 
 def _list_ways(project: Record) -> list[tuple[str, str]]:
-    here = find_project_address(project["id"])
-    return [(here, project["name"]), (f"{here}/labels", "Labels")]
+    address = find_project_address(project["id"])
+    return [(address, project["name"]), (f"{address}/labels", "Labels")]
 
 
 def _show_form(

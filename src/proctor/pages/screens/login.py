@@ -69,5 +69,5 @@ def _choose_next(wanted: str) -> str:
     path = wanted.partition("#")[0].partition("?")[0]
     # Browsers resolve `%2e%2e` as `..`.
     climbs = any(unquote(part) in (".", "..") for part in path.split("/"))
-    inside = path.startswith("/ui/") and not any(character in wanted for character in "\\\r\n\t") and "//" not in path and not climbs
-    return wanted if inside else "/ui/"
+    is_own_page = path.startswith("/ui/") and not any(character in wanted for character in "\\\r\n\t") and "//" not in path and not climbs
+    return wanted if is_own_page else "/ui/"

@@ -59,13 +59,13 @@ async def show(request: Request, source: Source, parts: list[str]) -> Response:
     if operation is None:
         raise Refusal("NOT_FOUND", "page not found")
     form = await _make_form(request, operation, parts, dict(request.query_params))
-    named = {name: value for name, value in request.query_params.items() if name in form.fields}
-    return show_form(request, source, form, {**write_record(form.fields, _list_defaults(form.fields)), **named})
+    prefilled = {name: value for name, value in request.query_params.items() if name in form.fields}
+    return show_form(request, source, form, {**write_record(form.fields, _list_defaults(form.fields)), **prefilled})
 
 
 async def act(request: Request, source: Source) -> Response:
     """Run the operation of a form."""
-    sent = await read_form(request)
+    form_fields = await read_form(request)
     rest: str = request.path_params.get("rest", "")
     parts = [request.path_params["noun"], *(part for part in rest.split("/") if rest)]
     last, above = parts[-1], parts[:-1]
@@ -73,11 +73,11 @@ async def act(request: Request, source: Source) -> Response:
         await _call(request, operation, above)
         return redirect(_find_address_after(above))
     if last == "change" and (operation := nouns.find_operation("PATCH", above)) is not None:
-        return await _change(request, source, operation, parts, sent)
+        return await _change(request, source, operation, parts, form_fields)
     operation, address = (nouns.find_link("DELETE", above), above) if last == "remove" else (_find_form(parts, any_post=True), parts)
     if operation is None:
         raise Refusal("NOT_FOUND", "page not found")
-    return await _send(request, source, operation, address, sent)
+    return await _send(request, source, operation, address, form_fields)
 
 
 def _find_form(parts: list[str], *, any_post: bool = False) -> Operation | None:
@@ -124,11 +124,11 @@ async def _send(request: Request, source: Source, operation: Operation, parts: l
 
 
 def _answer(request: Request, source: Source, operation: Operation, parts: list[str], found: Any) -> Response:
-    shown = _find_shown_once(found, find_origin(request)) if isinstance(found, dict) else None  # type: ignore[arg-type]
-    if shown is not None:
+    shown_once = _find_shown_once(found, find_origin(request)) if isinstance(found, dict) else None  # type: ignore[arg-type]
+    if shown_once is not None:
         # After a key or link, go back to its record; after a sandbox, to the sandbox.
-        back = nouns.make_address(parts[:2] if _ANSWERED_ONCE in found or _LINK in found else [*parts, str(found["id"])])
-        return render_page(request, "once.html", {"source": source, "shown": shown, "back": back, "name": found.get("name")})
+        address = nouns.make_address(parts[:2] if _ANSWERED_ONCE in found or _LINK in found else [*parts, str(found["id"])])
+        return render_page(request, "once.html", {"source": source, "shown": shown_once, "back": address, "name": found.get("name")})
     if isinstance(found, dict) and operation.creates and nouns.find_operation("GET", [*parts, ""]) is not None:
         return redirect(nouns.make_address([*parts, str(found["id"])]))  # type: ignore[misc]
     return redirect(_find_address_after(parts))
@@ -219,8 +219,8 @@ async def _list_choices(request: Request, table: Table) -> dict[str, list[tuple[
 
 async def _call(request: Request, operation: Operation, parts: list[str], *more: Any) -> Any:
     ids = [part for word, part in zip(operation.path[1:].split("/"), parts, strict=True) if word.startswith("{")]
-    sent = [one for one in more if one is not None or operation.takes_optional]
-    return await operation.call(get_hub(request), get_caller(request), *ids, *sent)
+    body_arguments = [one for one in more if one is not None or operation.takes_optional]
+    return await operation.call(get_hub(request), get_caller(request), *ids, *body_arguments)
 
 
 async def _read_record(request: Request, parts: list[str]) -> dict[str, Json]:

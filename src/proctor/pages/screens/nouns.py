@@ -21,14 +21,16 @@ from proctor.pages.screens import noun_forms
 from proctor.report.blocks.attempt import draw_time
 from proctor.report.blocks.systems import draw_request_table, draw_systems
 from proctor.report.html.case import write_request, write_systems
-from proctor.report.words.elements import Element, Node, make
+from proctor.report.words.html_text import Element, Node, make
+from proctor.report.words.tallies import has_named_axes, name_axis
 from proctor.service.refusals import Refusal
 from proctor.service.verification.runs.leaderboard import MOST_RUNS, get_public_leaderboard
 from proctor.service.verification.runs.shares import get_shared_run
 from proctor.service.verification.shared.declaration import Operation
+from proctor.service.verification.shared.fields import label_of
 from proctor.store.sql.compressed_json import to_json
 
-# --- a shared benchmark run, for anybody with the link
+# --- a shared benchmark run, for everyone with the link
 
 _LONGEST_EVIDENCE = 5_000
 """Characters of the evidence of one criterion; the JSON has all of it."""
@@ -43,16 +45,16 @@ async def show_shared_run(request: Request) -> Response:
     """Show a shared run."""
     token = request.path_params["token"]
     run = await get_shared_run(get_hub(request), token)
-    tasks, left = run["tasks"][:_MOST_TASKS], _MOST_CRITERIA
-    shown: list[dict[str, Json]] = []
+    tasks, remaining = run["tasks"][:_MOST_TASKS], _MOST_CRITERIA
+    shown_tasks: list[dict[str, Json]] = []
     for task in tasks:
-        criteria = task.get("criteria", [])[: max(0, left)]
-        left -= len(criteria)
-        shown.append({**task, "criteria": [{**one, "evidence": _shorten(one.get("evidence"))} for one in criteria]})
+        criteria = task.get("criteria", [])[: max(0, remaining)]
+        remaining -= len(criteria)
+        shown_tasks.append({**task, "criteria": [{**one, "evidence": _shorten(one.get("evidence"))} for one in criteria]})
     is_cut = len(tasks) < len(run["tasks"]) or any(
-        len(one["criteria"]) < len(task.get("criteria", [])) for one, task in zip(shown, tasks, strict=True)
+        len(one["criteria"]) < len(task.get("criteria", [])) for one, task in zip(shown_tasks, tasks, strict=True)
     )
-    values = {"run": run, "tasks": shown, "is_cut": is_cut, "json_path": f"/shared/{token}", "draw_share": draw_share}
+    values = {"run": run, "tasks": shown_tasks, "is_cut": is_cut, "json_path": f"/shared/{token}", "draw_share": draw_share}
     return render_page(request, "shared_run.html", values, headers=_HEADERS)
 
 
@@ -76,6 +78,8 @@ async def show_leaderboard(request: Request, source: Source) -> Response:
     slug = request.path_params["slug"]
     board = await get_public_leaderboard(get_hub(request), get_caller(request), slug)
     axes = sorted({axis for place in board["places"] for axis in place["axes"]})
+    # A single axis without a name repeats the score.
+    axes = axes if has_named_axes(axes) else []
     values = {
         "source": source,
         "nouns": nouns,
@@ -172,19 +176,19 @@ async def _show_record(request: Request, source: Source, operation: Operation, p
 
 async def _read_apart(request: Request, operation: Operation, address: list[str]) -> Record:
     """Return other documents of a record, or why the service has none."""
-    shown: Record = {"title": address[-1], "address": nouns.make_address(address), "about": operation.about}
+    section: dict[str, Any] = {"title": address[-1], "address": nouns.make_address(address), "about": operation.about}
     try:
         record = await _call(request, operation, address)
     except Refusal as refusal:
         if refusal.code not in ("NOT_FOUND", "CONFLICT"):
             raise
-        return {**shown, "refused": refusal.message}
+        return {**section, "refused": refusal.message}
     if _lists_differences(operation):
-        return {**shown, "differs": _draw_differences(record)}
+        return {**section, "differs": _draw_differences(record)}
     assert operation.gives is not None
     _, large, _ = nouns.choose_facts(operation.gives, address)
     found = [(name, *_shorten_json(record[name])) for name in large if record.get(name) not in (None, {}, [])]
-    return {**shown, "large": found}
+    return {**section, "large": found}
 
 
 def _lists_differences(operation: Operation) -> bool:
@@ -207,11 +211,11 @@ def _draw_log(rows: Sequence[Record]) -> Element | None:
     return draw_request_table([_write_event(row) for row in rows]) if rows else None
 
 
-def _write_event(row: Record) -> Record:
+def _write_event(row: Record) -> dict[str, Any]:
     method, path = (row["method"] or "", row["path"] or "") if row["type"] == "request" else (row["step"] or "", "")
-    sent, answered = (row["body"], row["response"]) if row["type"] == "request" else (row["given"], row["error"])
+    request_body, response_body = (row["body"], row["response"]) if row["type"] == "request" else (row["given"], row["error"])
     request = StateRequest(
-        system=row["system"] or "", method=method, path=path, status=row["status"] or 0, body=sent, response=answered,
+        system=row["system"] or "", method=method, path=path, status=row["status"] or 0, body=request_body, response=response_body,
         duration_ms=row["duration_ms"],
     )  # fmt: skip
     return {**write_request(request), "status": row["status"], "when": make("small", "", draw_time(row["created_at"]))}
@@ -246,12 +250,12 @@ def _make_section(operation: Operation, address: list[str], page: Any, parts: li
 def _make_nested(name: str, field: Any, record: Record, parts: list[str], names: dict[str, str]) -> Record:
     rows: Any = record.get(name) or []
     address = [*parts, name]
-    kind = _singular_kind(name)
+    kind = _find_singular_kind(name)
     found = [(nouns.find_record_address(kind, str(row.get("id"))), _find_remove(address, row), row) for row in rows]
     return {"title": name, "table": {"columns": nouns.choose_columns(field.kind.shape), "rows": found, "names": names}}
 
 
-def _singular_kind(name: str) -> str:
+def _find_singular_kind(name: str) -> str:
     found = next((noun for first, noun in nouns.list_nouns() if first.replace("-", "_") == name), None)
     return found.kind if found is not None else ""
 
@@ -263,12 +267,12 @@ def _make_table(operation: Operation, parts: list[str], rows: Any, *, shape: Any
     found: list[tuple[str | None, str | None, Json]] = []
     for row in rows:
         id = str(row.get("id", ""))
-        address = nouns.make_address([*parts, id]) if has_page else nouns.find_record_address(_kind_of(shape), id)
+        address = nouns.make_address([*parts, id]) if has_page else nouns.find_record_address(_find_kind(shape), id)
         found.append((address, None if has_page else _find_remove(parts, row), row))
     return {"columns": [one for one in nouns.choose_columns(shape) if one[0] != drop], "rows": found, "names": {}}
 
 
-def _kind_of(shape: Any) -> str | None:
+def _find_kind(shape: Any) -> str | None:
     return next((noun.kind for _, noun in nouns.list_nouns() if noun.name == shape.group and shape.group), None)
 
 
@@ -283,10 +287,12 @@ def _find_above(parts: list[str], within: tuple[str, str] | None) -> list[tuple[
     above: list[tuple[str, str]] = []
     if within:
         address = nouns.find_record_address(within[0].removesuffix("_id"), within[1])
-        above += [(address, within[1])] if address else []
+        above += [(address, label_of(within[0].removesuffix("_id")))] if address else []
     for number in range(1, len(parts)):
         if nouns.find_operation("GET", parts[:number]) is not None:
-            name = noun_forms.name_noun(parts[number - 1]) if number % 2 else parts[number - 1]
+            # The noun, since an id is no name.
+            noun = noun_forms.name_noun(parts[number - 1 - (number + 1) % 2])
+            name = noun if number % 2 else noun.removesuffix("s")
             above.append((nouns.make_address(parts[:number]), name))
     return above
 
@@ -304,8 +310,8 @@ def _list_axes(axes: Any) -> list[tuple[str, float, float]]:
     found: list[tuple[str, float, float]] = []
     for name, one in axes.items():  # type: ignore[misc]  # JSON
         if isinstance(one, dict) and isinstance(one.get("score"), (int, float)):  # type: ignore[union-attr]
-            found.append((str(name), float(one["score"]), float(one.get("weight") or 1)))  # type: ignore[arg-type]
-    return found
+            found.append((name_axis(str(name)), float(one["score"]), float(one.get("weight") or 1)))  # type: ignore[arg-type]
+    return found if has_named_axes(axes) else []  # type: ignore[arg-type]
 
 
 def _shorten_json(value: Json) -> tuple[str, bool]:

@@ -11,21 +11,18 @@ from starlette.responses import Response
 from proctor.pages.desk import get_caller, get_hub
 from proctor.pages.form_page import Form, Question, ask_first, belongs_in_form, refuse_if_changed, show_form
 from proctor.pages.forms import read_form
-from proctor.pages.inputs import make_inputs, read_inputs, write_record
+from proctor.pages.inputs import derive_fields, make_inputs, read_inputs, write_record
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.words import find_project_address
 from proctor.service.access import projects, secrets
 from proctor.service.access.permissions import require_writer
+from proctor.service.access.projects import NewProject
 from proctor.service.refusals import Refusal
-from proctor.service.upkeep.retention import LONGEST_DAYS, Retention, get_retention, preview_retention, set_retention
-from proctor.service.verification.shared.fields import NAME, OBJECT, Field, Table, matching, read_fields, text, whole
+from proctor.service.upkeep.retention import NewRetention, get_retention, preview_retention, set_retention
+from proctor.service.verification.shared.fields import Field, Table, matching, read_fields
 
-_RETENTION_DAYS = whole(most=LONGEST_DAYS)
-RETENTION_FIELDS: Table = {
-    "trace_days": Field(_RETENTION_DAYS, "default: the service's limit"),
-    "run_days": Field(_RETENTION_DAYS, "default: the service's limit"),
-}
+RETENTION_FIELDS: Table = derive_fields(NewRetention)
 
 
 async def show_retention(request: Request, source: Source) -> Response:
@@ -38,22 +35,22 @@ async def show_retention(request: Request, source: Source) -> Response:
 
 async def send_retention(request: Request, source: Source) -> Response:
     """Preview what would be deleted, then save after the preview."""
-    sent = await read_form(request)
+    form_fields = await read_form(request)
     hub, caller = get_hub(request), get_caller(request)
     require_writer(caller, "the retention can be changed")
     project = await source.get_project(request.path_params["project"])
     try:
-        wanted = Retention(**read_fields(RETENTION_FIELDS, read_inputs(RETENTION_FIELDS, sent), "retention"))
+        retention = NewRetention(**read_fields(RETENTION_FIELDS, read_inputs(RETENTION_FIELDS, form_fields), "retention"))
         # Changed values need a new preview.
-        if sent.get("previewed") == _name_retention(wanted):
-            await set_retention(hub, caller, project["id"], wanted)
+        if form_fields.get("previewed") == _name_retention(retention):
+            await set_retention(hub, caller, project["id"], retention)
             return redirect(f"{find_project_address(project['id'], 'settings')}#retention")
-        preview = await preview_retention(hub, caller, project["id"], wanted)
+        preview = await preview_retention(hub, caller, project["id"], retention)
     except Refusal as refusal:
         if not belongs_in_form(refusal):
             raise
-        return _show_retention(request, source, project, sent, refusal=refusal)
-    return _show_retention(request, source, project, sent, preview={**preview, "name": _name_retention(wanted)})
+        return _show_retention(request, source, project, form_fields, refusal=refusal)
+    return _show_retention(request, source, project, form_fields, preview={**preview, "name": _name_retention(retention)})
 
 
 def _show_retention(
@@ -77,22 +74,14 @@ def _show_retention(
     return render_page(request, "retention.html", values, status=200 if refusal is None else refusal.status)
 
 
-def _name_retention(wanted: Retention) -> str:
-    return f"{wanted.trace_days or ''},{wanted.run_days or ''}"
+def _name_retention(retention: NewRetention) -> str:
+    return f"{retention.trace_days or ''},{retention.run_days or ''}"
 
 
-FIELDS: Table = {
-    "name": NAME,
-    "description": Field(text(4000, 0), "purpose"),
-    "settings": Field(
-        OBJECT,
-        "targets, models and judge as in proctor.yaml; use ${NAME} for secrets",
-        example={"targets": {"support": {"type": "http", "url": "https://agent.example.com/chat", "response_path": "text"}}},
-    ),
-}
+FIELDS: Table = derive_fields(NewProject)
 SECRET: Table = {
     "name": Field(matching(r"[A-Za-z_][A-Za-z0-9_]{0,99}", "letters, digits and underscores"), "as in ${NAME}", required=True, null=False),
-    "value": Field(text(400), "stored encrypted; cannot be read again", required=True, null=False),
+    **derive_fields(secrets.SecretValue),
 }
 
 
@@ -120,11 +109,11 @@ async def show_change(request: Request, source: Source) -> Response:
 
 async def change_project(request: Request, source: Source) -> Response:
     """Save the changed fields."""
-    sent = await read_form(request)
+    form_fields = await read_form(request)
     project = await _find_changeable(request, source)
     try:
-        refuse_if_changed(sent, project["updated_at"])
-        changes = read_inputs(FIELDS, sent, before=write_record(FIELDS, project))
+        refuse_if_changed(form_fields, project["updated_at"])
+        changes = read_inputs(FIELDS, form_fields, before=write_record(FIELDS, project))
         if changes:
             # Empty settings are an empty object.
             changes = {name: {} if name == "settings" and value is None else value for name, value in changes.items()}
@@ -132,7 +121,7 @@ async def change_project(request: Request, source: Source) -> Response:
     except Refusal as refusal:
         if not belongs_in_form(refusal):
             raise
-        return show_form(request, source, _make_form(project, sent.get("seen", "")), sent, refusal)
+        return show_form(request, source, _make_form(project, form_fields.get("seen", "")), form_fields, refusal)
     return redirect(f"{_find_address(project)}/settings")
 
 
@@ -144,24 +133,24 @@ async def show_new_project(request: Request, source: Source) -> Response:
 
 async def create_project(request: Request, source: Source) -> Response:
     """Create a project."""
-    sent = await read_form(request)
+    form_fields = await read_form(request)
     require_writer(get_caller(request), "projects can be changed")
     try:
-        given: dict[str, Any] = {"name": "", "description": None, "settings": {}, **read_inputs(FIELDS, sent)}
-        made = await projects.create_project(get_hub(request), get_caller(request), **given)
+        given: dict[str, Any] = {"name": "", **read_inputs(FIELDS, form_fields)}
+        project = await projects.create_project(get_hub(request), get_caller(request), NewProject(**given))
     except Refusal as refusal:
         if not belongs_in_form(refusal):
             raise
-        return show_form(request, source, _make_form(None), sent, refusal)
-    return redirect(find_project_address(str(made["id"])))
+        return show_form(request, source, _make_form(None), form_fields, refusal)
+    return redirect(find_project_address(str(project["id"])))
 
 
 async def pause_project(request: Request, source: Source) -> Response:
     """Pause or resume a project."""
     await read_form(request)
     project = await source.get_project(request.path_params["project"])
-    action = "resume" if project["paused"] else "pause"
-    await projects.update_project(get_hub(request), get_caller(request), project["id"], {"paused": not project["paused"]}, action=action)
+    change = projects.resume_project if project["paused"] else projects.pause_project
+    await change(get_hub(request), get_caller(request), project["id"])
     return redirect(f"{_find_address(project)}/settings")
 
 
@@ -196,23 +185,23 @@ async def show_secret(request: Request, source: Source) -> Response:
 
 async def keep_secret(request: Request, source: Source) -> Response:
     """Store or replace a secret."""
-    sent = await read_form(request)
+    form_fields = await read_form(request)
     project = await source.get_project(request.path_params["project"])
     try:
-        name, value = sent.get("name", "").strip(), sent.get("value", "")
+        name, value = form_fields.get("name", "").strip(), form_fields.get("value", "")
         await secrets.set_secret(get_hub(request), get_caller(request), project["id"], name, value)
     except Refusal as refusal:
         if not belongs_in_form(refusal):
             raise
-        return show_form(request, source, _make_secret_form(project), sent, refusal)
+        return show_form(request, source, _make_secret_form(project), form_fields, refusal)
     return redirect(f"{_find_address(project)}/settings#secrets")
 
 
 async def delete_secret(request: Request, source: Source) -> Response:
     """Delete a secret."""
-    sent = await read_form(request)
+    form_fields = await read_form(request)
     project = await source.get_project(request.path_params["project"])
-    await secrets.delete_secret(get_hub(request), get_caller(request), project["id"], sent.get("name", ""))
+    await secrets.delete_secret(get_hub(request), get_caller(request), project["id"], form_fields.get("name", ""))
     return redirect(f"{_find_address(project)}/settings#secrets")
 
 
@@ -225,10 +214,10 @@ async def ask_delete_secret(request: Request, source: Source) -> Response:
 
 
 def _make_form(project: Record | None, seen: str = "") -> Form:
-    here = "/ui/projects/new" if project is None else f"{_find_address(project)}/settings/change"
+    address = "/ui/projects/new" if project is None else f"{_find_address(project)}/settings/change"
     return Form(
         title="New project" if project is None else f"Edit {project['name']}",
-        action=here,
+        action=address,
         button="Save",
         back="/ui/" if project is None else f"{_find_address(project)}/settings",
         fields=FIELDS,
@@ -263,5 +252,5 @@ def _find_address(project: Record) -> str:
 
 
 def _list_ways(project: Record) -> list[tuple[str, str]]:
-    here = _find_address(project)
-    return [(here, project["name"]), (f"{here}/settings", "Settings")]
+    address = _find_address(project)
+    return [(address, project["name"]), (f"{address}/settings", "Settings")]

@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.actions.history.compare_several import split_by_cause
 from proctor.actions.history.overview import TrendPoint
-from proctor.pages.desk import read_if_allowed
+from proctor.pages.desk import open_desk, read_if_allowed
+from proctor.pages.forms import read_form
+from proctor.pages.pictures import RatePoint
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
-from proctor.pages.words import find_project_address
+from proctor.pages.words import find_project_address, show_share, show_text, show_time
+from proctor.service import example
+from proctor.service.access.agents import list_agents
 from proctor.service.refusals import Refusal
 
 _LATEST = 10
@@ -31,32 +36,60 @@ async def show_project(request: Request, source: Source) -> Response:
     """Show one project: trend, alerts, changes since yesterday, latest runs."""
     project = await source.get_project(request.path_params["project"])
     overview = await read_if_allowed(source.read_overview(project["id"], request.query_params.get("since") or None))
+    # The first steps, also when something is there.
+    steps = "start" in request.query_params
     runs = None if overview is None else (await source.list_runs(project["id"], limit=_LATEST))["data"]
     values = {
         "project": project,
         "source": source,
         "overview": overview,
         "runs": runs,
-        "rates": [] if overview is None else _list_rates(overview.trend),
+        "previous": await source.find_previous_runs(project["id"], runs) if runs else {},
+        "rates": [] if overview is None else _list_rates(project["id"], overview.trend),
         "alerts": await source.list_firing_alerts(project["id"]) if overview is None else overview.alerts or [],
+        "agents": await _list_agents(request, source, project) if overview is not None and (steps or not runs) else [],
+        "steps": steps,
         "since_given": request.query_params.get("since"),
-        "kinds": ("newly_failing", "newly_flaky", "newly_passing"),
+        "causes": {} if overview is None else {change.run_id: split_by_cause(change.newly_failing.cases) for change in overview.suites},
     }
     return render_page(request, "project.html", values)
+
+
+async def load_example(request: Request, source: Source) -> Response:
+    """Fill the project with example data and show its overview."""
+    await read_form(request)
+    desk = open_desk(request, source, to_write=True)
+    project = await source.get_project(request.path_params["project"])
+    await example.load_example(desk.hub, desk.caller, project["id"])
+    return redirect(find_project_address(project["id"]))
+
+
+async def _list_agents(request: Request, source: Source, project: Record) -> Sequence[Record]:
+    if source.is_local:
+        return []
+    desk = open_desk(request, source)
+    return (await list_agents(desk.hub, desk.caller, project_id=project["id"], limit=10))["data"]
 
 
 async def _look_at(source: Source, project: Record) -> Record:
     """Return a project with its trend and last run; None for both if the key may not read runs."""
     alerts = await source.list_firing_alerts(project["id"])
+    common = {"about": project, "alerts": alerts, "traces": await source.count_traces(project["id"])}
     try:
         trend = await source.read_trend(project["id"])
         runs = (await source.list_runs(project["id"], limit=1))["data"]
     except Refusal as refusal:
         if refusal.code != "FORBIDDEN":
             raise
-        return {"about": project, "runs": None, "rates": [], "alerts": alerts}
-    return {"about": project, "runs": runs, "rates": [point.rate for point in trend], "alerts": alerts}
+        return {**common, "runs": None, "rates": []}
+    return {**common, "runs": runs, "rates": [point.rate for point in trend]}
 
 
-def _list_rates(trend: Sequence[TrendPoint]) -> list[tuple[float, float, float] | None]:
-    return [None if p.rate is None or p.low is None or p.high is None else (p.rate, p.low, p.high) for p in trend]
+def _list_rates(project_id: str, trend: Sequence[TrendPoint]) -> list[RatePoint]:
+    found: list[RatePoint] = []
+    for point in trend:
+        rate = None if point.rate is None or point.low is None or point.high is None else (point.rate, point.low, point.high)
+        name = show_text(point.name or point.suite_name, 60)
+        text = f"{name}, {show_time(point.created_at)}: {show_share(point.rate)}" if point.rate is not None else name
+        found.append(RatePoint(rate, text, find_project_address(project_id, "runs", point.run_id)))
+    return found

@@ -12,18 +12,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.evidence import Evidence
-from proctor.pages.pictures import lay_out_durations
+from proctor.pages.pictures import draw_history, lay_out_durations
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
+from proctor.pages.screens.cases import say_history
 from proctor.pages.screens.run import find_run
 from proctor.report.blocks.attempt_layout import lay_out_attempt
 from proctor.report.html.case import write_attempt, write_case
 from proctor.report.words.wording import cost_words
 from proctor.service.refusals import not_found
-from proctor.service.runs.results import AttemptFilter, ReadResult, write_read_result
+from proctor.service.runs.backtest_runner import TRACE_KEY
+from proctor.service.runs.results import ReadResult, write_read_result
+from proctor.service.runs.run import AttemptFilter
 from proctor.store.sql.compressed_json import to_json
 
 _MOST_ATTEMPTS = 100
+_HISTORY = 30
+"""Runs of a history per page."""
 _MOST_OTHERS = 3
 """Further attempts next to the first one."""
 _STEPS, _STEPS_SIDE_BY_SIDE = 80, 40
@@ -37,26 +42,34 @@ async def show_result(request: Request, source: Source) -> Response:
     first, given = _read_number(request.query_params.get("step")), request.query_params.getlist("with")
     # Written again in the rare case that none of the others exist.
     most = _STEPS_SIDE_BY_SIDE if given else _STEPS
-    shown = await _show(source, run["id"], request.path_params["result"], first, most)
-    others = await source.list_results(run["id"], AttemptFilter(case=shown["summary"]["case"]), limit=_MOST_ATTEMPTS)
+    attempt = await _show(source, run["id"], request.path_params["result"], first, most)
+    others = await source.list_results(run["id"], AttemptFilter(case=attempt["summary"]["case"]), limit=_MOST_ATTEMPTS)
     # Lists the newest attempts, and always the one shown.
-    listed = {other["id"]: other for other in (*others["data"], shown["summary"])}
+    listed = {other["id"]: other for other in (*others["data"], attempt["summary"])}
     attempts = sorted(listed.values(), key=lambda other: other["attempt"])
-    wanted = _choose_others(given, attempts, shown["summary"]["id"])
-    if given and not wanted:
-        shown = await _show(source, run["id"], request.path_params["result"], first, _STEPS)
-    side_by_side = [await _show(source, run["id"], id, 1, most) for id in wanted]
+    other_ids = _choose_others(given, attempts, attempt["summary"]["id"])
+    if given and not other_ids:
+        attempt = await _show(source, run["id"], request.path_params["result"], first, _STEPS)
+    side_by_side = [await _show(source, run["id"], id, 1, most) for id in other_ids]
+    failing, previous = await asyncio.gather(
+        source.find_failing_place(run["id"], attempt["summary"]["id"]), source.find_previous_runs(project["id"], [run])
+    )
+    before = previous.get(run["id"])
+    earlier = None if before is None else await source.list_results(before["id"], AttemptFilter(case=attempt["summary"]["case"]))
     values = {
         "project": project,
         "source": source,
         "run": run,
+        "failing": failing,
+        "before": before,
+        "earlier": [] if earlier is None else earlier["data"],
         "attempts": attempts,
         "more_attempts": max(0, (others["_meta"].get("total") or 0) - len(attempts)),
-        **shown,
+        **attempt,
         "others": side_by_side,
-        "shown_ids": [shown["summary"]["id"], *wanted],
-        "assertion_rows": _compare_assertions([shown["doc"], *(other["doc"] for other in side_by_side)]),
-        **_find_neighbours(attempts, shown["summary"]),
+        "shown_ids": [attempt["summary"]["id"], *other_ids],
+        "assertion_rows": _compare_assertions([attempt["doc"], *(other["doc"] for other in side_by_side)]),
+        **_find_neighbours(attempts, attempt["summary"]),
     }
     return render_page(request, "result.html", values)
 
@@ -65,9 +78,25 @@ async def _show(source: Source, run_id: str, result_id: str, first: int, most: i
     """Return what the page shows of an attempt: summary, name of its case, document."""
 
     def write(read: ReadResult) -> Record:
-        return {"summary": read.summary, "name": read.result.case.name, "doc": _write_document(read, first, most)}
+        metadata = None if read.entry.evidence is None else read.entry.evidence.metadata
+        trace = (metadata or {}).get(TRACE_KEY)
+        document = _write_document(read, first, most)
+        return {"summary": read.summary, "name": read.result.case.name, "doc": document, "trace": trace if isinstance(trace, str) else None}
 
     return await source.show_result(run_id, result_id, (first, most), write)
+
+
+async def show_history(request: Request, source: Source) -> Response:
+    """Show a case of a suite over its runs: `?suite=shop&case=refund`."""
+    project = await source.get_project(request.path_params["project"])
+    params = request.query_params
+    suite, case = params.get("suite", "")[:1000], params.get("case", "")[:1000]
+    page = await source.list_case_history(project["id"], suite, case, cursor=params.get("cursor"), limit=_HISTORY)
+    if not page["data"] and not params.get("cursor"):
+        raise not_found("case", case[:200])
+    chart = draw_history(page["data"], say_history("runs", page["data"]))
+    values = {"project": project, "source": source, "suite": suite, "case": case, "page": page, "chart": chart}
+    return render_page(request, "case_history.html", values)
 
 
 async def show_json(request: Request, source: Source) -> Response:
@@ -106,9 +135,9 @@ def find_text(evidence: Evidence, place: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _choose_others(given: Sequence[str], attempts: Sequence[Record], here: str) -> list[str]:
+def _choose_others(given: Sequence[str], attempts: Sequence[Record], shown_id: str) -> list[str]:
     """Return the requested other attempts of the case; ids that are not are ignored."""
-    known = {attempt["id"] for attempt in attempts} - {here}
+    known = {attempt["id"] for attempt in attempts} - {shown_id}
     return [id for id in dict.fromkeys(given) if id in known][:_MOST_OTHERS]
 
 
@@ -118,14 +147,14 @@ def _read_number(text: str | None) -> int:
 
 def _write_document(read: ReadResult, first: int, most: int) -> Record:
     """Return an attempt as the page shows it: steps from `first` on, and the target of each assertion."""
-    written: Record = {**write_case(read.result.case), **write_attempt(read.result, read.entry, with_evidence=True)}
-    document: Record = lay_out_attempt(written, first, most)
+    shown: dict[str, Any] = {**write_case(read.result.case), **write_attempt(read.result, read.entry, with_evidence=True)}
+    document: dict[str, Any] = lay_out_attempt(shown, first, most)
     if read.entry.evidence is not None and document.get("timeline"):
         document["waterfall"] = _find_durations(read, document["timeline"], document["find_page"])
     return document
 
 
-def _find_durations(read: ReadResult, steps: Sequence[Record], find_page: Any) -> Record | None:
+def _find_durations(read: ReadResult, steps: Sequence[dict[str, Any]], find_page: Any) -> Record | None:
     assert read.entry.evidence is not None
     found = lay_out_durations(steps, read.entry.evidence, find_page)
     cost = read.result.cost

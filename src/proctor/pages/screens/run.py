@@ -4,53 +4,67 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.actions.history.compare import RunComparison
 from proctor.actions.history.compare_several import MOST_RUNS
 from proctor.actions.history.failures import Failures
 from proctor.model.case import MOST_REPEATS
+from proctor.model.mutation import KIND_NAMES
 from proctor.pages.desk import Desk, open_desk
 from proctor.pages.forms import read_form
-from proctor.pages.ports import FIRST, Page, Place, Record, RunFilter, Source
+from proctor.pages.ports import FIRST, Place, Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.case_edit import LARGEST_FORM, read_object
 from proctor.pages.words import OUTCOMES, find_project_address, read_number, read_typed_number
+from proctor.report.words.findings import find_shape
 from proctor.report.words.html_text import duration_words
+from proctor.scoring.intervals import Counts, wilson
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.runs.requests import MOST_AT_ONCE, MOST_CASES, RunSpec, plan_run, start_run
-from proctor.service.runs.results import LONGEST_TEXT, AttemptFilter
+from proctor.service.runs.requests import plan_run, read_request, start_run
+from proctor.service.runs.results import LONGEST_TEXT
+from proctor.service.runs.run import MOST_AT_ONCE, MOST_CASES, AttemptFilter, NewRun, RunSearch, RunStatus, ShownRun
 from proctor.service.traces import cases
+from proctor.store.sql.compressed_json import to_json
 
 # --- list of runs
 
-STATUSES = ("queued", "running", "completed", "cancelled", "failed")
+STATUSES: tuple[RunStatus, ...] = get_args(RunStatus)
 _LONGEST = 200
 """Characters of a search text."""
+_LISTED = 50
+"""Runs on one page."""
 
 
 async def show_runs(request: Request, source: Source) -> Response:
     """Show a page of runs."""
     project = await source.get_project(request.path_params["project"])
     params = request.query_params
-    status = params.get("status")
-    wanted = RunFilter(
-        status=status if status in STATUSES else None,
+    search = RunSearch(
+        status=next((status for status in STATUSES if status == params.get("status")), None),
         name=_read_word(params.get("name")),
+        suite=_read_word(params.get("suite")),
         tag=(_read_word(params.get("tag")) or "").removeprefix("@") or None,
         query=_read_word(params.get("q")),
     )
-    page = await source.list_runs(project["id"], wanted, cursor=params.get("cursor"))
+    page = await source.list_runs(project["id"], search, cursor=params.get("cursor"), limit=_LISTED)
     # Filters other than the status, as a query.
-    narrowed = {name: value for name, value in (("name", wanted.name), ("tag", wanted.tag), ("q", wanted.query)) if value is not None}
+    narrowed = {
+        name: value
+        for name, value in (("name", search.name), ("suite", search.suite), ("tag", search.tag), ("q", search.query))
+        if value is not None
+    }
     values = {
         "project": project,
         "source": source,
         "page": page,
-        "wanted": wanted,
+        "previous": await source.find_previous_runs(project["id"], page["data"]),
+        "chosen": [id for word in params.getlist("runs") for id in word.split(",") if id][:MOST_RUNS],
+        "wanted": search,
         "narrowed": narrowed,
         "rest": f"&{urlencode(narrowed)}" if narrowed else "",
         "statuses": STATUSES,
@@ -66,22 +80,41 @@ def _read_word(text: str | None) -> str | None:
 
 # --- start a run
 
+Form = dict[str, Any]
 _OTHER = "other:"
 """Marks a target described in the form."""
 
 
 async def show_new_run(request: Request, source: Source) -> Response:
-    """Show the form; `case` in the query selects cases."""
+    """Show the form; `case` in the query selects cases, `run` copies the request of a run."""
     desk = open_desk(request, source, to_write=True)
     project = await source.get_project(request.path_params["project"])
     chosen = request.query_params.getlist("case")
-    form: Record = {"repeat": "1", "concurrency": "4", "timeout_s": "120", "what": "cases", "case": chosen}
+    form: Form = {"repeat": "1", "concurrency": "4", "timeout_s": "120", "what": "cases", "case": chosen}
+    if request.query_params.get("run"):
+        form = _write_form(await read_request(desk.hub, desk.caller, request.query_params["run"]))
     return await _show_form(request, source, desk, project, form)
+
+
+def _write_form(spec: NewRun) -> Form:
+    """Return the form that sends a request."""
+    own = spec.target if isinstance(spec.target, dict) else None
+    return {
+        "what": "suite" if spec.cases is None else "cases",
+        "suite": spec.suite if isinstance(spec.suite, str) else "",
+        "dialect": spec.dialect or "",
+        "case": spec.cases or [],
+        "target": _OTHER if own is not None else spec.target or "",
+        "own_target": "" if own is None else to_json(own).decode(),
+        "tags": ", ".join(spec.tags),
+        "timeout_s": f"{spec.timeout_s:g}",
+        **{name: str(getattr(spec, name) or "") for name in ("repeat", "concurrency", "selection", "name", "note")},
+    }
 
 
 async def send_new_run(request: Request, source: Source) -> Response:
     """Start a run and show it, or show a dry run."""
-    form: Record = dict(await read_form(request, largest=LARGEST_FORM, proven=False))
+    form: Form = dict(await read_form(request, largest=LARGEST_FORM, proven=False))
     form["case"] = request.state.form_lists.get("case", [])
     form["suite"] = form.get("suite", "").replace("\r\n", "\n")
     desk = open_desk(request, source, to_write=True)
@@ -98,24 +131,24 @@ async def send_new_run(request: Request, source: Source) -> Response:
     return redirect(find_project_address(project["id"], "runs", run["id"]))
 
 
-def read_spec(project_id: str, form: Record) -> RunSpec:
+def read_spec(project_id: str, form: Record) -> NewRun:
     """Return the run request of a form. Raises `Refusal`."""
     fields: dict[str, list[str]] = {}
     target = form.get("target") or None
     if target == _OTHER:
         target = read_object(form.get("own_target", ""), "own_target")
     numbers: dict[str, Any] = {}
-    for name, whole in (("repeat", True), ("concurrency", True), ("timeout_s", False)):
+    for name, is_whole in (("repeat", True), ("concurrency", True), ("timeout_s", False)):
         try:
-            numbers[name] = read_typed_number(form.get(name, ""), whole=whole)
-            if whole and not isinstance(numbers[name], int):
+            numbers[name] = read_typed_number(form.get(name, ""), whole=is_whole)
+            if is_whole and not isinstance(numbers[name], int):
                 raise ValueError("expected a number")
         except ValueError as error:
             fields[name] = [str(error)]
     if fields:
         raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields=fields)
-    what = {"suite": form["suite"]} if form.get("what") == "suite" else {"cases": list(form["case"])}
-    return RunSpec(
+    selection = {"suite": form["suite"]} if form.get("what") == "suite" else {"cases": list(form["case"])}
+    return NewRun(
         project_id=project_id,
         target=target,
         dialect=(form.get("dialect") or None) if form.get("what") == "suite" else None,
@@ -123,7 +156,7 @@ def read_spec(project_id: str, form: Record) -> RunSpec:
         name=form.get("name", "").strip(),
         tags=[tag.strip() for tag in form.get("tags", "").split(",") if tag.strip()],
         note=form.get("note", "").strip(),
-        **what,
+        **selection,
         **numbers,
     )
 
@@ -131,7 +164,7 @@ def read_spec(project_id: str, form: Record) -> RunSpec:
 async def _show_form(
     request: Request, source: Source, desk: Desk, project: Record, form: Record, *, status: int = 200, **more: Any
 ) -> Response:
-    page: Page = await cases.list_cases(desk.hub, desk.caller, project_id=project["id"], limit=MOST_CASES)
+    page = await cases.list_cases(desk.hub, desk.caller, project_id=project["id"], limit=MOST_CASES)
     described = project["settings"].get("targets")
     values = {
         "project": project,
@@ -155,6 +188,9 @@ async def _show_form(
 T = TypeVar("T")
 PAGE = 50
 """Attempts on one page."""
+_MOST_COMPARED = 20_000
+"""Attempts of two runs that the page of a run compares."""
+_MOST_SURVIVORS = 200
 _NOTHING = Failures(groups=(), looked_at=0, more=False)
 
 
@@ -163,39 +199,53 @@ async def show_run(request: Request, source: Source) -> Response:
     # First: events from here on are streamed, earlier ones are in what is read below.
     events = await source.find_event_address(request.path_params["run"])
     project, run = await find_run(request, source)
-    wanted = _read_filter(request)
+    filter = _read_filter(request)
     place = _read_place(request)
     went_wrong = run["counts"].get("fail", 0) + run["counts"].get("error", 0)
     is_live = run["status"] in ("queued", "running")
     # In parallel: each mostly waits for its own connection.
-    page, failures, before, latency = await asyncio.gather(
-        source.list_results(run["id"], wanted, place=place),
+    page, failures, before, latency, totals = await asyncio.gather(
+        source.list_results(run["id"], filter, place=place),
         source.group_failures(run["id"]) if went_wrong else _give(_NOTHING),
-        _give(None) if is_live else source.find_run_before(run),
+        source.find_previous_runs(project["id"], [run]) if run["finished"] else _give({}),
         _give(None) if is_live else source.measure_latency(run["id"]),
+        _give(None) if is_live else source.read_totals(run["id"]),
     )
+    previous = before.get(run["id"])
+    compared = None if is_live or previous is None else await _compare(source, previous, run)
     if not page["data"] and place.position and page["_meta"]["total"]:
         # A position after the last row shows the last page.
         place = Place(position=(page["_meta"]["total"] - 1) // PAGE * PAGE)
-        page = await source.list_results(run["id"], wanted, place=place)
+        page = await source.list_results(run["id"], filter, place=place)
     values = {
         "project": project,
         "source": source,
         "run": run,
         "page": page,
-        "outcome": wanted.outcome,
-        "case": wanted.case,
-        "text": wanted.text,
+        "outcome": filter.outcome,
+        "case": filter.case,
+        "text": filter.text,
         "outcomes": OUTCOMES,
         "is_live": is_live,
         "failures": failures,
         "went_wrong": went_wrong,
-        "before": before,
+        "before": previous,
+        "compared": compared,
+        "new_causes": set() if compared is None else {find_shape(one.reason) for one in compared.causes if not one.before},
+        "find_shape": find_shape,
+        "totals": totals,
         "latency": latency,
         "events": events,
         "pace": _find_pace(run, datetime.now(UTC)) if is_live else None,
     }
     return render_page(request, "run.html", values)
+
+
+async def _compare(source: Source, before: ShownRun, run: ShownRun) -> RunComparison | None:
+    """Return the comparison with the previous run; None if the runs are very large."""
+    if before["finished"] + run["finished"] > _MOST_COMPARED:
+        return None
+    return (await source.compare_several([before["id"], run["id"]])).comparisons[0].found
 
 
 async def _give(value: T) -> T:
@@ -206,8 +256,8 @@ async def show_rows(request: Request, source: Source) -> Response:
     """Show rows of attempts without the page, for a long list."""
     project, run = await find_run(request, source)
     page = await source.list_results(run["id"], _read_filter(request), place=_read_place(request))
-    here = find_project_address(project["id"], "runs", run["id"])
-    return render_page(request, "run_rows.html", {"project": project, "source": source, "run": run, "page": page, "here": here})
+    address = find_project_address(project["id"], "runs", run["id"])
+    return render_page(request, "run_rows.html", {"project": project, "source": source, "run": run, "page": page, "here": address})
 
 
 def _read_filter(request: Request) -> AttemptFilter:
@@ -228,6 +278,29 @@ def _read_place(request: Request) -> Place:
     return Place(position=read_number(params.get("position"), 2**31)) if params.get("position") else FIRST
 
 
+async def show_mutation(request: Request, source: Source) -> Response:
+    """Show which planted faults the suite of a run detects, and the claims that would detect the others."""
+    project, run = await find_run(request, source)
+    found = await source.measure_suite(run["id"])
+    kinds = sorted(found.kinds.items(), key=lambda pair: pair[1].share if pair[1].share is not None else 2.0)
+    survivors = [each for each in found.faults if each.status == "survived"]
+    values = {
+        "project": project,
+        "source": source,
+        "run": run,
+        "found": found,
+        "interval": wilson(Counts(found.total.planted, found.total.detected)),
+        "kinds": [(KIND_NAMES[kind], counts) for kind, counts in kinds],
+        "kind_names": KIND_NAMES,
+        "proposals": [
+            (case, [each for each in found.proposals if each.case == case]) for case in {each.case: 0 for each in found.proposals}
+        ],
+        "survivors": survivors[:_MOST_SURVIVORS],
+        "more": max(0, len(survivors) - _MOST_SURVIVORS),
+    }
+    return render_page(request, "mutation.html", values)
+
+
 async def cancel_run(request: Request, source: Source) -> Response:
     """Cancel a run and show it."""
     await read_form(request)
@@ -238,7 +311,7 @@ async def cancel_run(request: Request, source: Source) -> Response:
     return redirect(find_project_address(project["id"], "runs", run["id"]))
 
 
-async def find_run(request: Request, source: Source) -> tuple[Record, Record]:
+async def find_run(request: Request, source: Source) -> tuple[Record, ShownRun]:
     """Return the project and the run that the path names. Raises `Refusal` if either is missing or they do not belong together."""
     project = await source.get_project(request.path_params["project"])
     run = await source.get_run(request.path_params["run"])
@@ -247,7 +320,7 @@ async def find_run(request: Request, source: Source) -> tuple[Record, Record]:
     return project, run
 
 
-def _find_pace(run: Record, now: datetime) -> Record | None:
+def _find_pace(run: ShownRun, now: datetime) -> Record | None:
     """Return finished attempts per minute, and the remaining time."""
     if not run["started_at"] or not run["finished"]:
         return None
@@ -257,5 +330,5 @@ def _find_pace(run: Record, now: datetime) -> Record | None:
     left_s = max(0, run["attempts"] - run["finished"]) * seconds / run["finished"]
     rate = run["finished"] / seconds * 60
     # Slow agents finish less than one per minute.
-    shown = f"{rate:,.{0 if rate >= 10 else 1 if rate >= 1 else 2}f}" if rate >= 0.01 else f"< {0.01:,.2f}"
-    return {"rate": shown, "left": duration_words(left_s * 1000)}
+    rate_text = f"{rate:,.{0 if rate >= 10 else 1 if rate >= 1 else 2}f}" if rate >= 0.01 else f"< {0.01:,.2f}"
+    return {"rate": rate_text, "left": duration_words(left_s * 1000)}

@@ -50,8 +50,9 @@ async def show_search(request: Request, source: Source) -> Response:
     """Show search results by id or name."""
     text = request.query_params.get("q", "")[:200].strip()
     found: Record | None = await search_everywhere(get_hub(request), get_caller(request), text) if text else None
+    names = {project["id"]: project["name"] for project in (await source.list_projects(None))["data"]}
     rows = [(find_address(row["kind"], row["id"], row["project_id"]), row) for row in (found or {}).get("data", ())]
-    return render_page(request, "search.html", {"source": source, "text": text, "found": found, "rows": rows})
+    return render_page(request, "search.html", {"source": source, "text": text, "found": found, "rows": rows, "project_names": names})
 
 
 def find_address(kind: str, id: str, project_id: str | None = None) -> str | None:

@@ -1,106 +1,179 @@
-"""One trace: verdicts, and spans as a tree with a waterfall, in windows.
+"""One trace: input and answer, verdicts, and its spans as a tree next to the selected span; or the conversation.
 
 The query holds the state of the tree: `level` is the open depth, `turned` are spans toggled against it, `from` is the first row of the
-window, `span` is shown in full. A script fetches other windows while scrolling.
+window, `span` is selected (default: the first failing one). A script fetches other windows and spans, with `part`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces.rows import SpanRow
-from proctor.model.evidence import Json
+from proctor.model.cost import PriceList
+from proctor.model.evidence import Cost, Json
 from proctor.model.json_values import read_digits
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
-from proctor.pages.trace_source import TraceSource
+from proctor.pages.trace_source import RANKS, TraceSource
 from proctor.pages.words import find_project_address
-from proctor.report.html.timeline import build_timeline
+from proctor.report.blocks.markdown import draw_rich_text
+from proctor.report.html.timeline import build_timeline, usage_words
 from proctor.report.words.html_text import write_pretty
+from proctor.report.words.wording import price_words
+from proctor.service.decisions.trace_verdicts import make_digest, read_digest
 from proctor.service.labels.annotations import LONGEST_NOTE, NewAnnotation
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.runs.building import read_project_prices
 from proctor.service.traces.span_trees import Opened, SpanTree, choose_level, list_above, list_visible, match_calls
 
-WINDOW = 120
+WINDOW = 100
 """Rows of one window."""
 _MOST_TURNED = 60
 _MOST_RESULTS = 10
 _MOST_ASSERTIONS = 30
-_MOST_STEPS = 30
+_MOST_STEPS = 40
 _MOST_ATTRIBUTES = 80
 _DEEPEST = 16
 """Levels that are indented; deeper ones show their depth."""
 
 
 async def show_trace(request: Request, source: Source) -> Response:
-    """Show a trace, or with `part=rows` only a window of its spans."""
-    seen = TraceSource.of_request(request)
-    project, trace = await _find_trace(request, source, seen)
-    tree = await seen.read_tree(trace["id"])
-    window = await asyncio.to_thread(_cut_window, tree, request)
-    if request.query_params.get("part") == "rows":
-        return render_page(request, "span_rows.html", {"window": window})
-    words = request.query_params.get("q", "").strip()[:200]
-    span_id = request.query_params.get("span")
-    span = await seen.read_span(trace["id"], tree, span_id) if span_id is not None and span_id in tree.places else None
-    results = await seen.read_results(trace["id"], _MOST_RESULTS)
-    found, total = await seen.find_spans(trace["id"], tree, words) if words else ([], 0)
+    """Show a trace, or with `part` a window of its spans, the selected span, or both."""
+    traces = TraceSource.of_request(request)
+    project, trace = await _find_trace(request, source, traces)
+    tree = await traces.read_tree(trace["id"])
+    params = request.query_params
+    part, given = params.get("part"), params.get("span")
+    span_id = given if given is not None else _choose_span(tree)
+    place = tree.places.get(span_id or "")
+    window = {} if part == "span" else await asyncio.to_thread(_cut_window, tree, request, place)
+    span = None if part == "rows" or place is None else await traces.read_span(trace["id"], tree, tree.rows[place].id)
+    selected = {
+        "trace": trace,
+        "window": window,
+        "part": part,
+        "span": None if span is None or place is None else _write_span(span, place, tree),
+        "no_span": given is not None and span is None,
+        "failing": _find_failing(tree, place),
+    }
+    if part is not None:
+        return render_page(request, "span_parts.html", selected)
+    words = params.get("q", "").strip()[:200]
+    results = await traces.list_results(trace["id"])
+    labels = await traces.list_labels(trace["id"])
+    found, total = await traces.find_spans(trace["id"], tree, words) if words else ([], 0)
     links = match_calls(tree)
-    steps = [] if tree.evidence is None else await asyncio.to_thread(build_timeline, tree.evidence, None)
+    talk = params.get("view") == "conversation" or not tree.rows
+    steps = await asyncio.to_thread(build_timeline, tree.evidence, None) if talk and tree.evidence is not None else []
+    begin = min(_read_number(params.get("step"), 1), max(1, len(steps))) - 1
+    begin = max(0, begin // _MOST_STEPS * _MOST_STEPS)
     values = {
+        **selected,
+        **_write_head(trace, tree, find_prices(project)),
+        "agent": await traces.find_agent(trace["agent_id"]),
         "project": project,
         "source": source,
-        "trace": trace,
         "tree": tree,
-        "window": window,
-        "span": None if span is None else _write_span(span, tree.rows[tree.places[span.id]], tree),
-        "no_span": span_id is not None and span is None,
-        "results": [_write_result(one, links) for one in results],
+        "talk": talk,
+        "results": [_write_result(await traces.get_result(one["id"]), links, labels) for one in results[:_MOST_RESULTS]],
+        "more_results": results[_MOST_RESULTS:],
         "words": words,
         "found": found,
         "found_total": total,
-        "steps": list(enumerate(steps[:_MOST_STEPS], 1)),
-        "more_steps": max(0, len(steps) - _MOST_STEPS),
-        "annotations": await seen.list_annotations(trace["id"]),
+        "steps": list(enumerate(steps, 1))[begin : begin + _MOST_STEPS],
+        "earlier": begin + 1 - _MOST_STEPS,
+        "later": begin + 1 + _MOST_STEPS if begin + _MOST_STEPS < len(steps) else None,
+        "annotations": await traces.list_annotations(trace["id"]),
         "longest_note": LONGEST_NOTE,
     }
     return render_page(request, "trace.html", values)
 
 
+def _choose_span(tree: SpanTree) -> str | None:
+    """Return the span that is selected at first: the first failing one, else the first."""
+    return tree.rows[tree.failing[0] if tree.failing else 0].id if tree.rows else None
+
+
+def _find_failing(tree: SpanTree, place: int | None) -> Record:
+    """Return the number of failing spans, which of them is selected, and the addresses of its neighbours."""
+    count = len(tree.failing)
+    if not count:
+        return {"count": 0}
+    at = bisect_left(tree.failing, -1 if place is None else place)
+    is_one = at < count and tree.failing[at] == place
+    around = [tree.failing[(at - 1) % count], tree.failing[(at + is_one) % count]]
+    before, after = (f"?{urlencode({'span': tree.rows[other].id})}#r{other}" for other in around)
+    return {"count": count, "at": at + 1 if is_one else None, "before": before, "after": after}
+
+
+def find_prices(project: Record) -> PriceList | None:
+    """Return the prices of a project; None if there are none, or they cannot be read."""
+    try:
+        return read_project_prices(project)
+    except Refusal:
+        return None  # of no use; the settings report it
+
+
+def write_cost(cost: float, prices: PriceList) -> str:
+    """Return the cost of a trace with its currency."""
+    return price_words(Cost(agent=cost, judge=0.0, currency=prices.currency))
+
+
+def _write_head(trace: Record, tree: SpanTree, prices: PriceList | None) -> Record:
+    """Return the input, the answer and figures of the trace."""
+    evidence, digest = tree.evidence, trace["digest"]
+    if evidence is not None:
+        digest = msgspec.structs.replace(read_digest(make_digest(evidence)), answer=evidence.text or evidence.body)
+    cost = digest.find_cost(prices)
+    prompt = trace["input_text"] if evidence is None or evidence.input in (None, "") else evidence.input
+    usage = digest.usage
+    return {
+        "prompt": None if prompt in (None, "") else draw_rich_text(prompt),
+        "answer": None if digest.answer in (None, "") else draw_rich_text(digest.answer),
+        "models": ", ".join((usage.models if usage is not None else ()) or ([digest.model] if digest.model else [])),
+        "tokens": usage_words(usage),
+        "cost": None if cost is None or prices is None else write_cost(cost, prices),
+        "took_ms": digest.duration_ms if digest.duration_ms is not None else (tree.end_ns - tree.start_ns) / 1e6 if tree.rows else None,
+    }
+
+
 async def label_trace(request: Request, source: Source) -> Response:
     """Store a label or note of a trace and show it."""
     form = await read_form(request)
-    seen = TraceSource.of_request(request)
-    project, trace = await _find_trace(request, source, seen)
+    traces = TraceSource.of_request(request)
+    project, trace = await _find_trace(request, source, traces)
     label = form.get("label") or None
     if label not in (None, "pass", "fail"):
         raise Refusal("BAD_REQUEST", "a label must be pass or fail")
-    await seen.annotate(NewAnnotation(subject="trace", subject_id=trace["id"], label=label, note=form.get("note", "").strip()))
+    await traces.annotate(NewAnnotation(subject="trace", subject_id=trace["id"], label=label, note=form.get("note", "").strip()))
     return redirect(f"{find_project_address(project['id'], 'traces', trace['id'])}#comments")
 
 
-async def _find_trace(request: Request, source: Source, seen: TraceSource) -> tuple[Record, Record]:
+async def _find_trace(request: Request, source: Source, traces: TraceSource) -> tuple[Record, Record]:
     project = await source.get_project(request.path_params["project"])
-    trace = await seen.find_trace(request.path_params["trace"])
+    trace = await traces.find_trace(request.path_params["trace"])
     if trace["project_id"] != project["id"]:
         raise not_found("trace", trace["id"])
     return project, trace
 
 
-def _cut_window(tree: SpanTree, request: Request) -> Record:
+def _cut_window(tree: SpanTree, request: Request, selected: int | None) -> Record:
     params = request.query_params
     level = _read_number(params.get("level"), -1)
     level = choose_level(tree.by_depth, WINDOW) if level < 0 else level
     turned = tuple(dict.fromkeys(params.getlist("turned")))[:_MOST_TURNED]
-    target = tree.places.get(params.get("span", ""))
+    # A selected row is opened, unless the rows were chosen otherwise.
+    target = selected if "span" in params or not {"level", "turned", "from"} & params.keys() else None
     opened = Opened(level=level, turned=frozenset(turned))
     above = set[int]() if target is None else list_above(tree, target)
     visible = list_visible(tree, opened, also=above)
@@ -109,41 +182,48 @@ def _cut_window(tree: SpanTree, request: Request) -> Record:
     near = 0 if target is None else max(0, visible.index(target) - WINDOW // 3)
     first = min(last, _read_number(params.get("from"), near))
     state: dict[str, Any] = {"level": level, "turned": turned}
-    shown = visible[first : first + WINDOW]
-    whole = max(1, tree.end_ns - tree.start_ns)
+    span = {} if selected is None else {"span": tree.rows[selected].id}
+    window = visible[first : first + WINDOW]
+    total_ns = max(1, tree.end_ns - tree.start_ns)
+    # Rows open and close where they are.
+    place_of_window = {**state, "from": first}
     return {
-        "rows": [_write_row(tree, place, opened, place in above, state, whole, target) for place in shown],
+        "rows": [_write_row(tree, place, opened, place in above, place_of_window, total_ns, selected) for place in window],
         "first": first,
         "visible": len(visible),
         "size": WINDOW,
         "level": level,
         "deepest": tree.deepest,
-        "address": _write_address(state, span=params.get("span")),
-        "before": _write_address({**state, "from": max(0, first - WINDOW)}) if first else None,
-        "after": _write_address({**state, "from": first + WINDOW}) if first + WINDOW < len(visible) else None,
+        "address": _write_address({**state, **(span if target is not None else {})}),
+        "before": _write_address({**state, **span, "from": max(0, first - WINDOW)}) if first else None,
+        "after": _write_address({**state, **span, "from": first + WINDOW}) if first + WINDOW < len(visible) else None,
         "shallower": _write_address({"level": max(1, level - 1)}),
         "deeper": _write_address({"level": level + 1}),
     }
 
 
-def _write_row(tree: SpanTree, place: int, opened: Opened, forced: bool, state: Record, whole: int, target: int | None) -> Record:
+def _write_row(tree: SpanTree, place: int, opened: Opened, forced: bool, state: Record, total_ns: int, selected: int | None) -> Record:
     row = tree.rows[place]
+    failing_below = bisect_right(tree.failing, place + row.below) - bisect_right(tree.failing, place)
     is_open = forced or opened.is_open(row)
     turned = [id for id in state["turned"] if id != row.id] if row.id in state["turned"] else [*state["turned"], row.id]
-    begin = (row.start_ns - tree.start_ns) / whole * 1000 if row.start_ns else 0
+    begin = (row.start_ns - tree.start_ns) / total_ns * 1000 if row.start_ns else 0
     # Short spans have a visible minimum width.
-    length = max(2.0, ((row.took_ms or 0) * 1e6) / whole * 1000)
+    length = max(2.0, ((row.took_ms or 0) * 1e6) / total_ns * 1000)
     return {
         "place": place,
         "row": row,
         "indent": min(row.depth, _DEEPEST),
         "deep": row.depth if row.depth > _DEEPEST else None,
         "is_open": is_open,
-        "is_target": place == target,
+        "is_target": place == selected,
+        "failing_below": failing_below,
         "begin": round(min(998.0, max(0.0, begin)), 1),
         "length": round(min(1000.0, length), 1),
-        "turn": _write_address({**state, "turned": turned}) + f"#r{place}",
-        "address": _write_address({**state, "span": row.id}) + "#span",
+        # A row above the selected one is closed only without it.
+        "turn": _write_address({**state, "turned": turned}, span=None if forced or selected is None else tree.rows[selected].id)
+        + f"#r{place}",
+        "address": _write_address({"level": state["level"], "turned": state["turned"], "span": row.id}) + f"#r{place}",
     }
 
 
@@ -156,12 +236,13 @@ def _read_number(text: str | None, otherwise: int) -> int:
     return otherwise if found is None else found
 
 
-def _write_span(span: Span, row: SpanRow, tree: SpanTree) -> Record:
-    above: list[SpanRow] = []
-    place = row.parent
-    while place >= 0 and len(above) < 12:
-        above.append(tree.rows[place])
-        place = tree.rows[place].parent
+def _write_span(span: Span, place: int, tree: SpanTree) -> Record:
+    row = tree.rows[place]
+    above: list[tuple[int, SpanRow]] = []
+    parent = row.parent
+    while parent >= 0 and len(above) < 12:
+        above.append((parent, tree.rows[parent]))
+        parent = tree.rows[parent].parent
     attributes = _write_pairs(span.attributes)
     return {
         "row": row,
@@ -181,24 +262,28 @@ def _write_pairs(values: dict[str, Json]) -> list[tuple[str, str]]:
     return [(name, write_pretty(value, 5000)) for name, value in sorted(values.items())]
 
 
-def _write_result(result: Record, links: dict[str, str]) -> Record:
+def _write_result(result: Record, links: dict[str, str], labels: Mapping[tuple[str, int], str]) -> Record:
     document: Json = result["result"]
-    assertions: Sequence[Json] = (document.get("assertions") if isinstance(document, dict) else None) or ()
-    rank = {"fail": 0, "error": 0, "skip": 1}
-    ordered = sorted((one for one in assertions if isinstance(one, dict)), key=lambda one: rank.get(str(one.get("outcome")), 2))
-    shown = [
+    assertions: list[Json] = (document.get("assertions") if isinstance(document, dict) else None) or []
+    numbered = [(number, one) for number, one in enumerate(assertions) if isinstance(one, dict)]
+    ordered = sorted(numbered, key=lambda one: RANKS.get(str(one[1].get("outcome")), 2))
+    rows = [
         {
             "outcome": one.get("outcome"),
             "title": one.get("label") or one.get("check") or "",
             "reason": one.get("reason") or "",
             "spans": [(pointer, _find_link(str(pointer), links)) for pointer in (one.get("pointers") or ())[:6]],
+            "number": number,
+            "code": one.get("code"),
+            "judged": bool((one.get("details") or {}).get("judge")) and one.get("outcome") != "skip",
+            "label": labels.get((result["id"], number), ""),
         }
-        for one in ordered[:_MOST_ASSERTIONS]
+        for number, one in ordered[:_MOST_ASSERTIONS]
     ]
-    return {**result, "result": None, "assertions": shown, "more": max(0, len(ordered) - _MOST_ASSERTIONS)}
+    return {**result, "result": None, "assertions": rows, "more": max(0, len(ordered) - _MOST_ASSERTIONS)}
 
 
 def _find_link(pointer: str, links: dict[str, str]) -> str | None:
     """Return the address of the span that a pointer refers to, if known."""
     found = next((span_id for place, span_id in links.items() if pointer == place or pointer.startswith((f"{place}.", f"{place}["))), None)
-    return None if found is None else _write_address({"span": found}) + "#span"
+    return None if found is None else _write_address({"span": found}) + "#evidence"

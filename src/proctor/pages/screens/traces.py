@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,34 +12,36 @@ from starlette.responses import Response
 from proctor.model.json_values import read_digits
 from proctor.pages.desk import Desk, open_desk
 from proctor.pages.forms import read_form
-from proctor.pages.ports import Page, Record, Source
+from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.cases import list_project_agents
+from proctor.pages.screens.trace import find_prices, write_cost
 from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import OUTCOMES, find_project_address
 from proctor.service.refusals import Refusal
 from proctor.service.traces.cases import list_cases
-from proctor.service.traces.reevaluation import MOST_TRACES, ReevaluationRequest, request_reevaluation
-from proctor.service.traces.search import TraceSearch
+from proctor.service.traces.reevaluation import MOST_TRACES, Reevaluation, request_reevaluation
+from proctor.service.traces.search import TraceSearch, TraceSummary
 
 _ROWS = 40
 _LONGEST = 200
-Value = tuple[str, str | None, int]
-"""A value of a facet, its name and its count."""
-Choice = tuple[str, str | None, int, str, bool]
+Value = tuple[str, str | None, int, int | None]
+"""A value of a facet, its name, its count, and how many of them failed."""
+Choice = tuple[str, str | None, int, int | None, str, bool]
 """The same with its address and whether it is selected."""
+_TEXTS = ("q", "agent", "case", "since", "until", "tool", "metadata")
 STATUSES = ("open", "complete", "evaluated", "failed")
 
 
 async def show_traces(request: Request, source: Source) -> Response:
     """Show a page of traces with the facets of the search."""
-    seen = TraceSource.of_request(request)
+    traces = TraceSource.of_request(request)
     project = await source.get_project(request.path_params["project"])
     filters = _read_filters(request.query_params)
     cursor = request.query_params.get("cursor")
     # First: events from here on are streamed, earlier ones are in what is read below.
-    events = None if cursor else seen.find_event_address(project["id"], filters.get("agent"))
-    wanted = TraceSearch(
+    events = None if cursor else traces.find_event_address(project["id"], filters.get("agent"))
+    search = TraceSearch(
         project_id=project["id"],
         agent_id=filters.get("agent"),
         outcome=filters.get("outcome"),
@@ -48,18 +50,22 @@ async def show_traces(request: Request, source: Source) -> Response:
         since=filters.get("since"),
         until=filters.get("until"),
         query=filters.get("q"),
+        tool=filters.get("tool"),
+        metadata=[filters["metadata"]] if "metadata" in filters else None,
     )
-    page = await seen.list_traces(wanted, cursor, _ROWS)
-    found = await seen.count_facets(wanted)
-    agents = {one["id"]: one["name"] for one in await seen.list_agents(project["id"])}
+    page = await traces.list_traces(search, cursor, _ROWS)
+    found = await traces.count_facets(search)
+    agents = {one["id"]: one["name"] for one in await traces.list_agents(project["id"])}
     groups = [
-        (name, [(one.value, one.name, one.count) for one in values])
+        (name, [(one.value, one.name, one.count, one.failed) for one in values])
         for name, values in (("outcome", found.outcomes), ("status", found.statuses), ("agent", found.agents), ("case", found.cases))
     ]
     values = {
         "project": project,
         "source": source,
         "page": page,
+        "failing": await traces.list_failing_cases([row["id"] for row in page["data"]]),
+        "costs": _list_costs(project, page["data"]),
         "filters": filters,
         "facets": found,
         "groups": [(name, _list_choices(name, rows, filters)) for name, rows in groups if rows or filters.get(name)],
@@ -73,8 +79,15 @@ async def show_traces(request: Request, source: Source) -> Response:
     return render_page(request, "traces.html", values)
 
 
+def _list_costs(project: Record, rows: Sequence[TraceSummary]) -> dict[str, str]:
+    """Return the cost of each trace, as far as it is known."""
+    prices = find_prices(project)
+    costs = {row["id"]: row["digest"].find_cost(prices) for row in rows}
+    return {id: write_cost(cost, prices) for id, cost in costs.items() if cost is not None and prices is not None}
+
+
 def _read_filters(params: Mapping[str, str]) -> dict[str, str]:
-    filters = {name: params[name].strip()[:_LONGEST] for name in ("q", "agent", "case", "since", "until") if params.get(name, "").strip()}
+    filters = {name: params[name].strip()[:_LONGEST] for name in _TEXTS if params.get(name, "").strip()}
     if params.get("outcome") in OUTCOMES:
         filters["outcome"] = params["outcome"]
     if params.get("status") in STATUSES:
@@ -90,12 +103,12 @@ def _list_choices(name: str, rows: list[Value], filters: dict[str, str]) -> list
     """Return the values of a facet with their addresses; a selected value links to its removal."""
     found: list[Choice] = []
     chosen = filters.get(name)
-    if chosen is not None and all(value != chosen for value, _, _ in rows):
-        rows = [(chosen, None, 0), *rows]
-    for value, shown, count in rows[:12]:
+    if chosen is not None and all(value != chosen for value, *_ in rows):
+        rows = [(chosen, None, 0, None), *rows]
+    for value, label, count, failed in rows[:12]:
         others = {key: text for key, text in filters.items() if key != name}
         address = "?" + urlencode(others if value == chosen else {**others, name: value})
-        found.append((value, shown, count, address, value == chosen))
+        found.append((value, label, count, failed, address, value == chosen))
     return found
 
 
@@ -127,9 +140,9 @@ async def send_reevaluation(request: Request, source: Source) -> Response:
     return redirect(f"{find_project_address(project['id'], 'traces', 'reevaluate')}?done={queued['traces']}")
 
 
-def _read_request(project_id: str, form: Record) -> ReevaluationRequest:
-    ids = tuple(dict.fromkeys(form.get("trace_ids", "").split()))
-    return ReevaluationRequest(
+def _read_request(project_id: str, form: Record) -> Reevaluation:
+    ids = list(dict.fromkeys(form.get("trace_ids", "").split()))
+    return Reevaluation(
         project_id=project_id,
         agent_id=form.get("agent") or None,
         case_id=form.get("case") or None,
@@ -142,7 +155,7 @@ def _read_request(project_id: str, form: Record) -> ReevaluationRequest:
 async def _show_form(
     request: Request, source: Source, desk: Desk, project: Record, form: Record, *, status: int = 200, **more: Any
 ) -> Response:
-    cases: Page = await list_cases(desk.hub, desk.caller, project_id=project["id"], limit=_MOST_CASES)
+    cases = await list_cases(desk.hub, desk.caller, project_id=project["id"], limit=_MOST_CASES)
     values = {
         "project": project,
         "source": source,

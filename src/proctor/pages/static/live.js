@@ -103,7 +103,7 @@ function follow() {
 button.hidden = false;
 button.addEventListener("click", () => {
   paused = !paused;
-  button.setAttribute("aria-pressed", String(paused));
+  button.firstChild.data = paused ? "Resume " : "Pause ";
   if (!paused) soon();
   showStatus();
 });

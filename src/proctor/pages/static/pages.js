@@ -20,16 +20,47 @@ window.proctor = {
   },
 };
 
+const ago = new Intl.RelativeTimeFormat(lang, { numeric: "always", style: "short" });
+const sameYear = new Intl.DateTimeFormat(locale, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+
+// The last day as "12 min. ago", earlier times with their date; the exact time is in the title.
+function describe(at) {
+  const minutes = (Date.now() - at) / 60000;
+  if (minutes < -1) return zoned.format(at);
+  if (minutes < 1) return "just now";
+  if (minutes < 60) return ago.format(-Math.trunc(minutes), "minute");
+  if (minutes < 1440) return ago.format(-Math.trunc(minutes / 60), "hour");
+  return (at.getFullYear() === new Date().getFullYear() ? sameYear : zoned).format(at);
+}
 function localTimes() {
   for (const time of all("time[datetime]")) {
     const at = new Date(time.dateTime);
     if (isNaN(at)) continue;
-    time.textContent = zoned.format(at);
+    const text = time.closest("[data-exact]") ? zoned.format(at) : describe(at);
+    if (time.textContent !== text) time.textContent = text;
     time.title = `${exact.format(at)} · ${time.dateTime}`;
   }
 }
-localTimes();
-document.addEventListener("swapped", localTimes);
+function addCopies() {
+  // Of a rendered text, its copy as it was sent.
+  for (const place of all("[data-copy]")) {
+    if (!navigator.clipboard || place.querySelector(".copy")) continue;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText((place.querySelector(".as-sent pre") ?? place.querySelector("pre, code, .rich") ?? place).textContent);
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    });
+    place.append(button);
+  }
+}
+const dress = () => { localTimes(); addCopies(); };
+setInterval(localTimes, 60000);
+dress();
+document.addEventListener("swapped", dress);
 
 document.addEventListener("submit", (event) => {
   // Times are shown in the reader's zone, and one that is typed without a zone is in it too.
@@ -53,6 +84,41 @@ for (const form of all("form[data-choose]")) {
   bound();
 }
 
+// Columns sort the rows of this page; the address keeps the choice.
+function sortable(table) {
+  const heads = all("thead th", table), body = table.tBodies[0], first = [...body.rows];
+  const value = (row, at) => {
+    const cell = row.cells[at], time = cell.querySelector("time");
+    const text = (cell.querySelector("[data-value]")?.dataset.value ?? time?.dateTime ?? cell.querySelector(".rate-row span, a, b")?.textContent ?? cell.textContent).trim();
+    const figure = parseFloat(text.replace(/^[▼▲ ]+/, "").replace("\u2212", "-").replaceAll(",", ""));
+    return time || isNaN(figure) ? text : figure;
+  };
+  const show = (at, down) => {
+    for (const head of heads) head.removeAttribute("aria-sort");
+    if (at === undefined) { body.append(...first); return; }
+    heads[at].setAttribute("aria-sort", down ? "descending" : "ascending");
+    const compare = (a, b) => (a === "") - (b === "") || (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b))) * (down ? -1 : 1);
+    body.append(...first.toSorted((one, other) => compare(value(one, at), value(other, at))));
+  };
+  const address = new URL(location), chosen = address.searchParams.get("sort") ?? "";
+  heads.forEach((head, at) => {
+    if (!head.textContent.trim() || head.querySelector(".hidden")) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "sorter";
+    button.textContent = head.textContent;
+    head.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const turn = head.getAttribute("aria-sort") === "descending" ? "" : head.hasAttribute("aria-sort") ? "-" : "+";
+      if (turn) { address.searchParams.set("sort", `${turn === "-" ? "-" : ""}${at}`); show(at, turn === "-"); }
+      else { address.searchParams.delete("sort"); show(); }
+      history.replaceState(null, "", address);
+    });
+  });
+  if (/^-?\d+$/.test(chosen) && heads[Math.abs(chosen)]) show(Math.abs(chosen), chosen.startsWith("-"));
+}
+all("table[data-sort]").forEach(sortable);
+
 // Keys: single letters, so that they can be switched off (WCAG 2.1.4).
 const help = document.getElementById("help");
 const opener = document.getElementById("help-open");
@@ -60,31 +126,39 @@ const wanted = document.getElementById("keys-on");
 const readEnabled = () => { try { return localStorage.getItem("proctor.keys") !== "off"; } catch { return true; } };
 wanted.checked = readEnabled();
 wanted.addEventListener("change", () => { try { localStorage.setItem("proctor.keys", wanted.checked ? "on" : "off"); } catch { /* only for now */ } });
+// Menus close on Escape and on a click elsewhere; the current page of a scrolling row is in view.
+document.addEventListener("click", (event) => { for (const menu of all("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false; });
+document.addEventListener("keydown", (event) => { if (event.key === "Escape") for (const menu of all("details.menu[open]")) { menu.open = false; menu.querySelector("summary").focus(); } });
+const current = document.querySelector(".top nav [aria-current]"), row = current?.closest("ul");
+if (row && row.scrollWidth > row.clientWidth) row.scrollLeft = current.offsetLeft - row.offsetLeft - 40;
 opener.hidden = false;
-opener.addEventListener("click", () => help.showModal());
+const openHelp = () => { help.showModal(); help.querySelector("button").focus(); };
+opener.addEventListener("click", openHelp);
 
 function step(query, by) {
   const rows = all(query).filter((row) => row.checkVisibility());
   if (!rows.length) return;
   const at = rows.findIndex((row) => row.contains(document.activeElement));
   const row = rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + by))];
-  const target = row.matches("a") || row.tabIndex === -1 && row.hasAttribute("tabindex") ? row : row.querySelector("a") || row;
+  const target = row.matches("a") || row.tabIndex === -1 && row.hasAttribute("tabindex") ? row : row.querySelector("a[data-span]") || row.querySelector("a") || row;
   target.focus();
   row.scrollIntoView({ block: "nearest" });
 }
 const follow = (query) => document.querySelector(query)?.click();
 const KEYS = {
-  "/": () => { const find = document.querySelector("input[type=search]"); if (find) find.focus(); else follow("[data-key='/']"); },
+  "/": () => { const find = document.querySelector("main input[type=search]") ?? document.querySelector("input[type=search]"); find?.focus(); },
   j: () => step("[data-row]", 1),
   k: () => step("[data-row]", -1),
-  n: () => step("[data-bad]", 1),
-  p: () => step("[data-bad]", -1),
+  n: () => (own("n") ? own("n").click() : step("[data-bad]", 1)),
+  p: () => (own("p") ? own("p").click() : step("[data-bad]", -1)),
   u: () => follow("a[rel=up]"),
+  N: () => follow("a[data-key=N]"),
+  P: () => follow("a[data-key=P]"),
   "[": () => follow("a[rel=prev]"),
   "]": () => follow("a[rel=next]"),
   e: () => { const place = document.getElementById("evidence"); place?.focus(); place?.scrollIntoView(); },
   c: () => (document.querySelector("main [data-key=c]") ?? document.querySelector("[data-key=c]"))?.click(),
-  "?": () => help.showModal(),
+  "?": openHelp,
 };
 // What a page has keys of its own for: buttons and links that name them.
 const own = (key) => all("[data-key]").find((place) => place.dataset.key === key && place.checkVisibility());

@@ -1,4 +1,4 @@
-"""One attempt: facts, timeline, evidence coverage."""
+"""One attempt: facts, timeline, evidence coverage, and its assertions with links to the evidence."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Callable, Sequence
 
 from proctor.model.account import UNKNOWN
 from proctor.model.evidence import Json
-from proctor.report.blocks.assertions import draw_assertions
 from proctor.report.blocks.attempt_layout import Document, draw_block, draw_folded, draw_pre, draw_text
-from proctor.report.blocks.outcomes import draw_mark
+from proctor.report.blocks.markdown import draw_rich_text
+from proctor.report.blocks.outcomes import draw_hidden_outcome, draw_mark
 from proctor.report.blocks.systems import draw_systems
-from proctor.report.words.elements import Child, Element, Node, make, make_table_head
+from proctor.report.words.html_text import Child, Element, Node, make, make_table_head
 from proctor.report.words.wording import count_noun
 
 _SPEAKERS = ("user", "agent", "broken", "note")
 _STEPS = {"user": "User", "agent": "Agent", "broken": "The run failed", "call": "tool", "node": "step"}
 _FACTS = {
-    **{name: name.capitalize() for name in ("score", "cost", "evidence", "started", "took", "agent", "clock")},
+    **{name: name.capitalize() for name in ("score", "cost", "evidence", "started", "agent", "clock")},
+    "took": "Duration",
     "user": "Simulated user",
 }
 _OTHERS = {"available tools": "Available tools"}
@@ -33,7 +34,7 @@ def draw_attempt(document: Document) -> list[Node]:
             "div",
             "columns",
             make("section", "", claims, draw_assertions(document)),
-            make("section", "", evidence, draw_conversation(document), draw_known(document.get("known"))),
+            make("section", "", evidence, draw_conversation(document), draw_known(document.get("known"), document.get("unknown"))),
         ),
     ]
 
@@ -71,34 +72,39 @@ def draw_conversation(document: Document) -> list[Node]:
     """Return the timeline and other evidence, or why there is none."""
     if document.get("no_timeline"):
         return [make("p", "muted", document["no_timeline"])]
-    none = [] if document["steps"] else [make("p", "muted", "Nothing was recorded.")]
+    placeholder = [] if document["steps"] else [make("p", "muted", "Nothing was recorded.")]
     systems = draw_systems(document.get("systems"))
-    return [*none, draw_steps(document["steps"]), *systems, *draw_others(document["others"])]
+    return [*placeholder, draw_steps(document["steps"]), *systems, *draw_others(document["others"])]
 
 
-def draw_steps(steps: Sequence[tuple[int, Json]], find_whole: Callable[[str], str] | None = None) -> Element:
-    """Return numbered steps; `find_whole` returns the address of a shortened text."""
-    return make("ol", "timeline", [_draw_step(number, step, find_whole) for number, step in steps])
+def draw_steps(steps: Sequence[tuple[int, Json]], find_whole: Callable[[str], str] | None = None, *, rich: bool = False) -> Element:
+    """Return numbered steps; `find_whole` returns the address of a shortened text, `rich` renders Markdown."""
+    return make("ol", "timeline", [_draw_step(number, step, find_whole, rich) for number, step in steps])
 
 
-def _draw_step(number: int, step: Document, find_whole: Callable[[str], str] | None) -> Element:
+def _draw_step(number: int, step: Document, find_whole: Callable[[str], str] | None, rich: bool) -> Element:
     kind = step["kind"]
     broken = " broken" if step.get("error") and kind != "broken" else ""
     look = f"step {kind}{broken}{' inside' if step.get('inside') else ''}"
     if kind == "turn":
-        shown: list[Child] = [make("p", "who", make("b", "", step["name"]), " ", make("span", "muted", " · ".join(step["facts"])))]
+        parts: list[Child] = [make("p", "who", make("b", "", step["name"]), " ", make("span", "muted", " · ".join(step["facts"])))]
     else:
-        shown = _draw_message(step, find_whole) if kind in _SPEAKERS else _draw_done(step)
-    return make("li", look, *shown, id=f"s{number}", tabindex="-1")
+        parts = _draw_message(step, find_whole, rich) if kind in _SPEAKERS else _draw_done(step)
+    return make("li", look, *parts, id=f"s{number}", tabindex="-1")
 
 
-def _draw_message(step: Document, find_whole: Callable[[str], str] | None) -> list[Child]:
-    who = None if step["kind"] == "note" else make("p", "who", _STEPS[step["kind"]])
-    bubble = draw_pre(draw_text(step["text"], step.get("marked", {}).get("text")), look="bubble")
+def _draw_message(step: Document, find_whole: Callable[[str], str] | None, rich: bool) -> list[Child]:
+    speaker = None if step["kind"] == "note" else make("p", "who", _STEPS[step["kind"]])
+    if rich and not step.get("marked", {}).get("text"):
+        bubble = make("div", "bubble", draw_rich_text(step["text"]))
+    else:
+        bubble = draw_pre(draw_text(step["text"], step.get("marked", {}).get("text")), look="bubble")
+    if not step["text"]:
+        return [speaker]
     if find_whole is None or not step.get("whole"):
-        return [who, bubble]
+        return [speaker, bubble]
     link = make("a", "", f"The whole text, {count_noun(step['length'], 'character')}", href=find_whole(step["whole"]))
-    return [who, bubble, make("p", "small", link)]
+    return [speaker, bubble, make("p", "small", link)]
 
 
 def _draw_done(step: Document) -> list[Child]:
@@ -141,8 +147,8 @@ def draw_others(rows: Sequence[Json]) -> list[Node]:
     ]
 
 
-def draw_known(known: Json) -> Element | None:
-    """Return which parts of the evidence are recorded, none or unknown and why; unknown ones first."""
+def draw_known(known: Json, reason: object = None) -> Element | None:
+    """Return which parts of the evidence are recorded, none or unknown and why; open with a `reason`: if one decided something."""
     if not known:
         return None
     parts = sorted(known["parts"], key=lambda part: part[1] not in UNKNOWN)
@@ -166,5 +172,110 @@ def draw_known(known: Json) -> Element | None:
         make("table", "known", heads, make("tbody", "", rows)),
         make("p", "muted small", "Read by", " ", known["reader"]),
         [make("p", "muted small", text, dir="auto") for text in known.get("notes", ())],
-        open="" if lacking else None,
+        open="" if lacking and reason else None,
     )
+
+
+_ABOUT = {"hint": "Hint", "judge": "Judge", "replied": "The judge replied", "traceback": "Traceback"}
+
+
+def draw_assertions(document: Document) -> list[Element]:
+    """Return all assertions of an attempt, failed ones first."""
+    listed: list[Document] = document["assertions"]
+    placeholder = [] if listed else [make("p", "muted", "No assertions.")]
+    drawn = {number: draw_assertion(listed[number], number + 1) for number in document["order"]}
+    shown = [drawn.pop(number) for number in document["order"] if not listed[number].get("undecided")]
+    if drawn:
+        summary = make("summary", "", f"{count_noun(len(drawn), 'assertion')} not decided, because the attempt failed")
+        placeholder.append(make("details", "", summary, make("ol", "assertions", list(drawn.values()))))
+    return [*placeholder, make("ol", "assertions", shown)] if shown or not drawn else placeholder
+
+
+def draw_assertion(one: Document, number: int) -> Element:
+    """Return one assertion with its verdict."""
+    self_link = make("a", "self", f"#{number}", href=f"#a{number}", aria_label=f"Link to assertion {number:,}")
+    return make(
+        "li",
+        f"sheet {one['outcome']}",
+        make("h3", "", draw_hidden_outcome(one["outcome"]), make("span", "", one["title"], dir="auto"), " ", self_link),
+        make("p", "muted small", one["notes"]) if one.get("notes") else None,
+        make("p", "reason pre", one["reason"], dir="auto") if one.get("reason") else None,
+        _draw_comparisons(one),
+        _draw_votes(one["votes"]) if one.get("votes") else None,
+        _draw_links(one, number),
+        make(
+            "details",
+            "technical",
+            make("summary", "muted small", "Technical"),
+            _draw_origin(one),
+            draw_folded("Details", one.get("details")),
+        ),
+        id=f"a{number}",
+        tabindex="-1",
+        data_bad="" if one["outcome"] in ("fail", "error") else None,
+    )
+
+
+def _draw_origin(one: Document) -> Element:
+    place = (" · ", make("span", "", one["place"], title=one.get("path") or None)) if one.get("place") else None
+    return make("p", "muted small", make("code", "", one["check"]), place)
+
+
+def _draw_comparisons(one: Document) -> list[Node]:
+    rows: Sequence[Json] = one.get("comparisons", ())
+    passing = [draw_comparison(row) for row in rows if row.get("holds")]
+    drawn: list[Node] = [draw_comparison(row) for row in rows if not row.get("holds")]
+    if passing:
+        noun = ("comparison holds", "comparisons hold") if one["outcome"] == "pass" and not drawn else ("more holds", "more hold")
+        drawn.append(make("details", "", make("summary", "", count_noun(len(passing), *noun)), passing))
+    return drawn
+
+
+def draw_comparison(row: Document) -> Element:
+    """Return expected next to actual, or a single remark."""
+    about = row.get("about")
+    heading = make("p", "what", _ABOUT.get(about, about), dir="auto") if about else None
+    if "remark" in row:
+        return make("div", "comparison", heading, draw_pre(row["remark"]))
+    sides = [make("div", side, make("span", "side", side), draw_pre(row[side])) for side in ("expected", "found")]
+    return make("div", "comparison holds" if row.get("holds") else "comparison", heading, make("div", "sides", sides))
+
+
+def _draw_votes(votes: Sequence[Json]) -> Element:
+    rows = [
+        make(
+            "li",
+            "",
+            draw_hidden_outcome(vote["outcome"]),
+            (make("b", "", vote["who"], dir="auto"), " ") if vote.get("who") else None,
+            (make("span", "note", vote["score"]), " ") if vote.get("score") else None,
+            make("span", "pre", vote["reason"], dir="auto") if vote.get("reason") else None,
+        )
+        for vote in votes
+    ]
+    summary = make("summary", "", "The judge's answer" if len(rows) == 1 else f"{len(rows):,} answers of the judge")
+    return make("details", "", summary, make("ul", "votes", rows), open="" if len(rows) > 1 else None)
+
+
+def _draw_links(one: Document, number: int) -> Element | None:
+    links: Sequence[Json] = one["links"]
+    if not one.get("marked") and not links:
+        return None
+    drawn: list[Node] = []
+    if one.get("marked"):
+        drawn.append(
+            make(
+                "a",
+                "button tight",
+                "Show match" if one["outcome"] == "pass" else "Show forbidden text",
+                href=f"{one['mark_page']}#m{number}",
+            )
+        )
+    if links:
+        drawn += [make("span", "muted small", "Seen at"), " "]
+    for pointer, name, page in links:
+        drawn.append(make("a", "pointer", pointer, href=f"{page}#{name}") if name else make("code", "muted small", pointer))
+        drawn.append(" ")
+    if one.get("more_at"):
+        drawn.append(make("span", "muted small", f"and {one['more_at']:,} more"))
+    return make("p", "links-line", drawn)

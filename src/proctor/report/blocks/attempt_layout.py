@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from proctor.model.evidence import Json
-from proctor.report.words.elements import Child, Element, Node, make
+from proctor.report.words.html_text import Child, Element, Node, make
 from proctor.report.words.wording import count_noun
 
 Document = dict[str, Json]
@@ -44,8 +44,8 @@ def _find_marked_steps(steps: Sequence[Document]) -> dict[int, int]:
         for pieces in step.get("marked", {}).values():
             for piece in pieces:
                 if not isinstance(piece, str):
-                    for of in piece.get("first", ()):
-                        found[of] = number
+                    for assertion in piece.get("first", ()):
+                        found[assertion] = number
     return found
 
 
@@ -87,14 +87,14 @@ def draw_text(text: str, pieces: Sequence[Json] | None) -> list[Node]:
 
 def _draw_marked(piece: Json) -> Element:
     first: list[int] = piece.get("first") or []
-    back = [make("a", "back", str(number), href=f"#a{number}", aria_label=f"To assertion {number:,}") for number in piece["of"]]
+    back_links = [make("a", "back", str(number), href=f"#a{number}", aria_label=f"To assertion {number:,}") for number in piece["of"]]
     return make(
         "mark",
         piece["kind"],
         [make("span", id=f"m{number}") for number in first[1:]],
         make("span", "hidden", "Found: " if piece["kind"] == "pass" else "Forbidden, and found: "),
         piece["text"],
-        back,
+        back_links,
         tabindex="-1",
         id=f"m{first[0]}" if first else None,
     )

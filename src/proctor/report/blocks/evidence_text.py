@@ -66,8 +66,8 @@ class EvidencePainter:
         lines += self.paint_parts(known)
         if evidence.no_run is not None:
             lines += ["", *self.paint_row("no run", f"{to_one_line(evidence.no_run, 400)}: stored, not judged")]
-        read = self.paint_rows(evidence)
-        return [*lines, "", *read] if read else lines
+        rows = self.paint_rows(evidence)
+        return [*lines, "", *rows] if rows else lines
 
     def paint_parts(self, known: Known) -> list[str]:
         """Return one line for each part, and the notes of the reader."""
@@ -103,11 +103,11 @@ class EvidencePainter:
 def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """Yield label and text of each item."""
     if evidence.turns:
-        yield from _turn_rows(evidence.turns)
+        yield from _list_turn_rows(evidence.turns)
     else:
         yield from _list_exchange_rows(evidence.input, evidence.tool_calls, evidence.text, evidence.body)
     if evidence.tool_calls is None and evidence.nodes is not None:
-        yield from _call_rows([call for node in evidence.nodes for call in node.tool_calls])
+        yield from _list_call_rows([call for node in evidence.nodes for call in node.tool_calls])
     if evidence.http_status is not None:
         yield "status", str(evidence.http_status)
     if evidence.nodes:
@@ -123,7 +123,7 @@ def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
         yield "error", to_one_line(evidence.error, 400)
 
 
-def _turn_rows(turns: Sequence[EvidenceTurn]) -> Iterator[tuple[str, str]]:
+def _list_turn_rows(turns: Sequence[EvidenceTurn]) -> Iterator[tuple[str, str]]:
     for number, turn in enumerate(turns[:MOST_TURNS], 1):
         yield f"turn {number}", ""
         yield from _list_exchange_rows(turn.input, turn.tool_calls, turn.text, turn.body)
@@ -134,14 +134,14 @@ def _turn_rows(turns: Sequence[EvidenceTurn]) -> Iterator[tuple[str, str]]:
 def _list_exchange_rows(given: Json, calls: Sequence[ToolCall] | None, text: str | None, body: Json) -> Iterator[tuple[str, str]]:
     if given is not None:
         yield "input", _write_value(given)
-    yield from _call_rows(calls or ())
+    yield from _list_call_rows(calls or ())
     if text is not None:
         yield "answer", _write_value(text)
     elif body is not None:
         yield "answer", _write_value(body)
 
 
-def _call_rows(calls: Sequence[ToolCall]) -> Iterator[tuple[str, str]]:
+def _list_call_rows(calls: Sequence[ToolCall]) -> Iterator[tuple[str, str]]:
     for number, call in enumerate(calls[:MOST_CALLS], 1):
         yield "calls" if number == 1 else "", f"{number}. {call_words(call)}"
     if len(calls) > MOST_CALLS:
@@ -246,9 +246,9 @@ class TracePainter:
 
 
 def _list_counts(entries: Sequence[Counted]) -> str:
-    shown = ", ".join(f"{to_one_line(entry.name)} ({entry.count:,})" for entry in entries[:_MOST_LISTED])
+    listing = ", ".join(f"{to_one_line(entry.name)} ({entry.count:,})" for entry in entries[:_MOST_LISTED])
     rest = len(entries) - _MOST_LISTED
-    return f"{shown} and {rest:,} more" if rest > 0 else shown
+    return f"{listing} and {rest:,} more" if rest > 0 else listing
 
 
 def _list_span_names(names: Sequence[str]) -> str:

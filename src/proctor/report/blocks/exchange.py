@@ -50,8 +50,8 @@ def with_exchange(result: CaseResult, evidence: Evidence | None, *, ranges: bool
     """Return the result with its exchange and the ranges of its verdicts, if there is evidence."""
     if evidence is None:
         return result
-    shown = add_ranges(result, evidence) if ranges else result
-    return msgspec.structs.replace(shown, exchange=write_exchange(result.case, evidence))
+    with_ranges = add_ranges(result, evidence) if ranges else result
+    return msgspec.structs.replace(with_ranges, exchange=write_exchange(result.case, evidence))
 
 
 def add_exchanges(run: RunResult, entries: Mapping[tuple[str, int], RunEntry], *, only_failed: bool = False) -> RunResult:
@@ -82,8 +82,8 @@ def describe_exchange(exchange: dict[str, Json]) -> list[tuple[str, str]]:
         lines.append(("answered", str(exchange["answer"])))
     calls: Sequence[dict[str, Json]] = exchange["tool_calls"] or ()
     described = [f"{call['name']} {show(call['arguments'], 200)}" + (" (failed)" if call["failed"] else "") for call in calls]
-    for text, same in groupby(described):
-        count = len(list(same))
+    for text, repeats in groupby(described):
+        count = len(list(repeats))
         # A looping agent repeats the same call.
         lines.append(("called", text if count == 1 else f"{text}, {count:,} times"))
     tokens: dict[str, Json] | None = exchange["tokens"]

@@ -46,9 +46,9 @@ def select_marks(marks: Marks, places: Iterable[str]) -> Marks:
         return {}
     found: dict[str, list[Mark]] = {}
     for place in dict.fromkeys(places):
-        for path, here in marks.items():
+        for path, marks_at_path in marks.items():
             if path == place or path.startswith((f"{place}.", f"{place}[")):
-                found.setdefault(path[len(place) :], []).extend(here)
+                found.setdefault(path[len(place) :], []).extend(marks_at_path)
     return found
 
 
@@ -62,10 +62,10 @@ def write_marked_text(text: str, marks: Sequence[Mark], limit: int = MOST_TEXT) 
     pieces: list[Piece] = []
     # Lines that were cut have no boundaries: only the first pieces exist.
     for start, piece in zip(bounds, joined.split(_BOUNDARY), strict=False):
-        of = [mark for mark in marks if mark.start <= start < mark.end]
-        if of and piece:
-            numbers: list[Json] = sorted({mark.number for mark in of})
-            pieces.append({"text": piece, "of": numbers, "kind": "fail" if any(mark.fails for mark in of) else "pass"})
+        covering = [mark for mark in marks if mark.start <= start < mark.end]
+        if covering and piece:
+            numbers: list[Json] = sorted({mark.number for mark in covering})
+            pieces.append({"text": piece, "of": numbers, "kind": "fail" if any(mark.fails for mark in covering) else "pass"})
         elif piece:
             pieces.append(piece)
     return pieces
@@ -151,19 +151,19 @@ def _choose_spans(length: int, marks: Sequence[Mark], limit: int) -> list[tuple[
     if length <= limit:
         return [(0, length)]
     budget = limit // 2
-    wanted = [(0, limit // 3), (length - limit // 6, length)]
+    spans = [(0, limit // 3), (length - limit // 6, length)]
     # Failed ones first: the budget may not suffice for all.
     for mark in sorted(marks, key=lambda mark: (not mark.fails, mark.start)):
         # Of a very long mark only the ends are shown.
         start, end = max(0, mark.start - _AROUND), min(length, min(mark.end, mark.start + _AROUND) + _AROUND)
-        if any(one <= start and end <= two for one, two in wanted):
+        if any(one <= start and end <= two for one, two in spans):
             continue
         if end - start > budget:
             break
         budget -= end - start
-        wanted.append((start, end))
+        spans.append((start, end))
     joined: list[tuple[int, int]] = []
-    for start, end in sorted(wanted):
+    for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:

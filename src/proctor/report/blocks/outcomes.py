@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
-from proctor.report.words.elements import Element, make
+from proctor.report.words.html_text import Element, make
 from proctor.report.words.wording import OUTCOME_NAMES, count_noun, name_counted
 from proctor.scoring.intervals import Counts, wilson
+from proctor.scoring.paired import Change
 from proctor.scoring.statistics import count_outcomes
 
+KINDS: dict[Change, Literal["pass", "fail", "uncertain"]] = {
+    "regressed": "fail", "improved": "pass", "unchanged": "pass", "too_little_data": "uncertain",
+}  # fmt: skip
+"""The symbol of the verdict of a comparison."""
 WORST_FIRST = ("fail", "error", "pass", "skip")
 _IN_A_BAR = ("pass", "error", "fail", "skip", "missing")
 """The order of the parts of a bar."""
@@ -48,6 +54,11 @@ def draw_outcome(outcome: str) -> Element:
     return draw_chip(outcome, OUTCOME_NAMES[outcome])
 
 
+def draw_verdict(verdict: Change, *, whole: bool = True) -> Element:
+    """Return the symbol and name of the verdict of a comparison; uncertain for incomplete runs."""
+    return draw_chip(KINDS[verdict] if whole else "uncertain", verdict.replace("_", " "))
+
+
 def draw_hidden_outcome(outcome: str) -> tuple[Element, str, Element]:
     """Return the symbol of an outcome with hidden text."""
     return draw_mark(outcome), " ", make("span", "hidden", f"{OUTCOME_NAMES[outcome]}: ")
@@ -55,13 +66,23 @@ def draw_hidden_outcome(outcome: str) -> tuple[Element, str, Element]:
 
 def draw_counts(found: Mapping[str, int], *, always: tuple[str, ...] = ()) -> Element:
     """Return counts by outcome; those in `always` are shown even if zero."""
-    shown = [word for word in WORST_FIRST if found.get(word) or word in always]
-    return make("ul", "counts", [_draw_count(word, found.get(word, 0)) for word in shown])
+    outcomes = [word for word in WORST_FIRST if found.get(word) or word in always]
+    return make("ul", "counts", [_draw_count(word, found.get(word, 0)) for word in outcomes])
 
 
 def _draw_count(word: str, number: int) -> Element:
     name = make("span", "", name_counted(word, number))
     return make("li", word, draw_mark(word), make("b", "", f"{number:,}"), " ", name)
+
+
+def describe_pass_rate(found: Mapping[str, int], cases: int, cases_passed: int) -> str:
+    """Return the pass rate with its unit: `65 % of 120 attempts passed; 20 of 40 cases`; empty if nothing was decided."""
+    decided = count_outcomes(found)
+    if not decided.runs:
+        return ""
+    if sum(found.values()) <= cases:
+        return f"{write_share(decided.rate)} of {count_noun(decided.runs, 'case')} passed"
+    return f"{write_share(decided.rate)} of {count_noun(decided.runs, 'attempt')} passed; {cases_passed:,} of {count_noun(cases, 'case')}"
 
 
 def draw_rate(found: Mapping[str, int], missing: int = 0) -> Element | None:
@@ -83,17 +104,17 @@ def draw_rate(found: Mapping[str, int], missing: int = 0) -> Element | None:
 def draw_bar(found: Mapping[str, int], decided: Counts, title: str, missing: int = 0) -> Element:
     """Return the outcomes as one bar with the interval of the pass rate.
 
-    Missing attempts leave a gap: an incomplete run is not a full bar of passes.
+    Missing attempts leave a gap, so that an incomplete run is not shown as a full bar.
     """
     numbers = {**found, "missing": max(0, missing)}
-    shown = [(word, numbers[word]) for word in _IN_A_BAR if numbers.get(word)]
-    total = sum(number for _, number in shown) or 1
-    width_left = 100 - _BETWEEN * (len(shown) - 1)
-    widths = [max(_LEAST, number / total * width_left) for _, number in shown]
+    segments = [(word, numbers[word]) for word in _IN_A_BAR if numbers.get(word)]
+    total = sum(number for _, number in segments) or 1
+    width_left = 100 - _BETWEEN * (len(segments) - 1)
+    widths = [max(_LEAST, number / total * width_left) for _, number in segments]
     scale = width_left / sum(widths) if widths else 1
     at, reach, parts = 0.0, 0.0, list[Element]()
-    for (word, _), width in zip(shown, widths, strict=True):
-        parts.append(make("rect", word, x=_round(at), y="1", width=_round(width * scale), height="8"))
+    for (word, _), width in zip(segments, widths, strict=True):
+        parts.append(make("rect", word, x=_round(at), y="0", width=_round(width * scale), height="6"))
         reach = at + width * scale if word in ("pass", "error", "fail") else reach
         at += width * scale + _BETWEEN
     if decided.runs:
@@ -104,9 +125,8 @@ def draw_bar(found: Mapping[str, int], decided: Counts, title: str, missing: int
 def _draw_interval(decided: Counts, reach: float) -> list[Element]:
     bounds = wilson(decided)
     low, high = _round(bounds.low * reach), _round(max(bounds.high, bounds.low + 0.01) * reach)
-    path = f"M{low} 5H{high}M{low} 2.5V7.5M{high} 2.5V7.5"
-    # Drawn twice: the wider line below adds contrast.
-    return [make("path", "around", d=path), make("path", "interval", d=path)]
+    # Below the bar, where no colour of a part makes it hard to read.
+    return [make("path", "interval", d=f"M{low} 8.5H{high}M{low} 7V10M{high} 7V10")]
 
 
 def draw_dumbbell(before: float, after: float, title: str) -> Element:
@@ -133,8 +153,8 @@ def write_share(share: float) -> str:
         return "<0.1 %"
     if 99.9 < percent < 100:
         return ">99.9 %"
-    whole = round(percent, 1) == round(percent)
-    return f"{percent:,.{0 if whole else 1}f} %"
+    is_whole = round(percent, 1) == round(percent)
+    return f"{percent:,.{0 if is_whole else 1}f} %"
 
 
 def write_bounds(low: float, high: float) -> tuple[str, str]:
@@ -143,10 +163,10 @@ def write_bounds(low: float, high: float) -> tuple[str, str]:
     if texts[0] != texts[1] or low == high:
         return texts
     for digits in (2, 3, 4):
-        shown = [round(share * 100, digits) for share in (low, high)]
+        percentages = [round(share * 100, digits) for share in (low, high)]
         # 0 % and 100 % only if exact.
-        if shown[0] != shown[1] and (shown[0] > 0 or low == 0) and (shown[1] < 100 or high == 1):
-            return f"{shown[0]:,.{digits}f} %", f"{shown[1]:,.{digits}f} %"
+        if percentages[0] != percentages[1] and (percentages[0] > 0 or low == 0) and (percentages[1] < 100 or high == 1):
+            return f"{percentages[0]:,.{digits}f} %", f"{percentages[1]:,.{digits}f} %"
     return texts
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from proctor.model.evidence import Json
 from proctor.report.blocks.attempt_layout import Document, draw_folded
-from proctor.report.words.elements import Element, Node, make, make_table_head
+from proctor.report.words.html_text import Element, Node, make, make_table_head
 from proctor.report.words.wording import count_noun
 
 _SIGNS = {"added": "+", "changed": "±", "removed": "−"}
@@ -86,5 +86,5 @@ def _draw_request(number: int, request: Document) -> Element:
 
 
 def _draw_more(systems: Document, name: str) -> Element | None:
-    left: int = systems[f"more_{name}"]
-    return make("p", "muted small", f"and {left:,} more") if left else None
+    hidden: int = systems[f"more_{name}"]
+    return make("p", "muted small", f"and {hidden:,} more") if hidden else None

@@ -16,13 +16,7 @@ SCHEMA = "proctor.calibration/1"
 
 def render_calibration_json(calibration: Calibration) -> bytes:
     """Return the whole calibration as an indented document."""
-    document = write_calibration(calibration)
-    try:
-        return write_document(document)
-    except (UnicodeEncodeError, OverflowError):
-        from json import dumps  # only half a surrogate pair, or a number beyond 64 bits, needs it
-
-        return dumps(msgspec.to_builtins(document), indent=2).encode() + b"\n"
+    return write_document(write_calibration(calibration))
 
 
 def write_calibration(calibration: Calibration) -> dict[str, Json]:

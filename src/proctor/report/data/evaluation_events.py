@@ -1,17 +1,17 @@
 """Results as OpenTelemetry events: `gen_ai.evaluation.result` of the GenAI conventions, as OTLP log requests.
 
 One event for every case that was decided (`proctor.result.kind` is `case`) and one for each of its assertions (`assertion`). An event
-belongs to the span that was evaluated where that is known, else to its trace. What the convention has a name for is under that name:
+belongs to the evaluated span if it is known, else to its trace. The names of the convention are used where they exist:
 
-    gen_ai.evaluation.name          the id of the case; of an assertion `CASE/ID`, or `CASE/CHECK` where it has no id
-    gen_ai.evaluation.score.value   of what was decided; none with `error` and `skip`
+    gen_ai.evaluation.name          the id of the case; for an assertion `CASE/ID`, or `CASE/CHECK` without an id
+    gen_ai.evaluation.score.value   the score; missing for `error` and `skip`
     gen_ai.evaluation.score.label   pass, fail, error, skip
     gen_ai.evaluation.explanation   the reason
     gen_ai.response.id              if the trace has it
     error.type                      with `error`: the code
 
-The rest is under `proctor.`. Requests are made as protobuf, which every receiver takes, or as JSON, a line each, as the Collector's
-`otlpjsonfile` reads them; in JSON ids are written in hexadecimal, as OTLP wants it.
+The rest is under `proctor.`. Requests are written as protobuf, which every receiver accepts, or as JSON, one per line, for the Collector's
+`otlpjsonfile`; in JSON, ids are hexadecimal, as OTLP requires.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from proctor.errors import MissingExtra
 from proctor.model.evidence import Json
-from proctor.model.json_values import is_finite, is_number
+from proctor.model.json_values import decode_strangers, is_finite, is_number
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.model.show import count_rest
@@ -68,7 +68,7 @@ class EvaluationEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def severity(self) -> tuple[int, str]:
-        """Its number and name."""
+        """The severity as number and name."""
         return _SEVERITIES.get(self.outcome, _INFO)
 
 
@@ -85,7 +85,7 @@ def iterate_events(result: Mapping[str, Json], about: About) -> Iterator[Evaluat
         outcome = str(decided.get("outcome"))
         attributes: dict[str, Json] = {
             "gen_ai.evaluation.name": name,
-            "gen_ai.evaluation.score.value": _score(decided, outcome),
+            "gen_ai.evaluation.score.value": _read_score(decided, outcome),
             "gen_ai.evaluation.score.label": outcome,
             "gen_ai.evaluation.explanation": explanation,
             # `_OTHER` is OpenTelemetry's value for an error without a name.
@@ -117,12 +117,12 @@ def iterate_events(result: Mapping[str, Json], about: About) -> Iterator[Evaluat
 def render_otlp(run: RunResult, entries: Mapping[tuple[str, int], RunEntry]) -> Iterator[bytes]:
     """Yield a stored run as lines of OTLP JSON; `entries` have the time and trace of each attempt."""
     requests = group_by_request(
-        event for result in run.cases for event in _run_events(run, result, entries.get((result.id, result.attempt)))
+        event for result in run.cases for event in _list_run_events(run, result, entries.get((result.id, result.attempt)))
     )
     return (to_json(events) + b"\n" for events in requests)
 
 
-def _run_events(run: RunResult, result: CaseResult, entry: RunEntry | None) -> Iterator[EvaluationEvent]:
+def _list_run_events(run: RunResult, result: CaseResult, entry: RunEntry | None) -> Iterator[EvaluationEvent]:
     metadata = entry.evidence.metadata if entry is not None and entry.evidence is not None else {}
     about = About(
         time_ns=_find_end_ns(entry, run.started_at),
@@ -130,16 +130,7 @@ def _run_events(run: RunResult, result: CaseResult, entry: RunEntry | None) -> I
         span_id=_read_text(metadata.get("span_id")),
         attributes={"proctor.run.id": run.run_id, "proctor.suite": run.suite_name, "proctor.attempt": result.attempt},
     )
-    return iterate_events(_decode(CaseEncoder().encode(result)), about)
-
-
-def _decode(data: bytes) -> dict[str, Json]:
-    try:
-        return msgspec.json.decode(data)
-    except msgspec.DecodeError:
-        from json import loads  # msgspec rejects lone surrogates
-
-        return loads(data)
+    return iterate_events(cast("dict[str, Json]", decode_strangers(CaseEncoder().encode(result))), about)
 
 
 def _find_end_ns(entry: RunEntry | None, run_started: str) -> int:
@@ -224,15 +215,15 @@ def _write_value(value: Value) -> dict[str, Json]:
 
 def _fill(holder: Any, attributes: Mapping[str, Value]) -> None:
     for key, value in attributes.items():
-        made = holder.add(key=key).value
+        attribute = holder.add(key=key).value
         if isinstance(value, bool):
-            made.bool_value = value
+            attribute.bool_value = value
         elif isinstance(value, int):
-            made.int_value = value
+            attribute.int_value = value
         elif isinstance(value, float):
-            made.double_value = value
+            attribute.double_value = value
         else:
-            made.string_value = value
+            attribute.string_value = value
 
 
 def _list_usable(attributes: Mapping[str, Json]) -> Iterator[tuple[str, Value]]:
@@ -246,7 +237,7 @@ def _list_usable(attributes: Mapping[str, Json]) -> Iterator[tuple[str, Value]]:
             yield key, value
 
 
-def _score(decided: Mapping[str, Json], outcome: str) -> float | None:
+def _read_score(decided: Mapping[str, Json], outcome: str) -> float | None:
     if outcome not in ("pass", "fail"):
         return None
     score: Json = decided.get("score")
@@ -260,8 +251,8 @@ def _explain_assertions(assertions: Sequence[Mapping[str, Json]]) -> str | None:
         return None
     against = [one for one in assertions if one.get("outcome") in ("fail", "error") and not one.get("advisory")]
     if not against:
-        held = sum(one.get("outcome") == "pass" for one in assertions)
-        return f"{held} of {len(assertions)} assertions passed"
+        passed = sum(one.get("outcome") == "pass" for one in assertions)
+        return f"{passed} of {len(assertions)} assertions passed"
     reasons = [str(one.get("reason")) for one in against[:_MOST_REASONS]]
     return "; ".join(reasons) + count_rest(len(against), _MOST_REASONS, "; and")
 

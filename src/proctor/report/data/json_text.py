@@ -48,8 +48,8 @@ class CaseEncoder:
         source, frame = result.source, self._last
         if frame is None or frame.case is not result.case:
             frame = self._last = self._find_frame(result.case)
-        plain = result.attempt == 0 and result.account is None and result.exchange is None
-        if source is not None and source.id is None and source.line is not None and plain:
+        is_plain = result.attempt == 0 and result.account is None and result.exchange is None
+        if source is not None and source.id is None and source.line is not None and is_plain:
             # In a long file only the line number differs. A clean pass has the same verdicts as the one before it
             # (by identity: `decide/quick.py` reuses the tuple of the last clean pass), so the same bytes surround the number.
             if result.verdicts is frame.clean and source.file is frame.file and not result.ranges:
@@ -78,17 +78,17 @@ class CaseEncoder:
         source = _encode({"file": place.file, "line": place.line, "id": place.id})
         if known is None:
             return source
-        read = b"" if result.evidence is None else b',"read":' + encode_strangers(_read(result.evidence))
-        return b"".join((source[:-1], b',"account":', self._encode_account(known), read, b"}"))
+        encoded = b"" if result.evidence is None else b',"read":' + encode_strangers(_read(result.evidence))
+        return b"".join((source[:-1], b',"account":', self._encode_account(known), encoded, b"}"))
 
     def _encode_account(self, known: Known) -> bytes:
         # Plain records share their accounts.
-        seen = self._accounts.get(id(known))
-        if seen is None:
-            seen = (known, encode_strangers(write_known(known)))
+        cached = self._accounts.get(id(known))
+        if cached is None:
+            cached = (known, encode_strangers(write_known(known)))
             if len(self._accounts) < _REMEMBERED:
-                self._accounts[id(known)] = seen
-        return seen[1]
+                self._accounts[id(known)] = cached
+        return cached[1]
 
 
 def _read(evidence: Evidence) -> Evidence:
@@ -124,10 +124,10 @@ class _CaseFrame:
     def encode_after_line(self, result: CaseResult, end: bytes) -> bytes:
         """Return the bytes after it, cached for a clean pass."""
         tail = b"".join((b',"id":null}', self.encode_tail(result), end))
-        plain = result.axes is None and result.now is None and result.code is None and not result.extracted and result.cost is None
-        plain = plain and not result.ranges
+        is_plain = result.axes is None and result.now is None and result.code is None and not result.extracted and result.cost is None
+        is_plain = is_plain and not result.ranges
         # Not without verdicts: CPython has one empty tuple, which is identical for all such results.
-        if result.outcome == "pass" and plain and result.verdicts:
+        if result.outcome == "pass" and is_plain and result.verdicts:
             self.clean, self.clean_tail = result.verdicts, tail
         return tail
 
@@ -224,25 +224,25 @@ class _AssertionFrame:
         known = self._seen.get(id(verdict))
         if known is not None:
             return known[1]
-        shown = verdict.with_words()
+        worded = verdict.with_words()
         encoded = b"".join(
             (
                 self._head,
-                shown.outcome.encode(),
+                worded.outcome.encode(),
                 b'","score":',
-                _encode(shown.score),
+                _encode(worded.score),
                 b',"reason":',
-                _encode(shown.reason),
+                _encode(worded.reason),
                 b',"code":',
-                _encode_or_null(shown.code),
+                _encode_or_null(worded.code),
                 self._weight,
-                _encode(shown.details) if shown.details else b"{}",
+                _encode(worded.details) if worded.details else b"{}",
                 b',"pointers":',
-                _encode(shown.pointers) if shown.pointers else b"[]",
+                _encode(worded.pointers) if worded.pointers else b"[]",
                 self._end,
             )
         )
-        if shown.outcome == "pass" and len(self._seen) < _REMEMBERED:
+        if worded.outcome == "pass" and len(self._seen) < _REMEMBERED:
             # The verdict is stored with its bytes, so that its id is not reused.
             self._seen[id(verdict)] = (verdict, encoded)
         return encoded

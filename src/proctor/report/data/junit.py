@@ -2,8 +2,8 @@
 
 One `testsuite` per run, one `testcase` per result, and at most one `failure`, `error` or `skipped` in it: several would be counted
 several times. Failures that a gate lets through are `skipped`. Test cases have unique names, because CI systems identify them by
-nothing else. No time is written but 0: what was measured is in the evidence, and deciding takes none worth reporting. Characters that
-XML 1.0 cannot carry are shown escaped.
+nothing else. Times are always 0: durations of the agent are in the evidence, and deciding is fast. Characters that
+XML 1.0 does not allow are escaped.
 """
 
 from __future__ import annotations
@@ -124,22 +124,22 @@ def _list_costs(cost: Cost | TotalCost | None) -> dict[str, str]:
 
 def _make_unique_names(results: Iterable[CaseResult]) -> list[str]:
     """Return the id of each case, with evidence or attempt if it has several results."""
-    everything = list(results)
-    several = Counter(result.case.id for result in everything)
+    all_results = list(results)
+    several = Counter(result.case.id for result in all_results)
     used: set[str] = set()
     copies: Counter[str] = Counter()
     names: list[str] = []
-    for result in everything:
+    for result in all_results:
         name = case_title(result)[0]
         if several[result.case.id] > 1 and result.case.id:
             place = evidence_place(result.source)
             name = f"{name} [{place}]" if place else f"{name} [attempt {result.attempt + 1}]"
         name = to_one_line(name)  # shortened names must differ too
-        plain = name
+        base_name = name
         while name in used:
             # Counted per name, to avoid a quadratic search.
-            copies[plain] += 1
-            name = f"{plain} #{copies[plain] + 1}"
+            copies[base_name] += 1
+            name = f"{base_name} #{copies[base_name] + 1}"
         used.add(name)
         names.append(name)
     return names
@@ -193,8 +193,8 @@ def _write_story(result: CaseResult) -> list[str]:
     remark = case_remark(result)
     if remark is not None:
         lines += to_lines(remark)
-    wanted = ("skip",) if result.outcome == "skip" else ("fail", "error")
-    entries = [entry for entry in result.assertions if entry.outcome in wanted]
+    outcomes = ("skip",) if result.outcome == "skip" else ("fail", "error")
+    entries = [entry for entry in result.assertions if entry.outcome in outcomes]
     for entry in entries[:_MOST_ASSERTIONS]:
         lines += _write_assertion(entry)
     if len(entries) > _MOST_ASSERTIONS:

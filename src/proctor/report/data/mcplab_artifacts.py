@@ -6,6 +6,7 @@ values are added to a check as `detail`. An attempt with an error keeps its answ
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections import Counter
@@ -25,7 +26,7 @@ from proctor.model.show import show
 from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
 from proctor.model.verdict import Verdict
-from proctor.report.html.mcplab import report_page
+from proctor.report.document.html import page, read_template
 
 _TYPES: Final = {
     "tool_not_called": "forbidden_tool",
@@ -58,18 +59,18 @@ def find_type(assertion: Assertion) -> str:
 def explain_failure(assertion: Assertion, verdict: Verdict, evidence: Evidence | None) -> str:
     """Return why a check failed, in MCPLab's words or else ours."""
     spec: Json = assertion.spec
-    seen = evidence or Evidence()
+    observed = evidence or Evidence()
     match assertion.check:
         case "tool_not_called":
-            return f"Forbidden tool used: {_find_tool(spec.name, seen)}"
+            return f"Forbidden tool used: {_find_tool(spec.name, observed)}"
         case "tool_called":
-            return f"Required tool not used: {_find_tool(spec.name, seen)}"
+            return f"Required tool not used: {_find_tool(spec.name, observed)}"
         case "tools_in_order":
-            return _explain_sequence([_find_tool(name, seen) for name in spec.names], [call.name for call in seen.tool_calls or ()])
+            return _explain_sequence([_find_tool(name, observed) for name in spec.names], [call.name for call in observed.tool_calls or ()])
         case "tools_exactly":
             return "Tool sequence did not match any allowed sequence"
         case "tool_input_contains" | "tool_input_matches" | "tool_input_path":
-            return "Tool input assertion failed: " + _explain_input(assertion, verdict, seen)
+            return "Tool input assertion failed: " + _explain_input(assertion, verdict, observed)
         case "response_matches":
             return f"Invalid regex: {spec.pattern}" if verdict.code == "invalid_pattern" else f"Regex assertion failed: {spec.pattern}"
         case "json_path":
@@ -89,7 +90,7 @@ def _find_tool(name: str, evidence: Evidence) -> str:
 
 
 def _explain_sequence(wanted: Sequence[str], called: Sequence[str]) -> str:
-    """Return why the tools were not called in order: the first that does not fit."""
+    """Return why the tools were not called in order: the first mismatch."""
     place = 0
     for name in wanted:
         if name not in called[place:]:
@@ -220,7 +221,7 @@ def _write_line(entry: RunEntry, row: ArtifactRow) -> dict[str, Json]:
 
 
 def _iterate_messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> Iterator[dict[str, Json]]:
-    made = iter(_make_ids_unique(evidence.tool_calls or ()))
+    recorded_calls = iter(_make_ids_unique(evidence.tool_calls or ()))
     stored: list[dict[str, Json]] = evidence.metadata.get("messages") or []
     first_user = True
     for place, message in enumerate(stored):
@@ -230,11 +231,11 @@ def _iterate_messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> 
             first_user = False
             yield {"role": "user", "ts": at, "content": content}
         elif message["role"] == "assistant":
-            wanted = message.get("tool_calls") or ()
+            requested = message.get("tool_calls") or ()
             # `wanted` comes first: `zip` stops on it without taking a call of the next message from `made`.
-            calls = [call for _, call in zip(wanted, made, strict=False)]
+            calls = [call for _, call in zip(requested, recorded_calls, strict=False)]
             text = message.get("text", "")
-            if (wanted and not calls) or not (text or calls):
+            if (requested and not calls) or not (text or calls):
                 continue  # it failed before any call, or there is no text
             usage = {} if message.get("usage") is None else {"usage": _write_usage(message["usage"])}
             yield {"role": "assistant", "ts": at, **usage, "content": [*([_write_text(text)] if text else []), *map(_use, calls)]}
@@ -253,14 +254,14 @@ def _write_usage(usage: Mapping[str, Json]) -> dict[str, Json]:
 
 def _make_ids_unique(calls: Sequence[ToolCall]) -> list[ToolCall]:
     """Return calls with unique ids: some models restart their count in every reply."""
-    taken: set[str] = set()
+    used_ids: set[str] = set()
     found: list[ToolCall] = []
     for number, call in enumerate(calls):
         name = call.id or f"call-{number}"
-        while name in taken:
+        while name in used_ids:
             name = f"{call.id or 'call'}-{number}"
             number += len(calls)
-        taken.add(name)
+        used_ids.add(name)
         found.append(msgspec.structs.replace(call, id=name))
     return found
 
@@ -304,7 +305,7 @@ _STATUS: Final = {"pass": "passed", "fail": "failed", "error": "not_evaluated", 
 
 
 class MadeWith(msgspec.Struct, frozen=True, kw_only=True):
-    """What the run itself does not contain: its inputs."""
+    """The inputs of a run, which it does not contain itself."""
 
     rows: tuple[ArtifactRow, ...]
     config_hash: str
@@ -392,8 +393,8 @@ def _write_scenario(row: ArtifactRow, case: Case, entries: Sequence[RunEntry]) -
     for run in runs:
         frequency.update(run["tool_usage"])
     found: dict[str, Json] = {"scenario_id": row.scenario, "agent": row.agent}
-    named = {"scenario_name": case.name or None, "provider": row.provider, "model": row.model, "eval": row.rules or None}
-    found |= {key: value for key, value in named.items() if value is not None}
+    fields = {"scenario_name": case.name or None, "provider": row.provider, "model": row.model, "eval": row.rules or None}
+    found |= {key: value for key, value in fields.items() if value is not None}
     constraints = row.rules.get("tool_constraints")
     if constraints:
         found["tool_constraints_stats"] = {
@@ -441,7 +442,7 @@ def _run(case: Case, entry: RunEntry) -> dict[str, Json]:
 
 
 def _check(assertion: Assertion, verdict: Verdict, evidence: Evidence | None) -> dict[str, Json]:
-    # What was not recorded was not checked.
+    # Unrecorded parts were not checked.
     status = "not_evaluated" if verdict.code == "missing_evidence" else _STATUS[verdict.outcome]
     check: dict[str, Json] = {"type": find_type(assertion), "label": assertion.label, "status": status}
     if status == "failed":
@@ -506,3 +507,114 @@ def _write_cell(text: str) -> str:
     """Return text that stays in its cell."""
     flat = " ".join(str(text).split())
     return flat.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+# MCPLab's `report.html`: the scenarios of a run on one page that loads nothing.
+# It shows the same as the original: facts about the run, tiles, a table that can be filtered by outcome, and for every scenario the
+# sequences of tools, how often required and forbidden ones were used, captured values and the last answer. Untrusted text is escaped.
+
+_MOST_TEXT: Final = 20_000
+"""Characters of one answer."""
+
+
+def report_page(results: Mapping[str, Json]) -> str:
+    """Return the page of a `results.json`."""
+    metadata, summary, scenarios = results["metadata"], results["summary"], results["scenarios"]
+    body = "\n".join(
+        (
+            "<main>",
+            "<h1>MCPLab run report</h1>",
+            _render_about(metadata),
+            _render_tiles(summary),
+            _render_buttons(),
+            _render_table(scenarios),
+            *(_render_details(number, row) for number, row in enumerate(scenarios)),
+            "</main>",
+            f"<script>{read_template('mcplab.js')}</script>",
+            "",
+        )
+    )
+    # The policy allows the script by its hash, so page and policy must use the same text.
+    title = f"MCPLab run {_escape_text(metadata['run_id'])}"
+    return page(title=title, style=read_template("mcplab.css"), body=body, script=read_template("mcplab.js"))
+
+
+def _render_about(metadata: Mapping[str, Json]) -> str:
+    rows: list[tuple[str, str]] = [("Run ID", metadata["run_id"]), ("Timestamp", metadata["timestamp"])]
+    if "run_note" in metadata:
+        rows.append(("Run note", metadata["run_note"]))
+    rows += [("Config hash", metadata["config_hash"]), ("CLI version", metadata["cli_version"])]
+    rows += [(f"MCP server {server}", version or "unknown") for server, version in metadata["mcp_server_versions"].items()]
+    return "<dl>" + "".join(f"<dt>{_escape_text(name)}</dt><dd>{_escape_text(value)}</dd>" for name, value in rows) + "</dl>"
+
+
+def _render_tiles(summary: Mapping[str, Json]) -> str:
+    latency = summary["avg_tool_latency_ms"]
+    tiles = (
+        ("Scenarios", summary["total_scenarios"]),
+        ("Runs", summary["total_runs"]),
+        ("Pass rate", _write_percent(summary["pass_rate"])),
+        ("Tool calls per run", f"{summary['avg_tool_calls_per_run']:.2f}"),
+        ("Tool latency", "none" if latency is None else f"{latency:.0f} ms"),
+    )
+    return '<ul class="tiles">' + "".join(f"<li><b>{_escape_text(value)}</b> {_escape_text(name)}</li>" for name, value in tiles) + "</ul>"
+
+
+def _render_buttons() -> str:
+    words = ("all", "pass", "fail", "mixed")
+    return '<p class="filters">' + "".join(f'<button type="button" data-show="{word}">{word}</button>' for word in words) + "</p>"
+
+
+def _render_table(scenarios: Iterable[Mapping[str, Json]]) -> str:
+    names = ("Scenario", "Agent", "Runs", "Pass rate", "Distinct sequences", "Tool calls")
+    head = "".join(f"<th>{name}</th>" for name in names)
+    rows: list[str] = []
+    for number, row in enumerate(scenarios):
+        counts = (
+            len(row["runs"]),
+            _write_percent(row["pass_rate"]),
+            len(row["distinct_sequences"]),
+            sum(row["tool_usage_frequency"].values()),
+        )
+        cells = "".join(f"<td>{_escape_text(cell)}</td>" for cell in (row["agent"], *counts))
+        rows.append(
+            f'<tr data-state="{_find_state(row)}"><td><a href="#scenario-{number}">{_escape_text(row["scenario_id"])}</a></td>{cells}</tr>'
+        )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _render_details(number: int, row: Mapping[str, Json]) -> str:
+    runs = len(row["runs"])
+    name = f" · {_escape_text(row['scenario_name'])}" if "scenario_name" in row else ""
+    parts = [
+        f'<section id="scenario-{number}" data-state="{_find_state(row)}">'
+        f"<h2>{_escape_text(row['scenario_id'])}{name} · {_escape_text(row['agent'])}</h2>"
+    ]
+    parts.append(_render_counts("Distinct sequences", row["distinct_sequences"]))
+    for kind, used in row.get("tool_constraints_stats", {}).items():
+        parts.append(_render_counts(f"{kind.capitalize()} tools", {tool: f"{count}/{runs}" for tool, count in used.items()}))
+    parts.append(_render_counts("Tool calls", row["tool_usage_frequency"]))
+    parts += [_render_counts(f"Captured {value}", counts) for value, counts in row["extracted_values"].items()]
+    parts.append(f"<h3>Last answer</h3><pre>{_escape_text(row['last_final_answer'])}</pre></section>")
+    return "".join(parts)
+
+
+def _render_counts(title: str, counts: Mapping[str, Json]) -> str:
+    if not counts:
+        return ""
+    rows = "".join(f"<li><code>{_escape_text(name)}</code> {_escape_text(count)}</li>" for name, count in counts.items())
+    return f"<h3>{_escape_text(title)}</h3><ul>{rows}</ul>"
+
+
+def _find_state(row: Mapping[str, Json]) -> str:
+    """Return whether every attempt passed, none, or some."""
+    return "pass" if row["pass_rate"] == 1 else "fail" if row["pass_rate"] == 0 else "mixed"
+
+
+def _write_percent(share: float) -> str:
+    return f"{share * 100:.1f}%"
+
+
+def _escape_text(value: Json) -> str:
+    text = str(value)
+    return html.escape(text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "...")

@@ -1,16 +1,20 @@
-"""Results as a table: one row for each attempt at a case, with what a spreadsheet or a data frame asks for.
+"""Results as a table for spreadsheets and data frames: one row for each attempt at a case.
 
 Columns, in this order: `run_id`, `suite`, `case`, `name`, `attempt`, `outcome`, `score`, `verdict`, `code`, one `tag_<name>` for every tag
 of any case (the axes of a matrix are tags), `input`, `answer`, `tool_calls`, `model`, `input_tokens`, `output_tokens`, `total_tokens`,
-`cost`, `currency`, `duration_ms`, `failed`, `file`, `line`. What was not recorded is empty, and so is a cost that is unknown
-in full.
+`cost`, `currency`, `duration_ms`, `failed`, `file`, `line`. Unrecorded values are empty, and so is a cost of which
+a part is unknown.
+
+The table can be written as a Parquet file.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
 
+from proctor.errors import MissingExtra
 from proctor.expressions.text_form import write_text_form
 from proctor.model.case import Case
 from proctor.model.evidence import Cost, Evidence, Json
@@ -87,8 +91,8 @@ def iterate_csv(columns: Sequence[str], rows: Iterable[Cells]) -> Iterator[str]:
 
 def batch_rows(rows: Iterable[Cells], size: int) -> Iterator[list[Cells]]:
     """Yield the rows in lists of at most `size`."""
-    left = iter(rows)
-    while some := list(itertools.islice(left, size)):
+    iterator = iter(rows)
+    while some := list(itertools.islice(iterator, size)):
         yield some
 
 
@@ -128,3 +132,35 @@ def _list_failures(result: CaseResult) -> str | None:
     if result.reason and result.outcome in ("fail", "error", "skip"):
         reasons.insert(0, result.reason)
     return "\n".join(reasons) or None
+
+
+GROUP = 10_000
+"""Rows written together."""
+
+
+def write_parquet(columns: Sequence[str], rows: Iterable[Cells], file: IO[bytes]) -> None:
+    """Write the table in Parquet: texts, whole numbers and numbers by column."""
+    arrow, parquet = import_arrow()
+    fields = [(name, arrow.int64() if name in WHOLE else arrow.float64() if name in NUMBERS else arrow.string()) for name in columns]
+    schema = arrow.schema(fields)
+    with parquet.ParquetWriter(file, schema) as writer:
+        for group in batch_rows(rows, GROUP):
+            arrays = [arrow.array([_fit(row.get(name), name) for row in group], type=kind) for name, kind in fields]
+            writer.write_table(arrow.table(arrays, schema=schema))
+
+
+def import_arrow() -> tuple[Any, Any]:
+    """Return the library. Raises `MissingExtra` if it is not installed."""
+    try:
+        import pyarrow  # an optional part
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra("--format parquet", "data") from error
+    return pyarrow, pyarrow.parquet
+
+
+def _fit(value: object, name: str) -> object:
+    if value is None or (name not in WHOLE and name not in NUMBERS):
+        # Lone surrogates are not valid UTF-8.
+        return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    return int(value) if name in WHOLE and isinstance(value, (int, float)) else value

@@ -59,22 +59,22 @@ def explain_in_rows(verdict: Verdict) -> Explanation:
     rows = list(islice(_from_details(details), MOST_COMPARISONS + 1))
     if len(rows) > MOST_COMPARISONS:
         rows[-1] = {"remark": "and more, which the JSON result lists in full"}
-    shown = {key for key in _READERS if _is_list(details.get(key))} | {"held", "total", "hint", "traceback"}
+    shown_keys = {key for key in _READERS if _is_list(details.get(key))} | {"held", "total", "hint", "traceback"}
     reason = verdict.reason
     if "expected" in details and _find_found_key(details) is not None:
-        shown |= {"expected", _find_found_key(details) or ""}
+        shown_keys |= {"expected", _find_found_key(details) or ""}
     sides = split_two_sides(reason) if not rows and verdict.outcome == "fail" else None
     if sides is not None:
-        rows.append(_pair(sides.about, write_block(sides.expected, _VALUE), write_block(sides.found, _VALUE)))
+        rows.append(_make_comparison(sides.about, write_block(sides.expected, _VALUE), write_block(sides.found, _VALUE)))
         reason = ""
-        shown.add("expected")
+        shown_keys.add("expected")
     for about, text in (("replied", reply_words(verdict)), ("judge", judge_words(verdict))):
         if text:
             rows.append({"about": about, "remark": write_block(text, 600)})
     if isinstance(details.get("hint"), str):
         rows.append({"about": "hint", "remark": write_block(details["hint"], 600)})
     return Explanation(
-        rows, reason, {key: value for key, value in details.items() if key not in shown and value is not None and value != []}
+        rows, reason, {key: value for key, value in details.items() if key not in shown_keys and value is not None and value != []}
     )
 
 
@@ -91,19 +91,19 @@ def split_two_sides(reason: str) -> ReasonParts | None:
     return ReasonParts("", expected, found.removeprefix("found "))
 
 
-def _pair(about: Json, expected: str, found: str, holds: bool = False) -> Comparison:
+def _make_comparison(about: Json, expected: str, found: str, holds: bool = False) -> Comparison:
     comparison: Comparison = {"expected": expected, "found": found}
     if about:
-        comparison["about"] = _name(about)
+        comparison["about"] = _write_name(about)
     if holds:
         comparison["holds"] = True
     return comparison
 
 
 def _from_details(details: dict[str, Json]) -> Iterator[Comparison]:
-    for key, read in _READERS.items():
+    for key, read_rows in _READERS.items():
         if _is_list(details.get(key)):
-            yield from (read(row) for row in details[key])
+            yield from (read_rows(row) for row in details[key])
     yield from _compare_whole(details)
     if isinstance(details.get("traceback"), str):
         # The end of a traceback is the most useful part.
@@ -114,7 +114,7 @@ def _compare_whole(details: dict[str, Json]) -> Iterator[Comparison]:
     """Yield `expected` with its actual value."""
     found = _find_found_key(details)
     if "expected" in details and found is not None:
-        yield _pair("", _write_json(details["expected"]), _write_json(details[found]))
+        yield _make_comparison("", _write_json(details["expected"]), _write_json(details[found]))
 
 
 def _find_found_key(details: dict[str, Json]) -> str | None:
@@ -125,13 +125,13 @@ def _is_list(value: Json) -> bool:
     return isinstance(value, (list, tuple))
 
 
-def _name(value: Json) -> str:
+def _write_name(value: Json) -> str:
     return write_label(value, 300) if isinstance(value, str) else write_label(write_pretty(value, 300), 300)
 
 
 def _compare_field(row: Json) -> Comparison:
     expected, actual = find_part(row, "expected"), find_part(row, "actual")
-    return _pair(find_part(row, "path"), _write_json(expected), _write_json(actual), bool(find_part(row, "passed")))
+    return _make_comparison(find_part(row, "path"), _write_json(expected), _write_json(actual), bool(find_part(row, "passed")))
 
 
 def _write_json(value: Json) -> str:
@@ -152,25 +152,25 @@ def _compare_phrase(row: Json) -> Comparison:
     else:
         # A number is an index from 0; a text quotes the turn.
         actual = f"found in turn {turn + 1:,}" if isinstance(turn, int) else write_pretty(turn, 600)
-    wanted = f"never {phrase}" if forbidden else phrase
-    return _pair("phrase", wanted, actual, phrase_holds(row))
+    expected = f"never {phrase}" if forbidden else phrase
+    return _make_comparison("phrase", expected, actual, phrase_holds(row))
 
 
-def _call(row: Json) -> str:
+def _write_call(row: Json) -> str:
     """Return a call as its name with arguments below."""
     name = find_part(row, "name", "tool_name", "toolName", "tool")
     if name is None:
         return write_pretty(row, _VALUE)
     arguments = find_part(row, "arguments", "args")
-    return f"{_name(name)}\n{write_pretty(arguments, _VALUE)}" if arguments else _name(name)
+    return f"{_write_name(name)}\n{write_pretty(arguments, _VALUE)}" if arguments else _write_name(name)
 
 
 def _compare_missing(row: Json) -> Comparison:
-    return _pair("missing call", _call(row), "not called")
+    return _make_comparison("missing call", _write_call(row), "not called")
 
 
 def _compare_extra(row: Json) -> Comparison:
-    return _pair("further call", "no such call", _call(row))
+    return _make_comparison("further call", "no such call", _write_call(row))
 
 
 def _compare_mismatch(row: Json) -> Comparison:
@@ -179,16 +179,16 @@ def _compare_mismatch(row: Json) -> Comparison:
     return (
         {"remark": write_pretty(row, _VALUE)}
         if name is None
-        else _pair(f"arguments of {_name(name)}", _write_json(expected), _write_json(actual))
+        else _make_comparison(f"arguments of {_write_name(name)}", _write_json(expected), _write_json(actual))
     )
 
 
-def _order(row: Json) -> Comparison:
+def _compare_order(row: Json) -> Comparison:
     name = find_part(row, "tool_name", "toolName", "name", "tool")
     if name is None:
         return {"remark": write_pretty(row, _VALUE)}
     expected, actual = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
-    return _pair(f"order of {_name(name)}", _write_position(expected), _write_position(actual))
+    return _make_comparison(f"order of {_write_name(name)}", _write_position(expected), _write_position(actual))
 
 
 def _write_position(index: Json) -> str:
@@ -204,8 +204,8 @@ def _compare_difference(row: Json) -> Comparison:
         return {"remark": write_pretty(row, _VALUE)}
     reason = split_two_sides(why)
     if reason is not None:
-        return _pair(path or reason.about, write_block(reason.expected, _VALUE), write_block(reason.found, _VALUE))
-    return {"remark": write_block(why, _VALUE), **({"about": _name(path)} if path else {})}
+        return _make_comparison(path or reason.about, write_block(reason.expected, _VALUE), write_block(reason.found, _VALUE))
+    return {"remark": write_block(why, _VALUE), **({"about": _write_name(path)} if path else {})}
 
 
 _READERS: dict[str, Callable[[Json], Comparison]] = {
@@ -215,7 +215,7 @@ _READERS: dict[str, Callable[[Json], Comparison]] = {
     "missing": _compare_missing,
     "extra": _compare_extra,
     "argument_mismatches": _compare_mismatch,
-    "out_of_order": _order,
+    "out_of_order": _compare_order,
     "differences": _compare_difference,
     "errors": _compare_difference,
 }
@@ -260,8 +260,8 @@ def iterate_differences(before: object, after: object, path: str = "", depth: in
     """Yield path, old and new value of each field that differs."""
     if isinstance(before, dict) and isinstance(after, dict) and depth < _DEEPEST:
         for name in dict.fromkeys((*before, *after)):
-            here = f"{path}.{name}" if path else str(name)
-            yield from iterate_differences(before.get(name, _ABSENT), after.get(name, _ABSENT), here, depth + 1)
+            field_path = f"{path}.{name}" if path else str(name)
+            yield from iterate_differences(before.get(name, _ABSENT), after.get(name, _ABSENT), field_path, depth + 1)
     elif before != after or type(before) is not type(after):
         yield path, before, after
 
@@ -321,7 +321,8 @@ def write_case(case: Case) -> Document:
     if case.description:
         document["about"] = write_block(case.description, 2000)
     place = origin_place(case.origin)
-    if place is not None:
+    # A line of a suite without a file leads nowhere.
+    if place is not None and case.origin.file is not None:
         document["place"] = write_label(place, 300)
     if case.tags:
         document["tags"] = list_tag_pairs(case.tags)[:_MOST_NAMED]
@@ -347,20 +348,41 @@ def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: 
     known = result.account if result.account is not None or evidence is None else find_known(evidence)
     if known is not None:
         document["known"] = write_known(known)
-    shown = result if evidence is None else add_ranges(result, evidence)
-    marks = _list_marks(shown, evidence)
-    document["assertions"] = [_write_assertion(entry, evidence) for entry in shown.assertions]
+    with_ranges = result if evidence is None else add_ranges(result, evidence)
+    marks = _list_marks(with_ranges, evidence)
+    document["assertions"] = [_write_assertion(entry, evidence) for entry in with_ranges.assertions]
     if evidence is None:
         document["no_timeline"] = "The conversation is not part of this report."
     elif not with_evidence:
         document["no_timeline"] = "The conversation was left out to keep this file small. Those of cases that did not pass go in first."
     else:
-        document["timeline"] = build_timeline(evidence, marks)
+        document["timeline"] = [*_list_unrecorded_input(result.case, evidence), *build_timeline(evidence, marks)]
         if (systems := write_systems(evidence.state)) is not None:
             document["systems"] = systems
         document["rest"] = list_other_evidence(evidence, marks)
         _name_first_pieces(document)
+    _say_once(document, result)
     return document
+
+
+def _list_unrecorded_input(case: Case, evidence: Evidence) -> list[Document]:
+    """Return what was sent to an agent that did not answer, as a step, if the evidence lacks it."""
+    sent = case.input if case.input is not None else case.turns[0].input if case.turns else None
+    if sent is None or not evidence.error or evidence.input is not None or evidence.turns:
+        return []
+    return [{"kind": "user", "text": write_block(sent)}]
+
+
+def _say_once(document: Document, result: CaseResult) -> None:
+    """Leave the reason of the whole attempt, which is shown above, out of its timeline and of the assertions that have no other."""
+    for step in document.get("timeline", ()):
+        if step["kind"] == "broken" and step["text"] == write_block(result.reason or ""):
+            step["text"] = ""
+    for assertion, entry in zip(document["assertions"], result.assertions, strict=True):
+        if result.reason and entry.outcome == "error" and entry.verdict.reason == result.reason:
+            assertion.pop("notes", None)
+            assertion.pop("reason", None)
+            assertion["undecided"] = True
 
 
 def _list_marks(result: CaseResult, evidence: Evidence | None) -> Marks:
@@ -377,14 +399,14 @@ def _name_first_pieces(document: Document) -> None:
     """Set `first` on the first marked piece of each assertion, and `marked` on assertions that have one."""
     listed: list[Json] = [pieces for step in document["timeline"] for pieces in step.get("marked", {}).values()]
     listed += [row[3] for row in document["rest"] if len(row) > 3]
-    seen: set[int] = set()
+    marked: set[int] = set()
     for piece in (piece for pieces in listed for piece in pieces if not isinstance(piece, str)):
-        new = [number for number in piece["of"] if number not in seen]
-        seen.update(new)
+        new = [number for number in piece["of"] if number not in marked]
+        marked.update(new)
         if new:
             piece["first"] = new
     for number, assertion in enumerate(document["assertions"], 1):
-        if number in seen:
+        if number in marked:
             assertion["marked"] = True
 
 
@@ -417,7 +439,8 @@ def _list_facts(result: CaseResult, entry: RunEntry | None) -> list[list[str]]:
         if took is not None:
             known.append(["took", duration_words(took)])
         if entry.evidence is not None:
-            known.append(["agent", " · ".join(list_facts(entry.evidence))])
+            # The duration has its own fact.
+            known.append(["agent", " · ".join(list_facts(msgspec.structs.replace(entry.evidence, duration_ms=None)))])
     if result.simulated_user is not None:
         known.append(["user", write_label(describe_user(result.simulated_user), 400)])
     if result.now is not None:

@@ -23,11 +23,11 @@ from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES, Outcome
 from proctor.report.blocks.attempt import draw_attempt
 from proctor.report.blocks.attempt_layout import lay_out_attempt
-from proctor.report.blocks.outcomes import draw_counts, draw_outcome, draw_rate, draw_sprite
+from proctor.report.blocks.outcomes import describe_pass_rate, draw_counts, draw_hidden_outcome, draw_outcome, draw_rate, draw_sprite
+from proctor.report.document.html import page, read_template
 from proctor.report.html.case import write_attempt, write_case
-from proctor.report.html.page import page, read_template
-from proctor.report.words.elements import write_markup
-from proctor.report.words.html_text import duration_words, list_tag_pairs, write_label
+from proctor.report.words.findings import find_shape
+from proctor.report.words.html_text import Element, duration_words, list_tag_pairs, make, write_label, write_markup
 from proctor.report.words.tallies import AxisTally, TagTally, name_axis, name_value
 from proctor.report.words.wording import (
     case_remark,
@@ -46,7 +46,7 @@ from proctor.report.words.wording import (
     unmatched_words,
     unmet_words,
 )
-from proctor.scoring.reduce import reduce_attempts
+from proctor.scoring.score import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 
 # --- the list of cases: one row each, worst first, with search text
@@ -88,9 +88,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_rows(run: RunResult) -> list[Row]:
-    """Return all rows: failures, errors, skipped, passed; flaky ones lead their group."""
+    """Return all rows: failures, errors, skipped, passed; the lowest pass rate of each first."""
     rows = list(_iterate_rows(run))
-    rows.sort(key=lambda row: (_WORST_FIRST[row.outcome], not row.flaky))
+    rows.sort(key=lambda row: (_WORST_FIRST[row.outcome], count_outcomes(row.counts).rate))
     return rows
 
 
@@ -153,10 +153,10 @@ def write_row(row: Row, tags: Tags, entries: Entries) -> dict[str, Json]:
 
 
 def _score(row: Row) -> str:
-    only = row.results[0]
-    if len(row.results) > 1 or only.verdict is None or only.score is None:
+    result = row.results[0]
+    if len(row.results) > 1 or result.verdict is None or result.score is None:
         return ""
-    return f"{number_words(only.score)} {only.verdict}"
+    return f"{number_words(result.score)} {result.verdict}"
 
 
 def _find_first_question(result: CaseResult, entry: RunEntry | None) -> str:
@@ -168,12 +168,66 @@ def _find_first_question(result: CaseResult, entry: RunEntry | None) -> str:
     return question[:_SEARCHED] if isinstance(question, str) else ""
 
 
+_MOST_GROUPS, _MOST_NAMED = 50, 25
+"""Reasons of failures that are listed, and cases named for each."""
+
+
+def draw_failures(run: RunResult) -> Element | None:
+    """Return the attempts that did not pass by reason, the most frequent first, as on the page of a run; links open their cases."""
+    found: dict[tuple[Outcome, str], list[CaseResult]] = {}
+    for result in run.cases:
+        if result.outcome in ("fail", "error"):
+            found.setdefault((result.outcome, find_shape(_find_reason(result))), []).append(result)
+    if not found:
+        return None
+    ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[0][0] != "error"))
+    groups = [_draw_group(outcome, results) for (outcome, _), results in ranked[:_MOST_GROUPS]]
+    heading = make("h2", "", "Failures ", make("span", "muted", count_noun(len(found), "reason")))
+    rest = len(found) - len(groups)
+    more = make("p", "", make("a", "", f"and {count_noun(rest, 'more reason')}", href="#only=fail,error")) if rest else None
+    return make("section", "failures", heading, make("ol", "groups", groups), more)
+
+
+def _draw_group(outcome: Outcome, results: Sequence[CaseResult]) -> Element:
+    cases = list(dict.fromkeys(result.case.id for result in results))
+    title = (make("b", "", count_noun(len(results), "attempt")), " ", make("span", "muted", f"in {count_noun(len(cases), 'case')}"))
+    links = [
+        make("li", "", make("a", "", write_label(case, 60), href=f"#case={_quote(write_label(case))}")) for case in cases[:_MOST_NAMED]
+    ]
+    rest = len(cases) - len(links)
+    links += [make("li", "", make("a", "", f"and {rest:,} more", href=f"#only={outcome}"))] if rest else []
+    return make(
+        "li",
+        f"sheet {outcome}",
+        make("p", "title", draw_hidden_outcome(outcome), " ", title),
+        make("p", "reason", write_label(_find_reason(results[0]) or "No reason given.", 500), dir="auto"),
+        make("ul", "links", links),
+    )
+
+
+def _quote(text: str) -> str:
+    """Return a text for the address of a page, percent-encoded."""
+    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in text.encode())
+
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~")
+
+
+def _find_reason(result: CaseResult) -> str:
+    """Return why an attempt did not pass, as in its row."""
+    return result.reason or next(iter(_list_reasons(result)), "")
+
+
+def _list_reasons(result: CaseResult) -> list[str]:
+    return [join_title_and_reason(entry.assertion, entry.reason[:_SEARCHED]) for entry in _list_broken(result)]
+
+
 def _find_finding(result: CaseResult) -> tuple[str, str]:
     """Return the first finding of a failed case, and more text to search."""
     if result.outcome == "pass":
         return "", ""
     remark = case_remark(result)
-    reasons = [join_title_and_reason(entry.assertion, entry.reason[:_SEARCHED]) for entry in _list_broken(result)]
+    reasons = _list_reasons(result)
     if remark is not None:
         return remark, " ".join(reasons)
     if not reasons:
@@ -212,15 +266,17 @@ def render_html(run: RunResult, entries: Mapping[tuple[str, int], RunEntry] | No
         packet, place = packets.add(_write_details(row, known, within_budget=packets.size < CONVERSATION_BUDGET))
         listed.append({**write_row(row, tags, known), "packet": packet, "place": place})
     counts = {outcome: sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES}
+    attempts = {outcome: sum(row.counts.get(outcome, 0) for row in rows) for outcome in OUTCOMES}
     index = {**_write_overview(run), "counts": counts, "rows": listed, "tags": tags.list_pairs()}
-    return _page(run, counts, _pack(_encode(index)), packets.finish(), _write_pivot(run, axes))
+    return _write_page(run, counts, attempts, _pack(_encode(index)), packets.finish(), _write_pivot(run, axes))
 
 
 def _write_pivot(run: RunResult, axes: Sequence[str]) -> str:
-    from proctor.report.blocks.pivot import build_pivot, find_matrix_axes, write_pivot_html  # rarely needed
+    from proctor.report.builders.pivot import build_pivot, find_matrix_axes, make_pivot_section  # rarely needed
+    from proctor.report.document.html import write_block_html
 
     chosen = axes or find_matrix_axes(run)
-    return write_pivot_html(build_pivot(run, chosen)) if chosen else ""
+    return f'<section class="pivot">{write_block_html(make_pivot_section(build_pivot(run, chosen), "html"))}</section>' if chosen else ""
 
 
 class _Packets:
@@ -268,8 +324,8 @@ def _write_details(row: Row, entries: Entries, *, within_budget: bool) -> dict[s
     for index in sorted(range(len(attempts)), key=lambda index: row.results[index].passed):
         result = row.results[index]
         entry = entries.get((result.case.id, result.attempt))
-        written = write_attempt(result, entry, with_evidence=within_budget and size < _MOST_OF_A_CASE)
-        view = draw_attempt(lay_out_attempt(written))
+        document = write_attempt(result, entry, with_evidence=within_budget and size < _MOST_OF_A_CASE)
+        view = draw_attempt(lay_out_attempt(document))
         encoded = _encode({"outcome": result.outcome, "number": result.attempt + 1, "view": view})
         # Encoded once, to be measured and inserted as it is.
         attempts[index] = msgspec.Raw(encoded)
@@ -308,8 +364,8 @@ def _list_missing(run: RunResult) -> list[str]:
     incomplete = run.incomplete
     if incomplete is None:
         return []
-    shown = [write_label(f"{each.case.id}: {missing_words(each, incomplete)}", 400) for each in incomplete.missing[:_MOST_LISTED]]
-    return _bound_lines(shown, len(incomplete.missing))
+    labels = [write_label(f"{each.case.id}: {missing_words(each, incomplete)}", 400) for each in incomplete.missing[:_MOST_LISTED]]
+    return _bound_lines(labels, len(incomplete.missing))
 
 
 def _write_warning(problem: Problem) -> str:
@@ -321,11 +377,14 @@ def _bound_lines(lines: list[str], total: int) -> list[str]:
     return [*lines, f"and {total - len(lines):,} more"] if total > len(lines) else lines
 
 
-def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str], pivot: str) -> str:
+def _write_page(run: RunResult, counts: Mapping[str, int], attempts: Mapping[str, int], index: str, packets: list[str], pivot: str) -> str:
     style, script = "".join(map(read_template, _STYLES)), "".join(map(read_template, _SCRIPTS))
     name = _escape(run.suite_name or "suite")
-    headline = _escape("  ·  ".join(part for part in (incomplete_words(run.incomplete), count_words(counts)) if part))
-    rate = draw_rate(counts)
+    # With one attempt per case the counts are those of the rate.
+    counted = count_words(counts) if sum(attempts.values()) == sum(counts.values()) else ""
+    rate_text = describe_pass_rate(attempts, sum(counts.values()), counts["pass"])
+    headline = _escape("  ·  ".join(part for part in (incomplete_words(run.incomplete), counted, rate_text) if part))
+    rate = draw_rate(attempts)
     body = read_template("report.html").format(
         name=name,
         sprite=write_markup(draw_sprite()),
@@ -334,6 +393,8 @@ def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[s
         rate="" if rate is None else f'<p class="summary">{write_markup(rate)}</p>',
         facts=" · ".join(_escape(fact) for fact in _list_facts(run, sum(counts.values()))),
         pivot=pivot,
+        failures=write_markup(draw_failures(run) or ""),
+        about=" · ".join(_escape(fact) for fact in _list_origins(run)),
         script=script,
         index=index,
         packets="".join(f'<script type="text/plain" id="packet-{number}">{packet}</script>\n' for number, packet in enumerate(packets)),
@@ -344,8 +405,6 @@ def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[s
 def _list_facts(run: RunResult, cases: int) -> Iterator[str]:
     if run.let_through:
         yield run.let_through
-    if len(run.cases) > cases:
-        yield f"{len(run.cases):,} attempts at {count_noun(cases, 'case')}"
     score = "" if run.score is None else score_words(run.score, run.counts, undecided=has_undecided_claims(run.cases))
     if score:
         yield score
@@ -353,7 +412,10 @@ def _list_facts(run: RunResult, cases: int) -> Iterator[str]:
     if unmet:
         yield unmet
     if run.started_at:
-        yield f"started {run.started_at}"
+        yield f"started {run.started_at[:10]} {run.started_at[11:16]} UTC"
+
+
+def _list_origins(run: RunResult) -> Iterator[str]:
     if run.run_id:
         yield f"run {run.run_id}"
     if run.suite_path:

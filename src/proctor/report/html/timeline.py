@@ -65,7 +65,7 @@ def _join_pieces(pieces: Sequence[Piece]) -> str:
     return "".join(piece if isinstance(piece, str) else str(piece["text"]) for piece in pieces)
 
 
-def _mark(step: Step, name: str, pieces: list[Piece]) -> Step:
+def _add_marks(step: Step, name: str, pieces: list[Piece]) -> Step:
     """Return the step with a text in pieces and in full."""
     return {**step, name: _join_pieces(pieces), "marked": {**step.get("marked", {}), name: pieces}}
 
@@ -125,22 +125,22 @@ def _iterate_exchange(observed: Evidence | EvidenceTurn, at: str, marks: Marks, 
         yield _build_node_step(node, place, marks)
         for index, call in enumerate(node.tool_calls):
             # Limited: comparing each call of a node with all calls is quadratic.
-            same = next((entry for entry in root[:MOST_STEPS] if entry[1] == call), None)
+            listed_call = next((entry for entry in root[:MOST_STEPS] if entry[1] == call), None)
             places = [f"{place}.tool_calls[{index}]"]
-            if same is not None:
+            if listed_call is not None:
                 # A call listed for both the node and the run is shown once.
-                root.remove(same)
-                places += _call_places(at, same[0], before)
-            yield _call_step(call, places, marks, inside=True)
+                root.remove(listed_call)
+                places += _list_call_places(at, listed_call[0], before)
+            yield _build_call_step(call, places, marks, is_nested=True)
     for index, call in root:
-        yield _call_step(call, _call_places(at, index, before), marks)
+        yield _build_call_step(call, _list_call_places(at, index, before), marks)
     roots = [at] if also is None else [at, also]
     if observed.text is not None and observed.text != "":
         yield _build_answer_step(observed.text, [f"{root}.{name}" for root in roots for name in ("text", "body")], marks)
     elif observed.body is not None:
         step: Step = {"kind": "agent", "text": write_pretty(observed.body), "at": [f"{root}.body" for root in roots]}
         found = select_marks(marks, (f"{root}.body" for root in roots))
-        yield _mark(step, "text", write_marked_value(observed.body, found)) if found else step
+        yield _add_marks(step, "text", write_marked_value(observed.body, found)) if found else step
 
 
 def _build_answer_step(text: str, places: list[str], marks: Marks) -> Step:
@@ -148,15 +148,15 @@ def _build_answer_step(text: str, places: list[str], marks: Marks) -> Step:
     if len(text) > MOST_TEXT:
         step |= {"whole": places[0], "length": len(text)}
     found = select_marks(marks, (place for place in places if place.endswith(".text"))).get("", ())
-    return _mark(step, "text", write_marked_text(text, found)) if found else step
+    return _add_marks(step, "text", write_marked_text(text, found)) if found else step
 
 
-def _call_places(at: str, index: int, before: int) -> list[str]:
-    own = f"{at}.tool_calls[{index}]"
-    return [own] if at == "$" else [own, f"$.tool_calls[{before + index}]"]
+def _list_call_places(at: str, index: int, before: int) -> list[str]:
+    place = f"{at}.tool_calls[{index}]"
+    return [place] if at == "$" else [place, f"$.tool_calls[{before + index}]"]
 
 
-def _call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, inside: bool = False) -> Step:
+def _build_call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, is_nested: bool = False) -> Step:
     failure = call.failure()
     step: Step = {
         "kind": "call",
@@ -166,8 +166,8 @@ def _call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, inside: b
     }
     found = select_marks(marks, (f"{place}.arguments" for place in places))
     if found:
-        step = _mark(step, "arguments", write_marked_value(call.arguments, found))
-    if inside:
+        step = _add_marks(step, "arguments", write_marked_value(call.arguments, found))
+    if is_nested:
         step["inside"] = True
     if call.server:
         step["server"] = write_label(call.server)
@@ -180,7 +180,7 @@ def _call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, inside: b
     if call.result is not None and (failure is None or call.error):
         step["result"] = write_tool_result(call.result)
         found = select_marks(marks, (f"{place}.result" for place in places))
-        step = _mark(step, "result", write_marked_value(call.result, found)) if found else step
+        step = _add_marks(step, "result", write_marked_value(call.result, found)) if found else step
     return step
 
 
@@ -195,7 +195,7 @@ def _build_node_step(node: Node, place: str, marks: Marks) -> Step:
     for name, value in (("input", node.input), ("parameters", node.parameters), ("output", node.output), ("error", node.error)):
         if value is not None and value != {}:
             found = select_marks(marks, (f"{place}.{name}",))
-            step = _mark(step, name, write_marked_value(value, found)) if found else {**step, name: write_pretty(value)}
+            step = _add_marks(step, name, write_marked_value(value, found)) if found else {**step, name: write_pretty(value)}
     if node.notes:
         step["notes"] = [write_label(note, 400) for note in node.notes[:10]]
     return step

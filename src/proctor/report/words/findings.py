@@ -6,6 +6,7 @@ who judged. Other details are in the JSON. Rows may come from plugins, so their 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
@@ -15,6 +16,14 @@ from proctor.model.json_values import is_number
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
 from proctor.report.words.wording import LABEL_WIDTH, number_words, pad_label, weight_words
+
+_VARIABLE = re.compile(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'" + r"|\d+(?:[.,:]\d+)*")
+"""The parts in which similar reasons may differ."""
+
+
+def find_shape(reason: str) -> str:
+    """Return a reason without the parts in which similar reasons may differ."""
+    return _VARIABLE.sub("…", reason)
 
 
 def list_rows(value: Json) -> list[Json]:
@@ -50,11 +59,11 @@ _REPLY = 160
 def judge_words(verdict: Verdict) -> str:
     """Return who judged and how: `gpt-4o · score 0.79, passes from 0.8 · 2 yes, 1 no`; empty without a judge."""
     details = verdict.details
-    who = _name_judge(details)
+    judge = _name_judge(details)
     # The reason of a judge without an answer already names it.
-    if not who or (verdict.outcome == "error" and who in verdict.reason and not _list_rows_with_votes(details.get("samples"))):
+    if not judge or (verdict.outcome == "error" and judge in verdict.reason and not _list_rows_with_votes(details.get("samples"))):
         return ""
-    return " · ".join(part for part in (who, _score(verdict), _describe_votes(details.get("samples"))) if part)
+    return " · ".join(part for part in (judge, _score(verdict), _describe_votes(details.get("samples"))) if part)
 
 
 def reply_words(verdict: Verdict) -> str:
@@ -85,10 +94,11 @@ def _score(verdict: Verdict) -> str:
     if threshold is None or not _list_rows_with_votes(verdict.details.get("samples")):
         return ""
     least = weight_words(threshold)
-    if verdict.code == "judge_uncertain" and verdict.outcome == "error":
+    # A violated constraint sets the outcome and the score of the claim, not of its criterion.
+    criterion = verdict.details.get("criterion")
+    if (find_part(criterion, "outcome") or verdict.outcome) == "error":
         return f"passes from {least}"
-    # A violated constraint sets the score of the claim, not of its criterion.
-    score = _number(find_part(verdict.details.get("criterion"), "score"))
+    score = _number(find_part(criterion, "score"))
     reached = number_words(verdict.score if score is None else score)
     return f"score {reached}, passes from {least}"
 
@@ -151,12 +161,12 @@ def measure_hanging_indent(line: str) -> int:
 
 
 def _bound_lines(lines: Iterable[str], total: int) -> list[str]:
-    shown: list[str] = []
+    bounded: list[str] = []
     for line in lines:
-        if len(shown) == _MOST_ROWS:
-            return [*shown, f"… {total - _MOST_ROWS:,} more"]
-        shown.append(line)
-    return shown
+        if len(bounded) == _MOST_ROWS:
+            return [*bounded, f"… {total - _MOST_ROWS:,} more"]
+        bounded.append(line)
+    return bounded
 
 
 def _name(value: Json) -> str:
@@ -174,8 +184,8 @@ def _write_fields(value: Json, reason: str) -> list[str]:
 
 def _write_share(rows: list[Json], broken: list[Json], name: str, reason: str) -> list[str]:
     """Return `1 of 3 fields hold`, unless the reason has it."""
-    held = len(rows) - len(broken)
-    return [f"{held:,} of {len(rows):,} {name} hold"] if rows and f"{held} of {len(rows)}" not in reason else []
+    passing = len(rows) - len(broken)
+    return [f"{passing:,} of {len(rows):,} {name} hold"] if rows and f"{passing} of {len(rows)}" not in reason else []
 
 
 def _write_field(row: Json) -> str:

@@ -1,15 +1,20 @@
-"""Text and values for HTML reports: limited in length and with misleading characters escaped.
+"""Text, values and elements for HTML reports: limited in length and with misleading characters escaped.
 
 JSON is formatted here and sent as text, since JavaScript would read 9007199254740993 as 9007199254740992 and 1.0 as 1.
+
+The web pages write elements as HTML. The HTML report carries them as JSON, and its script draws them node by node, so text is never
+parsed as markup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
 from proctor.model.evidence import Json
+from proctor.model.json_values import encode_strangers
 from proctor.model.show import shorten, show
 from proctor.report.words.neutral import to_lines, to_one_line
 
@@ -38,7 +43,7 @@ def write_clean_block(text: str) -> str:
 def lay_out_value(value: Json) -> str:
     """Return a value as JSON, indented if long; the caller shortens it."""
     try:
-        encoded = _encode(value)
+        encoded = encode_strangers(value)
         return encoded.decode() if len(encoded) > _MOST_LAID_OUT else _lay_out(encoded)
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
         return show(value, _MOST_LAID_OUT)
@@ -50,7 +55,7 @@ def write_pretty(value: Json, limit: int = MOST_TEXT) -> str:
         laid_out = _find_json_inside(value)
         return write_block(value if laid_out is None else laid_out, limit)
     try:
-        return write_block(_lay_out(_encode(value)), limit)
+        return write_block(_lay_out(encode_strangers(value)), limit)
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
         return write_block(show(value, limit), limit)
 
@@ -100,15 +105,6 @@ def write_label(text: str, limit: int = 200) -> str:
     return to_one_line(text, limit)
 
 
-def _encode(value: Json) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        from json import dumps  # writes lone surrogates as escapes
-
-        return dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
-
-
 def _lay_out(encoded: bytes) -> str:
     if len(encoded) <= _ONE_LINE:
         return encoded.decode()
@@ -132,5 +128,82 @@ def _list_mcp_texts(value: Json) -> list[str] | None:
     if not isinstance(value, dict) or not value.keys() <= {"content", "isError"} or not isinstance(value.get("content"), list):
         return None
     parts: list[Json] = value["content"]
-    plain = [part["text"] for part in parts if isinstance(part, dict) and part.keys() == {"type", "text"} and isinstance(part["text"], str)]
-    return plain if plain and len(plain) == len(parts) else None
+    texts = [part["text"] for part in parts if isinstance(part, dict) and part.keys() == {"type", "text"} and isinstance(part["text"], str)]
+    return texts if texts and len(texts) == len(parts) else None
+
+
+_WITHOUT_END = frozenset(("use", "circle", "rect", "path", "line"))
+"""SVG elements without content."""
+
+
+class Element(list[Json]):
+    """One element, stored compactly as a list.
+
+    First the tag and its classes, `li sheet fail`; then the attributes, if any; then the children.
+    """
+
+    __slots__ = ()
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes except the classes."""
+        return self[1] if len(self) > 1 and isinstance(self[1], dict) else {}
+
+    @property
+    def children(self) -> list[Node]:
+        """Elements and texts."""
+        return self[2:] if self.attributes else self[1:]
+
+    def __html__(self) -> str:
+        """Return HTML; Jinja does not escape it again."""
+        return write_markup(self)
+
+
+Node: TypeAlias = Element | str
+Child: TypeAlias = "Node | Iterable[Child] | None"
+
+
+def make(tag: str, look: str = "", *children: Child, **attributes: str | None) -> Element:
+    """Return an element with the classes in `look`; `aria_label` is the attribute `aria-label`, and None omits an attribute."""
+    known = {name.replace("_", "-"): value for name, value in attributes.items() if value is not None}
+    return Element([f"{tag} {look}" if look else tag, *([known] if known else ()), *_flatten(children)])
+
+
+def make_table_head(heads: Iterable[Child]) -> Element:
+    """Return a table head."""
+    return make("thead", "", make("tr", "", [make("th", "", head, scope="col") for head in heads]))
+
+
+def _flatten(children: Iterable[Child]) -> Iterable[Node]:
+    for child in children:
+        if isinstance(child, (str, Element)):
+            if child != "":
+                yield child
+        elif child is not None:
+            yield from _flatten(child)
+
+
+def write_markup(node: Node, prefix: str = "") -> str:
+    """Return HTML; `prefix` is added to every id and local link, so that two attempts fit on one page."""
+    from html import escape  # it loads the names of all characters; a report in a terminal needs none
+
+    if isinstance(node, str):
+        return escape(node)
+    tag, _, look = node[0].partition(" ")
+    attributes = f' class="{escape(look)}"' if look else ""
+    attributes += "".join(f' {name}="{escape(_place(tag, name, value, prefix))}"' for name, value in node.attributes.items())
+    if tag in _WITHOUT_END:
+        return f"<{tag}{attributes}/>"
+    return f"<{tag}{attributes}>{''.join(write_markup(child, prefix) for child in node.children)}</{tag}>"
+
+
+def _place(tag: str, name: str, value: str, prefix: str) -> str:
+    if name == "id":
+        return prefix + value
+    # Symbols are defined once per page.
+    return f"#{prefix}{value[1:]}" if name == "href" and tag == "a" and value.startswith("#") else value
+
+
+def read_text(node: Node) -> str:
+    """Return the text of an element."""
+    return node if isinstance(node, str) else "".join(read_text(child) for child in node.children)

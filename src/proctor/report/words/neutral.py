@@ -7,15 +7,15 @@ spreadsheet would compute get an apostrophe. Markdown renders exactly these char
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
 
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.show import shorten
 
-_LINE_BREAK = re.compile(r"\r\n|[\n\r\x0b\x0c\x85\u2028\u2029]")
-_HARMFUL = re.compile(
+_LINE_BREAK = lazy_pattern(r"\r\n|[\n\r\x0b\x0c\x85\u2028\u2029]")
+_HARMFUL = lazy_pattern(
     "["
     "\x00-\x1f\x7f-\x9f"  # control characters of both sets: escapes, bells, cursor movement
     "\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, or changes the direction of writing
@@ -68,37 +68,49 @@ def make_harmless(value: object) -> object:
 
 def write_csv(rows: Iterable[Sequence[object]]) -> str:
     """Return rows as CSV, with the line ends of RFC 4180."""
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\r\n").writerows([make_harmless(value) for value in row] for row in rows)
-    return out.getvalue()
+    import csv  # other formats do not need it
+
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\r\n").writerows([make_harmless(value) for value in row] for row in rows)
+    return buffer.getvalue()
 
 
 _REFERENCES = {"\\": "&#92;", "|": "&#124;", "<": "&lt;", ">": "&gt;", "&": "&amp;", "$": "&#36;"}
-_STRUCTURE = re.compile(r"[\\|<>&$`*\[\]~#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-_NOTICED = re.compile(
+_STRUCTURE = lazy_pattern(r"[\\|<>&$`*\[\]~#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_NOTICED = lazy_pattern(
     r"@(?=\w)"  # a mention or mail address
     r"|\#(?=[0-9])|(?i:\bgh-)(?=[0-9])"  # an issue
     r"|:(?=//)|(?i:\b(?:www|mailto|xmpp)\b)(?=[.:])"  # a link
     r"|:(?=(?:100|1234|[0-9]{0,4}[a-z_+-][a-z0-9_+-]{0,40}):)"  # the name of an emoji; `file:100:` would be one
 )
-_LINE_START = re.compile(r"^(?:[+=-]|[0-9]{1,9}[.)])")
-_BACKTICKS = re.compile(r"`+")
-_PLAIN_CODE = re.compile(r"[^`|\\]*[^`|\\ ]")
+_LINE_START = lazy_pattern(r"^(?:[+=-]|[0-9]{1,9}[.)])")
+_BACKTICKS = lazy_pattern(r"`+")
+_PLAIN_CODE = lazy_pattern(r"[^`|\\]*[^`|\\ ]")
 _UNSEEN = "&#8203;"
 
 
 def write_plain(text: str, limit: int = 200) -> str:
     """Return one line of Markdown that renders as exactly these characters."""
+    return escape_line_start(write_inside(text, limit))
+
+
+def write_inside(text: str, limit: int = 200) -> str:
+    """Return the same for text that is not at the start of a line."""
     return _escape_markdown(to_one_line(text, limit).strip())
+
+
+def escape_line_start(text: str) -> str:
+    """Return Markdown in which a number with a dot, or a dash, does not start a list."""
+    return _LINE_START.sub(lambda found: f"{found.group()[:-1]}\\{found.group()[-1]}", text)
 
 
 def write_code(text: str, limit: int = 200) -> str:
     """Return text in code style, also inside a table."""
-    shown = to_one_line(text, limit).strip()
-    if not shown:
+    line = to_one_line(text, limit).strip()
+    if not line:
         return ""
     # Backticks cannot hold a pipe or backslash in a table for all renderers; tags can.
-    return f"`{shown}`" if _PLAIN_CODE.fullmatch(shown) else f"<code>{_escape_markdown(shown)}</code>"
+    return f"`{line}`" if _PLAIN_CODE.fullmatch(line) else f"<code>{_escape_markdown(line)}</code>"
 
 
 def write_fenced(lines: Sequence[str], indent: str = "") -> list[str]:
@@ -113,6 +125,4 @@ def _escape_markdown(text: str) -> str:
     # would be escaped below.
     broken = _NOTICED.sub(lambda found: found.group() + "\x00", text)
     escaped = _STRUCTURE.sub(lambda found: _REFERENCES.get(found.group()) or f"\\{found.group()}", broken)
-    # At the start of a line, a number with a dot or a dash would start a list.
-    escaped = _LINE_START.sub(lambda found: f"{found.group()[:-1]}\\{found.group()[-1]}", escaped)
     return escaped.replace("\x00", _UNSEEN)

@@ -13,7 +13,7 @@ import msgspec
 
 from proctor.checks.registry import CheckEntry, default_registry
 from proctor.errors import CheckFault, SpecError
-from proctor.evidence.shared.turns import turn_evidence
+from proctor.evidence.unknowns.account import turn_evidence
 from proctor.model.case import Assertion
 from proctor.model.evidence import Evidence
 from proctor.model.result import CaseResult
@@ -39,13 +39,13 @@ def find_ranges(assertion: Assertion, verdict: Verdict, evidence: Evidence) -> t
     # Errors and skips found nothing; a code means that the outcome has another reason.
     if verdict.outcome not in ("pass", "fail") or verdict.code is not None:
         return ()
-    seen = evidence if assertion.turn is None else turn_evidence(evidence, assertion.turn)
+    observed = evidence if assertion.turn is None else turn_evidence(evidence, assertion.turn)
     counting = begin_counting()
     try:
         entry = default_registry().get_for(assertion.check, assertion.spec)
-        if seen is None or not isinstance(assertion.spec, entry.spec):
+        if observed is None or not isinstance(assertion.spec, entry.spec):
             return ()
-        found = _locate(entry, assertion.spec, seen, verdict)
+        found = _locate(entry, assertion.spec, observed, verdict)
         return tuple(islice(dict.fromkeys(islice(found, MOST_LOOKED_AT)), MOST_RANGES))
     # Without a range if a limit is reached or the plugin is no longer installed.
     except (CheckFault, SpecError, RecursionError):

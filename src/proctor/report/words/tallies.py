@@ -95,7 +95,7 @@ def has_named_axes(axes: Iterable[str]) -> bool:
 
 def name_axis(name: str) -> str:
     """Return the display name of an axis."""
-    return "(no axis)" if name == _DEFAULT_AXIS else name_value(name)
+    return "overall" if name == _DEFAULT_AXIS else name_value(name)
 
 
 def name_value(value: str) -> str:

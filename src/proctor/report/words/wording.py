@@ -3,6 +3,7 @@
 May contain untrusted text; each report escapes it.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -15,10 +16,11 @@ from proctor.model.problem import Origin
 from proctor.model.result import CaseResult, CaseSummary, Incomplete, MissingAttempts, Unmet
 from proctor.model.show import number_words, shorten, show
 from proctor.model.verdict import Verdict
+from proctor.scoring.intervals import wilson
 from proctor.scoring.statistics import count_outcomes, summarize_suite
 
 OUTCOME_NAMES = {"pass": "passed", "fail": "failed", "error": "error", "skip": "skipped"}
-MARKS = {"pass": "✓", "fail": "✗", "error": "!", "skip": "–"}
+MARKS = {"pass": "✓", "fail": "✗", "error": "!", "skip": "–", "uncertain": "?"}
 LABEL_WIDTH = 10
 """Columns of a label with the space after it."""
 GROUPING_TAGS = ("test_dimension", "optimization_target")
@@ -54,9 +56,9 @@ def split_reason(reason: str) -> ReasonParts | None:
     about, expected = reason.split("expected ")
     for separator in (", found ", "; found "):
         if expected.count("found ") == 1 and separator in expected:
-            wanted, found = expected.split(separator)
-            if wanted and found and (not about or about.endswith(": ")):
-                return ReasonParts(about.removesuffix(": "), wanted, found)
+            expected_value, found = expected.split(separator)
+            if expected_value and found and (not about or about.endswith(": ")):
+                return ReasonParts(about.removesuffix(": "), expected_value, found)
     return None
 
 
@@ -104,19 +106,19 @@ def incomplete_words(incomplete: Incomplete | None) -> str:
     """Return what a run lacks: `incomplete: 3 of 5 attempts, 2 of 4 cases; the run was interrupted`, or ""."""
     if incomplete is None:
         return ""
-    why = _ENDINGS[incomplete.ended]
+    reason = _ENDINGS[incomplete.ended]
     if incomplete.attempts_planned is None or incomplete.cases_planned is None:
-        return f"incomplete: {count_noun(incomplete.attempts_finished, 'result')}, total unknown; {why}"
+        return f"incomplete: {count_noun(incomplete.attempts_finished, 'result')}, total unknown; {reason}"
     attempts = f"{incomplete.attempts_finished:,} of {count_noun(incomplete.attempts_planned, 'attempt')}"
-    return f"incomplete: {attempts}, {incomplete.cases_finished:,} of {count_noun(incomplete.cases_planned, 'case')}; {why}"
+    return f"incomplete: {attempts}, {incomplete.cases_finished:,} of {count_noun(incomplete.cases_planned, 'case')}; {reason}"
 
 
 def missing_words(missing: MissingAttempts, incomplete: Incomplete) -> str:
     """Return why a case has missing results: `2 of 5 attempts are missing: the run was interrupted`."""
-    why = _ENDINGS[incomplete.ended]
+    reason = _ENDINGS[incomplete.ended]
     if missing.planned == 1:
-        return f"the only attempt is missing: {why}"
-    return f"{missing.planned - missing.finished:,} of {missing.planned:,} attempts are missing: {why}"
+        return f"the only attempt is missing: {reason}"
+    return f"{missing.planned - missing.finished:,} of {missing.planned:,} attempts are missing: {reason}"
 
 
 def share_words(counts: Mapping[str, int]) -> str:
@@ -127,11 +129,30 @@ def share_words(counts: Mapping[str, int]) -> str:
     return ", ".join(part for part in (f"{passed:,} of {decided:,} passed" if decided else "", skips) if part)
 
 
+def write_percent(share: float) -> str:
+    """Return a percentage; 100 % and 0 % only if exact."""
+    text = f"{100 * share:.1f}"
+    if text == "100.0" and share < 1:
+        return "99.9 %"
+    return "0.1 %" if text == "0.0" and share > 0 else f"{text} %"
+
+
+def describe_rate(counts: Mapping[str, int]) -> tuple[str, str]:
+    """Return a pass rate, and its counts with the interval: `90.0 %` and `18 of 20, 69.9 % to 97.2 %, 2 errors`."""
+    decided = count_outcomes(counts)
+    undecided = [_count_outcome(outcome, counts[outcome]) for outcome in ("error", "skip") if counts.get(outcome)]
+    if not decided.runs:
+        return "not decided", ", ".join(undecided)
+    bounds = wilson(decided)
+    interval = f"{write_percent(bounds.low)} to {write_percent(bounds.high)}"
+    return write_percent(decided.rate), ", ".join((f"{decided.passes:,} of {decided.runs:,}", interval, *undecided))
+
+
 def pass_hat_words(repeated: Sequence[CaseSummary]) -> str:
     """Return the mean probability that k attempts all pass: `pass^2 80.0 %, pass^5 60.0 %`; empty if all pass."""
     found = summarize_suite({summary.id: count_outcomes(summary.counts) for summary in repeated}).pass_hat
-    shown = [k for k in (2, 3, 5, 10, max(found, default=0)) if k > 1 and k in found]
-    return ", ".join(f"pass^{k} {100 * found[k]:.1f} %" for k in dict.fromkeys(shown)) if any(found[k] < 1 for k in shown) else ""
+    sizes = [k for k in (2, 3, 5, 10, max(found, default=0)) if k > 1 and k in found]
+    return ", ".join(f"pass^{k} {100 * found[k]:.1f} %" for k in dict.fromkeys(sizes)) if any(found[k] < 1 for k in sizes) else ""
 
 
 def score_words(score: float, counts: Mapping[str, int], *, undecided: bool = False) -> str:
@@ -139,10 +160,10 @@ def score_words(score: float, counts: Mapping[str, int], *, undecided: bool = Fa
 
     A full score next to an error is omitted: part of the run was not examined.
     """
-    written = number_words(score)
+    number = number_words(score)
     if not (undecided or counts.get("error", 0)):
-        return f"score {written}"
-    return f"score {written} of what was decided" if score < 1 else ""
+        return f"score {number}"
+    return f"score {number} of what was decided" if score < 1 else ""
 
 
 def has_undecided_claims(results: Iterable[CaseResult]) -> bool:
@@ -159,16 +180,34 @@ def price_words(cost: Cost | TotalCost) -> str:
     """Return the same without the word cost."""
     parts = [("agent", cost.agent), ("judge", cost.judge), ("user", cost.user)]
     if all(value is not None for _, value in parts):
-        more = [f"{_write_amount(value)} for the {'simulated ' if who == 'user' else ''}{who}" for who, value in parts[1:] if value]
+        more = [f"{_write_amount(value)} for the {'simulated ' if payer == 'user' else ''}{payer}" for payer, value in parts[1:] if value]
         return " and ".join([f"{_write_amount(cost.agent)} {cost.currency}", *more])
-    known = [f"{who} {_write_amount(value)} {cost.currency}" for who, value in parts if value]
+    known = [f"{payer} {_write_amount(value)} {cost.currency}" for payer, value in parts if value]
     if isinstance(cost, TotalCost) and cost.known:
         return f"unknown ({cost.why}), at least {_write_amount(cost.known)} {cost.currency}"
     return f"unknown ({'; '.join(part for part in (', '.join(known), cost.why) if part)})"
 
 
 def _write_amount(value: float | None) -> str:
-    return f"{value or 0:.4g}"
+    return write_small(value or 0)
+
+
+def write_small(value: float) -> str:
+    """Return an amount without an exponent: `1.25`, `0.0042`, `0.00008`."""
+    if value == 0 or abs(value) >= 0.0001:
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.2f}"
+    return f"{value:.{-int(math.log10(abs(value)) // 1)}f}"
+
+
+def write_points(share: float, *, signed: bool = True) -> str:
+    """Return a share in percentage points: `+12.5`, `−3`; `signed=False` leaves out the sign."""
+    text = f"{abs(share) * 100:,.1f}".removesuffix(".0")
+    return text if text == "0" or not signed else f"{'−' if share < 0 else '+'}{text}"
+
+
+def write_p(p_value: float) -> str:
+    """Return a p-value: `p = 0.012`, `p < 0.001`."""
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
 
 
 def weight_words(value: float) -> str:
@@ -262,8 +301,8 @@ def unknown_words(result: CaseResult, run_id: str = "") -> tuple[str, str] | Non
         return None
     names = list(lacking)
     more = f" and {len(names) - _MOST_LACKING:,} more" if len(names) > _MOST_LACKING else ""
-    how = f"proctor show {run_id or 'RUN'} --evidence" if result.source is None else "proctor check ... --explain"
-    return f"unknown: {', '.join(names[:_MOST_LACKING])}{more}", how
+    command = f"proctor show {run_id or 'RUN'} --evidence" if result.source is None else "proctor check ... --explain"
+    return f"unknown: {', '.join(names[:_MOST_LACKING])}{more}", command
 
 
 def skip_words(reason: str) -> str:
@@ -283,5 +322,5 @@ def unmatched_words(record: Json) -> str:
     )
     place = evidence_place(source)
     case = record.get("case")
-    named = f"names the case {show(case, 80)}" if case is not None else ""
-    return ": ".join(part for part in (place, named) if part) or show(record)
+    claim = f"names the case {show(case, 80)}" if case is not None else ""
+    return ": ".join(part for part in (place, claim) if part) or show(record)

@@ -7,6 +7,7 @@ GET  /public/traces/{id}       one trace with its received body
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -203,7 +204,7 @@ def _show_sent(id: str, agent_id: str, external_id: str, status: str, created_at
     }
 
 
-def _show_row(row: dict[str, Json]) -> dict[str, Json]:
+def _show_row(row: Mapping[str, Json]) -> dict[str, Json]:
     return _show_sent(row["id"], row["agent_id"], row["external_id"], row["status"], row["created_at"], row["updated_at"])
 
 

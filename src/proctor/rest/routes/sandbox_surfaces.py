@@ -4,28 +4,36 @@
     /v1/benchmark-runs/{benchmark_run_id}/{system}/... the token of the run
 
 The simulated system answers every path and method below `{system}`. Requests without access are answered by the service.
+
+With `mcp` as the system, they are MCP servers over streamable HTTP: one per sandbox, and one per run for its started task. Access and rates
+are checked before MCP. As at `/mcp`, only POST is answered, and MCP is not part of OpenAPI.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs
 
+import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
-from proctor.codecs.query import decode_query
+from proctor.codecs.http import decode_query
 from proctor.pages.session_cookie import strip_session_cookies
 from proctor.rest.errors import find_presented_key
 from proctor.rest.limits import RateLimits
 from proctor.rest.route_parts import hub as get_hub
+from proctor.rest.routes.mcp import LazyMcpServer
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import authenticate
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification.sandboxes import requests as sandbox_requests
-from proctor.service.verification.sandboxes.system_kinds import find_kind_of_path
+from proctor.service.verification.sandboxes.requests import Reached
+from proctor.service.verification.sandboxes.system_kinds import MCP, find_kind_of_path
 from proctor.simulators import exchange
 from proctor.store.sql.pages import Row
 
@@ -34,6 +42,44 @@ _SERVICE_HEADERS = ("x-api-key",)
 """Headers for the service, which are not forwarded to the system."""
 _POLICY = "default-src 'none'; sandbox; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 router = APIRouter()
+
+
+async def _reach_sandbox(request: Request) -> Reached:
+    id = request.path_params["sandbox_id"]
+    head = await sandbox_requests.find_whole_sandbox(get_hub(request), await find_caller(request), id)
+    return Reached((head,), f"{request.state.root}/sandboxes/{id}")
+
+
+async def _reach_run(request: Request) -> Reached:
+    id = request.path_params["benchmark_run_id"]
+    heads = await sandbox_requests.list_sandboxes_of_run(get_hub(request), await find_caller(request), id)
+    return Reached(tuple(heads), f"{request.state.root}/v1/benchmark-runs/{id}")
+
+
+class _SystemsMcp:
+    """The ASGI application of the MCP server of the systems that `reach` finds."""
+
+    def __init__(self, reach: Callable[[Request], Awaitable[Reached]]) -> None:
+        self._reach = reach
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        reached = await self._reach(request)
+        if request.method != "POST":
+            error = {"error": {"code": "BAD_REQUEST", "message": "this MCP server only answers POST; it has no streams and no sessions"}}
+            await JSONResponse(error, 405, headers={"allow": "POST"})(scope, receive, send)
+            return
+        hub, first = get_hub(request), reached.heads[0]
+        count_request(request, hub, first["organization_id"])
+        # For the tools, which get nothing else of the request.
+        request.state.systems = msgspec.structs.replace(reached, token=await find_token(hub, request, first, b""))
+        lazy: LazyMcpServer = scope["app"].state.systems_mcp
+        await (await lazy.find_server()).asgi_app(scope, receive, send)
+
+
+# Before the routes of every other system, which would match as well.
+for _path, _find in (("/sandboxes/{sandbox_id}", _reach_sandbox), ("/v1/benchmark-runs/{benchmark_run_id}", _reach_run)):
+    router.add_route(f"{_path}/{MCP}", _SystemsMcp(_find), methods=list(METHODS), include_in_schema=False)  # type: ignore[arg-type]  # an application is an endpoint too
 
 
 async def answer_below_sandbox(request: Request) -> Response:

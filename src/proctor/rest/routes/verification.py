@@ -13,7 +13,7 @@ from fastapi import Body as BodyOf
 from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field, create_model
 from pydantic.alias_generators import to_camel
 
-from proctor.formats.verial.spelling import spell_in_snake_case
+from proctor.formats.verial.assertions import spell_in_snake_case
 from proctor.rest.route_parts import Body, ClampedPaging, PageOf, TheCaller, TheHub, list_sent_fields, make_router
 from proctor.service.verification.nouns import NOUNS
 from proctor.service.verification.sandboxes.system_kinds import complete_addresses

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal, TypedDict
 
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import InputError
@@ -14,42 +15,66 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.known_agents import forget_agents
 from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
-from proctor.service.access.projects import change_place, empty_place, show_place
+from proctor.service.access.projects import change_place, empty_place
 from proctor.service.field_checks import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
+from proctor.service.paging import read_page, require_row
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.resource import Page, about, operation, show_row
 from proctor.store.accounts.tenants import insert_row, query_owned
+from proctor.store.runs.retention import delete_agents_of, delete_traces_of
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, projects
-from proctor.store.upkeep.retention import delete_agents_of, delete_traces_of
 
 AgentKind = Literal["http", "n8n", "flowise", "otlp", "custom"]
-_CHANGEABLE = ("name", "kind", "service_name", "external_ref", "paused", "settings")
 _NAMES = ("name", "service_name", "external_ref")
-_SHOWN = ("id", "project_id", "name", "kind", "service_name", "external_ref", "paused", "settings", "created_at", "updated_at")
+Name = Annotated[str, about(min_length=1, max_length=200)]
+Reference = Annotated[str | None, about(min_length=1, max_length=200)]
 
 
-async def create_agent(
-    hub: Hub,
-    caller: Caller,
-    *,
-    project_id: str,
-    name: str,
-    kind: AgentKind = "http",
-    service_name: str | None = None,
-    external_ref: str | None = None,
-    settings: dict[str, Json] | None = None,
-) -> dict[str, Json]:
-    """Create an agent of a project."""
+class Agent(TypedDict):
+    """An agent that sends traces."""
+
+    id: str
+    project_id: str
+    name: str
+    kind: str
+    service_name: Annotated[str | None, about("the `service.name` that OTLP traces are assigned by")]
+    external_ref: Annotated[str | None, about("the workflow id of n8n or chatflow id of Flowise that traces are assigned by")]
+    paused: Annotated[bool, about("its traces are rejected")]
+    settings: dict[str, Json]
+    created_at: str
+    updated_at: str
+
+
+class NewAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """A new agent."""
+
+    project_id: str
+    name: Name
+    kind: Annotated[AgentKind, about("how the bodies of its traces are read")] = "http"
+    service_name: Reference = None
+    external_ref: Reference = None
+    settings: dict[str, Json] = {}
+
+
+class AgentChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Changed fields; omitted fields stay unchanged."""
+
+    name: Name = ""
+    kind: AgentKind = "http"
+    service_name: Reference = None
+    external_ref: Reference = None
+    paused: bool = False
+    settings: dict[str, Json] = {}
+
+
+@operation("agents", "POST /api/agents", status=201)
+async def create_agent(hub: Hub, caller: Caller, spec: NewAgent) -> Agent:
+    """Create an agent; requires an organization key."""
     require_writer(caller, "creating agents")
-    values: dict[str, Json] = {
-        "name": name,
-        "kind": kind,
-        "service_name": service_name,
-        "external_ref": external_ref,
-        "settings": settings or {},
-    }
+    values: dict[str, Json] = msgspec.structs.asdict(spec)
+    project_id = values.pop("project_id")
     check_fields(values, names=_NAMES)
     _check_evidence(values)
     async with hub.database.writing() as connection:
@@ -62,48 +87,66 @@ async def create_agent(
 
 async def add_agent(connection: AsyncConnection, hub: Hub, caller: Caller, project_id: str, values: Mapping[str, Json]) -> Row:
     """Insert an agent and audit it. The caller has checked its values."""
-    own = {"id": new_id("agent"), "organization_id": caller.organization_id, "project_id": project_id}
-    row = await insert_row(connection, agents, {**own, **values, "created_at": hub.now(), "updated_at": hub.now()})
+    ids = {"id": new_id("agent"), "organization_id": caller.organization_id, "project_id": project_id}
+    row = await insert_row(connection, agents, {**ids, **values, "created_at": hub.now(), "updated_at": hub.now()})
     await note(connection, hub, caller, "create", "agent", row["id"], {"name": values["name"]})
     return row
 
 
+@operation("agents", "GET /api/agents")
 async def list_agents(
     hub: Hub, caller: Caller, *, project_id: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> dict[str, Json]:
-    """Return a page of the visible agents."""
+) -> Page[Agent]:
+    """List agents, newest first."""
     require_reader(caller)
-    async with hub.database.reading() as connection:
-        query = list_seen(agents, caller, project_id=project_id)
-        return show_page(await fetch_page_or_refuse(connection, query, agents, limit=limit, cursor=cursor), _show_agent)
+    return await read_page(hub, list_seen(agents, caller, project_id=project_id), agents, _show_agent, limit=limit, cursor=cursor)
 
 
-async def get_agent(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Return one agent."""
+@operation("agents", "GET /api/agents/{agent_id}")
+async def get_agent(hub: Hub, caller: Caller, id: str) -> Agent:
+    """Read an agent."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         return _show_agent(await find_seen(connection, agents, caller, "agent", id))
 
 
-async def update_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], *, action: str = "update") -> dict[str, Json]:
-    """Change the fields in `changes`. Traces of a paused agent are rejected."""
+@operation("agents", "PATCH /api/agents/{agent_id}")
+async def update_agent(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], AgentChanges]) -> Agent:
+    """Change an agent; requires an organization key."""
+    return await _change_agent(hub, caller, id, changes, "update")
+
+
+@operation("agents", "POST /api/agents/{agent_id}/pause")
+async def pause_agent(hub: Hub, caller: Caller, id: str) -> Agent:
+    """Reject traces of the agent until it is resumed; requires an organization key."""
+    return await _change_agent(hub, caller, id, {"paused": True}, "pause")
+
+
+@operation("agents", "POST /api/agents/{agent_id}/resume")
+async def resume_agent(hub: Hub, caller: Caller, id: str) -> Agent:
+    """Accept traces of the agent again; requires an organization key."""
+    return await _change_agent(hub, caller, id, {"paused": False}, "resume")
+
+
+async def _change_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], action: str) -> Agent:
     require_writer(caller, "changing agents")
-    values = {name: value for name, value in changes.items() if name in _CHANGEABLE}
+    values = {name: value for name, value in changes.items() if name in AgentChanges.__struct_fields__}
     refuse_emptying(values, "name", "kind", "paused")
     check_fields(values, names=_NAMES)
     _check_evidence(values)
     async with hub.database.writing() as connection:
         # Before the project: deleting a project locks its agents first, and the order prevents a deadlock.
-        before = await require_row(connection, agents, caller.organization_id, "agent", id, locked=True)
-        await _check_unique(connection, caller, before["project_id"], id, values)
+        old = await require_row(connection, agents, caller.organization_id, "agent", id, locked=True)
+        await _check_unique(connection, caller, old["project_id"], id, values)
         row = await change_place(connection, hub, caller, agents, "agent", id, values, action)
     # After the commit: a read before it would cache the old agents.
     forget_agents(hub, caller.organization_id)
     return _show_agent(row)
 
 
+@operation("agents", "DELETE /api/agents/{agent_id}")
 async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete an agent with its cases, traces, results and alerts."""
+    """Delete an agent with its cases, traces, results and alerts; requires an organization key."""
     require_writer(caller, "deleting agents")
     await empty_place(
         hub, caller, agents, "agent", id, lambda connection: delete_traces_of(connection, caller.organization_id, agent_id=id)
@@ -141,5 +184,5 @@ async def _check_unique(connection: AsyncConnection, caller: Caller, project_id:
             raise Refusal("CONFLICT", f"agent {other!r} of this project already has this {field}", fields={field: ["taken"]})
 
 
-def _show_agent(row: Row) -> dict[str, Json]:
-    return show_place(row, _SHOWN)
+def _show_agent(row: Row) -> Agent:
+    return show_row(Agent, row, settings=row["settings"] or {})

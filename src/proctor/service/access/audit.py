@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, TypedDict
+
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
@@ -10,8 +12,8 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
-from proctor.store.accounts.audit import add_note, list_notes_query
-from proctor.store.sql.pages import Row
+from proctor.service.resource import Page, about, operation, show_row
+from proctor.store.accounts.tenants import add_note, list_notes_query
 from proctor.store.sql.tables import audit
 
 
@@ -38,22 +40,32 @@ async def note(
     )
 
 
+class Note(TypedDict):
+    """One write: author, action and object."""
+
+    id: str
+    at: str
+    actor: Annotated[str, about("the id of a key, or `local`")]
+    action: str
+    resource: str
+    resource_id: str
+    details: dict[str, Json] | None
+
+
+@operation("audit", "GET /api/audit", name="list_audit")
 async def list_notes(
     hub: Hub,
     caller: Caller,
     *,
-    resource: str | None = None,
+    resource: Annotated[str | None, about("project, agent, case, key, ...")] = None,
     resource_id: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
-) -> dict[str, Json]:
-    """Return a page of the audit log of the caller's organization; requires an organization key."""
+) -> Page[Note]:
+    """List writes, newest first; requires an organization key."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "reading the audit log requires an organization key")
     async with hub.database.reading() as connection:
         query = list_notes_query(caller.organization_id, resource=resource, resource_id=resource_id)
-        return show_page(await fetch_page_or_refuse(connection, query, audit, limit=limit, cursor=cursor, time="at"), _show_note)
-
-
-def _show_note(row: Row) -> Json:
-    return {name: row[name] for name in ("id", "at", "actor", "action", "resource", "resource_id", "details")}
+        page = await fetch_page_or_refuse(connection, query, audit, limit=limit, cursor=cursor, time="at")
+    return show_page(page, lambda row: show_row(Note, row))

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Annotated, Literal, TypedDict
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import StoreError
-from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, LOCAL, Caller, CallerKind
 from proctor.service.hub import Hub, new_id, stamp
-from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
+from proctor.service.paging import read_page, require_row
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.resource import Page, about, operation, show_row
 from proctor.store.accounts import keys as rows
-from proctor.store.accounts import sessions as session_rows
+from proctor.store.accounts import keys as session_rows
 from proctor.store.accounts.tenants import ensure_organization, find_organization
 from proctor.store.sql.pages import Row
 from proctor.store.sql.queries import list_query
@@ -38,31 +38,74 @@ def hash_token(token: str) -> str:
     return hashlib.sha256(token[:_LONGEST].encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
-PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver": "vrl_slv_", "run": "vrl_run_", "sandbox": "vrl_sbx_"}
+PREFIXES: dict[str, str] = {
+    "organization": "proctor_org_",
+    "project": "proctor_proj_",
+    "solver": "vrl_slv_",
+    "run": "vrl_run_",
+    "sandbox": "vrl_sbx_",
+}
+"""How new keys begin. A key is found by its hash: older ones (`vk_`, `mibo_`) stay valid."""
 _LONGEST_NAME = 200
 _NOTE_USE_EVERY_S = 60.0
 """Precision of `last_used_at` in seconds: every update is a write."""
 
 
-class KeySpec(msgspec.Struct, frozen=True, kw_only=True):
+class Key(TypedDict):
+    """A key, masked."""
+
+    id: str
+    kind: str
+    name: str
+    masked: Annotated[str, about("its prefix and its last four characters")]
+    project_id: str | None
+    agent_ids: list[str] | None
+    solver_id: str | None
+    benchmark_run_id: str | None
+    expires_at: str | None
+    revoked_at: str | None
+    last_used_at: str | None
+    created_at: str
+
+
+class CreatedKey(Key):
+    """A new key, shown only once."""
+
+    key: Annotated[str, about("the key itself; it cannot be shown again")]
+
+
+class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     """A new key."""
 
-    kind: CallerKind
-    name: str
-    project_id: str | None = None
-    """For a project key."""
-    agent_ids: Sequence[str] | None = None
-    """For a project key: the agents it is limited to; None for all of the project."""
-    solver_id: str | None = None
-    benchmark_run_id: str | None = None
-    """For a run token."""
+    kind: Annotated[
+        CallerKind,
+        Literal["organization", "project", "solver", "run"],
+        about(
+            "organization: full access; project: sends traces and reads its project; solver: starts benchmark runs; run: one benchmark run"
+        ),
+    ]
+    name: Annotated[str, about(min_length=1, max_length=200)]
+    project_id: Annotated[str | None, about("for a project key")] = None
+    agent_ids: Annotated[list[str] | None, about("for a project key: the agents it is limited to", max_length=100)] = None
+    solver_id: Annotated[str | None, about("for a solver key")] = None
+    benchmark_run_id: Annotated[str | None, about("for a run token")] = None
+    expires_at: Annotated[str | None, about("ISO 8601; default: never")] = None
+
+
+class KeySpec(NewKey, frozen=True, kw_only=True):
+    """A new key, or the token of a sandbox."""
+
     sandbox_id: str | None = None
-    """For a sandbox token."""
-    expires_at: str | None = None
-    """ISO 8601; None: never."""
 
 
-async def create_key(hub: Hub, caller: Caller, spec: KeySpec) -> tuple[dict[str, Json], str]:
+@operation("keys", "POST /api/keys", status=201, name="create_key")
+async def add_key(hub: Hub, caller: Caller, spec: NewKey) -> CreatedKey:
+    """Create a key; requires an organization key. It is shown only in this response."""
+    row, plain = await create_key(hub, caller, KeySpec(**msgspec.structs.asdict(spec)))
+    return {**row, "key": plain}
+
+
+async def create_key(hub: Hub, caller: Caller, spec: KeySpec) -> tuple[Key, str]:
     """Create a key of the caller's organization and return it masked and in full, which is shown only once."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "creating keys requires an organization key")
@@ -73,7 +116,7 @@ async def create_key(hub: Hub, caller: Caller, spec: KeySpec) -> tuple[dict[str,
         return await issue_key(connection, hub, caller, spec)
 
 
-async def issue_key(connection: AsyncConnection, hub: Hub, caller: Caller, spec: KeySpec) -> tuple[dict[str, Json], str]:
+async def issue_key(connection: AsyncConnection, hub: Hub, caller: Caller, spec: KeySpec) -> tuple[Key, str]:
     """Create a key within the transaction of a caller that has checked its references."""
     prefix = PREFIXES[spec.kind]
     plain = prefix + secrets.token_urlsafe(32)
@@ -104,29 +147,30 @@ async def issue_key(connection: AsyncConnection, hub: Hub, caller: Caller, spec:
     return show_key(row), plain
 
 
+@operation("keys", "GET /api/keys")
 async def list_keys(
     hub: Hub,
     caller: Caller,
     *,
-    kind: str | None = None,
+    kind: Annotated[str | None, about("default: all except tokens of runs and sandboxes"), CallerKind] = None,
     project_id: str | None = None,
     solver_id: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
-) -> dict[str, Json]:
-    """Return a page of the keys of the caller's organization, masked. Tokens of runs and sandboxes are listed only by kind."""
+) -> Page[Key]:
+    """List keys, masked, newest first; requires an organization key."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "listing keys requires an organization key")
-    wanted = {"organization_id": caller.organization_id, "kind": kind, "project_id": project_id, "solver_id": solver_id}
+    conditions = {"organization_id": caller.organization_id, "kind": kind, "project_id": project_id, "solver_id": solver_id}
     # There are many run tokens, and the index of all others excludes them.
     along = () if kind is not None else (keys.c.kind != sa.literal_column("'run'"),)
-    query = list_query(keys, wanted, along=along, filters=() if kind is not None else (keys.c.kind != "sandbox",))
-    async with hub.database.reading() as connection:
-        return show_page(await fetch_page_or_refuse(connection, query, keys, limit=limit, cursor=cursor), show_key)
+    query = list_query(keys, conditions, along=along, filters=() if kind is not None else (keys.c.kind != "sandbox",))
+    return await read_page(hub, query, keys, show_key, limit=limit, cursor=cursor)
 
 
-async def get_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Return one key of the caller's organization, masked."""
+@operation("keys", "GET /api/keys/{key_id}")
+async def get_key(hub: Hub, caller: Caller, id: str) -> Key:
+    """Read a key, masked; requires an organization key."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "reading keys requires an organization key")
     async with hub.database.reading() as connection:
@@ -134,8 +178,9 @@ async def get_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     return show_key(row)
 
 
-async def revoke_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Revoke a key; other processes notice within seconds. Idempotent."""
+@operation("keys", "DELETE /api/keys/{key_id}")
+async def revoke_key(hub: Hub, caller: Caller, id: str) -> Key:
+    """Revoke a key; requires an organization key. It stays listed."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "revoking keys requires an organization key")
     async with hub.database.writing() as connection:
@@ -199,12 +244,9 @@ async def get_organization_caller(hub: Hub, id_or_name: str | None = None, *, cr
     return Caller(organization_id=found)
 
 
-def show_key(row: Row) -> dict[str, Json]:
+def show_key(row: Row) -> Key:
     """Return a key as it is listed, without its hash."""
-    shown = ("id", "kind", "name", "project_id", "agent_ids", "solver_id", "benchmark_run_id")
-    times = ("expires_at", "revoked_at", "last_used_at", "created_at")
-    masked = f"{row['prefix']}...{row['suffix']}"
-    return {**{name: row[name] for name in shown}, "masked": masked, **{name: row[name] for name in times}}
+    return show_row(Key, row, masked=f"{row['prefix']}...{row['suffix']}")
 
 
 async def _find_row(hub: Hub, hash: str) -> Row | None:

@@ -10,8 +10,7 @@ import asyncio
 
 import sqlalchemy as sa
 
-from proctor.service.access.agent_cache import Reading
-from proctor.service.agent import Agent
+from proctor.service.agent import Agent, Reading
 from proctor.service.hub import Hub
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, projects

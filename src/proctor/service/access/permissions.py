@@ -83,12 +83,12 @@ def list_seen(
     """Return the list of the visible rows with these column values; None means no condition."""
     wanted = {"organization_id": caller.organization_id, **equal}
     conditions = list(filters)
-    own = "id" if table is projects else "project_id"
+    column = "id" if table is projects else "project_id"
     if caller.project_id is not None:
         # A list of another project is empty, as if that project did not exist.
-        if wanted.get(own) not in (None, caller.project_id):
+        if wanted.get(column) not in (None, caller.project_id):
             conditions.append(sa.false())
-        wanted[own] = caller.project_id
+        wanted[column] = caller.project_id
     # An agent of the key is already a narrower condition.
     if caller.agent_ids is not None and table is not projects and wanted.get("agent_id") not in caller.agent_ids:
         conditions.append(_match_agents(table, caller.agent_ids))

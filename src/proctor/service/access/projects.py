@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, TypedDict
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -16,13 +18,14 @@ from proctor.service.access.permissions import find_seen, list_seen, query_seen,
 from proctor.service.field_checks import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id
 from proctor.service.judge_memory import delete_folder
-from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
+from proctor.service.paging import read_page, require_row
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.resource import Page, about, operation, show_row
 from proctor.store.accounts.tenants import change_row, ensure_organization, insert_row
+from proctor.store.runs.retention import delete_agents_of, delete_project_rows, delete_runs_of, delete_traces_of
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, cases, projects, runs, traces
 from proctor.store.sql.text_search import MOST_LOOKED_AT, find_in_table, find_record_by_id
-from proctor.store.upkeep.retention import delete_agents_of, delete_project_rows, delete_runs_of, delete_traces_of
 
 LONGEST_TEXT = 200
 MOST_OF_A_KIND = 10
@@ -31,18 +34,38 @@ _PLACES = (
     ("agent", agents, ("name", "service_name", "external_ref")),
     ("case", cases, ("name",)),
     ("run", runs, ("suite_name", "name", "note")),
-    ("trace", traces, ("external_id", "input_text")),
+    ("trace", traces, ("input_text", "external_id")),
 )
 """Each kind, its table, and the columns that are searched; the first non-empty one is shown."""
 
 
-async def search_everywhere(hub: Hub, caller: Caller, text: str) -> dict[str, Json]:
-    """Return objects with this id, or with a name that contains this text, the newest few of each kind."""
+class Found(TypedDict):
+    """An object with that id or name."""
+
+    kind: Annotated[str, about("project, agent, case, run, trace, or a noun of the verification API")]
+    id: str
+    name: str
+    project_id: Annotated[str | None, about("none: it belongs to the organization")]
+    created_at: str
+
+
+class FoundEverywhere(TypedDict):
+    """The newest ten matches of each kind."""
+
+    data: list[Found]
+    looked_at: Annotated[int, about("names are searched among this many newest objects of each kind; ids among all")]
+
+
+@operation("search", "GET /api/search", name="search")
+async def search_everywhere(
+    hub: Hub, caller: Caller, q: Annotated[str, about("an id, or a part of a name", min_length=1, max_length=LONGEST_TEXT)]
+) -> FoundEverywhere:
+    """Find projects, agents, cases, runs and traces by id or part of their name; benchmark objects by id or slug."""
     require_reader(caller)
-    text = text.strip()
+    text = q.strip()
     if not 1 <= len(text) <= LONGEST_TEXT or "\0" in text:
         raise Refusal("VALIDATION_ERROR", "invalid search text", fields={"q": [f"expected 1 to {LONGEST_TEXT} characters"]})
-    found: list[dict[str, Json]] = []
+    found: list[Found] = []
     async with hub.database.reading() as connection:
         for kind, table, names in _PLACES:
             # Keys limited to some agents have no access to runs.
@@ -81,30 +104,59 @@ async def empty_place(
     """
     async with hub.database.reading() as connection:
         await require_row(connection, table, caller.organization_id, what, id)
-    gone = 1
-    while gone:
+    deleted = 1
+    while deleted:
         async with hub.database.writing() as connection:
-            gone = await step(connection)
+            deleted = await step(connection)
 
 
-def show_place(row: Row, names: Sequence[str]) -> dict[str, Json]:
-    """Return a project or agent with its settings."""
-    return {**{name: row[name] for name in names}, "settings": row["settings"] or {}}
+Name = Annotated[str, about(min_length=1, max_length=200)]
+Description = Annotated[str | None, about(max_length=4000)]
 
 
-_CHANGEABLE = ("name", "description", "paused", "settings")
-_SHOWN = ("id", "name", "description", "paused", "settings", "created_at", "updated_at")
+class Project(TypedDict):
+    """A group of agents, cases, keys and runs."""
+
+    id: str
+    name: str
+    description: str | None
+    paused: Annotated[bool, about("rejects traces and starts no runs")]
+    settings: dict[str, Json]
+    created_at: str
+    updated_at: str
 
 
-async def create_project(
-    hub: Hub, caller: Caller, *, name: str, description: str | None = None, settings: dict[str, Json] | None = None
-) -> dict[str, Json]:
-    """Create a project of the caller's organization."""
+class NewProject(msgspec.Struct, frozen=True, kw_only=True):
+    """A new project."""
+
+    name: Name
+    description: Description = None
+    settings: Annotated[
+        dict[str, Json],
+        about(
+            "targets, models and others, as in `proctor.yaml`; use ${NAME} for secrets",
+            examples=[{"targets": {"support": {"type": "http", "url": "https://agent.example.com/chat", "response_path": "text"}}}],
+        ),
+    ] = {}
+
+
+class ProjectChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Changed fields; omitted fields stay unchanged."""
+
+    name: Name = ""
+    description: Description = None
+    paused: bool = False
+    settings: dict[str, Json] = {}
+
+
+@operation("projects", "POST /api/projects", status=201)
+async def create_project(hub: Hub, caller: Caller, spec: NewProject) -> Project:
+    """Create a project; requires an organization key."""
     require_writer(caller, "creating projects")
-    check_fields({"name": name, "description": description, "settings": settings}, texts=("description",))
+    values = msgspec.structs.asdict(spec)
+    check_fields(values, texts=("description",))
     async with hub.database.writing() as connection:
-        row = await add_project(connection, hub, caller, {"name": name, "description": description, "settings": settings or {}})
-    return _show_project(row)
+        return _show_project(await add_project(connection, hub, caller, values))
 
 
 async def add_project(connection: AsyncConnection, hub: Hub, caller: Caller, values: Mapping[str, Json]) -> Row:
@@ -112,32 +164,48 @@ async def add_project(connection: AsyncConnection, hub: Hub, caller: Caller, val
     now = hub.now()
     if caller.organization_id == DEFAULT_ORGANIZATION:
         await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", now)
-    own = {"id": new_id("proj"), "organization_id": caller.organization_id}
-    row = await insert_row(connection, projects, {**own, **values, "created_at": now, "updated_at": now})
+    ids = {"id": new_id("proj"), "organization_id": caller.organization_id}
+    row = await insert_row(connection, projects, {**ids, **values, "created_at": now, "updated_at": now})
     await note(connection, hub, caller, "create", "project", row["id"], {"name": values["name"]})
     return row
 
 
-async def list_projects(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """Return a page of the visible projects."""
+@operation("projects", "GET /api/projects")
+async def list_projects(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> Page[Project]:
+    """List projects, newest first."""
     require_reader(caller)
-    async with hub.database.reading() as connection:
-        return show_page(
-            await fetch_page_or_refuse(connection, list_seen(projects, caller), projects, limit=limit, cursor=cursor), _show_project
-        )
+    return await read_page(hub, list_seen(projects, caller), projects, _show_project, limit=limit, cursor=cursor)
 
 
-async def get_project(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Return one project."""
+@operation("projects", "GET /api/projects/{project_id}")
+async def get_project(hub: Hub, caller: Caller, id: str) -> Project:
+    """Read a project."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         return _show_project(await find_seen(connection, projects, caller, "project", id))
 
 
-async def update_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], *, action: str = "update") -> dict[str, Json]:
-    """Change the fields in `changes`: name, description, paused, settings. A paused project rejects traces and starts no runs."""
+@operation("projects", "PATCH /api/projects/{project_id}")
+async def update_project(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], ProjectChanges]) -> Project:
+    """Change a project; requires an organization key."""
+    return await _change_project(hub, caller, id, changes, "update")
+
+
+@operation("projects", "POST /api/projects/{project_id}/pause")
+async def pause_project(hub: Hub, caller: Caller, id: str) -> Project:
+    """Reject traces and start no runs until it is resumed; requires an organization key."""
+    return await _change_project(hub, caller, id, {"paused": True}, "pause")
+
+
+@operation("projects", "POST /api/projects/{project_id}/resume")
+async def resume_project(hub: Hub, caller: Caller, id: str) -> Project:
+    """Accept traces and start runs again; requires an organization key."""
+    return await _change_project(hub, caller, id, {"paused": False}, "resume")
+
+
+async def _change_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], action: str) -> Project:
     require_writer(caller, "changing projects")
-    values = {name: value for name, value in changes.items() if name in _CHANGEABLE}
+    values = {name: value for name, value in changes.items() if name in ProjectChanges.__struct_fields__}
     refuse_emptying(values, "name", "paused")
     check_fields(values, texts=("description",))
     async with hub.database.writing() as connection:
@@ -146,8 +214,9 @@ async def update_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str
     return _show_project(row)
 
 
+@operation("projects", "DELETE /api/projects/{project_id}")
 async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a project with its agents, cases, traces, results, runs, secrets and its judge's memory, and revoke its keys."""
+    """Delete a project with everything in it, and revoke its keys; requires an organization key."""
     require_writer(caller, "deleting projects")
     organization_id = caller.organization_id
 
@@ -170,5 +239,5 @@ async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
     await asyncio.to_thread(delete_folder, hub.settings.home, id)
 
 
-def _show_project(row: Row) -> dict[str, Json]:
-    return show_place(row, _SHOWN)
+def _show_project(row: Row) -> Project:
+    return show_row(Project, row, settings=row["settings"] or {})

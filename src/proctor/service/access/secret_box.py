@@ -91,7 +91,7 @@ def _read_key_file(path: Path) -> str:
     try:
         if not path.exists():
             _make_key_file(path)
-        # Rejected, not repaired: the key may have leaked, and an administrator has to know.
+        # Rejected, not repaired: the key may have leaked, and an administrator must know.
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise StoreError(
                 f"the key file {str(path)!r} is readable by others; run `chmod 600`, and replace the key if it may have leaked"

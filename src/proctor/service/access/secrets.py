@@ -6,17 +6,19 @@ Only an organization key sets or deletes them; a list shows their names.
 from __future__ import annotations
 
 import re
+from typing import Annotated, TypedDict
 
+import msgspec
 import sqlalchemy as sa
 
-from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import require_row
 from proctor.service.refusals import Refusal, not_found
-from proctor.store.accounts import secrets as rows
+from proctor.service.resource import about, operation, show_row
+from proctor.store.accounts import tenants as rows
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import alert_rules, projects, records, secrets
 
@@ -24,12 +26,46 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _LONGEST_VALUE = 64_000
 
 
+class Secret(TypedDict):
+    """A secret without its value."""
+
+    id: str
+    project_id: str
+    name: str
+    created_at: str
+    updated_at: str
+
+
+class Secrets(TypedDict):
+    """The secrets of a project."""
+
+    data: list[Secret]
+
+
+class SecretValue(msgspec.Struct, frozen=True):
+    """The value of a secret."""
+
+    value: Annotated[str, about("encrypted at rest; it cannot be read again", min_length=1)]
+
+
 def make_box(hub: Hub) -> SecretBox:
     """Return the secret box of this service."""
     return hub.secret_box or SecretBox(hub.settings.home)
 
 
-async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value: str) -> dict[str, Json]:
+@operation("secrets", "GET /api/projects/{project_id}/secrets", name="list_secrets")
+async def show_secrets(hub: Hub, caller: Caller, project_id: str) -> Secrets:
+    """List the names of a project's secrets; requires an organization key."""
+    return {"data": await list_secrets(hub, caller, project_id)}
+
+
+@operation("secrets", "PUT /api/projects/{project_id}/secrets/{name}", name="set_secret")
+async def put_secret(hub: Hub, caller: Caller, project_id: str, name: str, sent: SecretValue) -> Secret:
+    """Create or replace a secret; requires an organization key. Settings and suites refer to it as `${NAME}`."""
+    return await set_secret(hub, caller, project_id, name, sent.value)
+
+
+async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value: str) -> Secret:
     """Create or replace a secret."""
     _require_organization(caller)
     fields: dict[str, list[str]] = {}
@@ -50,7 +86,7 @@ async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value
     return _show_secret(row)
 
 
-async def list_secrets(hub: Hub, caller: Caller, project_id: str) -> list[dict[str, Json]]:
+async def list_secrets(hub: Hub, caller: Caller, project_id: str) -> list[Secret]:
     """Return the names of a project's secrets."""
     _require_organization(caller)
     async with hub.database.reading() as connection:
@@ -58,8 +94,9 @@ async def list_secrets(hub: Hub, caller: Caller, project_id: str) -> list[dict[s
         return [_show_secret(row) for row in await rows.list_secrets(connection, caller.organization_id, project_id)]
 
 
+@operation("secrets", "DELETE /api/projects/{project_id}/secrets/{name}")
 async def delete_secret(hub: Hub, caller: Caller, project_id: str, name: str) -> None:
-    """Delete a secret."""
+    """Delete a secret; requires an organization key."""
     _require_organization(caller)
     async with hub.database.writing() as connection:
         if not await rows.delete_secret(connection, caller.organization_id, project_id, name):
@@ -100,5 +137,5 @@ def _require_organization(caller: Caller) -> None:
         raise Refusal("FORBIDDEN", "managing secrets requires an organization key")
 
 
-def _show_secret(row: Row) -> dict[str, Json]:
-    return {name: row[name] for name in ("id", "project_id", "name", "created_at", "updated_at")}
+def _show_secret(row: Row) -> Secret:
+    return show_row(Secret, row)

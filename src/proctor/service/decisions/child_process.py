@@ -154,22 +154,22 @@ class ChildProcess:
     async def _read_frames(self, process: asyncio.subprocess.Process) -> AsyncGenerator[list[bytes]]:
         """Yield all frames of one read together. Raises `EOFError` at the end, `TimeoutError` if none arrives in time."""
         assert process.stdout is not None
-        held = bytearray()
+        buffer = bytearray()
         while True:
             start = 0
             frames: list[bytes] = []
-            while len(held) >= start + 4 and len(held) >= (end := start + 4 + int.from_bytes(held[start : start + 4], "big")):
+            while len(buffer) >= start + 4 and len(buffer) >= (end := start + 4 + int.from_bytes(buffer[start : start + 4], "big")):
                 # Removed once per read, since removing each frame would move the rest of the buffer.
-                frames.append(bytes(held[start + 4 : end]))
+                frames.append(bytes(buffer[start + 4 : end]))
                 start = end
-            del held[:start]
+            del buffer[:start]
             if frames:
                 yield frames
             async with asyncio.timeout(self._stall_s):
                 data = await process.stdout.read(_AT_ONCE)
             if not data:
                 raise EOFError
-            held += data
+            buffer += data
 
 
 def make_child_environment() -> dict[str, str]:

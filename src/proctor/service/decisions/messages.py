@@ -60,7 +60,7 @@ class SuiteSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     def read(self) -> Suite:
         """Read the suite. Raises `InputError`."""
-        from proctor.service.suites.mcplab_library import ALONE, library_of  # only MCPLab suites need it
+        from proctor.service.suites.mcplab import ALONE, library_of  # only MCPLab suites need it
 
         described = None if self.library is None else from_json(self.library)
         suite = read_suite(
@@ -68,7 +68,7 @@ class SuiteSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         )
         suite = select(suite, self.selection)
         if self.own_agents:
-            from proctor.service.suites.mcplab_rules import plan_sent_suite  # imports everything that runs agents
+            from proctor.service.suites.mcplab import plan_sent_suite  # imports everything that runs agents
 
             suite = plan_sent_suite(suite).suite
         if self.prices is not None:
@@ -123,7 +123,15 @@ class ReadWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="
     """The suite's evidence declaration."""
 
 
-Work = CaseWork | TraceWork | ReadWork
+class MutationWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="mutation"):
+    """Passing attempts of a run, in which faults are planted."""
+
+    suite: str
+    entries: Sequence[bytes]
+    """Packed."""
+
+
+Work = CaseWork | TraceWork | ReadWork | MutationWork
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="job"):
@@ -149,7 +157,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     steps: Sequence[Step] = ()
     evidence: Sequence[bytes] = ()
-    """Evidence that was read."""
+    """Evidence that was read; for planted faults the packed result."""
     error: tuple[str, str] | None = None
     """Why there is no result: a code and a message."""
     blames: Literal["evidence", "suite", "work"] = "work"

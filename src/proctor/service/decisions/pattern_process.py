@@ -105,19 +105,19 @@ class PatternProcess:
 
     def _read_answer(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         assert process.stdout is not None
-        held = bytearray()
+        buffer = bytearray()
         end = time.monotonic() + self._answer_s
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            while len(held) < 4 or len(held) < 4 + int.from_bytes(held[:4], "big"):
+            while len(buffer) < 4 or len(buffer) < 4 + int.from_bytes(buffer[:4], "big"):
                 # One deadline for the whole answer.
                 if not selector.select(max(0.0, end - time.monotonic())):
                     raise TimeoutError(f"no answer within {self._answer_s:g} s")
                 data = os.read(process.stdout.fileno(), 1 << 20)
                 if not data:
                     raise EOFError(_describe_exit(process))
-                held += data
-        return json.loads(held[4:])
+                buffer += data
+        return json.loads(buffer[4:])
 
     def _end_process(self) -> None:
         process, self._process = self._process, None
@@ -130,11 +130,11 @@ def used_for_patterns(engine: PatternProcess | None = None) -> Generator[Pattern
     """Evaluate all patterns of this process in a child during the block."""
     engine = engine or PatternProcess()
     engine.start()
-    before = script_engine.use_engine(engine)
+    previous_engine = script_engine.use_engine(engine)
     try:
         yield engine
     finally:
-        script_engine.use_engine(before)
+        script_engine.use_engine(previous_engine)
         engine.close()
 
 

@@ -23,7 +23,7 @@ import msgspec
 
 from proctor.model.typed import make_msgpack_decoder
 from proctor.service.decisions.child_process import COMMAND, STALL_S, CannotStart, ChildProcess
-from proctor.service.decisions.messages import CRASHED, TIME_LIMIT, Answer, CaseWork, Job, ReadWork, SuiteSource, Work
+from proctor.service.decisions.messages import CRASHED, TIME_LIMIT, Answer, CaseWork, Job, MutationWork, ReadWork, SuiteSource, Work
 from proctor.service.decisions.record_verdicts import CaseDecider
 from proctor.service.fair_queue import FairQueue, Requester
 from proctor.service.refusals import Refusal
@@ -120,13 +120,13 @@ class _Worker:
 
     def make_job(self, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> Job:
         """Return the job with the suites that the process does not have yet and those to forget."""
-        wanted = {work.suite for work in works if isinstance(work, CaseWork)}
-        news = {key: suites[key] for key in wanted if key not in self._sent}
-        for key in wanted:
+        suite_keys = {work.suite for work in works if isinstance(work, (CaseWork, MutationWork))}
+        news = {key: suites[key] for key in suite_keys if key not in self._sent}
+        for key in suite_keys:
             self._sent[key] = None
             self._sent.move_to_end(key)
         forget: list[str] = []
-        while len(self._sent) > max(_MOST_SUITES, len(wanted)):
+        while len(self._sent) > max(_MOST_SUITES, len(suite_keys)):
             forget.append(self._sent.popitem(last=False)[0])
         return Job(works=works, suites=news, forget=forget)
 
@@ -151,15 +151,15 @@ class DecisionPool:
         found: list[Answer] = []
         deaths, spent = 0, 0.0
         while len(found) < len(works):
-            left = works[len(found) :]
+            remaining = works[len(found) :]
             if spent > REQUEST_S:
                 reason = f"not decided: the records before it took {REQUEST_S:g} s"
-                return [*found, *[Answer(error=(TIME_LIMIT, reason))] * len(left)]
+                return [*found, *[Answer(error=(TIME_LIMIT, reason))] * len(remaining)]
             if deaths >= MOST_DEATHS:
                 # Every end costs the start of a process, which one request must not repeat without limit.
                 reason = f"not decided: {deaths} earlier records ended their process"
-                return [*found, *[Answer(error=(CRASHED, reason))] * len(left)]
-            got, why = await self._decide_slice(who, _cut_chunk(left), suites)
+                return [*found, *[Answer(error=(CRASHED, reason))] * len(remaining)]
+            got, why = await self._decide_slice(who, _cut_chunk(remaining), suites)
             found += [answer for answer in got if not answer.undone]
             spent += sum(answer.spent_s for answer in got)
             if why is not None:
@@ -282,9 +282,9 @@ class DecisionPool:
     def _end_idle(self) -> None:
         if self._closed:
             return
-        before = asyncio.get_running_loop().time() - IDLE_S
+        idle_since = asyncio.get_running_loop().time() - IDLE_S
         # The last one is the most recently used.
-        while len(self._idle) > 1 and self._idle[0].idle_since <= before:
+        while len(self._idle) > 1 and self._idle[0].idle_since <= idle_since:
             _run_in_background(self._idle.pop(0).process.close(), self._ends)
 
 

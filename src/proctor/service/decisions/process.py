@@ -26,7 +26,7 @@ READY = b"ready"
 """The first frame."""
 _AGAIN_S = 1.0
 _WORN_OUT_BYTES = 400_000_000
-"""Peak memory from which a process is replaced after a request, since it is seldom returned."""
+"""Peak memory above which a process is replaced after a request, because memory is seldom returned."""
 
 
 def make_frame(data: bytes) -> bytes:
@@ -61,10 +61,10 @@ def main() -> None:
 
 def _do_job(cases: CaseDecider, job: Job, send: Callable[[Answer], None]) -> bool:
     """Answer a job and return whether the process can take another one."""
-    left = len(job.works)
+    works_left = len(job.works)
     for answer in cases.answer_job(job):
-        left -= 1
-        last = left == 0 and (cases.exhausted or _measure_peak_bytes() > _WORN_OUT_BYTES)
+        works_left -= 1
+        last = works_left == 0 and (cases.exhausted or _measure_peak_bytes() > _WORN_OUT_BYTES)
         send(msgspec.structs.replace(answer, last=True) if last else answer)
         if last:
             return False
@@ -107,9 +107,9 @@ def _read_frame(source: BinaryIO) -> bytes | None:
 
 
 def _send_frame(out: int, data: bytes) -> None:
-    left = memoryview(make_frame(data))
-    while left:
-        left = left[os.write(out, left) :]
+    unsent = memoryview(make_frame(data))
+    while unsent:
+        unsent = unsent[os.write(out, unsent) :]
 
 
 def _make_time_limit() -> Limit:

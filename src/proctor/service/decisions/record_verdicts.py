@@ -24,6 +24,7 @@ from proctor.model.evidence import Evidence
 from proctor.model.judgement import Question
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import CaseResult
+from proctor.model.run import RunEntry
 from proctor.service.decisions.messages import (
     MEMORY_LIMIT,
     TIME_LIMIT,
@@ -31,6 +32,7 @@ from proctor.service.decisions.messages import (
     CaseAsk,
     CaseWork,
     Job,
+    MutationWork,
     Opinions,
     ReadWork,
     Step,
@@ -45,6 +47,8 @@ from proctor.service.decisions.messages import (
 from proctor.service.decisions.trace_evidence import read_evidence
 from proctor.service.decisions.trace_verdicts import CASE_S, READ_S, TRACE_S, CaseText, Limit, OutOfTime, PreparedDocument
 
+MUTATION_S = 10.0
+"""CPU seconds for planting faults; the records that are left are counted."""
 SLICE_S = 1.0
 """CPU seconds after which a job starts no further record."""
 
@@ -86,6 +90,8 @@ class CaseDecider:
                     return self._decide_trace(work)
                 case ReadWork():
                     return self._read_evidence(work)
+                case MutationWork():
+                    return self._measure_suite(work)
         except OutOfTime:
             return Answer(error=(TIME_LIMIT, f"reading it took more than {READ_S:g} s"), blames="evidence")
         except EvidenceError as error:
@@ -121,9 +127,22 @@ class CaseDecider:
             # Both sides read the same text. The id is checked as well: a verdict must never belong to another case.
             if prepared is None or prepared.case.id != ask.id:
                 return Answer(error=("internal_error", f"the suite has no case {ask.id!r} at this position"))
-            left = TRACE_S - (self._clock() - begun)
-            steps.append(self._decide_case(prepared, work, ask, evidence, left))
+            seconds_left = TRACE_S - (self._clock() - begun)
+            steps.append(self._decide_case(prepared, work, ask, evidence, seconds_left))
         return Answer(steps=steps)
+
+    def _measure_suite(self, work: MutationWork) -> Answer:
+        from proctor.actions.checking.mutate import mutate, name_entries  # only for this work
+
+        prepared = self._get_suite(work.suite)
+        if isinstance(prepared, tuple):
+            return Answer(error=prepared, blames="suite")
+        begun = self._clock()
+        with self._limit(MUTATION_S * 2):
+            entries = [unpack_plain(entry, RunEntry) for entry in work.entries]
+            suite = prepared.suite
+            found = mutate(suite, name_entries(entries, suite), is_late=lambda: self._clock() - begun > MUTATION_S)
+        return Answer(evidence=[pack_plain(found)])
 
     def _decide_case(self, prepared: PreparedCase, work: CaseWork, ask: CaseAsk, evidence: Evidence, left: float) -> Step:
         clock = None if work.clock is None else (lambda: work.clock or "")
@@ -151,8 +170,8 @@ class CaseDecider:
         for _, prepared in () if document.suite is None else document.suite.cases_for_trace(evidence.case):
             if not prepared.judged:
                 continue
-            left = TRACE_S - (self._clock() - begun)
-            steps.append(self._decide_trace_case(document, prepared, work, evidence, left))
+            seconds_left = TRACE_S - (self._clock() - begun)
+            steps.append(self._decide_trace_case(document, prepared, work, evidence, seconds_left))
         return Answer(steps=steps)
 
     def _decide_trace_case(

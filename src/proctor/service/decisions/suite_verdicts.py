@@ -114,7 +114,7 @@ class SuiteDecisions:
         done: list[dict[int, CaseResult]] = [{} for _ in records]
         opinions: dict[tuple[int, int], list[Sequence[Opinion]]] = {}
         waiting = {number: list(one.positions) for number, one in enumerate(records) if one.positions}
-        # Round by round for all records together: all questions of a round are asked at once, and no process waits.
+        # Round by round for all records together: all questions of a round are sent at once, and no process waits.
         while waiting:
             works = [
                 self._make_work(records[number], positions, number, opinions, ask is not None) for number, positions in waiting.items()

@@ -14,17 +14,16 @@ import msgspec
 
 from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.evidence import mibo
-from proctor.evidence.otlp.merging import merge_spans
-from proctor.evidence.otlp.spans import Span, SpanGroup
+from proctor.evidence.otlp.spans import Span, SpanGroup, merge_spans
 from proctor.evidence.reading import read_document
 from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.unknowns.account import declare_complete
-from proctor.evidence.values.json_bytes import exceeds_depth, too_deep_error
+from proctor.evidence.values.json_bytes import too_deep_error
 from proctor.evidence.values.text import as_text
 from proctor.formats.native.declared_evidence import build_declared
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
-from proctor.model.json_values import MISSING
+from proctor.model.json_values import MISSING, exceeds_depth
 from proctor.model.mapping import DeclaredEvidence, EvidenceMap
 from proctor.model.typed import convert_to, make_json_decoder
 from proctor.paths.dotted import find_dotted
@@ -96,15 +95,15 @@ def _read_mapped(data: Json, mapping: EvidenceMap) -> Evidence:
 
 def expand_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the JSON of each piece. Raises `EvidenceError` if there is too much."""
-    left = LARGEST_EVIDENCE
+    bytes_left = LARGEST_EVIDENCE
     for piece in pieces:
         try:
-            data = expand_bytes(piece, largest=left)
+            data = expand_bytes(piece, largest=bytes_left)
         except BodyTooLarge:
             raise EvidenceError(f"the trace has more than {LARGEST_EVIDENCE} bytes of JSON", code="too_large") from None
         yield data
         # Never 0, which means no limit to zlib.
-        left = max(1, left - len(data))
+        bytes_left = max(1, bytes_left - len(data))
 
 
 def decode_groups(data: bytes) -> list[SpanGroup]:

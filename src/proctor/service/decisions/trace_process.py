@@ -79,8 +79,8 @@ class ThreadDecider:
 
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
         """Return every decision."""
-        whole = self._known.complete_batch(batch, texts)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: list(self._decider.decide(whole)))
+        complete = self._known.complete_batch(batch, texts)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: list(self._decider.decide(complete)))
 
     async def close(self) -> None:
         """Wait for the thread to end."""
@@ -110,8 +110,8 @@ class ProcessDecider:
             # All of these mean that no more decisions arrive; their number identifies the trace.
             with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
                 await process.send(self._encode(self._known.complete_batch(batch, texts)))
-                while (left := len(batch.tasks) - len(found)) > 0:
-                    if left > _LAST_DECISIONS:
+                while (missing := len(batch.tasks) - len(found)) > 0:
+                    if missing > _LAST_DECISIONS:
                         await process.wait_for_frames(_GATHER_S)
                     found.append(self._read(await process.receive()))
                 return found

@@ -21,14 +21,14 @@ from proctor.decide.quick import DecideCase
 from proctor.errors import CheckFault, EvidenceError, InputError, SpecError, StoreError
 from proctor.evidence.values.text import as_text
 from proctor.formats.suites import read_suite
-from proctor.matchers.equal import deep_equal
 from proctor.model.account import Part
 from proctor.model.case import Case
-from proctor.model.evidence import Evidence, Json
-from proctor.model.json_values import MISSING
+from proctor.model.cost import PriceList, price_usage
+from proctor.model.evidence import Evidence, Json, Usage
+from proctor.model.json_values import MISSING, equal
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import CaseResult
-from proctor.model.typed import convert_to
+from proctor.model.typed import convert_to, make_json_decoder
 from proctor.model.verdict import errored
 from proctor.paths.dotted import find_dotted
 from proctor.patterns.engine import compile_pattern
@@ -66,8 +66,8 @@ def _matches(when: Mapping[str, Json], evidence: Evidence, metadata: Mapping[str
     pattern = when.get("input")
     if isinstance(pattern, str) and not _matches_input(pattern, evidence):
         return False
-    wanted = when.get("metadata")
-    if isinstance(wanted, dict) and not all(deep_equal(value, _look_up(metadata, name)) for name, value in wanted.items()):
+    metadata_wanted = when.get("metadata")
+    if isinstance(metadata_wanted, dict) and not all(equal(value, _look_up(metadata, name)) for name, value in metadata_wanted.items()):
         return False
     tags = when.get("tags")
     return not isinstance(tags, list) or set(map(str, tags)) <= _read_tags(metadata.get("tags"))
@@ -150,6 +150,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     pieces: Sequence[bytes]
     cases: Sequence[int]
     """Positions of its cases in the batch."""
+    judging: bool = False
+    """Whether a judge decides its judged cases later."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="batch"):
@@ -158,8 +160,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="bat
     cases: bytes
     """JSON: a list of `ActiveCase`."""
     tasks: Sequence[Task]
-    judging: bool
-    """Whether judged cases are left undecided."""
     texts: Sequence[CaseText] = ()
     """Cases that the process does not have yet."""
     forget: Sequence[CaseKey] = ()
@@ -187,6 +187,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Why it is not a run of an agent, so that nothing was decided."""
     input_text: str | None = None
     """The beginning of the input."""
+    digest: str | None = None
+    """A `TraceDigest` as JSON."""
     findings: Sequence[Finding] = ()
     undecided: Sequence[int] = ()
     """Cases for the judge."""
@@ -275,15 +277,15 @@ class TraceDecider:
                 # Not omitted: decisions are matched to traces by order, and a missing one means that the process has ended.
                 yield Decision(undone=True)
                 continue
-            decision = self._decide_task(task, cases, batch.judging)
+            decision = self._decide_task(task, cases)
             spent[task.agent_id] = used + self._clock() - begun
             yield decision
 
-    def _decide_task(self, task: Task, cases: Sequence[ActiveCase], judging: bool) -> Decision:
+    def _decide_task(self, task: Task, cases: Sequence[ActiveCase]) -> Decision:
         try:
             with self._limit(READ_S):
                 evidence = read_evidence(task.pieces, task.response_path, task.declared, self._find_parts(task, cases))
-            return self._decide_cases(task, evidence, cases, judging)
+            return self._decide_cases(task, evidence, cases)
         except OutOfTime:
             return make_failed("time_limit", f"reading the trace took more than {READ_S:g} s")
         except EvidenceError as error:
@@ -310,7 +312,7 @@ class TraceDecider:
             found |= parts
         return frozenset(found)
 
-    def _decide_cases(self, task: Task, evidence: Evidence, cases: Sequence[ActiveCase], judging: bool) -> Decision:
+    def _decide_cases(self, task: Task, evidence: Evidence, cases: Sequence[ActiveCase]) -> Decision:
         text = as_text(evidence.input)
         input_text = None if text is None else _replace_surrogates(text[:LONGEST_INPUT])
         if evidence.no_run is not None:
@@ -334,14 +336,15 @@ class TraceDecider:
                 findings.append(_make_unusable(position, document))
                 continue
             for decide, prepared in document.suite.cases_for_trace(evidence.case):
-                if judging and prepared.judged:
+                if task.judging and prepared.judged:
                     undecided.append(position)
                 else:
                     findings.append(
                         document.make_finding(position, self._decide_case(decide, prepared.case, evidence, task.created_at, deadline))
                     )
         # Each document once: the judge decides all of its judged cases.
-        return Decision(input_text=input_text, findings=findings, undecided=sorted(set(undecided)))
+        digest = make_digest(evidence)
+        return Decision(input_text=input_text, digest=digest, findings=findings, undecided=sorted(set(undecided)))
 
     def _get_document(self, key: CaseKey) -> PreparedDocument | None:
         found = self._prepared.get(key)
@@ -390,3 +393,43 @@ def _choose_code(result: CaseResult) -> str | None:
 def _replace_surrogates(text: str) -> str:
     """Return text with lone surrogates replaced."""
     return text if text.isascii() else text.encode("utf-8", errors="replace").decode()
+
+
+_LONGEST_ANSWER = 400
+"""Characters of the answer in a list."""
+_MOST_TOOLS = 20
+
+
+class TraceDigest(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer, duration, tokens and model of one trace; None: not recorded."""
+
+    answer: str | None = None
+    duration_ms: float | None = None
+    usage: Usage | None = None
+    model: str | None = None
+    tools: tuple[str, ...] = ()
+    """Names of called tools, each once; the first twenty."""
+
+    def find_cost(self, prices: PriceList | None) -> float | None:
+        """Return the cost of its tokens, if it is known."""
+        cost = "no prices" if prices is None else price_usage(self.usage, self.model, prices)
+        return None if isinstance(cost, str) else cost
+
+
+_DIGEST = make_json_decoder(TraceDigest)
+
+
+def make_digest(evidence: Evidence) -> str:
+    """Return the digest of some evidence as JSON."""
+    answer = evidence.text or as_text(evidence.body)
+    if answer is not None:
+        answer = answer[:_LONGEST_ANSWER].encode("utf-8", errors="replace").decode()
+    names = dict.fromkeys(call.name[:100].encode("utf-8", errors="replace").decode() for call in evidence.tool_calls or ())
+    tools = tuple(names)[:_MOST_TOOLS]
+    digest = TraceDigest(tools=tools, answer=answer, duration_ms=evidence.duration_ms, usage=evidence.usage, model=evidence.model)
+    return msgspec.json.encode(digest).decode()
+
+
+def read_digest(text: str | None) -> TraceDigest:
+    """Return a stored digest; an empty one for a trace of an earlier version."""
+    return TraceDigest() if text is None else _DIGEST.decode(text)

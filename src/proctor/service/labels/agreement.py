@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Literal, cast
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Annotated, Literal, TypedDict, cast
 
 import msgspec
 
@@ -12,13 +14,14 @@ from proctor.model.evidence import Json
 from proctor.model.judgement import Opinion
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.model.typed import make_json_decoder
-from proctor.scoring.agreement import Figure
+from proctor.scoring.agreement import Figure, count_table, with_intervals
 from proctor.scoring.calibration import Calibration, summarize_calibration
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import query_seen, require_reader
 from proctor.service.access.projects import get_project
 from proctor.service.hub import Hub
 from proctor.service.labels.claims import JudgedClaim
+from proctor.service.resource import about, operation
 from proctor.store.sql.compressed_json import expand_bytes
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import annotation_rows
@@ -26,6 +29,19 @@ from proctor.store.sql.tables import annotation_rows
 MOST_LABELS = 2_000
 """The newest labels of a project that are used and exported."""
 _CLAIM = make_json_decoder(JudgedClaim)
+
+
+class Reviewers(msgspec.Struct, frozen=True, kw_only=True):
+    """How far people agree with each other, over questions that several of them passed or failed."""
+
+    count: int
+    """Authors of labels."""
+    questions: int
+    agreed: int
+    figures: dict[str, Figure]
+    """Of pairs of labels; empty without questions."""
+    disputed: list[str]
+    """For each question without agreement, the id of its newest label."""
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +53,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """The same as lines of a label file, each in the form of its claim."""
     repeated: int
     """Labels replaced by a later label of the same question."""
+    reviewers: Reviewers
     skipped: int
     """Skipped claims."""
     more: bool
@@ -45,6 +62,44 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """The most common minimum passing score; none if the judge answers yes or no."""
     calibration: Calibration | None
     """None without labels."""
+
+
+class FigureShown(TypedDict):
+    """A figure with its interval."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class ReviewersShown(TypedDict):
+    """Agreement of people with each other."""
+
+    count: Annotated[int, about("authors of labels")]
+    questions: Annotated[int, about("questions that several of them passed or failed")]
+    agreed: int
+    figures: Annotated[dict[str, FigureShown], about("accuracy and kappa of pairs of labels, each with its interval of 95 % confidence")]
+
+
+class AgreementShown(TypedDict):
+    """Agreement of the judge with human labels."""
+
+    labels: int
+    repeated: Annotated[int, about("labels replaced by a later label of the same question")]
+    skipped: int
+    more: Annotated[bool, about("whether there are older labels that were not used")]
+    threshold: Annotated[float | None, about("minimum passing score; none: the judge answers yes or no")]
+    best_threshold: Annotated[float | None, about("the threshold with the best agreement, if there are enough labels")]
+    undecided: int
+    strength: str | None
+    reviewers: ReviewersShown
+    figures: Annotated[dict[str, FigureShown], about("accuracy, kappa and others, each with its interval of 95 % confidence")]
+
+
+@operation("annotations", "GET /api/annotations/agreement")
+async def get_agreement(hub: Hub, caller: Caller, project_id: str) -> AgreementShown:
+    """Compute the agreement of the judge with the labels of a project."""
+    return show_agreement(await read_agreement(hub, caller, project_id))
 
 
 async def read_agreement(hub: Hub, caller: Caller, project_id: str, *, figures: bool = True) -> Agreement:
@@ -64,8 +119,9 @@ def write_labels(found: Agreement) -> bytes:
 
 
 def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
-    more = len(rows) > MOST_LABELS
+    has_more = len(rows) > MOST_LABELS
     by_question: dict[bytes, tuple[JudgedAnswer, JudgedClaim]] = {}
+    votes: dict[bytes, dict[str, Row]] = {}
     repeated = skipped = 0
     # Newest first: the latest label of a question counts.
     for row in rows[:MOST_LABELS]:
@@ -74,8 +130,9 @@ def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
             continue
         claim = _CLAIM.decode(expand_bytes(row["body"]))
         question = msgspec.json.encode([claim.answer, claim.criterion, claim.context])
+        repeated += row["author"] in votes.setdefault(question, {})
+        votes[question].setdefault(row["author"], row)
         if question in by_question:
-            repeated += 1
             continue
         by_question[question] = (_make_judged(row, claim), claim)
     judged = [one for one, _ in reversed(by_question.values())]
@@ -84,7 +141,29 @@ def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
     threshold = thresholds.most_common(1)[0][0] if thresholds else None
     calibration = summarize_calibration(judged, threshold=threshold) if judged and figures else None
     return Agreement(
-        judged=judged, lines=lines, repeated=repeated, skipped=skipped, more=more, threshold=threshold, calibration=calibration
+        judged=judged,
+        lines=lines,
+        repeated=repeated,
+        reviewers=_compare_reviewers(list(votes.values())),
+        skipped=skipped,
+        more=has_more,
+        threshold=threshold,
+        calibration=calibration,
+    )
+
+
+def _compare_reviewers(votes: Sequence[Mapping[str, Row]]) -> Reviewers:
+    several = [list(by_author.values()) for by_author in votes if len(by_author) > 1]
+    disputed = [rows[0]["id"] for rows in several if len({row["label"] for row in rows}) > 1]
+    labels = [[by_author[author]["label"] == "pass" for author in sorted(by_author)] for by_author in votes if len(by_author) > 1]
+    pairs = [pair for each in labels for pair in combinations(each, 2)]
+    figures = with_intervals(count_table(pairs)) if pairs else {}
+    return Reviewers(
+        count=len({author for by_author in votes for author in by_author}),
+        questions=len(several),
+        agreed=len(several) - len(disputed),
+        figures={name: figures[name] for name in ("accuracy", "kappa") if name in figures},
+        disputed=disputed,
     )
 
 
@@ -92,7 +171,7 @@ def _write_line(item: LabelledAnswer, claim: JudgedClaim) -> dict[str, Json]:
     line: dict[str, Json] = {"answer": item.answer, "criterion": item.criterion, "label": item.label}
     line |= {} if item.context is None else {"context": item.context}
     if claim.line is not None:
-        # A claim about what is forbidden holds where its criterion is not met.
+        # A claim with a forbidden criterion passes if the criterion is not met.
         line = {**claim.line, "label": item.label != claim.forbidden}
     return {**line, "id": item.id, **({"why": item.why} if item.why else {})}
 
@@ -121,13 +200,19 @@ def count_labels(found: Agreement) -> dict[str, int]:
     return {"pass": passes, "fail": len(found.judged) - passes}
 
 
-def show_agreement(found: Agreement) -> dict[str, Json]:
+def show_agreement(found: Agreement) -> AgreementShown:
     """Return agreement as JSON."""
     known = found.calibration
     figures = {} if known is None else known.figures
     return {
         "labels": len(found.judged),
         "repeated": found.repeated,
+        "reviewers": {
+            "count": found.reviewers.count,
+            "questions": found.reviewers.questions,
+            "agreed": found.reviewers.agreed,
+            "figures": {name: _show_figure(figure) for name, figure in found.reviewers.figures.items()},
+        },
         "skipped": found.skipped,
         "more": found.more,
         "threshold": found.threshold,
@@ -138,6 +223,6 @@ def show_agreement(found: Agreement) -> dict[str, Json]:
     }
 
 
-def _show_figure(figure: Figure) -> dict[str, Json]:
+def _show_figure(figure: Figure) -> FigureShown:
     bounds = figure.interval
     return {"value": figure.value, "low": None if bounds is None else bounds.low, "high": None if bounds is None else bounds.high}

@@ -7,7 +7,7 @@ opinion, from which `agreement.py` computes agreement.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypedDict, get_args
 
 import msgspec
 
@@ -16,10 +16,11 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, list_seen, require_reader, require_writer
 from proctor.service.hub import Hub, new_id
-from proctor.service.labels.claims import Subject, SubjectKind, find_subject, read_claims
-from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
+from proctor.service.labels.claims import JudgedClaim, Subject, SubjectKind, find_subject, read_claims
+from proctor.service.paging import read_page, require_row
 from proctor.service.refusals import Refusal, not_found
-from proctor.store.accounts.annotations import find_own_annotation
+from proctor.service.resource import Page, about, list_fields, operation, show_row
+from proctor.store.accounts.judged_claims import find_own_annotation
 from proctor.store.accounts.tenants import change_row, delete_row, insert_row
 from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.pages import Row
@@ -27,48 +28,79 @@ from proctor.store.sql.tables import annotation_rows
 
 Label = Literal["pass", "fail", "skip"]
 LONGEST_NOTE = 4_000
-_SHOWN = (
-    "id", "project_id", "agent_id", "subject", "subject_id", "parent_id", "claim", "label", "note", "author", "created_at", "updated_at",
-)  # fmt: skip
+
+
+class Annotation(TypedDict):
+    """A label or note."""
+
+    id: str
+    project_id: str
+    agent_id: Annotated[str | None, about("none for an attempt of a run")]
+    subject: Annotated[SubjectKind, about("a trace, a result of a trace, or an attempt of a run")]
+    subject_id: str
+    parent_id: Annotated[str, about("the trace, or the run, that it belongs to")]
+    claim: Annotated[int | None, about("index of the assertion, from 0; none: the whole subject")]
+    label: Annotated[Label | None, about("skip: reviewed but not decided")]
+    note: str
+    author: Annotated[str, about("the id of a key, or `local`")]
+    created_at: str
+    updated_at: str
+
+
+class AnnotationInFull(Annotation):
+    """An annotation with the judged claim."""
+
+    judged: Annotated[dict[str, Json] | None, about("for a judged claim: the question and the answer of the judge")]
 
 
 class NewAnnotation(msgspec.Struct, frozen=True, kw_only=True):
-    """A label or note."""
+    """A label, a note, or both."""
 
     subject: SubjectKind
     subject_id: str
-    claim: int | None = None
-    """Index of the assertion, from 0; none: the whole subject."""
+    claim: Annotated[int | None, about("index of the assertion of a result or an attempt, from 0", ge=0, le=10_000)] = None
     label: Label | None = None
-    note: str = ""
+    note: Annotated[str, about(max_length=LONGEST_NOTE)] = ""
 
 
-async def create_annotation(hub: Hub, caller: Caller, given: NewAnnotation) -> dict[str, Json]:
-    """Store a label or a note. Labelling a claim again replaces the author's earlier label."""
+class ChangedAnnotation(msgspec.Struct, frozen=True, kw_only=True):
+    """Changed fields; omitted fields stay unchanged."""
+
+    label: Label | None = None
+    note: Annotated[str, about(max_length=LONGEST_NOTE)] = ""
+
+
+@operation("annotations", "POST /api/annotations", status=201)
+async def create_annotation(hub: Hub, caller: Caller, given: NewAnnotation) -> Annotation:
+    """Store a label or a note; requires an organization key. Labelling a claim again replaces the author's earlier label."""
     require_writer(caller, "writing labels")
     if given.label is None and not given.note.strip():
         raise Refusal("VALIDATION_ERROR", "nothing to store", fields={"label": ["expected a label, a note, or both"]})
     _check_label({"label": given.label, "note": given.note})
     async with hub.database.reading() as connection:
         subject = await find_subject(connection, caller, given.subject, given.subject_id)
-    body = await _find_judged(hub, caller, subject, given.claim)
+    judged = await _find_judged(hub, subject, given.claim)
     now = hub.now()
-    values = {"label": given.label, "note": given.note, "body": body, "updated_at": now}
+    question = None if judged is None else judged.hash_question()
+    body = None if judged is None else pack(judged)
+    values = {"label": given.label, "note": given.note, "body": body, "question": question, "updated_at": now}
     async with hub.database.writing() as connection:
         # Again, since the subject may have been deleted.
         await find_subject(connection, caller, given.subject, given.subject_id)
-        before = None
+        earlier = None
         if given.claim is not None:
-            before = await find_own_annotation(connection, caller.organization_id, caller.actor, subject.id, given.claim)
-        row = None if before is None else await change_row(connection, annotation_rows, caller.organization_id, before["id"], values)
+            place = (subject.id, given.claim)
+            earlier = await find_own_annotation(connection, caller.organization_id, subject.project_id, caller.actor, place, question)
+        row = None if earlier is None else await change_row(connection, annotation_rows, caller.organization_id, earlier["id"], values)
         if row is None:
             row = await insert_row(
                 connection, annotation_rows, {**_make_place(caller, subject), "claim": given.claim, "created_at": now, **values}
             )
-        await note(connection, hub, caller, "create" if before is None else "update", "annotation", row["id"])
+        await note(connection, hub, caller, "create" if earlier is None else "update", "annotation", row["id"])
     return show_annotation(row)
 
 
+@operation("annotations", "GET /api/annotations")
 async def list_annotations(
     hub: Hub,
     caller: Caller,
@@ -76,20 +108,21 @@ async def list_annotations(
     project_id: str | None = None,
     subject: SubjectKind | None = None,
     subject_id: str | None = None,
+    parent_id: Annotated[str | None, about("the trace or the run")] = None,
     label: Label | None = None,
     limit: int | None = None,
     cursor: str | None = None,
-) -> dict[str, Json]:
-    """Return a page of annotations."""
+) -> Page[Annotation]:
+    """List annotations, newest first."""
     require_reader(caller)
-    equal: dict[str, Any] = {"project_id": project_id, "subject": subject, "subject_id": subject_id, "label": label}
-    query = list_seen(annotation_rows, caller, columns=_SHOWN, **equal)
-    async with hub.database.reading() as connection:
-        return show_page(await fetch_page_or_refuse(connection, query, annotation_rows, limit=limit, cursor=cursor), show_annotation)
+    equal: dict[str, Any] = {"project_id": project_id, "subject": subject, "subject_id": subject_id, "parent_id": parent_id, "label": label}
+    query = list_seen(annotation_rows, caller, columns=list_fields(Annotation), **equal)
+    return await read_page(hub, query, annotation_rows, show_annotation, limit=limit, cursor=cursor)
 
 
-async def get_annotation(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Return an annotation with the judged claim, if there is one."""
+@operation("annotations", "GET /api/annotations/{annotation_id}", stored=True)
+async def get_annotation(hub: Hub, caller: Caller, id: str) -> AnnotationInFull:
+    """Read an annotation with the judged claim."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         row = await find_seen(connection, annotation_rows, caller, "annotation", id)
@@ -97,8 +130,9 @@ async def get_annotation(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     return {**show_annotation(row), "judged": judged}
 
 
-async def change_annotation(hub: Hub, caller: Caller, id: str, sent: dict[str, Json]) -> dict[str, Json]:
-    """Change the label or the note. The caller becomes its author."""
+@operation("annotations", "PATCH /api/annotations/{annotation_id}")
+async def change_annotation(hub: Hub, caller: Caller, id: str, sent: Annotated[Mapping[str, Json], ChangedAnnotation]) -> Annotation:
+    """Change the label or the note; requires an organization key, which becomes its author."""
     require_writer(caller, "changing labels")
     _check_label(sent)
     async with hub.database.writing() as connection:
@@ -114,8 +148,9 @@ async def change_annotation(hub: Hub, caller: Caller, id: str, sent: dict[str, J
     return show_annotation(changed)
 
 
+@operation("annotations", "DELETE /api/annotations/{annotation_id}")
 async def delete_annotation(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete an annotation."""
+    """Delete an annotation; requires an organization key."""
     require_writer(caller, "deleting labels")
     async with hub.database.writing() as connection:
         if not await delete_row(connection, annotation_rows, caller.organization_id, id):
@@ -135,19 +170,18 @@ def _check_label(given: Mapping[str, Json]) -> None:
         raise Refusal("VALIDATION_ERROR", f"the {' and the '.join(wrong)} is invalid", fields=wrong)
 
 
-def show_annotation(row: Row) -> dict[str, Json]:
-    """Return an annotation as JSON."""
-    return {**{name: row[name] for name in _SHOWN}, "agent_id": row["agent_id"] or None}
+def show_annotation(row: Row) -> Annotation:
+    """Return an annotation."""
+    return show_row(Annotation, row, agent_id=row["agent_id"] or None)
 
 
-async def _find_judged(hub: Hub, caller: Caller, subject: Subject, claim: int | None) -> bytes | None:
-    """Return the packed judged claim; None if no judge decided it. Raises `Refusal` for a claim of a trace."""
+async def _find_judged(hub: Hub, subject: Subject, claim: int | None) -> JudgedClaim | None:
+    """Return the judged claim; None if no judge decided it. Raises `Refusal` for a claim of a trace."""
     if claim is None:
         return None
     if subject.kind == "trace":
         raise Refusal("VALIDATION_ERROR", "a trace has no claims", fields={"claim": ["expected the subject to be a result or an attempt"]})
-    found = next((one for one in await read_claims(hub, caller, subject) if one.number == claim), None)
-    return None if found is None else pack(found)
+    return next((one for one in await read_claims(hub, subject) if one.number == claim), None)
 
 
 def _make_place(caller: Caller, subject: Subject) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""Claims that a judge decided, as the judge was asked, for labelling by a person.
+"""Claims that a judge decided, with the question of the judge, for labelling by a person.
 
 Questions are not stored with a result: the checks compute them again from the case and the evidence. Claims with several questions are
 omitted, since one label cannot be compared with them.
@@ -7,6 +7,7 @@ omitted, since one label cannot be compared with them.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 from typing import Literal
 
@@ -31,7 +32,7 @@ from proctor.service.traces.search import make_agent
 from proctor.sources.labels import write_line
 from proctor.store.accounts.tenants import find_row
 from proctor.store.runs.run_rows import read_entry
-from proctor.store.sql.compressed_json import expand_bytes, unpack
+from proctor.store.sql.compressed_json import expand_bytes, to_json, unpack
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, case_versions, results, run_entries, traces
 from proctor.store.traces.traces import list_pieces
@@ -59,6 +60,8 @@ class JudgedClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     criterion: str
     answer: Json
     context: Json = None
+    input: Json = None
+    """The input of the agent; the judge saw it only if it is in the context."""
     threshold: float | None = None
     forbidden: bool = False
     """The criterion must not be met: a pass means that it is not."""
@@ -68,7 +71,12 @@ class JudgedClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     reason: str = ""
     judge: str = ""
     line: dict[str, Json] | None = None
-    """The claim as a line of a label file; None where it was labelled before there was one."""
+    """The claim as a line of a label file; None if it was labelled before lines were stored."""
+
+    def hash_question(self) -> str:
+        """Return a hash of the question of the judge; claims with the same question need one label."""
+        question = to_json([self.criterion, self.answer, self.context, self.forbidden])
+        return hashlib.sha256(question).hexdigest()[:32]
 
 
 class _Decided(msgspec.Struct, frozen=True):
@@ -108,17 +116,18 @@ async def find_subject(connection: AsyncConnection, caller: Caller, kind: Subjec
     return Subject(kind=kind, id=id, parent_id=id if kind == "trace" else found["trace_id"], row=found, **place)
 
 
-async def read_claims(hub: Hub, caller: Caller, subject: Subject) -> list[JudgedClaim]:
+async def read_claims(hub: Hub, subject: Subject) -> list[JudgedClaim]:
     """Return the judged claims of a result or an attempt."""
     if subject.kind == "attempt":
         return await asyncio.to_thread(_read_attempt_claims, subject.row)
     if subject.kind == "trace":
         return []
     async with hub.database.reading() as connection:
-        trace = await find_row(connection, traces, caller.organization_id, subject.parent_id)
+        organization_id: str = subject.row["organization_id"]
+        trace = await find_row(connection, traces, organization_id, subject.parent_id)
         if trace is None:
             return []
-        agent = await find_row(connection, agents, caller.organization_id, trace["agent_id"])
+        agent = await find_row(connection, agents, organization_id, trace["agent_id"])
         pieces = (await list_pieces(connection, [trace]))[trace["id"]]
         which = (case_versions.c.case_id == subject.row["case_id"], case_versions.c.version == subject.row["case_version"])
         text = (await connection.execute(sa.select(case_versions).where(*which))).mappings().first()
@@ -183,6 +192,7 @@ def _pose_claims(case: Case, evidence: Evidence, verdicts: Sequence[_Decided]) -
                 criterion=question.criterion,
                 answer=question.material.subject,
                 context=context or None,
+                input=evidence.input,
                 threshold=question.threshold,
                 forbidden=question.forbidden,
                 outcome=verdict.outcome,

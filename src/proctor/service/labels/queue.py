@@ -1,54 +1,53 @@
-"""The labelling queue: judged claims without a label.
+"""The labelling queue: questions that judges decided and that no person labelled.
 
-The newest results of traces and attempts of runs are searched, up to a limit. Passed and failed claims alternate, since agreement needs
-both; the least certain come first.
+It is read from the index of judged claims (`indexing.py`). Claims with the same criterion, answer and context are one question. Passed and
+failed questions alternate, since agreement needs both; the least certain come first. A second opinion asks about what others labelled.
 """
 
 from __future__ import annotations
 
-import asyncio
 from itertools import zip_longest
+from typing import Annotated, Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.errors import StoreError
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import query_seen, require_reader
 from proctor.service.access.projects import get_project
 from proctor.service.hub import Hub
-from proctor.service.labels.claims import JudgedClaim, Subject, SubjectKind, find_subject, list_judged, read_attempt_verdicts, read_claims
-from proctor.service.labels.claims import read_verdicts as read_result_verdicts
+from proctor.service.labels.claims import JudgedClaim, Subject, SubjectKind, find_subject, read_claims
 from proctor.service.refusals import Refusal
-from proctor.store.accounts.annotations import list_labelled_claims
-from proctor.store.sql.compressed_json import unpack
-from proctor.store.sql.tables import results, run_entries, runs
+from proctor.service.resource import about, operation
+from proctor.store.sql.tables import annotation_rows, claims_due, judged_claims
 
-MOST_LOOKED_AT = 300
-"""Results of traces, and as many attempts of runs, that are searched."""
-_MOST_RUNS = 20
+MOST_LISTED = 100
+"""Questions of each outcome that are listed; all of them are counted."""
 _MOST_TRIED = 20
 """Claims that are tried until one can be shown."""
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim without a label."""
+class WaitingClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A question without a label, and one of the claims that ask it."""
 
     subject: SubjectKind
     subject_id: str
     claim: int
     outcome: str
     score: float
+    applies_to: Annotated[int, about("number of claims with this question")] = 1
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """Claims in labelling order."""
+class LabelQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """Unlabelled questions, in labelling order."""
 
-    waiting: list[Waiting]
-    looked_at: int
-    more: bool
-    """Whether there are older claims that were not searched."""
+    waiting: Annotated[list[WaitingClaim], about("at most 100 of each outcome")]
+    total: Annotated[int, about("number of questions to label")]
+    answers: Annotated[int, about("number of claims that ask them")]
+    labelled: Annotated[int, about("number of questions with a label")]
+    second: Annotated[int, about("number of questions that only others labelled")]
+    indexing: Annotated[bool, about("whether more was decided that is not counted yet")]
 
 
 class Posed(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,27 +55,48 @@ class Posed(msgspec.Struct, frozen=True, kw_only=True):
 
     subject: Subject
     claim: JudgedClaim
+    applies_to: int = 1
+    """The number of claims with the same question."""
 
 
-async def list_waiting(hub: Hub, caller: Caller, project_id: str) -> Queue:
-    """Return the unlabelled claims of a project."""
+@operation("annotations", "GET /api/annotations/queue", name="list_waiting_claims")
+async def list_waiting(
+    hub: Hub,
+    caller: Caller,
+    project_id: str,
+    *,
+    second: Annotated[bool, about("list questions that others labelled, and the caller did not")] = False,
+) -> LabelQueue:
+    """List unlabelled judged questions: passed and failed alternately, the least certain first."""
     require_reader(caller)
     await get_project(hub, caller, project_id)
+    labels = query_seen(annotation_rows, caller, project_id=project_id).with_only_columns(annotation_rows.c.question)
+    labels = labels.where(annotation_rows.c.question.is_not(None), annotation_rows.c.label.is_not(None))
+    decided = labels.where(annotation_rows.c.label != "skip")
+    mine = labels.where(annotation_rows.c.author == caller.actor)
+    question = judged_claims.c.question
+    to_second = sa.and_(question.in_(decided), question.not_in(mine))
+    # What was skipped waits for others.
+    wanted = to_second if second else sa.and_(question.not_in(decided), question.not_in(mine))
+    claims = query_seen(judged_claims, caller, project_id=project_id)
     async with hub.database.reading() as connection:
-        found = await _list_bodies(connection, caller, project_id)
-        claims = await asyncio.to_thread(_list_claims, found)
-        labelled = await list_labelled_claims(connection, caller.organization_id, {one.subject_id for one in claims})
-    waiting = [one for one in claims if (one.subject_id, one.claim) not in labelled]
-    more = any(sum(kind == subject for kind, _, _ in found) >= MOST_LOOKED_AT for subject in ("result", "attempt"))
-    return Queue(waiting=_order_waiting(waiting), looked_at=len(found), more=more)
+        waiting = await _list_questions(connection, claims.where(wanted))
+        total, answers = await _count_questions(connection, claims.where(wanted))
+        others = total if second else (await _count_questions(connection, claims.where(to_second)))[0]
+        labelled = (await connection.execute(sa.select(sa.func.count()).select_from(decided.distinct().subquery()))).scalar_one()
+        due = (await connection.execute(sa.select(claims_due.c.subject_id).limit(1))).first()
+    return LabelQueue(waiting=_alternate(waiting), total=total, answers=answers, labelled=labelled, second=others, indexing=due is not None)
 
 
-async def pose_next(hub: Hub, caller: Caller, queue: Queue) -> Posed | None:
+async def pose_next(hub: Hub, caller: Caller, queue: LabelQueue) -> Posed | None:
     """Return the first claim of a queue that can be shown, or None."""
     for one in queue.waiting[:_MOST_TRIED]:
-        found = await pose_claim(hub, caller, one.subject, one.subject_id, one.claim)
+        try:
+            found = await pose_claim(hub, caller, one.subject, one.subject_id, one.claim)
+        except Refusal:
+            continue  # deleted since it was indexed
         if found is not None:
-            return found
+            return msgspec.structs.replace(found, applies_to=one.applies_to)
     return None
 
 
@@ -84,50 +104,44 @@ async def pose_claim(hub: Hub, caller: Caller, kind: SubjectKind, id: str, numbe
     """Return one claim as it was put to the judge; None if it cannot be shown."""
     async with hub.database.reading() as connection:
         subject = await find_subject(connection, caller, kind, id)
-    claim = next((claim for claim in await read_claims(hub, caller, subject) if claim.number == number), None)
+    claim = next((claim for claim in await read_claims(hub, subject) if claim.number == number), None)
     return None if claim is None else Posed(subject=subject, claim=claim)
 
 
-async def _list_bodies(connection: AsyncConnection, caller: Caller, project_id: str) -> list[tuple[SubjectKind, str, bytes]]:
-    ours = query_seen(results, caller, project_id=project_id).with_only_columns(results.c.id, results.c.body)
-    newest = ours.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(MOST_LOOKED_AT)
-    found: list[tuple[SubjectKind, str, bytes]] = [("result", id, body) for id, body in (await connection.execute(newest)).all()]
-    if caller.agent_ids is not None:
-        return found  # the key has no access to runs
-    latest = query_seen(runs, caller, project_id=project_id).with_only_columns(runs.c.id)
-    run_ids = list((await connection.execute(latest.order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(_MOST_RUNS))).scalars())
-    left = MOST_LOOKED_AT
-    for run_id in run_ids:
-        of_run = sa.select(run_entries.c.id, run_entries.c.body).where(run_entries.c.run_id == run_id)
-        entries = (await connection.execute(of_run.order_by(run_entries.c.created_at.desc(), run_entries.c.id.desc()).limit(left))).all()
-        found.extend(("attempt", id, body) for id, body in entries)
-        left -= len(entries)
-        if left <= 0:
-            break
-    return found
+async def _count_questions(connection: AsyncConnection, claims: sa.Select[Any]) -> tuple[int, int]:
+    """Return the number of questions, and of claims that ask them."""
+    groups = claims.with_only_columns(sa.func.count().label("claims")).group_by(judged_claims.c.question).subquery()
+    counts = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(groups.c.claims), 0))
+    questions, answers = (await connection.execute(counts)).one()
+    return questions, int(answers)
 
 
-def _list_claims(found: list[tuple[SubjectKind, str, bytes]]) -> list[Waiting]:
-    claims: list[Waiting] = []
-    for kind, id, body in found:
-        try:
-            verdicts = read_attempt_verdicts(body) if kind == "attempt" else read_result_verdicts(unpack(body))
-        except StoreError:
-            continue  # damaged; opening it reports that
-        claims += [
-            Waiting(subject=kind, subject_id=id, claim=number, outcome=verdict.outcome, score=verdict.score or 0.0)
-            for number, verdict in list_judged(verdicts)
-        ]
-    return claims
+async def _list_questions(connection: AsyncConnection, claims: sa.Select[Any]) -> list[WaitingClaim]:
+    """Return the least certain questions that passed, that failed, and others, each with one claim that asks it."""
+    of = judged_claims.c
+    # Grouped in the order of the index, without sorting all of them.
+    distance, outcome = sa.func.min(sa.func.abs(of.score - 0.5)), sa.func.min(of.outcome)
+    groups = claims.with_only_columns(of.question, sa.func.count()).group_by(of.question).order_by(distance, of.question).limit(MOST_LISTED)
+    counts: dict[str, int] = {}
+    for wanted in (outcome == "fail", outcome == "pass", outcome.not_in(("fail", "pass"))):
+        # Questions without a verdict are of no use while there are others.
+        if len(counts) <= MOST_LISTED:
+            rows = (await connection.execute(groups.having(wanted))).all()
+            counts |= {row[0]: row[1] for row in rows}
+    places = {question: place for place, question in enumerate(counts)}
+    asking = claims.where(of.question.in_(list(counts))).order_by(of.question, of.subject_id, of.claim)
+    found: dict[str, WaitingClaim] = {}
+    for row in (await connection.execute(asking)).mappings():
+        claim = {"subject": row["subject"], "subject_id": row["subject_id"], "claim": row["claim"], "outcome": row["outcome"]}
+        found.setdefault(row["question"], WaitingClaim(**claim, score=row["score"], applies_to=counts[row["question"]]))
+    return [found[question] for question in sorted(found, key=places.__getitem__)]
 
 
-def _order_waiting(waiting: list[Waiting]) -> list[Waiting]:
-    # Sorting is stable: the newest of equally certain ones comes first.
-    unsure_first = sorted(waiting, key=lambda one: abs(one.score - 0.5))
-    kinds = [[one for one in unsure_first if one.outcome == outcome] for outcome in ("fail", "pass")]
+def _alternate(waiting: list[WaitingClaim]) -> list[WaitingClaim]:
+    kinds = [[one for one in waiting if one.outcome == outcome] for outcome in ("fail", "pass")]
     turns = [one for pair in zip_longest(*kinds) for one in pair if one is not None]
     # Undecided claims say nothing about agreement and come last.
-    return [*turns, *(one for one in unsure_first if one.outcome not in ("fail", "pass"))]
+    return [*turns, *(one for one in waiting if one.outcome not in ("fail", "pass"))]
 
 
 def require_kind(text: str) -> SubjectKind:

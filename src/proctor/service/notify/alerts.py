@@ -1,10 +1,7 @@
-"""Alerts: rules over the results of a project or an agent, with a message when one starts and stops firing.
+"""Alerts: rules over the results and scheduled runs of a project, with a message when one starts and stops firing.
 
-    pass_rate          {below: 0.9, window_s: 3600, minimum: 10}       the share of passed results is below
-    failing_case       {case_id: ..., times: 1, window_s: 3600}        a case (any, if none is named) failed or errored that often
-    missing_evidence   {above: 0.1, window_s: 3600, minimum: 10}       the share of results with missing evidence is above
-
-With fewer results than `minimum` in the window a rule does not change. One message is sent per change of state.
+`alert_kinds.py` declares the kinds of rules. With fewer results than `minimum` in the window a rule does not change. One message is sent
+per change of state.
 """
 
 from __future__ import annotations
@@ -14,13 +11,12 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Literal, TypedDict
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.model.json_values import is_number
 from proctor.network.addresses import AddressRefused
 from proctor.network.guard import Guard
 from proctor.service.access.audit import note
@@ -29,52 +25,171 @@ from proctor.service.access.permissions import check_place, require_writer
 from proctor.service.access.secrets import make_box
 from proctor.service.field_checks import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id, stamp
-from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
+from proctor.service.notify.alert_kinds import KINDS, AlertKind, judge_counts, read_settings
+from proctor.service.paging import read_page, require_row
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.settings import MAIL_ADDRESS
 from proctor.store.accounts import alerts as rows
 from proctor.store.accounts.tenants import change_row, delete_row, insert_row
 from proctor.store.sql.pages import Row
 from proctor.store.sql.queries import list_query
-from proctor.store.sql.tables import alert_deliveries, alert_rules, cases
+from proctor.store.sql.tables import alert_deliveries, alert_rules, cases, schedules
 
-AlertKind = Literal["pass_rate", "failing_case", "missing_evidence"]
-DEFAULTS: dict[str, dict[str, Json]] = {
-    "pass_rate": {"below": 0.9, "window_s": 3600, "minimum": 10},
-    "failing_case": {"case_id": None, "times": 1, "window_s": 3600},
-    "missing_evidence": {"above": 0.1, "window_s": 3600, "minimum": 10},
-}
-LONGEST_WINDOW_S = 30 * 86_400
 LONGEST_URL = 2_000
-_SHOWN = ("id", "project_id", "agent_id", "name", "kind", "settings", "webhook_url", "active", "state", "created_at", "updated_at")
-_DELIVERY = ("id", "rule_id", "payload", "attempts", "delivered_at", "error", "created_at", "updated_at")
 
 
-class RuleSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A new rule and its webhook."""
+Channel = Literal["webhook", "slack", "email"]
 
+
+class Alert(TypedDict):
+    """A rule over results or scheduled runs, and where its messages go."""
+
+    id: str
     project_id: str
+    agent_id: Annotated[str | None, about("none: every agent of the project")]
     name: str
     kind: AlertKind
-    webhook_url: str
-    agent_id: str | None = None
-    """None for every agent of the project."""
-    settings: Mapping[str, Json] | None = None
-    """Overrides of the `DEFAULTS` of its kind."""
-    secret: str | None = None
-    """Signs the messages; None: generated."""
-    active: bool = True
+    settings: dict[str, Json]
+    channel: Channel
+    webhook_url: str | None
+    email: str | None
+    active: bool
+    state: Annotated[str | None, about("firing, quiet, or null before there are enough results")]
+    created_at: str
+    updated_at: str
 
 
-async def create_rule(hub: Hub, caller: Caller, spec: RuleSpec) -> dict[str, Json]:
-    """Create a rule. Its signing secret is shown only once."""
+class NewAlertShown(Alert):
+    """A new rule with its signing secret, shown only once."""
+
+    secret: Annotated[str | None, about("none: only webhooks are signed")]
+
+
+class Delivery(TypedDict):
+    """A message of a rule."""
+
+    id: str
+    rule_id: str
+    payload: dict[str, Json]
+    status: Annotated[str, about("waiting, delivered, given up")]
+    attempts: int
+    delivered_at: str | None
+    error: str | None
+    created_at: str
+    updated_at: str
+
+
+Name = Annotated[str, about(min_length=1, max_length=200)]
+Url = Annotated[str, about("receives a message when the rule starts and stops firing", min_length=1, max_length=LONGEST_URL)]
+Address = Annotated[str, about("the recipient, for `email`", min_length=3, max_length=254)]
+
+
+class NewAlert(msgspec.Struct, frozen=True, kw_only=True):
+    """A new rule."""
+
+    project_id: str
+    agent_id: Annotated[str | None, about("default: every agent of the project")] = None
+    name: Name
+    kind: AlertKind
+    settings: Annotated[dict[str, Json] | None, about("; ".join(f"{name}: {', '.join(kind.settings)}" for name, kind in KINDS.items()))] = (
+        None
+    )
+    channel: Annotated[Channel, about("`webhook`: signed JSON; `slack`: a Slack-compatible incoming webhook; `email`")] = "webhook"
+    webhook_url: Url | None = None
+    email: Address | None = None
+    secret: Annotated[str | None, about("signs the messages of a webhook; default: generated", min_length=16, max_length=500)] = None
+    active: Annotated[bool, about("whether the rule is evaluated")] = True
+
+
+class AlertChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Changed fields of a rule."""
+
+    name: Name | None = None
+    settings: dict[str, Json] | None = None
+    webhook_url: Url | None = None
+    email: Address | None = None
+    secret: Annotated[str | None, about(min_length=16, max_length=500)] = None
+    active: bool | None = None
+
+
+MOST_RESULTS = 20_000
+LONGEST_DAYS = 90
+_MOST_POINTS = 200
+_MOST_PERIODS = 200
+Past = Sequence[tuple[float, str, str | None]]
+"""Time, outcome and code of each result, oldest first."""
+
+
+class AlertDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that is tried out and not stored."""
+
+    project_id: str
+    agent_id: Annotated[str | None, about("default: every agent of the project")] = None
+    kind: AlertKind
+    settings: Annotated[dict[str, Json] | None, about("as in a rule; omitted settings have the defaults of `kind`")] = None
+    days: Annotated[float, about("number of days to look back", gt=0, le=LONGEST_DAYS)] = 7
+
+
+class FiringPeriod(TypedDict):
+    """A period in which the rule would have fired."""
+
+    since: str
+    until: Annotated[str | None, about("none: it would fire now")]
+
+
+class SeenPoint(TypedDict):
+    """A measured value of the rule."""
+
+    at: str
+    value: Annotated[float | None, about("compared with the limit; none: too few results")]
+
+
+class AlertPreview(TypedDict):
+    """When a rule would have fired over the stored results."""
+
+    kind: AlertKind
+    settings: Annotated[dict[str, Json], about("complete")]
+    since: Annotated[str, about("start of the evaluated period")]
+    until: str
+    complete: Annotated[bool, about("false: there are too many results, and `since` is later than requested")]
+    results: Annotated[int, about("number of results in the period")]
+    fired: Annotated[int, about("number of times it would have started to fire")]
+    periods: Annotated[list[FiringPeriod], about("when it would have fired, oldest first; the newest 200")]
+    points: Annotated[list[SeenPoint], about("measured values, oldest first; at most 200")]
+
+
+@operation("alerts", "GET /api/alerts")
+async def list_alerts(
+    hub: Hub,
+    caller: Caller,
+    *,
+    project_id: str | None = None,
+    agent_id: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Page[Alert]:
+    """List the rules."""
+    # Their addresses may contain keys.
+    require_writer(caller, "reading alerts")
+    query = list_query(alert_rules, {"organization_id": caller.organization_id, "project_id": project_id, "agent_id": agent_id})
+    return await read_page(hub, query, alert_rules, _show_rule, limit=limit, cursor=cursor)
+
+
+@operation("alerts", "POST /api/alerts", status=201)
+async def create_alert(hub: Hub, caller: Caller, spec: NewAlert) -> NewAlertShown:
+    """Create a rule. The secret that signs its messages is shown only once."""
     require_writer(caller, "creating alerts")
     check_fields({"name": spec.name})
-    _check_url(hub, spec.webhook_url)
+    _check_destination(hub, spec.channel, {"webhook_url": spec.webhook_url, "email": spec.email})
     complete = read_settings(spec.kind, spec.settings or {})
-    plain = spec.secret or f"whsec_{secrets.token_urlsafe(32)}"
-    _check_secret(plain)
+    if KINDS[spec.kind].of_schedules and spec.agent_id is not None:
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"agent_id": ["scheduled runs belong to no agent"]})
+    plain = (spec.secret or f"whsec_{secrets.token_urlsafe(32)}") if spec.channel == "webhook" else None
+    if plain is not None:
+        _check_secret(plain)
     # Outside the transaction: the first use stretches the key, which is slow, and SQLite has one writer.
-    locked = make_box(hub).lock(plain)
+    locked = None if plain is None else make_box(hub).lock(plain)
     now = hub.now()
     async with hub.database.writing() as connection:
         await check_place(connection, caller, spec.project_id, spec.agent_id)
@@ -90,7 +205,9 @@ async def create_rule(hub: Hub, caller: Caller, spec: RuleSpec) -> dict[str, Jso
                 "name": spec.name,
                 "kind": spec.kind,
                 "settings": complete,
-                "webhook_url": spec.webhook_url,
+                "channel": spec.channel,
+                "webhook_url": spec.webhook_url or "",
+                "email": spec.email,
                 "secret": locked,
                 "active": spec.active,
                 "state": None,
@@ -99,46 +216,67 @@ async def create_rule(hub: Hub, caller: Caller, spec: RuleSpec) -> dict[str, Jso
             },
         )
         await note(connection, hub, caller, "create", "alert", row["id"], {"name": spec.name, "kind": spec.kind})
-    return {**_show_rule(row), "secret": plain}
+    return show_row(NewAlertShown, row, webhook_url=row["webhook_url"] or None, secret=plain)
 
 
-async def list_rules(
-    hub: Hub,
-    caller: Caller,
-    *,
-    project_id: str | None = None,
-    agent_id: str | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
-) -> dict[str, Json]:
-    """Return a page of rules. Their addresses may contain keys, so that reading them requires an organization key."""
-    require_writer(caller, "reading alerts")
-    wanted = {"project_id": project_id, "agent_id": agent_id}
-    query = list_query(alert_rules, {"organization_id": caller.organization_id, **wanted})
+@operation("alerts", "POST /api/alerts/preview")
+async def preview_alert(hub: Hub, caller: Caller, draft: AlertDraft) -> AlertPreview:
+    """Compute when a rule would have fired over the stored results; stores and sends nothing."""
+    require_writer(caller, "previewing alerts")
+    if not 0 < draft.days <= LONGEST_DAYS:
+        raise Refusal("VALIDATION_ERROR", "the period is invalid", fields={"days": [f"expected a number up to {LONGEST_DAYS}"]})
+    settings = read_settings(draft.kind, draft.settings or {})
+    now = hub.clock()
+    begin = now - draft.days * 86_400
     async with hub.database.reading() as connection:
-        return show_page(await fetch_page_or_refuse(connection, query, alert_rules, limit=limit, cursor=cursor), _show_rule)
+        await check_place(connection, caller, draft.project_id, draft.agent_id)
+        await check_case(connection, caller, settings)
+        # From one window before the period: these results still count at its start.
+        found = await _list_outcomes(
+            connection,
+            {"organization_id": caller.organization_id, "project_id": draft.project_id, "agent_id": draft.agent_id, "kind": draft.kind},
+            settings,
+            begin - float(settings["window_s"]),
+        )
+    complete = len(found) <= MOST_RESULTS
+    past = [(datetime.fromisoformat(at).timestamp(), outcome, code) for at, outcome, code in reversed(found[:MOST_RESULTS])]
+    since = begin if complete or not past else max(begin, past[0][0] + float(settings["window_s"]))
+    followed = await asyncio.to_thread(follow_rule, draft.kind, settings, past, since, now)
+    return {
+        "kind": draft.kind,
+        "settings": settings,
+        "since": stamp(since),
+        "until": stamp(now),
+        "complete": complete,
+        "results": sum(at >= since for at, _, _ in past),
+        "fired": len(followed.periods),
+        "periods": followed.periods[-_MOST_PERIODS:],
+        "points": [{"at": stamp(at), "value": value} for at, value in thin_points(followed.values)],
+    }
 
 
-async def get_rule(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Return one rule."""
+@operation("alerts", "GET /api/alerts/{alert_id}")
+async def get_alert(hub: Hub, caller: Caller, id: str) -> Alert:
+    """Read a rule."""
     require_writer(caller, "reading alerts")
     async with hub.database.reading() as connection:
         return _show_rule(await _find_rule(connection, caller, id))
 
 
-async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json]) -> dict[str, Json]:
-    """Change the fields in `changes`: name, settings, webhook_url, secret, active. A changed rule starts again."""
+@operation("alerts", "PATCH /api/alerts/{alert_id}")
+async def update_alert(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], AlertChanges]) -> Alert:
+    """Change a rule."""
+    # A changed rule starts again.
     require_writer(caller, "changing alerts")
-    refuse_emptying(changes, "name", "settings", "webhook_url", "secret", "active")
+    refuse_emptying(changes, "name", "settings", "webhook_url", "email", "secret", "active")
     check_fields({"name": changes.get("name")})
-    if "webhook_url" in changes:
-        _check_url(hub, changes["webhook_url"])
-    values: dict[str, Json] = {name: changes[name] for name in ("name", "webhook_url", "active") if name in changes}
+    values: dict[str, Json] = {name: changes[name] for name in ("name", "webhook_url", "email", "active") if name in changes}
     if "secret" in changes:
-        _check_secret(changes["secret"])
         values["secret"] = make_box(hub).lock(changes["secret"])
     async with hub.database.writing() as connection:
         before = await require_row(connection, alert_rules, caller.organization_id, "alert", id, locked=True)
+        if {"webhook_url", "email", "secret"} & set(changes):
+            _check_destination(hub, before["channel"], {**before, **changes}, secret=changes.get("secret"))
         if "settings" in changes:
             values["settings"] = read_settings(before["kind"], {**(before["settings"] or {}), **changes["settings"]})
             await check_case(connection, caller, values["settings"])
@@ -151,7 +289,8 @@ async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
     return _show_rule(row)
 
 
-async def delete_rule(hub: Hub, caller: Caller, id: str) -> None:
+@operation("alerts", "DELETE /api/alerts/{alert_id}")
+async def delete_alert(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a rule with its deliveries."""
     require_writer(caller, "deleting alerts")
     async with hub.database.writing() as connection:
@@ -161,17 +300,19 @@ async def delete_rule(hub: Hub, caller: Caller, id: str) -> None:
         await note(connection, hub, caller, "delete", "alert", id)
 
 
-async def list_deliveries(hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """Return a page of the messages of a rule, including failed ones."""
+@operation("alerts", "GET /api/alerts/{alert_id}/deliveries")
+async def list_deliveries(hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None) -> Page[Delivery]:
+    """List the deliveries of a rule, including failed ones."""
     require_writer(caller, "reading alerts")
     async with hub.database.reading() as connection:
         await _find_rule(connection, caller, id)
-        query = list_query(alert_deliveries, {"organization_id": caller.organization_id, "rule_id": id})
-        return show_page(await fetch_page_or_refuse(connection, query, alert_deliveries, limit=limit, cursor=cursor), _show_delivery)
+    query = list_query(alert_deliveries, {"organization_id": caller.organization_id, "rule_id": id})
+    return await read_page(hub, query, alert_deliveries, _show_delivery, limit=limit, cursor=cursor)
 
 
-async def send_test(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Queue a test message."""
+@operation("alerts", "POST /api/alerts/{alert_id}/test", status=202, name="test_alert")
+async def send_test(hub: Hub, caller: Caller, id: str) -> Delivery:
+    """Send a test message."""
     require_writer(caller, "testing alerts")
     async with hub.database.writing() as connection:
         rule = await _find_rule(connection, caller, id)
@@ -191,18 +332,16 @@ async def check_rules(hub: Hub) -> int:
 
 
 async def _check_rule(hub: Hub, rule: Row) -> bool:
-    settings = {**DEFAULTS[rule["kind"]], **(rule["settings"] or {})}
-    since = stamp(hub.clock() - float(settings["window_s"]))
+    settings = {**KINDS[rule["kind"]].defaults, **(rule["settings"] or {})}
+    since = hub.clock() - float(settings["window_s"])
     async with hub.database.reading() as connection:
-        counts = await rows.count_outcomes(
-            connection,
-            rule["organization_id"],
-            rule["project_id"],
-            since,
-            agent_id=rule["agent_id"],
-            case_id=settings.get("case_id"),
-        )
-    seen, firing = judge_counts(rule["kind"], settings, counts)
+        if KINDS[rule["kind"]].of_schedules:
+            ended = Counter(outcome for _, outcome, _ in await _list_outcomes(connection, rule, settings, since))
+            counts = [(outcome, None, count) for outcome, count in ended.items()]
+        else:
+            place = rule["organization_id"], rule["project_id"], stamp(since)
+            counts = await rows.count_outcomes(connection, *place, agent_id=rule["agent_id"], case_id=settings.get("case_id"))
+    figures, _, firing = judge_counts(rule["kind"], settings, counts)
     if firing is None:
         return False
     before, after = rule["state"], "firing" if firing else "quiet"
@@ -214,32 +353,26 @@ async def _check_rule(hub: Hub, rule: Row) -> bool:
             return False
         # A new rule that is quiet sends no message.
         if before is not None or firing:
-            await _queue_delivery(connection, hub, rule, "alert.firing" if firing else "alert.resolved", seen)
+            await _queue_delivery(connection, hub, rule, "alert.firing" if firing else "alert.resolved", figures)
     return True
 
 
-def judge_counts(kind: str, settings: Mapping[str, Json], counts: list[tuple[str, str | None, int]]) -> tuple[dict[str, Json], bool | None]:
-    """Return the counts, and whether the rule fires; None if there are too few results."""
-    decided = sum(count for outcome, _, count in counts if outcome != "skip")
-    passed = sum(count for outcome, _, count in counts if outcome == "pass")
-    lacking = sum(count for _, code, count in counts if code == "missing_evidence")
-    seen: dict[str, Json] = {"results": decided, "passed": passed, "missing_evidence": lacking}
-    if kind == "failing_case":
-        return seen, decided - passed >= settings["times"]
-    if decided < max(1, settings["minimum"]):
-        return seen, None
-    if kind == "pass_rate":
-        seen["pass_rate"] = passed / decided
-        return seen, passed / decided < settings["below"]
-    seen["share"] = lacking / decided
-    return seen, lacking / decided > settings["above"]
+async def _list_outcomes(
+    connection: AsyncConnection, rule: Row, settings: Mapping[str, Json], since: float
+) -> list[tuple[str, str, str | None]]:
+    """Return what a rule watches since a time: results of traces, or ended runs of schedules."""
+    place = rule["organization_id"], rule["project_id"], stamp(since)
+    if KINDS[rule["kind"]].of_schedules:
+        return await rows.list_scheduled_outcomes(connection, *place, limit=MOST_RESULTS + 1, schedule_id=settings.get("schedule_id"))
+    more = {"agent_id": rule["agent_id"], "case_id": settings.get("case_id")}
+    return await rows.list_outcomes(connection, *place, limit=MOST_RESULTS + 1, **more)
 
 
 async def _queue_delivery(connection: AsyncConnection, hub: Hub, rule: Row, event: str, seen: dict[str, Json]) -> Row:
     now = hub.now()
     id = new_id("ald")
-    shown = {name: rule[name] for name in ("id", "name", "kind", "project_id", "agent_id", "settings")}
-    payload: dict[str, Json] = {"id": id, "event": event, "at": now, "rule": shown, "observed": seen}
+    rule_fields = {name: rule[name] for name in ("id", "name", "kind", "project_id", "agent_id", "settings")}
+    payload: dict[str, Json] = {"id": id, "event": event, "at": now, "rule": rule_fields, "observed": seen}
     values = {"id": id, "organization_id": rule["organization_id"], "rule_id": rule["id"], "payload": payload, "next_at": hub.clock()}
     return await insert_row(connection, alert_deliveries, {**values, "created_at": now, "updated_at": now})
 
@@ -249,10 +382,27 @@ async def _find_rule(connection: AsyncConnection, caller: Caller, id: str) -> Ro
 
 
 async def check_case(connection: AsyncConnection, caller: Caller, settings: Mapping[str, Json]) -> None:
-    """Reject settings with an unknown case."""
-    case_id = settings.get("case_id")
-    if case_id is not None:
-        await require_row(connection, cases, caller.organization_id, "case", case_id)
+    """Reject settings with an unknown case or schedule."""
+    for what, table in (("case", cases), ("schedule", schedules)):
+        if settings.get(f"{what}_id") is not None:
+            await require_row(connection, table, caller.organization_id, what, settings[f"{what}_id"])
+
+
+def _check_destination(hub: Hub, channel: Channel, given: Mapping[str, Json], *, secret: str | None = None) -> None:
+    name, other = ("email", "webhook_url") if channel == "email" else ("webhook_url", "email")
+    if not given.get(name) or given.get(other):
+        fields = {other: [f"not for {channel}"]} if given.get(other) else {name: [f"required for {channel}"]}
+        raise Refusal("VALIDATION_ERROR", "the destination is invalid", fields=fields)
+    if channel != "email":
+        _check_url(hub, given[name])
+    elif hub.settings.smtp_host is None:
+        raise Refusal("CONFLICT", "this service sends no e-mail", hint="the administrator starts it with --smtp-host and --smtp-from")
+    elif not MAIL_ADDRESS.fullmatch(given[name]):
+        raise Refusal("VALIDATION_ERROR", "the destination is invalid", fields={name: ["expected one address, such as team@example.com"]})
+    if secret is not None:
+        if channel != "webhook":
+            raise Refusal("VALIDATION_ERROR", "the secret is invalid", fields={"secret": [f"not for {channel}"]})
+        _check_secret(secret)
 
 
 def _check_url(hub: Hub, url: str) -> None:
@@ -270,103 +420,25 @@ def _check_secret(secret: str) -> None:
         raise Refusal("VALIDATION_ERROR", "the secret is invalid", fields={"secret": ["expected 16 to 500 characters"]})
 
 
-def read_settings(kind: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Return settings with the defaults of their kind. Raises `Refusal` with every mistake."""
-    defaults = DEFAULTS[kind]
-    fields: dict[str, list[str]] = {}
-    for name, value in given.items():
-        reason = _explain_wrong(name, value) if name in defaults else f"unknown for a {kind} rule; known: {', '.join(defaults)}"
-        if reason is not None:
-            fields[f"settings.{name}"] = [reason]
-    if fields:
-        raise Refusal("VALIDATION_ERROR", "the settings are invalid", fields=fields)
-    return {**defaults, **given}
+def _show_rule(row: Row) -> Alert:
+    return show_row(Alert, row, webhook_url=row["webhook_url"] or None)
 
 
-def _explain_wrong(name: str, value: Any) -> str | None:
-    if name == "case_id":
-        return None if value is None or isinstance(value, str) else "expected the id of a case"
-    if not is_number(value):
-        return "expected a number"
-    least, most = {"window_s": (1, LONGEST_WINDOW_S), "minimum": (1, 1_000_000), "times": (1, 1_000_000)}.get(name, (0, 1))
-    return None if least <= value <= most else f"expected a number from {least} to {most}"
-
-
-def _show_rule(row: Row) -> dict[str, Json]:
-    return {name: row[name] for name in _SHOWN}
-
-
-def _show_delivery(row: Row) -> dict[str, Json]:
+def _show_delivery(row: Row) -> Delivery:
     waiting = row["delivered_at"] is None and row["next_at"] is not None
     status = "delivered" if row["delivered_at"] is not None else "waiting" if waiting else "given up"
-    return {**{name: row[name] for name in _DELIVERY}, "status": status}
+    return show_row(Delivery, row, status=status)
 
 
 # --- preview: when a rule would have fired over the stored results
-
-
-MOST_RESULTS = 20_000
-LONGEST_DAYS = 90
-_MOST_POINTS = 200
-_MOST_PERIODS = 200
-Past = Sequence[tuple[float, str, str | None]]
-"""Time, outcome and code of each result, oldest first."""
-
-
-class RuleDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that is tried out and not stored."""
-
-    project_id: str
-    kind: AlertKind
-    agent_id: str | None = None
-    settings: Mapping[str, Json] | None = None
-    days: float = 7
 
 
 class _Followed(msgspec.Struct):
     """The simulation of a rule so far."""
 
     firing: bool | None = None
-    periods: list[dict[str, Json]] = msgspec.field(default_factory=lambda: list[dict[str, Json]]())
+    periods: list[FiringPeriod] = msgspec.field(default_factory=lambda: list[FiringPeriod]())
     values: list[tuple[float, float | None]] = msgspec.field(default_factory=lambda: list[tuple[float, float | None]]())
-
-
-async def preview_rule(hub: Hub, caller: Caller, draft: RuleDraft) -> dict[str, Json]:
-    """Return when a rule would have fired during the last days, and its measured values."""
-    require_writer(caller, "previewing alerts")
-    if not 0 < draft.days <= LONGEST_DAYS:
-        raise Refusal("VALIDATION_ERROR", "the period is invalid", fields={"days": [f"expected a number up to {LONGEST_DAYS}"]})
-    settings = read_settings(draft.kind, draft.settings or {})
-    now = hub.clock()
-    begin = now - draft.days * 86_400
-    async with hub.database.reading() as connection:
-        await check_place(connection, caller, draft.project_id, draft.agent_id)
-        await check_case(connection, caller, settings)
-        # From one window before the period: these results still count at its start.
-        found = await rows.list_outcomes(
-            connection,
-            caller.organization_id,
-            draft.project_id,
-            stamp(begin - float(settings["window_s"])),
-            limit=MOST_RESULTS + 1,
-            agent_id=draft.agent_id,
-            case_id=settings.get("case_id"),
-        )
-    complete = len(found) <= MOST_RESULTS
-    past = [(datetime.fromisoformat(at).timestamp(), outcome, code) for at, outcome, code in reversed(found[:MOST_RESULTS])]
-    since = begin if complete or not past else max(begin, past[0][0] + float(settings["window_s"]))
-    followed = await asyncio.to_thread(follow_rule, draft.kind, settings, past, since, now)
-    return {
-        "kind": draft.kind,
-        "settings": settings,
-        "since": stamp(since),
-        "until": stamp(now),
-        "complete": complete,
-        "results": sum(at >= since for at, _, _ in past),
-        "fired": len(followed.periods),
-        "periods": followed.periods[-_MOST_PERIODS:],
-        "points": [{"at": stamp(at), "value": value} for at, value in thin_points(followed.values)],
-    }
 
 
 def follow_rule(kind: AlertKind, settings: Mapping[str, Json], past: Past, since: float, until: float) -> _Followed:
@@ -385,8 +457,8 @@ def follow_rule(kind: AlertKind, settings: Mapping[str, Json], past: Past, since
         counts[outcome, code] += -1 if leaves else 1
         if place + 1 < len(steps) and steps[place + 1][0] == at:
             continue  # all changes at one time count together
-        seen, firing = judge_counts(kind, settings, [(*key, count) for key, count in counts.items() if count])
-        _note_step(found, at, since, firing, _choose_value(kind, seen, firing))
+        _, value, firing = judge_counts(kind, settings, [(*key, count) for key, count in counts.items() if count])
+        _note_step(found, at, since, firing, value)
     return found
 
 
@@ -402,15 +474,6 @@ def _note_step(found: _Followed, at: float, since: float, firing: bool | None, v
         if at < since:
             found.periods.pop()
     found.firing = firing
-
-
-def _choose_value(kind: AlertKind, seen: Mapping[str, Json], firing: bool | None) -> float | None:
-    """Return the value that the rule compares with its limit; None if there are too few results."""
-    if firing is None:
-        return None
-    if kind == "failing_case":
-        return float(seen["results"] - seen["passed"])
-    return float(seen["pass_rate" if kind == "pass_rate" else "share"])
 
 
 def thin_points(values: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:

@@ -1,6 +1,6 @@
 """Exports verdicts to an OpenTelemetry receiver in a worker of its own; evaluation never waits for it.
 
-Results are queued in the transaction that stores them (`store/traces/export_queue.py`), so each is sent at least once, also after a crash;
+Results are queued in the transaction that stores them (`store/traces/traces.py`), so each is sent at least once, also after a crash;
 `proctor.result.id` with `proctor.trace.revision` lets a receiver drop duplicates. Requests are OTLP/HTTP: protobuf, gzip. A failed request
 is retried after 1 s with backoff up to five minutes, or as the receiver asks, whatever the error: an administrator can fix a wrong key or
 address. After a rejection of the data itself (400, 413, 422) each trace is sent alone and the rejected one is dropped; so is what could
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from proctor.codecs.retry_after import read_retry_after_s
+from proctor.codecs.http import read_retry_after_s
 from proctor.errors import StoreError
 from proctor.model.evidence import Json
 from proctor.model.typed import make_json_decoder
@@ -29,8 +29,14 @@ from proctor.service.hub import Hub
 from proctor.service.redaction import redact_text
 from proctor.store.sql.compressed_json import expand_bytes, from_json, unpack
 from proctor.store.sql.pages import Row
-from proctor.store.traces.export_queue import delete_exports, find_trace_to_export, list_results_to_export, postpone_exports, take_exports
-from proctor.store.traces.traces import list_pieces
+from proctor.store.traces.traces import (
+    delete_exports,
+    find_trace_to_export,
+    list_pieces,
+    list_results_to_export,
+    postpone_exports,
+    take_exports,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -84,7 +90,7 @@ def find_place(pieces: Sequence[bytes]) -> Place:
                 if not span.is_bare or span.id not in spans:
                     spans[span.id] = span
     except (StoreError, msgspec.MsgspecError, RecursionError):
-        # The place is optional. Evaluating the trace reports what is wrong with it.
+        # The place is optional. Evaluating the trace reports the error.
         return Place()
     return _choose_place(list(spans.values()))
 
@@ -203,14 +209,14 @@ class Exporter:
         hub = self._hub
         now = hub.clock()
         async with hub.database.writing() as connection:
-            taken = await take_exports(connection, now=now, until=now + _LEASE_S, limit=TRACES_AT_ONCE)
-        if not taken:
+            leased = await take_exports(connection, now=now, until=now + _LEASE_S, limit=TRACES_AT_ONCE)
+        if not leased:
             return LOOK_S
-        batch, later = await self._read_batch(taken)
+        batch, later = await self._read_batch(leased)
         wait_s = 0.0
-        gone: list[_Trace] = []
+        finished: list[_Trace] = []
         try:
-            gone = await self._send(batch)
+            finished = await self._send(batch)
             # The receiver is back, and the queue is sent at full speed.
             self._wait_s = FIRST_WAIT_S
         except _Later as error:
@@ -218,14 +224,14 @@ class Exporter:
             wait_s = max(self._wait_s, min(error.retry_after_s or 0.0, LONGEST_WAIT_S))
             self._wait_s = min(self._wait_s * 2, LONGEST_WAIT_S)
             # Dropped only after a failure: old results that can be sent are sent.
-            gone = [trace for trace in batch if now - trace.row["queued_at"] > KEEP_S]
+            finished = [trace for trace in batch if now - trace.row["queued_at"] > KEEP_S]
             later += [trace.row for trace in batch if now - trace.row["queued_at"] <= KEEP_S]
             batch = []
             _LOG.warning("the receiver does not accept results", extra={"error": redact_text(str(error)), "again_in_s": wait_s})
         async with hub.database.writing() as connection:
-            await delete_exports(connection, [trace.row for trace in (*batch, *gone)])
+            await delete_exports(connection, [trace.row for trace in (*batch, *finished)])
             await postpone_exports(connection, later, hub.clock() + wait_s)
-        lost = sum(trace.results for trace in gone)
+        lost = sum(trace.results for trace in finished)
         hub.counters.add("results_not_exported", lost)
         # After a failure the batch is empty.
         hub.counters.add("results_exported", sum(trace.results for trace in batch) - (lost if batch else 0))
@@ -244,7 +250,7 @@ class Exporter:
                 pieces = (await list_pieces(connection, [trace]))[row["trace_id"]] if trace is not None and results else []
                 size += sum(map(len, pieces)) + sum(len(result["body"]) for result in results)
                 events = await asyncio.to_thread(_make_events, trace, pieces, results) if trace is not None and results else []
-                # Also if nothing is left to send, as for a deleted trace: its queue entry is deleted as well.
+                # Also if nothing is left to send, as for a deleted trace, so that its queue entry is deleted as well.
                 found.append(_Trace(row=row, results=len(results), events=events))
         return found, []
 
@@ -257,7 +263,7 @@ class Exporter:
         except _Refused as error:
             if len(batch) > 1:
                 # One by one only after a rejection of all, which costs one more request per trace.
-                return [gone for trace in batch for gone in await self._send([trace])]
+                return [rejected for trace in batch for rejected in await self._send([trace])]
             _LOG.error("results were rejected", extra={"trace": batch[0].row["trace_id"], "error": redact_text(str(error))})
             return list(batch)
 
@@ -324,7 +330,7 @@ def _make_events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) ->
     trace_id = trace["external_id"] if trace["format"] == "otlp" else place.trace_id
     found: list[EvaluationEvent] = []
     for row in results:
-        about = About(
+        subject = About(
             time_ns=_to_nanoseconds(row["updated_at"]),
             case=row["case_key"] or row["case_id"],
             trace_id=trace_id,
@@ -341,7 +347,7 @@ def _make_events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) ->
                 "proctor.document.version": row["case_version"],
             },
         )
-        found += iterate_events(_read_document(row), about)
+        found += iterate_events(_read_document(row), subject)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Sends signed messages to webhooks, with retries.
+"""Sends messages of alerts, with retries: signed to webhooks, as text to Slack-compatible webhooks, by e-mail (`mail.py`).
 
     x-proctor-delivery: ald_...                     the same for every attempt
     x-proctor-timestamp: 1794723000
@@ -12,19 +12,32 @@ messages is limited per organization and project; the longest waiting one is nex
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 import hmac
 import logging
+import smtplib
+import ssl
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from email.message import EmailMessage
+from email.utils import formatdate
+from smtplib import SMTPException
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from proctor.errors import ProctorError, StoreError
+from proctor.model.evidence import Json
 from proctor.network.addresses import AddressRefused
+from proctor.processes.threads import run_in_thread
+from proctor.report.words.neutral import to_one_line
 from proctor.service.access.secrets import make_box
 from proctor.service.hub import Hub
+from proctor.service.notify.alert_kinds import KINDS
 from proctor.service.notify.alerts import check_rules
 from proctor.service.redaction import redact_text
+from proctor.service.settings import ServiceSettings
 from proctor.store.accounts import alerts as rows
 from proctor.store.sql.compressed_json import to_json
 from proctor.store.sql.pages import Row
@@ -122,18 +135,18 @@ class WebhookSender:
         if not due:
             return 0
         async with self._hub.database.writing() as connection:
-            taken = [row for row in due if await rows.lease_delivery(connection, row, now + _LEASE_S)]
-        for row in taken:
+            leased = [row for row in due if await rows.lease_delivery(connection, row, now + _LEASE_S)]
+        for row in leased:
             task = asyncio.create_task(self._send(row))
             self._tasks[task] = row
             task.add_done_callback(self._forget_task)
-        return len(taken)
+        return len(leased)
 
     def _count_busy(self) -> dict[str, int]:
         return dict(Counter(id for row in self._tasks.values() for id in (row["project_id"], row["organization_id"])))
 
     async def _send(self, row: Row) -> None:
-        # Leased as often as it may be sent, without a recorded outcome: it may be what ends the sender.
+        # Leased as often as it may be sent, without a recorded outcome: it may be what crashes the sender.
         over = row["attempts"] > len(ATTEMPTS_AFTER_S)
         error = _SENDER_ENDED if over else await _send_message(self._hub, self._get_client(), row)
         async with self._hub.database.writing() as connection:
@@ -159,9 +172,17 @@ class WebhookSender:
 
 async def _send_message(hub: Hub, client: httpx2.AsyncClient, row: Row) -> str | None:
     """Send one message and return why it was not accepted, or None."""
+    if row["channel"] == "email":
+        try:
+            return await send_mail(hub, row, TIMEOUT_S)
+        except TimeoutError:
+            return f"no answer within {TIMEOUT_S:g} s"
+        except (OSError, SMTPException, ValueError) as error:
+            return f"{type(error).__name__}: {error}"
     import httpx2  # as above
 
-    body = to_json(row["payload"])
+    is_slack = row["channel"] == "slack"
+    body = to_json(write_slack(write_message(hub.settings, row["payload"])) if is_slack else row["payload"])
     timestamp = str(int(hub.clock()))
     headers = {
         "content-type": "application/json",
@@ -205,3 +226,71 @@ def _make_changes(hub: Hub, row: Row, error: str | None) -> dict[str, Any]:
     following = None if over else hub.clock() + ATTEMPTS_AFTER_S[attempts - 1]
     # The error of a client may quote the address, and a key in it.
     return {"next_at": following, "error": redact_text(error)[:_LONGEST_ERROR], "updated_at": hub.now()}
+
+
+_LONGEST_NAME = 120
+_EVENTS = {"alert.firing": "Firing", "alert.resolved": "Resolved", "alert.test": "Test"}
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What people read."""
+
+    title: str
+    text: str
+    url: str | None
+    """The page of the rule, if the service knows its public address."""
+
+
+def write_message(settings: ServiceSettings, payload: Mapping[str, Json]) -> Message:
+    """Return the text of a message, on single lines and without secrets."""
+    rule, seen = payload["rule"], payload["observed"]
+    title = f"{_EVENTS[payload['event']]}: {to_one_line(redact_text(rule['name']), _LONGEST_NAME)}"
+    text = f"{KINDS[rule['kind']].title}."
+    if "results" in seen:
+        what = "scheduled runs" if KINDS[rule["kind"]].of_schedules else "results"
+        lacking = f", {seen['missing_evidence']} lack evidence" if seen["missing_evidence"] else ""
+        text += f" In the time window {seen['results'] - seen['passed']} of {seen['results']} {what} did not pass{lacking}."
+    url = None if settings.public_url is None else f"{settings.public_url}/ui/p/{rule['project_id']}/alerts/{rule['id']}"
+    return Message(title, text, url)
+
+
+def write_slack(message: Message) -> dict[str, Json]:
+    """Return a message for an incoming webhook; nothing in it mentions or links what a rule is named after."""
+    title, text = (part.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for part in (message.title, message.text))
+    link = f"\n<{message.url}|Open the rule>" if message.url else ""
+    block: Json = {"type": "section", "text": {"type": "mrkdwn", "text": f"*{title}*\n{text}{link}"}}
+    return {"text": f"{title}. {text}{link}", "blocks": [block]}
+
+
+async def send_mail(hub: Hub, row: Row, timeout_s: float) -> None:
+    """Send a message by e-mail. Raises `OSError`, `smtplib.SMTPException` or `TimeoutError`."""
+    written, settings = write_message(hub.settings, row["payload"]), hub.settings
+    mail = EmailMessage()
+    mail["Subject"] = f"[proctor] {written.title}"
+    mail["From"], mail["To"] = settings.smtp_from, row["email"]
+    mail["Date"] = formatdate(hub.clock())
+    # The same for every attempt, so that a mail client shows a repeated one once.
+    mail["Message-ID"] = f"<{row['id']}@{(settings.smtp_from or '').rpartition('@')[2]}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content("\n\n".join(part for part in (written.title, written.text, written.url) if part))
+    async with asyncio.timeout(timeout_s):
+        _, error = await run_in_thread(lambda: _send(settings, mail, timeout_s), contextvars.copy_context(), "send e-mail")
+    if error is not None:
+        raise error
+
+
+def _send(settings: ServiceSettings, mail: EmailMessage, timeout_s: float) -> None:
+    assert settings.smtp_host is not None
+    # A name for the greeting: the default looks up this machine in DNS, which may take long.
+    own = str(mail["From"]).rpartition("@")[2]
+    context = ssl.create_default_context()
+    if settings.smtp_security == "tls":
+        connection = smtplib.SMTP_SSL(settings.smtp_host, settings.smtp_port, own, timeout=timeout_s, context=context)
+    else:
+        connection = smtplib.SMTP(settings.smtp_host, settings.smtp_port, own, timeout=timeout_s)
+    with connection:
+        if settings.smtp_security == "starttls":
+            connection.starttls(context=context)
+        if settings.smtp_user is not None:
+            connection.login(settings.smtp_user, settings.smtp_password or "")
+        connection.send_message(mail)

@@ -10,14 +10,14 @@ A run plans as many attempts as there are traces. At its end, its attempts are t
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.traces.stored_traces import COLUMNS, StoredTrace, fetch_pieces
+from proctor.service.traces.case_history import COLUMNS, StoredTrace, fetch_pieces
 from proctor.store.sql.queries import ListQuery, list_query
 from proctor.store.sql.tables import traces
 
@@ -59,11 +59,11 @@ async def count_traces(connection: AsyncConnection, organization_id: str, projec
 
 async def fetch_next_traces(connection: AsyncConnection, organization_id: str, project_id: str, wanted: Backtest) -> list[StoredTrace]:
     """Return the next traces, newest first; none at the end."""
-    left = wanted.traces - wanted.looked_at
-    if left <= 0:
+    traces_left = wanted.traces - wanted.looked_at
+    if traces_left <= 0:
         return []
     # Sizes first, which bounds the memory of a step to at least one trace.
-    sizes = _order(_make_query(organization_id, project_id, wanted, ("id", "size")).whole).limit(min(STEP, left))
+    sizes = _order(_make_query(organization_id, project_id, wanted, ("id", "size")).whole).limit(min(STEP, traces_left))
     chosen: list[str] = []
     bytes_left = STEP_BYTES
     for row in (await connection.execute(sizes)).mappings():
@@ -87,10 +87,3 @@ def _make_query(organization_id: str, project_id: str, wanted: Backtest, columns
 
 def _order(query: sa.Select[Any]) -> sa.Select[Any]:
     return query.order_by(traces.c.created_at.desc(), traces.c.id.desc())
-
-
-def show_backtest(backtest: Backtest) -> dict[str, Json]:
-    """Return a backtest as JSON."""
-    shown = ("case_id", "version", "agent_id", "since", "until", "traces", "looked_at")
-    left_out = {why: backtest.left_out.get(why, 0) for why in get_args(LeftOut)}
-    return {**{name: getattr(backtest, name) for name in shown}, "left_out": left_out}

@@ -35,7 +35,7 @@ from proctor.service.refusals import Refusal
 from proctor.service.runs.backtest import STORED_TRACES, Backtest, LeftOut, fetch_next_traces
 from proctor.service.runs.building import read_run_request
 from proctor.service.runs.policy import ProjectPolicy
-from proctor.service.traces.stored_traces import ReadTrace, read_stored_trace
+from proctor.service.traces.case_history import ReadTrace, read_stored_trace
 from proctor.store.runs.run_rows import iterate_entries, keep_settings
 from proctor.store.sql.pages import Row
 
@@ -177,7 +177,7 @@ class BacktestRunner:
             for one, positions in to_decide
             if one.evidence is not None
         ]
-        # Unreadable traces were not passed on, so that they consume no result.
+        # Unreadable traces were not passed on, so they consume no result.
         decided = iter(await self._decide_records(records))
         return [
             next(decided) if one.error is None else [make_undecided_result(self._suite.cases[place], *one.error) for place in positions]

@@ -17,7 +17,7 @@ from proctor.errors import InputError
 from proctor.formats.mcplab.library import Library
 from proctor.formats.suites import read_suite
 from proctor.formats.text.located import Reading
-from proctor.formats.workspace_file.workspace import Section, read_prices
+from proctor.formats.workspace_file import Section, read_prices
 from proctor.model.case import Suite
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Json
@@ -32,8 +32,7 @@ from proctor.service.runs.backtest import Backtest
 from proctor.service.runs.names import read_tags
 from proctor.service.runs.policy import ProjectPolicy
 from proctor.service.suites.documents import refusal_of
-from proctor.service.suites.mcplab_library import LIBRARY_KEY, library_of
-from proctor.service.suites.mcplab_rules import plan_sent_suite
+from proctor.service.suites.mcplab import LIBRARY_KEY, library_of, plan_sent_suite
 from proctor.store.sql.compressed_json import to_json
 from proctor.store.sql.pages import Row
 

@@ -4,30 +4,92 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Annotated, NotRequired, TypedDict
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.actions.doctor.snapshots import SERVERS, describe_changes
+from proctor.actions.history import compare_several
 from proctor.actions.history.answers import Answer, AttemptOutcome, ReadAttempt, choose_attempt, compare_answers
 from proctor.actions.history.compare import RunComparison, add_incomplete, compare_tallies, how_much
-from proctor.actions.history.compare_several import MOST_RUNS, SeveralRuns, join_comparisons
+from proctor.actions.history.compare_several import MOST_RUNS, CaseAcross, join_comparisons
 from proctor.actions.workspace.run_tally import RunTally
 from proctor.model.evidence import Json
 from proctor.scoring.paired import LEAST_ALPHA
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
+from proctor.service.resource import about, operation
 from proctor.service.runs.building import ending_of, header_of
 from proctor.service.runs.figures import find_finished_key, read_tally, tally_run
 from proctor.service.runs.requests import find_run
 from proctor.service.runs.results import suite_of_run, write_plain
-from proctor.store.runs.run_rows import read_entry
+from proctor.store.runs.run_rows import read_entry, read_snapshots
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import run_entries
 
 
-async def compare_runs(hub: Hub, caller: Caller, id: str, base: str, *, alpha: float = 0.05) -> dict[str, Json]:
-    """Return the comparison of a run with `base`, by case."""
+class Comparison(TypedDict):
+    """Two runs compared by case."""
+
+    base: dict[str, Json]
+    candidate: dict[str, Json]
+    comparison: Annotated[dict[str, Json], about("verdict (regressed, improved, unchanged, too_little_data), reason, rates, cases")]
+    latency: dict[str, Json]
+    tokens: dict[str, Json]
+    cost: NotRequired[Annotated[dict[str, Json] | None, about("if either run has costs")]]
+    base_incomplete: NotRequired[Annotated[dict[str, Json] | None, about("how complete the base is, if it is incomplete")]]
+    candidate_incomplete: NotRequired[Annotated[dict[str, Json] | None, about("the same for the candidate")]]
+    reasons: NotRequired[Annotated[dict[str, str], about("the first reason of every case that got worse")]]
+    causes: NotRequired[Annotated[list[dict[str, Json]], about("the cases that got worse by reason, beyond chance first")]]
+    within_chance: NotRequired[Annotated[list[str], about("changed cases whose change may be chance")]]
+    failing: NotRequired[Annotated[list[str], about("every case of the candidate that does not pass")]]
+    lacking: NotRequired[Annotated[list[str], about("every case of the candidate with missing evidence")]]
+    unmet: NotRequired[Annotated[dict[str, int], about("number of cases without evidence, and of records without a case")]]
+    warnings: NotRequired[Annotated[list[str], about("limits of the figures")]]
+    server_changes: NotRequired[Annotated[list[str], about("what the MCP servers of the two runs offered differently")]]
+
+
+class AgainstBase(TypedDict):
+    """One run compared with the base."""
+
+    found: Annotated[Comparison, about("comparison of these two runs alone")]
+    adjusted_p: Annotated[float, about("the p-value of the difference, adjusted after Holm for the number of comparisons")]
+    more_than_chance: Annotated[bool, about("whether the change is significant after adjustment")]
+
+
+class SeveralRuns(TypedDict):
+    """Several runs, each compared with the first."""
+
+    comparisons: list[AgainstBase]
+    cases: Annotated[list[CaseAcross], about("every case that changed, newly failing first")]
+
+
+class Answers(TypedDict):
+    """The answers to one case in several runs."""
+
+    case: str
+    answers: Annotated[list[Answer], about("one for each run, the base first")]
+
+
+_LISTED = about(
+    f"2 to {MOST_RUNS} runs of one project, separated by commas, the base first: ids, names, `@tag`, `latest` or `previous`",
+    max_length=2_000,
+)
+
+
+@operation("runs", "GET /api/runs/{run_id}/compare")
+async def compare_runs(
+    hub: Hub,
+    caller: Caller,
+    id: str,
+    base: Annotated[str, about("the base run, in the same project: its id, its name, `@tag`, or `previous`")] = "previous",
+    *,
+    alpha: Annotated[float, about("significance level", ge=LEAST_ALPHA, lt=1)] = 0.05,
+) -> Comparison:
+    """Compare a run with another: changed cases, and whether the change is significant."""
     _check_alpha(alpha)
     async with hub.database.reading() as connection:
         candidate = await find_run(connection, caller, id)
@@ -36,12 +98,40 @@ async def compare_runs(hub: Hub, caller: Caller, id: str, base: str, *, alpha: f
     return write_plain(found)
 
 
-async def compare_several_runs(hub: Hub, caller: Caller, ids: Sequence[str], *, alpha: float = 0.05) -> dict[str, Json]:
-    """Return several runs compared with the first, as JSON."""
-    return write_plain(await read_several(hub, caller, ids, alpha=alpha))
+@operation("runs", "GET /api/comparisons")
+async def compare_several_runs(
+    hub: Hub,
+    caller: Caller,
+    *,
+    runs: Annotated[str, _LISTED],
+    alpha: Annotated[float, about("significance level of each comparison", ge=LEAST_ALPHA, lt=1)] = 0.05,
+) -> SeveralRuns:
+    """Compare several runs with the first of them: changed cases, and whether the change is significant."""
+    return write_plain(await read_several(hub, caller, split_words(runs), alpha=alpha))
 
 
-async def read_several(hub: Hub, caller: Caller, ids: Sequence[str], *, alpha: float = 0.05) -> SeveralRuns:
+@operation("runs", "GET /api/comparisons/answers", name="compare_answers")
+async def show_answers(
+    hub: Hub,
+    caller: Caller,
+    *,
+    runs: Annotated[str, _LISTED],
+    case: Annotated[str, about("id of the case")],
+    attempt: Annotated[
+        int | None, about("attempt; default: the first that passed in the base, the first that did not in the others", ge=0, le=2**31)
+    ] = None,
+) -> Answers:
+    """Show the answers to a case in several runs, as word diffs from the first run."""
+    found = await read_answers(hub, caller, split_words(runs), case, attempt=attempt)
+    return {"case": case, "answers": msgspec.to_builtins(found)}
+
+
+def split_words(text: str) -> list[str]:
+    """Split a list at commas."""
+    return [word for word in (part.strip() for part in text.split(",")) if word]
+
+
+async def read_several(hub: Hub, caller: Caller, ids: Sequence[str], *, alpha: float = 0.05) -> compare_several.SeveralRuns:
     """Return several runs compared with the first."""
     _check_alpha(alpha)
     rows = await find_several(hub, caller, ids)
@@ -87,10 +177,17 @@ async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunC
             else:
                 after = await _find_tally(hub, row)
             known = await asyncio.to_thread(_compare_with, first, before, row, after, alpha)
+            known = msgspec.structs.replace(known, server_changes=await _find_server_changes(hub, first, row))
             if key[0] is not None:
                 hub.comparisons.put(key, known, len(known.comparison.changes) + 100)
         found.append(known)
     return found
+
+
+async def _find_server_changes(hub: Hub, first: Row, candidate: Row) -> tuple[str, ...]:
+    async with hub.database.reading() as connection:
+        found = await read_snapshots(connection, [first["id"], candidate["id"]], SERVERS)
+    return await asyncio.to_thread(describe_changes, *(found.get(row["id"]) for row in (first, candidate)))
 
 
 async def _find_tally(hub: Hub, run: Row) -> RunTally:

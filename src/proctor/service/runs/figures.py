@@ -14,13 +14,14 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.actions.history.failures import MOST_LOOKED_AT, Failures, group_failures
-from proctor.actions.history.latency import Latency, describe_latency, find_ms
-from proctor.actions.workspace.run_tally import RunTally, StoredTally, restore_tally, shorten_tally
+from proctor.actions.history.overview import Latency, describe_latency, find_ms
+from proctor.actions.workspace.run_tally import RunTally, RunTotals, StoredTally, restore_tally, shorten_tally
 from proctor.errors import StoreError
 from proctor.model.run import RunEntry
 from proctor.model.typed import make_json_decoder
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
+from proctor.service.resource import operation
 from proctor.service.runs.requests import find_run
 from proctor.service.runs.results import suite_of_run
 from proctor.store.runs.entry_digests import DIGEST, read_digest, tally_digests
@@ -30,16 +31,17 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.queries import insert_or_ignore
 from proctor.store.sql.tables import run_entries, run_figures
 
-_VERSION = 1
+_VERSION = 2
 """Version of the stored shape; other versions are ignored."""
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The figures on the page of a run."""
 
-    version: int = 0
+    version: int = _VERSION
     failures: Failures
     latency: Latency
+    totals: RunTotals
 
 
 class _Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,9 +61,8 @@ async def tally_run(connection: AsyncConnection, run_id: str) -> RunTally:
     return tally
 
 
-async def store_figures(connection: AsyncConnection, run_id: str, tally: RunTally, failures: Failures, latency: Latency) -> None:
+async def store_figures(connection: AsyncConnection, run_id: str, tally: RunTally, facts: RunFacts) -> None:
     """Store the figures of an ended run."""
-    facts = RunFacts(version=_VERSION, failures=failures, latency=latency)
     row = await asyncio.to_thread(_pack_row, run_id, facts, tally)
     await connection.execute(insert_or_ignore(connection, run_figures, row, key=["run_id"]))
 
@@ -112,7 +113,7 @@ def find_finished_key(*rows: Row) -> Hashable:
     return tuple((row["id"], row["status"], row["updated_at"], row["name"], row["tags"], row["note"]) for row in rows)
 
 
-async def find_fact(hub: Hub, caller: Caller, id: str, name: Literal["failures", "latency"], work_out: WorkOut[Fact]) -> Fact:
+async def find_fact(hub: Hub, caller: Caller, id: str, name: Literal["failures", "latency", "totals"], work_out: WorkOut[Fact]) -> Fact:
     """Return a figure of a run: cached or stored if it has ended, else computed from its attempts."""
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id, document=False)
@@ -127,11 +128,26 @@ async def find_fact(hub: Hub, caller: Caller, id: str, name: Literal["failures",
     return found
 
 
+# --- totals of a run
+
+
+@operation("runs", "GET /api/runs/{run_id}/totals")
+async def read_totals(hub: Hub, caller: Caller, id: str) -> RunTotals:
+    """Add up a run: cases and how many passed, tokens, cost."""
+
+    async def work_out(connection: AsyncConnection, run: Row) -> RunTotals:
+        tally, whole = await tally_run(connection, run["id"]), await find_run(connection, caller, run["id"])
+        return await asyncio.to_thread(lambda: tally.add_up(suite_of_run(whole)))
+
+    return await find_fact(hub, caller, id, "totals", work_out)
+
+
 # --- failures of a run, grouped by reason
 
 
+@operation("runs", "GET /api/runs/{run_id}/failures")
 async def group_run_failures(hub: Hub, caller: Caller, id: str) -> Failures:
-    """Return the failures of a run so far, the newest if there are very many."""
+    """Group the failures of a run by reason, ignoring numbers and quoted values."""
 
     async def work_out(connection: AsyncConnection, run: Row) -> Failures:
         # Now with the suite, which may be megabytes.
@@ -167,8 +183,9 @@ _STRETCHES = 16
 """Places of a long run at which some attempts are read."""
 
 
+@operation("runs", "GET /api/runs/{run_id}/latency")
 async def measure_latency(hub: Hub, caller: Caller, id: str) -> Latency:
-    """Return the durations of the attempts of a run; a long run is sampled."""
+    """Measure the durations of the attempts of a run; a long run is sampled."""
 
     async def work_out(connection: AsyncConnection, run: Row) -> Latency:
         return await find_latency(connection, run["id"], sum((run["counts"] or {}).values()))
@@ -193,10 +210,10 @@ async def _read_rows(connection: AsyncConnection, run_id: str, total: int) -> li
     begin: tuple[str, str] | None = None
     for _ in range(_STRETCHES):
         # The next place is found by the index alone; only the sampled attempts are read.
-        here = sa.tuple_(*order)
-        after = query if begin is None else query.where(here >= sa.tuple_(*map(sa.literal, begin)))
+        position = sa.tuple_(*order)
+        after = query if begin is None else query.where(position >= sa.tuple_(*map(sa.literal, begin)))
         rows += [dict(row) for row in (await connection.execute(after.limit(each))).mappings()]
-        rest = places if begin is None else places.where(here >= sa.tuple_(*map(sa.literal, begin)))
+        rest = places if begin is None else places.where(position >= sa.tuple_(*map(sa.literal, begin)))
         following = (await connection.execute(rest.offset(max(each, total // _STRETCHES)).limit(1))).first()
         if following is None:
             break

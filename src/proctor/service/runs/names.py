@@ -15,12 +15,11 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.actions.workspace.run_names import check_name, check_tag
 from proctor.errors import InputError
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import query_seen
 from proctor.service.refusals import Refusal, not_found
-from proctor.store.files.run_references import BASELINE, LATEST, PREVIOUS
+from proctor.store.files.run_references import BASELINE, LATEST, PREVIOUS, check_name, check_tag
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import runs
 from proctor.store.sql.text_search import contains_text

@@ -1,4 +1,4 @@
-"""The policy for sent suites: what their runs may use (`actions/running/run_policy.py` is the policy of a local run).
+"""The policy for sent suites: the resources their runs may use (`actions/running/run_policy.py` is the policy of a local run).
 
 Targets, models and the judge come from the suite, or from the settings of its project (`targets`, `default_target`, `models`, `judge`, as
 in `proctor.yaml`); the judge also from the workspace of the service. Keys and `${NAME}` are secrets of the project, never variables of the
@@ -13,27 +13,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from proctor.actions.checking.check_stream import prepare_once
-from proctor.actions.judging.judge_settings import JudgeSection
-from proctor.actions.judging.judges import JudgeSource, open_home_judge, open_judge
+from proctor.actions.judging.judges import open_home_judge
 from proctor.actions.mcplab.plan import Plan
 from proctor.actions.running.run_policy import JudgeChoice, McplabOptions, Policy, TargetLike
 from proctor.actions.workspace.settings import Surroundings
-from proctor.errors import InputError, SpecError
-from proctor.formats.text.references import References
-from proctor.formats.workspace_file.workspace import Section, Workspace, build_workspace
+from proctor.errors import InputError
+from proctor.formats.workspace_file import Section, Workspace, build_workspace
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
-from proctor.service.judge_memory import get_folder
 from proctor.service.settings import ServiceSettings
 from proctor.service.suites.documents import refusal_of
-from proctor.service.suites.mcplab_rules import admit_sent_plan, plan_sent_suite
+from proctor.service.suites.mcplab import admit_sent_plan, plan_sent_suite
 from proctor.service.suites.outbound import Outbound, ProjectSecrets, check_wait
+from proctor.service.traces.trace_judges import open_project_judge
 from proctor.store.sql.pages import Row
 from proctor.targets.mcp.settings import ServerSettings
-
-MOST_OF_A_JUDGE = {"samples": 25, "model": 10, "concurrency": 64, "retries": 10}
-"""Limits of a judge of a suite or project; `model` is their number. The judge of the workspace is unlimited."""
 
 
 class ProjectPolicy(Policy):
@@ -42,6 +37,7 @@ class ProjectPolicy(Policy):
     def __init__(self, settings: ServiceSettings, project: Row, secrets: Mapping[str, str]) -> None:
         self.variables, self.offline, self.allow_missing_judge = secrets, False, False
         self.references = ProjectSecrets(secrets)
+        self._settings = settings
         self._service_home = settings.home
         self._project = project
         self._outbound = Outbound(settings)
@@ -57,9 +53,9 @@ class ProjectPolicy(Policy):
         """Return the settings of the suite over those of the project."""
         settings: dict[str, Json] = self._project["settings"] or {}
         with self.blame("suite"):
-            own = build_workspace(suite.settings)
+            suite_workspace = build_workspace(suite.settings)
         with self.blame("project"):
-            return own.lay_over(build_workspace(settings))
+            return suite_workspace.lay_over(build_workspace(settings))
 
     def find_folder(self, suite: Suite) -> Path:
         """Return the workspace of the service, since a sent suite has no folder."""
@@ -73,20 +69,7 @@ class ProjectPolicy(Policy):
         if workspace.judge is None:
             opened = open_home_judge(self._service_home, os.environ, plain=plain)
         else:
-            for key in ("prompt", "examples"):
-                if workspace.judge.node.get(key) is not None:
-                    raise InputError(f"judge: `{key}` names a file, which a sent suite cannot have")
-            _check_judge(workspace, workspace.judge, self.references)
-            # Its own cache, so that projects do not share replies.
-            folder = get_folder(self._service_home, self._project["id"])
-            source = JudgeSource(
-                workspace=workspace,
-                references=self.references,
-                environment=self.variables,
-                home=folder,
-                transport=self._outbound.model_transport,
-            )
-            opened = open_judge(None, source, plain=plain)
+            opened = open_project_judge(self._settings, self._project["id"], workspace, self.variables, plain=plain)
         return JudgeChoice(judge=opened.judge, opened=opened) if opened is not None else JudgeChoice()
 
     def admit_suite(self, suite: Suite, target: TargetLike, *, own_agents: bool) -> None:
@@ -126,19 +109,3 @@ class ProjectPolicy(Policy):
             yield
         except InputError as error:
             raise refusal_of(error, field, what=f"the {field}") from None
-
-
-def _check_judge(workspace: Workspace, section: Section, references: References) -> None:
-    """Reject a judge beyond the limits of one run."""
-    try:
-        judge = section.build(JudgeSection, references, "judge")
-    except SpecError as error:
-        raise section.refusal_error(error) from None
-    for field, most in MOST_OF_A_JUDGE.items():
-        value = len(judge.model) if field == "model" else getattr(judge, field)
-        if value > most:
-            raise InputError(f"judge: {field}: expected at most {most}, found {value} on the service")
-    check_wait(judge.timeout_s, "judge", field="judge")
-    for name in judge.model:
-        waited = workspace.models[name].node.get("timeout_s") if name in workspace.models else None
-        check_wait(waited.value if waited is not None else None, f"model {name!r}", field="judge")

@@ -7,7 +7,8 @@ organization keys start and cancel runs; project keys read those of their projec
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
+from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 import sqlalchemy as sa
@@ -18,7 +19,7 @@ from proctor.decide.selection import select
 from proctor.errors import InputError
 from proctor.formats.native.drafting import make_unique
 from proctor.formats.native.text import write_native
-from proctor.formats.workspace_file.workspace import WORKSPACE_KEYS
+from proctor.formats.workspace_file import WORKSPACE_KEYS
 from proctor.model.case import MOST_REPEATS, Case, Suite
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note as noted
@@ -26,13 +27,31 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import check_place, list_seen, query_seen, require_run_reader, require_writer
 from proctor.service.field_checks import LARGEST_SETTINGS, check_fields, refuse_plain_secrets, refuse_secrets_in_suite
 from proctor.service.hub import QUEUED, Hub, new_id
-from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
+from proctor.service.paging import read_page, require_row
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.runs.backtest import STORED_TRACES, Backtest, count_traces, show_backtest
+from proctor.service.resource import Page, list_fields, operation, show_row
+from proctor.service.runs.backtest import STORED_TRACES, Backtest, count_traces
 from proctor.service.runs.backtest_runner import build_backtest
 from proctor.service.runs.building import RunRequest, build_project_run, complete_request, library_for, read_run_request
 from proctor.service.runs.names import check_names, find_meant_run, has_tag, mentions, read_tags, write_tags
-from proctor.service.suites.documents import read_sent_suite, refusal_of, shown_problems
+from proctor.service.runs.run import (
+    LONGEST_SELECTION,
+    MOST_AT_ONCE,
+    MOST_CASES,
+    MOST_JUDGED_TRACES,
+    MOST_TRACES,
+    RUN_COLUMNS,
+    USUAL_TRACES,
+    NewBacktest,
+    NewRun,
+    PlannedRun,
+    Run,
+    RunFinding,
+    RunSearch,
+    find_previous,
+    show_run,
+)
+from proctor.service.suites.documents import Problem, read_sent_suite, refusal_of, shown_problems
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.service.traces.search import read_moment
 from proctor.store.accounts.tenants import find_row, insert_row
@@ -42,47 +61,11 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.queries import clean_text
 from proctor.store.sql.tables import cases, projects, runs
 
-MOST_AT_ONCE = 64
-"""Concurrent attempts of one run."""
 MOST_ATTEMPTS = 50_000
-MOST_CASES = 100
 MOST_QUEUED = 1_000
 """Queued runs of one organization."""
-LONGEST_NOTE = 4_000
-LONGEST_SELECTION = 4_000
-
-RunStatus = Literal["queued", "running", "completed", "cancelled", "failed"]
-Document = str | dict[str, Json] | list[Json]
-_SHOWN = (
-    "id", "project_id", "suite_name", "dialect", "target", "status", "outcome", "error", "note",
-    "cancel_requested", "created_at", "started_at", "completed_at", "updated_at",
-)  # fmt: skip
-_LISTED = (*_SHOWN, "name", "tags", "settings", "counts")
-"""The columns in a list of runs."""
-
-
-class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A requested run: a suite or cases of the project, and options."""
-
-    project_id: str
-    suite: Document | None = None
-    """A suite of any dialect, as text or as JSON."""
-    cases: list[str] | None = None
-    """Ids of cases of the project, instead of a suite."""
-    dialect: str | None = None
-    """The dialect of the suite; None: detected."""
-    target: str | dict[str, Json] | None = None
-    """The name of a target, or a target; None: the only one, or an MCPLab suite's own agents."""
-    repeat: int = 1
-    concurrency: int = 4
-    timeout_s: float = 120.0
-    """Timeout of one attempt."""
-    selection: str | None = None
-    """Cases to run, as `-k` of the command line."""
-    note: str = ""
-    name: str = ""
-    """Not unique; a shared name refers to the newest run."""
-    tags: list[str] = []
+EMPTY_SUITE = "proctor: 1\ncases: []\n"
+"""The stored suite of a run that could not start."""
 
 
 class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,18 +88,19 @@ class RunSuite(msgspec.Struct, frozen=True, kw_only=True):
     """The cases it is made of; see `RunRequest`."""
 
 
-async def start_run(hub: Hub, caller: Caller, spec: RunSpec) -> dict[str, Json]:
-    """Queue a run of a suite, or of cases of the project by id."""
+@operation("runs", "POST /api/runs", status=202)
+async def start_run(hub: Hub, caller: Caller, spec: NewRun) -> Run:
+    """Queue a run; requires an organization key. An invalid run is rejected with all of its problems."""
     require_writer(caller, "starting runs")
     check_spec(spec)
     project = await find_startable_project(hub, caller, spec.project_id)
     sent = await read_run_suite(hub, caller, project, spec)
-    row = await queue_run(hub, caller, project, spec, await prepare_run(hub, caller, project, spec, sent))
+    row = await queue_run(hub, caller, spec, await prepare_run(hub, caller, project, spec, sent))
     hub.run_signals.wake(QUEUED)
     return show_run(row)
 
 
-async def read_run_suite(hub: Hub, caller: Caller, project: Row, spec: RunSpec) -> RunSuite:
+async def read_run_suite(hub: Hub, caller: Caller, project: Row, spec: NewRun) -> RunSuite:
     """Return the suite of a requested run. Raises `Refusal` with all of its problems."""
     if spec.suite is not None:
         read, text = await read_sent_suite(spec.suite, dialect=spec.dialect, field="suite", library=library_for(project))
@@ -127,7 +111,7 @@ async def read_run_suite(hub: Hub, caller: Caller, project: Row, spec: RunSpec) 
     return sent
 
 
-async def prepare_run(hub: Hub, caller: Caller, project: Row, spec: RunSpec, sent: RunSuite) -> PreparedRun:
+async def prepare_run(hub: Hub, caller: Caller, project: Row, spec: NewRun, sent: RunSuite) -> PreparedRun:
     """Return the run to queue, after building everything it needs. Raises `Refusal`."""
     request = complete_request(_read_options(spec), sent.suite, project)
     chosen = _select_cases(sent.suite, spec.selection)
@@ -142,44 +126,72 @@ async def prepare_run(hub: Hub, caller: Caller, project: Row, spec: RunSpec, sen
     return PreparedRun(suite=sent.suite, text=sent.text, chosen=chosen, target=built.target.name, request=request)
 
 
-class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """The filter of a list of runs; None means no condition."""
-
-    project_id: str | None = None
-    status: str | None = None
-    name: str | None = None
-    tag: str | None = None
-    query: str | None = None
-    """Text in names of runs and suites, or in notes."""
-
-
 _EVERY_RUN = RunSearch()
 
 
+@operation("runs", "GET /api/runs")
 async def list_runs(
     hub: Hub, caller: Caller, wanted: RunSearch = _EVERY_RUN, *, limit: int | None = None, cursor: str | None = None
-) -> dict[str, Json]:
-    """Return a page of the visible runs."""
+) -> Page[Run]:
+    """List runs, newest first."""
     require_run_reader(caller)
     filters = [] if wanted.tag is None else [has_tag(clean_text(wanted.tag))]
     if wanted.query:
         filters.append(mentions(wanted.query))
+    equal: dict[str, Json] = {"project_id": wanted.project_id, "status": wanted.status, "name": wanted.name, "suite_name": wanted.suite}
+    equal["schedule_id"] = wanted.schedule_id
+    query = list_seen(runs, caller, columns=RUN_COLUMNS, filters=filters, **equal)
+    return await read_page(hub, query, runs, show_run, limit=limit, cursor=cursor)
+
+
+MOST_EARLIER = 500
+"""Newest completed runs among which the previous run of each is searched."""
+
+
+async def find_previous_runs(hub: Hub, caller: Caller, project_id: str, found: Sequence[Run]) -> dict[str, Run]:
+    """Return the previous completed run of the same kind for each of these runs, by id."""
+    if not found:
+        return {}
+    until = runs.c.created_at <= max(run["created_at"] for run in found)
+    query = list_seen(runs, caller, columns=RUN_COLUMNS, along=(until,), project_id=project_id, status="completed").whole
+    newest = query.order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(MOST_EARLIER)
     async with hub.database.reading() as connection:
-        # Without the suites, which may be megabytes each.
-        query = list_seen(
-            runs, caller, columns=_LISTED, filters=filters, project_id=wanted.project_id, status=wanted.status, name=wanted.name
-        )
-        return show_page(await fetch_page_or_refuse(connection, query, runs, limit=limit, cursor=cursor), show_run)
+        earlier = [show_run(dict(row)) for row in (await connection.execute(newest)).mappings()]
+    pairs = ((run["id"], find_previous(run, earlier)) for run in found)
+    return {id: cast(Run, before) for id, before in pairs if before is not None}
 
 
-async def get_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Return one run."""
+@operation("runs", "GET /api/runs/{run_id}")
+async def get_run(hub: Hub, caller: Caller, id: str) -> Run:
+    """Read a run: by its id, its name, `@tag`, `latest` or `previous`; the other routes accept the same."""
     async with hub.database.reading() as connection:
         return show_run(await find_run(connection, caller, id, document=False))
 
 
-async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Cancel a run: at once if queued, else within a second. Finished attempts stay; an ended run is not changed."""
+async def read_request(hub: Hub, caller: Caller, id: str) -> NewRun:
+    """Return the request that would start a run again."""
+    async with hub.database.reading() as connection:
+        row = await find_run(connection, caller, id)
+    request = read_run_request(row)
+    return NewRun(
+        project_id=row["project_id"],
+        suite=None if request.from_cases else row["document"],
+        cases=list(request.from_cases) if request.from_cases else None,
+        dialect=row["dialect"],
+        target=request.inline_target or request.target,
+        repeat=request.repeat,
+        concurrency=request.concurrency,
+        timeout_s=request.timeout_s,
+        selection=request.selection,
+        note=row["note"] or "",
+        name=row["name"] or "",
+        tags=read_tags(row["tags"]),
+    )
+
+
+@operation("runs", "POST /api/runs/{run_id}/cancel")
+async def cancel_run(hub: Hub, caller: Caller, id: str) -> Run:
+    """Cancel a run; requires an organization key. Finished attempts stay; an ended run is not changed."""
     require_writer(caller, "cancelling runs")
     now, at = hub.clock(), hub.now()
     # A queued run, or one with an expired lease, is ended here. A running one is only flagged.
@@ -220,26 +232,7 @@ async def find_run(connection: AsyncConnection, caller: Caller, id: str, *, near
     return dict(found) if found is not None else await find_meant_run(connection, caller, id, near=near)
 
 
-def show_run(row: Row) -> dict[str, Json]:
-    """Return a run as JSON."""
-    request = read_run_request(row)
-    counts: dict[str, int] = row["counts"] or {}
-    return {
-        **{name: row[name] for name in _SHOWN},
-        "name": row["name"] or "",
-        "tags": read_tags(row["tags"]),
-        "repeat": request.repeat,
-        "concurrency": request.concurrency,
-        "timeout_s": request.timeout_s,
-        "selection": request.selection,
-        "attempts": request.attempts,
-        "finished": sum(counts.values()),
-        "counts": {outcome: counts.get(outcome, 0) for outcome in ("pass", "fail", "error", "skip")},
-        "backtest": None if request.backtest is None else show_backtest(request.backtest),
-    }
-
-
-def check_spec(spec: RunSpec) -> None:
+def check_spec(spec: NewRun) -> None:
     """Reject fields that are invalid for any suite."""
     fields: dict[str, list[str]] = {}
     if (spec.suite is None) == (spec.cases is None):
@@ -259,7 +252,7 @@ def check_spec(spec: RunSpec) -> None:
     check_names(spec.name, spec.tags)
 
 
-def _read_options(spec: RunSpec) -> RunRequest:
+def _read_options(spec: NewRun) -> RunRequest:
     named, inline = (spec.target, None) if isinstance(spec.target, str) else (None, spec.target)
     if inline is not None:
         if len(to_json(inline)) > LARGEST_SETTINGS:
@@ -301,7 +294,7 @@ async def _join_cases(hub: Hub, caller: Caller, project: Row, ids: list[str], *,
     A single MCPLab document without a named target (`alone`) is unchanged, with its own agents and servers.
     """
     joined: list[Case] = []
-    taken: set[str] = set()
+    used_ids: set[str] = set()
     settings: dict[str, Json] = {}
     renamed: dict[str, dict[str, str]] = {}
     for id in dict.fromkeys(ids):
@@ -314,17 +307,17 @@ async def _join_cases(hub: Hub, caller: Caller, project: Row, ids: list[str], *,
             return RunSuite(suite=suite, text=text, from_cases={id: {}})
         renamed[id] = {}
         for case in suite.cases:
-            name = case.id if case.id not in taken else make_unique(f"{row['name']}/{case.id}", taken)
-            taken.add(name)
+            name = case.id if case.id not in used_ids else make_unique(f"{row['name']}/{case.id}", used_ids)
+            used_ids.add(name)
             if name != case.id:
                 renamed[id][case.id] = name
             joined.append(msgspec.structs.replace(case, id=name, settings=_with_named_servers(case.settings)))
         for key in WORKSPACE_KEYS:
             if key in suite.settings:
-                both = isinstance(settings.get(key), dict) and isinstance(suite.settings[key], dict) and key != "judge"
-                settings[key] = {**suite.settings[key], **settings[key]} if both else settings.get(key, suite.settings[key])
-    whole = Suite(name=project["name"], cases=tuple(joined), settings=settings)
-    return RunSuite(suite=whole, text=await asyncio.to_thread(write_native, whole), from_cases=renamed)
+                are_objects = isinstance(settings.get(key), dict) and isinstance(suite.settings[key], dict) and key != "judge"
+                settings[key] = {**suite.settings[key], **settings[key]} if are_objects else settings.get(key, suite.settings[key])
+    joined_suite = Suite(name=project["name"], cases=tuple(joined), settings=settings)
+    return RunSuite(suite=joined_suite, text=await asyncio.to_thread(write_native, joined_suite), from_cases=renamed)
 
 
 def _with_named_servers(settings: dict[str, Json]) -> dict[str, Json]:
@@ -335,67 +328,48 @@ def _with_named_servers(settings: dict[str, Json]) -> dict[str, Json]:
     return {**settings, "mcp_servers": [{"id": each["id"]} if isinstance(each, dict) and "id" in each else each for each in servers]}
 
 
-async def queue_run(hub: Hub, caller: Caller, project: Row, spec: RunSpec, run: PreparedRun) -> Row:
+async def queue_run(hub: Hub, caller: Caller, spec: NewRun, run: PreparedRun) -> Row:
     """Insert a queued run and return its row. Raises `Refusal` if the queue is full."""
+    async with hub.database.writing() as connection:
+        return await insert_run(connection, hub, caller, spec, run)
+
+
+async def insert_run(
+    connection: AsyncConnection, hub: Hub, caller: Caller, spec: NewRun, run: PreparedRun | str, **scheduled: str | None
+) -> Row:
+    """Insert a queued run, or one that could not start, with the reason. Raises `Refusal` if the queue is full.
+
+    `scheduled` are `schedule_id` and `due_at`.
+    """
     at = hub.now()
+    own = {"id": new_id("run"), "organization_id": caller.organization_id, "project_id": spec.project_id, "counts": {}, **scheduled}
+    own |= {"note": spec.note, "name": spec.name or None, "tags": write_tags(spec.tags), "created_at": at, "updated_at": at}
+    if isinstance(run, str):
+        target = spec.target if isinstance(spec.target, str) else None
+        failed = {"suite_name": spec.name, "dialect": "native", "document": EMPTY_SUITE, "target": target, "settings": {}}
+        row = await insert_row(connection, runs, {**own, **failed, "status": "failed", "error": run, "completed_at": at})
+        await add_events(connection, row["id"], [("failed", {"counts": {}, "outcome": None, "error": run})], at)
+        return row
     # Counted without a lock: concurrent requests may exceed the limit by a few.
     waiting = sa.select(sa.func.count()).where(runs.c.organization_id == caller.organization_id, runs.c.status == "queued")
-    async with hub.database.writing() as connection:
-        if int((await connection.execute(waiting)).scalar_one()) >= MOST_QUEUED:
-            raise Refusal("RATE_LIMITED", f"{MOST_QUEUED} runs are already queued", retry_after_s=30)
-        row = await insert_row(
-            connection,
-            runs,
-            {
-                "id": new_id("run"),
-                "organization_id": caller.organization_id,
-                "project_id": project["id"],
-                "suite_name": run.suite.name[:200],
-                "dialect": run.suite.dialect,
-                "document": run.text,
-                "target": run.target,
-                "settings": msgspec.to_builtins(run.request),
-                "status": "queued",
-                "counts": {},
-                "note": spec.note,
-                "name": spec.name or None,
-                "tags": write_tags(spec.tags),
-                "created_at": at,
-                "updated_at": at,
-            },
-        )
-        await add_events(connection, row["id"], [("queued", {"attempts": run.request.attempts})], at)
-        await noted(connection, hub, caller, "create", "run", row["id"], {"suite": row["suite_name"], "attempts": run.request.attempts})
+    if int((await connection.execute(waiting)).scalar_one()) >= MOST_QUEUED:
+        raise Refusal("RATE_LIMITED", f"{MOST_QUEUED} runs are already queued", retry_after_s=30)
+    suite = {"suite_name": run.suite.name[:200], "dialect": run.suite.dialect, "document": run.text, "target": run.target}
+    row = await insert_row(connection, runs, {**own, **suite, "settings": msgspec.to_builtins(run.request), "status": "queued"})
+    await add_events(connection, row["id"], [("queued", {"attempts": run.request.attempts})], at)
+    await noted(connection, hub, caller, "create", "run", row["id"], {"suite": row["suite_name"], "attempts": run.request.attempts})
     return row
 
 
 # --- backtests: a case is queued with stored traces
 
 
-MOST_TRACES = 10_000
-"""Traces of one backtest."""
-USUAL_TRACES = 1_000
-"""Default number of traces of a backtest."""
-MOST_JUDGED_TRACES = 200
-"""Traces of a backtest with a judge."""
+@operation("cases", "POST /api/cases/{case_id}/backtest", status=202)
+async def start_backtest(hub: Hub, caller: Caller, case_id: str, spec: NewBacktest) -> Run:
+    """Queue a run that decides the case, active or paused, on stored traces; requires an organization key.
 
-
-class BacktestSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The traces of a backtest, and the name of its run."""
-
-    agent_id: str | None = None
-    """None: the agent of the case, or every agent of its project."""
-    since: str | None = None
-    until: str | None = None
-    limit: int | None = None
-    """Number of newest traces; None: the default."""
-    note: str = ""
-    name: str = ""
-    tags: list[str] = []
-
-
-async def start_backtest(hub: Hub, caller: Caller, case_id: str, spec: BacktestSpec) -> dict[str, Json]:
-    """Queue a backtest of a case, active or paused. Raises `Refusal`."""
+    No agent is called. Each trace is an attempt of the run; `sample` of the case is ignored.
+    """
     require_writer(caller, "starting backtests")
     async with hub.database.reading() as connection:
         case = await require_row(connection, cases, caller.organization_id, "case", case_id)
@@ -406,20 +380,19 @@ async def start_backtest(hub: Hub, caller: Caller, case_id: str, spec: BacktestS
     if not suite.cases:
         raise Refusal("VALIDATION_ERROR", "the document has no case", fields={"case": ["the document has no case"]})
     limit = await asyncio.to_thread(_choose_limit, suite, spec.limit)
-    wanted = await _find_traces(hub, caller, case, spec, limit)
-    attempts = wanted.traces * len(suite.cases)
+    backtest = await _find_traces(hub, caller, case, spec, limit)
+    attempts = backtest.traces * len(suite.cases)
     if attempts > MOST_ATTEMPTS:
-        reason = f"{len(suite.cases)} cases on {wanted.traces} traces are {attempts} results; expected at most {MOST_ATTEMPTS}"
+        reason = f"{len(suite.cases)} cases on {backtest.traces} traces are {attempts} results; expected at most {MOST_ATTEMPTS}"
         raise Refusal("VALIDATION_ERROR", "the backtest is too large", fields={"limit": [reason]})
-    request = complete_request(RunRequest(target=STORED_TRACES, backtest=wanted), suite, project)
+    request = complete_request(RunRequest(target=STORED_TRACES, backtest=backtest), suite, project)
     request = msgspec.structs.replace(request, attempts=attempts, from_cases={case_id: {}})
     # Built to report problems now; the worker builds it again.
     await (await build_backtest(hub, caller.organization_id, project, suite)).close()
-    about = RunSpec(project_id=project["id"], suite=text, note=spec.note, name=spec.name, tags=spec.tags)
-    check_spec(about)
-    row = await queue_run(
-        hub, caller, project, about, PreparedRun(suite=suite, text=text, chosen=suite, target=STORED_TRACES, request=request)
-    )
+    run_spec = NewRun(project_id=project["id"], suite=text, note=spec.note, name=spec.name, tags=spec.tags)
+    check_spec(run_spec)
+    prepared = PreparedRun(suite=suite, text=text, chosen=suite, target=STORED_TRACES, request=request)
+    row = await queue_run(hub, caller, run_spec, prepared)
     hub.run_signals.wake(QUEUED)
     return show_run(row)
 
@@ -437,7 +410,7 @@ def _choose_limit(suite: Suite, limit: int | None) -> int:
     raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"limit": [reason]})
 
 
-async def _find_traces(hub: Hub, caller: Caller, case: Row, spec: BacktestSpec, limit: int) -> Backtest:
+async def _find_traces(hub: Hub, caller: Caller, case: Row, spec: NewBacktest, limit: int) -> Backtest:
     """Return the traces of a backtest. Raises `Refusal` if there are none."""
     agent_id = spec.agent_id or case["agent_id"]
     if case["agent_id"] not in (None, agent_id):
@@ -448,14 +421,14 @@ async def _find_traces(hub: Hub, caller: Caller, case: Row, spec: BacktestSpec, 
     until = now if spec.until is None else min(now, read_moment(spec.until, "until"))
     since = None if spec.since is None else read_moment(spec.since, "since")
     when: dict[str, Json] | None = case["when_matches"]
-    wanted = Backtest(case_id=case["id"], version=case["version"], agent_id=agent_id, when=when, since=since, until=until, traces=0)
+    backtest = Backtest(case_id=case["id"], version=case["version"], agent_id=agent_id, when=when, since=since, until=until, traces=0)
     async with hub.database.reading() as connection:
         await check_place(connection, caller, case["project_id"], agent_id)
-        found = await count_traces(connection, caller.organization_id, case["project_id"], wanted, limit)
+        found = await count_traces(connection, caller.organization_id, case["project_id"], backtest, limit)
     if not found:
         reason = "no stored traces of this agent or time" if agent_id or since or spec.until else "the project has no stored traces"
         raise Refusal("CONFLICT", reason, hint=f"retention of traces: GET /api/projects/{case['project_id']}/retention")
-    return msgspec.structs.replace(wanted, traces=found)
+    return msgspec.structs.replace(backtest, traces=found)
 
 
 # --- dry runs: all checks of a run without starting it, with a list of problems
@@ -467,22 +440,23 @@ _REPORTED = ("VALIDATION_ERROR", "CONFLICT", "NOT_FOUND")
 """Refusals that are reported as problems. Others (permission, database) are raised."""
 
 
-async def plan_run(hub: Hub, caller: Caller, spec: RunSpec) -> dict[str, Json]:
-    """Return the plan of a run, and every problem that prevents it."""
+@operation("runs", "POST /api/runs/dry-run")
+async def plan_run(hub: Hub, caller: Caller, spec: NewRun) -> PlannedRun:
+    """Check a run without starting it; requires an organization key. The response lists every problem."""
     require_writer(caller, "planning runs")
-    found: dict[str, Json] = {"suite_name": None, "dialect": None, "target": None, "attempts": None, "cases": [], "case_count": 0}
+    found = dict[str, Json].fromkeys(list_fields(PlannedRun)) | {"cases": [], "case_count": 0}
     refusals: list[Refusal] = []
     try:
         project = await find_startable_project(hub, caller, spec.project_id)
     except Refusal as refusal:
         if refusal.code != "CONFLICT":
             raise
-        return {"startable": False, "problems": _list_findings(refusal), "warnings": [], **found}
+        return show_row(PlannedRun, found, startable=False, problems=_list_findings(refusal), warnings=[])
     try:
         check_spec(spec)
     except Refusal as refusal:
         refusals.append(refusal)
-    warnings: list[dict[str, Json]] = []
+    warnings: list[Problem] = []
     if spec.suite is not None or spec.cases:
         try:
             sent = await read_run_suite(hub, caller, project, spec)
@@ -498,15 +472,14 @@ async def plan_run(hub: Hub, caller: Caller, spec: RunSpec) -> dict[str, Json]:
                 raise
             refusals.append(refusal)
     problems = [problem for refusal in refusals for problem in _list_findings(refusal)]
-    return {"startable": not refusals, "problems": problems, "warnings": warnings, **found}
+    return show_row(PlannedRun, found, startable=not refusals, problems=problems, warnings=warnings)
 
 
-def _list_findings(refusal: Refusal) -> list[dict[str, Json]]:
+def _list_findings(refusal: Refusal) -> list[RunFinding]:
     """Return the problems of a refusal, each with its field and place in the document."""
     nothing: dict[str, Json] = {"line": None, "column": None, "path": None, "nearest": [], "hint": refusal.hint}
     if refusal.problems:
         field = next(iter(refusal.fields), "suite")
-        copied = ("message", "line", "column", "path", "nearest", "hint")
-        return [{**nothing, "field": field, **{name: problem.get(name) for name in copied}} for problem in refusal.problems]  # type: ignore[misc]
+        return [show_row(RunFinding, problem, field=field) for problem in refusal.problems]
     texts_of = [(field, text) for field, texts in refusal.fields.items() for text in texts]
-    return [{**nothing, "field": field, "message": text} for field, text in texts_of or [("", refusal.message)]]
+    return [show_row(RunFinding, nothing, field=field, message=text) for field, text in texts_of or [("", refusal.message)]]

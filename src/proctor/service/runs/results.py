@@ -6,11 +6,11 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Annotated, TypedDict
 
 import msgspec
 import sqlalchemy as sa
 
-from proctor.actions.history.compare import find_reason
 from proctor.actions.workspace.run_history import TARGET, case_result, result_of
 from proctor.errors import InputError
 from proctor.evidence.unknowns.account import find_known
@@ -20,18 +20,22 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.blocks.exchange import with_exchange
+from proctor.report.builders.run import render_markdown
 from proctor.report.data.evaluation_events import render_otlp
 from proctor.report.data.json_text import CaseEncoder, render_json
 from proctor.report.data.junit import render_junit
+from proctor.report.data.sarif import render_sarif
 from proctor.report.html.report import render_html
-from proctor.report.text.markdown import render_markdown
 from proctor.report.words.ranges import add_ranges
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.resource import about, operation
 from proctor.service.runs.building import ending_of, header_of, read_run_request, read_stored_suite
 from proctor.service.runs.requests import find_run
+from proctor.service.runs.run import AttemptFilter, RunResultSummary, RunResultSummaryPage, show_attempt
+from proctor.service.runs.run import RunResult as RunResultDocument
 from proctor.store.runs.entry_digests import DIGEST, read_digest
 from proctor.store.runs.entry_previews import SEARCHED, fold_text, make_search_text, match_search_text, read_shown
 from proctor.store.runs.run_rows import UNFINISHED, get_last_number, get_status, iterate_entries, list_events_after, read_entry
@@ -52,8 +56,8 @@ async def find_followed_run(hub: Hub, caller: Caller, id: str, after: int) -> st
     """Return the id of a run with events after a number, now or later, else None. Raises `Refusal` if there is no such run."""
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id, document=False)
-        more = run["status"] in UNFINISHED or await list_events_after(connection, run["id"], after, limit=1)
-    return run["id"] if more else None
+        has_more = run["status"] in UNFINISHED or await list_events_after(connection, run["id"], after, limit=1)
+    return run["id"] if has_more else None
 
 
 async def find_last_event(hub: Hub, caller: Caller, id: str) -> tuple[str, int]:
@@ -102,6 +106,7 @@ REPORTS = {
     "json": "application/json",
     "jsonl": "application/x-ndjson",
     "junit": "application/xml",
+    "sarif": "application/sarif+json",
     "markdown": "text/markdown",
     "html": "text/html",
     "otlp": "application/x-ndjson",
@@ -117,7 +122,6 @@ LARGEST_CACHED = 1_000_000
 """Characters of the largest suite that is cached."""
 LARGE_RESULT = 100_000
 """Compressed bytes of an attempt from which its page view is cached."""
-_SHOWN = ("case", "attempt", "outcome", "score", "verdict", "code", "reason", "started_at", "duration_ms")
 _LISTED = (run_entries.c.id, run_entries.c.run_id, run_entries.c.created_at, *DIGEST)
 """The columns for a list of attempts."""
 _BODY_UNLESS_SHOWN = sa.case(
@@ -126,18 +130,10 @@ _BODY_UNLESS_SHOWN = sa.case(
 """The body of an attempt, only if its preview or digest is missing."""
 
 
-class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """The filter of a list of attempts; None means no condition."""
-
-    outcome: str | None = None
-    case: str | None = None
-    text: str | None = None
-    """Text in the input, the answer or a reason, ignoring case."""
-
-
 EVERY_ATTEMPT = AttemptFilter()
 
 
+@operation("runs", "GET /api/runs/{run_id}/results")
 async def list_run_results(
     hub: Hub,
     caller: Caller,
@@ -146,12 +142,13 @@ async def list_run_results(
     *,
     limit: int | None = None,
     cursor: str | None = None,
-    position: int | None = None,
-) -> dict[str, Json]:
-    """Return a page of the attempts of a run, newest first, without assertions and evidence.
+    position: Annotated[
+        int | None, about("first attempt of the page, counted from 0 at the newest; instead of `cursor`", ge=0, le=2**31)
+    ] = None,
+) -> RunResultSummaryPage:
+    """List the finished attempts of a run, newest first, by cursor or position.
 
-    It starts at `cursor`, or at a position counted from the newest attempt. `_meta` has the position and the total. With a text search it
-    has neither, and pages may be short.
+    With `q` a page may be short: each request searches at most 10,000 attempts, and `_meta.next` continues.
     """
     if wanted.text:
         return await _search_run_results(hub, caller, id, wanted, limit=limit, cursor=cursor, position=position)
@@ -170,12 +167,42 @@ async def list_run_results(
             cursor = await find_cursor(connection, query, run_entries, place, total)
         page = show_page(await fetch_page_or_refuse(connection, query, run_entries, limit=limit, cursor=cursor), _show_result)
     begin = place if place is not None else 0 if cursor is None else None
-    return {**page, "_meta": {**page["_meta"], "position": begin, "total": total}}
+    return {"data": page["data"], "_meta": {**page["_meta"], "position": begin, "total": total}}
+
+
+class FailingPlace(TypedDict):
+    """The place of an attempt among those of its run that did not pass, newest first."""
+
+    position: Annotated[int, about("counted from 1")]
+    total: int
+    previous: str | None
+    next: str | None
+
+
+async def find_failing_place(hub: Hub, caller: Caller, run_id: str, result_id: str) -> FailingPlace | None:
+    """Return the place of an attempt among the failing ones of its run; None if it passed."""
+    async with hub.database.reading() as connection:
+        run = await find_run(connection, caller, run_id, document=False)
+        failing = (run_entries.c.run_id == run["id"], run_entries.c.outcome.in_(("fail", "error")))
+        order = (run_entries.c.created_at, run_entries.c.id)
+        own = (await connection.execute(sa.select(*order).where(*failing, run_entries.c.id == result_id))).first()
+        if own is None:
+            return None
+        place, edge = sa.tuple_(*order), sa.tuple_(*map(sa.literal, own))
+        newer = sa.select(run_entries.c.id).where(*failing, place > edge)
+        older = sa.select(run_entries.c.id).where(*failing, place < edge)
+        counts = run["counts"] or {}
+        return {
+            "position": int((await connection.execute(sa.select(sa.func.count()).select_from(newer.subquery()))).scalar_one()) + 1,
+            "total": counts.get("fail", 0) + counts.get("error", 0),
+            "previous": (await connection.execute(newer.order_by(*order).limit(1))).scalar_one_or_none(),
+            "next": (await connection.execute(older.order_by(*(column.desc() for column in order)).limit(1))).scalar_one_or_none(),
+        }
 
 
 async def _search_run_results(
     hub: Hub, caller: Caller, id: str, wanted: AttemptFilter, *, limit: int | None, cursor: str | None, position: int | None
-) -> dict[str, Json]:
+) -> RunResultSummaryPage:
     text = wanted.text or ""
     if len(text) > LONGEST_TEXT:
         raise Refusal("VALIDATION_ERROR", "the text is too long", fields={"q": [f"expected at most {LONGEST_TEXT} characters"]})
@@ -186,8 +213,8 @@ async def _search_run_results(
         page = await fetch_page_or_refuse(connection, _make_query(run["id"], wanted), run_entries, limit=limit, cursor=cursor)
     # In a thread: bodies of attempts stored by earlier versions may be large.
     found = await asyncio.to_thread(_filter_matching, page.rows, text)
-    shown = show_page(msgspec.structs.replace(page, rows=found), _show_result)
-    return {**shown, "_meta": {**shown["_meta"], "position": None, "total": None}}
+    values = show_page(msgspec.structs.replace(page, rows=found), _show_result)
+    return {"data": values["data"], "_meta": {**values["_meta"], "position": None, "total": None}}
 
 
 def _make_query(run_id: str, wanted: AttemptFilter) -> ListQuery:
@@ -205,7 +232,7 @@ def _filter_matching(rows: list[Row], text: str) -> list[Row]:
 class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
     """One stored attempt."""
 
-    summary: dict[str, Json]
+    summary: RunResultSummary
     """As in a list of attempts."""
     result: CaseResult
     entry: RunEntry
@@ -233,8 +260,8 @@ def _read_result(run: Row, row: Row) -> ReadResult:
 
 
 async def show_run_result(
-    hub: Hub, caller: Caller, id: str, result_id: str, *, view: Hashable, write: Callable[[ReadResult], dict[str, Json]]
-) -> dict[str, Json]:
+    hub: Hub, caller: Caller, id: str, result_id: str, *, view: Hashable, write: Callable[[ReadResult], Mapping[str, Json]]
+) -> Mapping[str, Json]:
     """Return the view of one attempt that `write` makes, cached by `view` for large attempts, which do not change."""
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id, document=False)
@@ -243,7 +270,7 @@ async def show_run_result(
     if length is None:
         raise not_found("result", result_id)
     key = (run["id"], run["created_at"], result_id, length, view)
-    known: dict[str, Json] | None = hub.shown_results.get(key)
+    known: Mapping[str, Json] | None = hub.shown_results.get(key)
     if known is None:
         known = await asyncio.to_thread(write, await read_run_result(hub, caller, run["id"], result_id, to_show=True))
         if length > LARGE_RESULT:
@@ -251,13 +278,14 @@ async def show_run_result(
     return known
 
 
-async def get_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> dict[str, Json]:
-    """Return one attempt with its assertions, verdicts and evidence."""
+@operation("runs", "GET /api/runs/{run_id}/results/{result_id}")
+async def get_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> RunResultDocument:
+    """Read an attempt with every assertion, its verdict and the evidence."""
     # In a thread, since text ranges are computed.
     return await asyncio.to_thread(write_read_result, await read_run_result(hub, caller, id, result_id))
 
 
-def write_read_result(read: ReadResult) -> dict[str, Json]:
+def write_read_result(read: ReadResult) -> RunResultDocument:
     """Return one attempt as JSON."""
     document: Json = msgspec.json.decode(CaseEncoder().encode(with_exchange(read.result, read.entry.evidence)))
     evidence = None if read.entry.evidence is None else write_plain(read.entry.evidence)
@@ -361,8 +389,8 @@ def _render_run(run: Row, suite: Suite, entries: list[RunEntry], format: str, se
     if format == "html":
         result = msgspec.structs.replace(result, cases=tuple(_add_ranges(result.cases, by_attempt)))
         return render_html(result, by_attempt).encode("utf-8", errors="replace")
-    render: Callable[[RunResult], str] = {"json": render_json, "junit": render_junit, "markdown": render_markdown}[format]
-    return render(result).encode("utf-8", errors="replace")
+    writers: dict[str, Callable[[RunResult], str]] = {"json": render_json, "junit": render_junit, "sarif": render_sarif}
+    return writers.get(format, render_markdown)(result).encode("utf-8", errors="replace")
 
 
 def _add_ranges(cases: Iterable[CaseResult], entries: Mapping[tuple[str, int], RunEntry]) -> Iterator[CaseResult]:
@@ -378,12 +406,8 @@ def _add_ranges(cases: Iterable[CaseResult], entries: Mapping[tuple[str, int], R
             yield msgspec.structs.replace(case, ranges=((),) * len(case.verdicts))
 
 
-def _show_result(row: Row) -> dict[str, Json]:
-    entry = read_digest(row)
-    shown = {name: getattr(entry, name) for name in _SHOWN}
-    # Without its own reason: that of its first assertion that did not pass.
-    why = entry.reason or find_reason(entry, None) or None
-    return {"id": row["id"], "run_id": row["run_id"], **shown, "reason": why, "created_at": row["created_at"]}
+def _show_result(row: Row) -> RunResultSummary:
+    return show_attempt(read_digest(row), id=row["id"], run_id=row["run_id"], created_at=row["created_at"])
 
 
 def write_plain(value: msgspec.Struct) -> Json:

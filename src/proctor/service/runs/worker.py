@@ -21,9 +21,10 @@ from typing import Any, Literal
 import msgspec
 
 from proctor.actions.checking.check_stream import wall_clock
+from proctor.actions.doctor.snapshots import list_snapshots
 from proctor.actions.running.run_builder import BuiltRun
 from proctor.actions.workspace.run_history import case_result, result_of
-from proctor.cassettes.scrub import REDACTED
+from proctor.cassettes.entries import REDACTED
 from proctor.decide.judging import Ask
 from proctor.errors import InputError, StoreError, TargetError
 from proctor.model.case import Case
@@ -49,7 +50,8 @@ from proctor.service.runs.building import (
     settings_of,
     source_of,
 )
-from proctor.service.runs.figures import find_failures, find_latency, store_figures, tally_run
+from proctor.service.runs.figures import RunFacts, find_failures, find_latency, store_figures, tally_run
+from proctor.service.runs.results import suite_of_run
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.store.accounts.tenants import find_row
 from proctor.store.runs.entry_previews import Ranges
@@ -62,6 +64,7 @@ from proctor.store.runs.run_rows import (
     end_run,
     is_cancel_requested,
     iterate_entries,
+    keep_snapshots,
     list_done_attempts,
     list_waiting_projects,
     renew_lease,
@@ -94,8 +97,9 @@ async def store_run_figures(hub: Hub, run: Row, counts: Mapping[str, int]) -> No
             tally = await tally_run(connection, run["id"])
             failures = await find_failures(connection, run)
             latency = await find_latency(connection, run["id"], sum(counts.values()))
+        totals = await asyncio.to_thread(lambda: tally.add_up(suite_of_run(run)))
         async with hub.database.writing() as connection:
-            await store_figures(connection, run["id"], tally, failures, latency)
+            await store_figures(connection, run["id"], tally, RunFacts(failures=failures, latency=latency, totals=totals))
     except StoreError as error:
         # The run has ended correctly in any case.
         _LOG.warning("the figures of a run could not be stored", extra={"run": run["id"], "reason": str(error)})
@@ -210,8 +214,18 @@ class Cleaner:
             # Lone surrogates, which cannot be encoded; infinite numbers are null.
             sound: Json = json.loads(json.dumps(value), parse_constant=lambda _: None)
             data = json.dumps(sound, ensure_ascii=False).encode("utf-8", errors="replace")
+        return self._replace_secrets(data)
+
+    def clean_snapshot(self, body: bytes) -> bytes:
+        """Return what a server offers without secrets; what was found there is cleaned like an entry, schemas stay as they are."""
+        value = msgspec.json.decode(body)
+        if "examined" in value:
+            body = msgspec.json.encode({**value, "examined": redact(value["examined"])})
+        return self._replace_secrets(body)
+
+    def _replace_secrets(self, data: bytes) -> bytes:
         for secret in self._secrets:
-            # In the encoded entry: a secret may also be in a key, or part of a longer text.
+            # In the encoded form: a secret may also be in a key, or part of a longer text.
             data = data.replace(_in_json(secret), REDACTED.encode())
         return data
 
@@ -331,7 +345,7 @@ class _Drive:
             try:
                 ready = building.result()
             except (InputError, Refusal) as error:
-                return await self._end("failed", error=_describe_error(error))
+                return await self._end("failed", error=describe_error(error))
             except asyncio.CancelledError:
                 return await self._leave(why)
             try:
@@ -377,7 +391,16 @@ class _Drive:
             await _end_task(running)
             # Before the run is ended or requeued, which releases the lease.
             await rows.wait_until_written()
+        await self._keep_snapshots(ready, cleaner)
         await self._finish(running, why, cleaner)
+
+    async def _keep_snapshots(self, ready: BuiltRun, cleaner: Cleaner) -> None:
+        """Store what the MCP servers offered, and an examination."""
+        snapshots = {kind: cleaner.clean_snapshot(body) for kind, body in list_snapshots(ready.target).items()}
+        if snapshots:
+            hub = self._hub
+            async with hub.database.writing() as connection:
+                await keep_snapshots(connection, self._id, self._owner, hub.clock() + hub.settings.lease_s, snapshots)
 
     def _make_runner(self, ready: BuiltRun, rows: RunRows, listener: Listener) -> Runner | BacktestRunner:
         request = read_run_request(self._row)
@@ -522,7 +545,7 @@ class _Drive:
 async def _end_task(running: _Task) -> None:
     """Wait until the task has ended and its target is closed, also if this task is cancelled."""
     while not running.done():
-        # Repeated: a target that hangs while closing would block this worker.
+        # Repeated: a target that hangs on closing would block this worker.
         running.cancel()
         try:
             await asyncio.wait({running}, timeout=LEAVE_S)
@@ -543,7 +566,8 @@ async def _first(*waits: Awaitable[object]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _describe_error(error: InputError | Refusal) -> str:
+def describe_error(error: InputError | Refusal) -> str:
+    """Return why a run cannot start, on one line."""
     if isinstance(error, InputError):
         return str(error)
     reasons = [text for texts in error.fields.values() for text in texts]

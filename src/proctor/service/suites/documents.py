@@ -11,15 +11,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
+from typing import TypedDict
 
 from proctor.errors import InputError
 from proctor.formats.suites import DIALECTS, read_suite
+from proctor.model import problem as model
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
-from proctor.model.problem import Problem
 from proctor.model.show import nearest
 from proctor.service.refusals import Refusal
-from proctor.service.suites.mcplab_library import ALONE
+from proctor.service.suites.mcplab import ALONE
 
 LONGEST_DOCUMENT = 1_000_000
 """Characters of one document."""
@@ -73,7 +74,21 @@ def _write_text(document: dict[str, Json] | list[Json]) -> str | None:
     return indented if len(indented) <= LONGEST_DOCUMENT else text
 
 
-def shown_problems(problems: tuple[Problem, ...]) -> list[dict[str, Json]]:
+class Problem(TypedDict):
+    """A finding in a document."""
+
+    message: str
+    line: int | None
+    column: int | None
+    path: str
+    level: str
+    code: str | None
+    expected: str | None
+    nearest: list[str]
+    hint: str | None
+
+
+def shown_problems(problems: tuple[model.Problem, ...]) -> list[Problem]:
     """Return problems as JSON."""
     return [
         {

@@ -1,6 +1,6 @@
 """What sent suites may connect to and start.
 
-A sender is not the administrator. Connections of a suite, or of the settings of its project, use a guarded transport (`network/guard.py`):
+A sender is not the administrator. Connections of a suite, or of the settings of its project, use a guarded transport (`network.py`):
 the public internet, and addresses in `allowed_addresses`. Local commands, functions and files must be in `allowed_commands`:
 
     COMMAND ARG ...           an MCP server over stdio, or a program as the target; a final `*` allows further arguments
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from proctor.errors import InputError, SpecError
 from proctor.formats.text.references import References
-from proctor.formats.workspace_file.workspace import Section
+from proctor.formats.workspace_file import Section
 from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.network.addresses import AddressRefused
@@ -100,6 +100,8 @@ class Outbound:
             self._check_program(f"target {name!r}", settings)
             # Not trusted: it gets nothing of the service's environment.
             return Section.of(settings, path=section.node.path, trusted=False)
+        if kind == "mcp_server" and isinstance(server := settings.get("server"), dict):
+            self.check_server("the server", server)
         for field in _ADDRESSES.get(str(kind), ()):
             self.check_address(settings.get(field), f"target {name!r}, {field}")
         if kind == "mcp_agent":

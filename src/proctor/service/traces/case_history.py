@@ -7,26 +7,39 @@ Results on traces are counted by day (UTC).
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from datetime import date, timedelta
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, TypedDict, cast
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.model.evidence import Json
+from proctor.decide.prepare import PreparedSuite
+from proctor.errors import EvidenceError, StoreError
+from proctor.model.evidence import Evidence, Json
 from proctor.scoring.intervals import wilson
-from proctor.scoring.reduce import reduce_attempts
+from proctor.scoring.score import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, list_seen, query_seen, require_reader, require_run_reader
+from proctor.service.agent import Agent
+from proctor.service.decisions.trace_evidence import read_agent_evidence
+from proctor.service.decisions.trace_verdicts import ActiveCase, is_selected
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal
+from proctor.service.resource import Counts, Page, about, operation, show_row
 from proctor.service.suites.documents import read_sent_suite
+from proctor.service.traces.search import make_agent
+from proctor.store.accounts.tenants import query_owned
 from proctor.store.sql.pages import Row, clamp_limit
-from proctor.store.sql.tables import cases, results, run_entries, runs
+from proctor.store.sql.queries import clean_text
+from proctor.store.sql.tables import agents, cases, projects, results, run_entries, runs, trace_parts
 
 MOST_KEYS = 500
 """Ids of one document that are searched in runs, limited by the database."""
@@ -61,28 +74,98 @@ MOST_OF_A_DAY = 10_000
 """Results of one day that are counted, the newest."""
 MOST_OF_A_PAGE = 20_000
 """Results that are counted for one page, which may therefore be short."""
+
+
+class PassRate(TypedDict):
+    """The pass rate of a case."""
+
+    counts: Counts
+    decided: Annotated[int, about("attempts that passed, failed or errored; skipped ones do not count")]
+    passed: int
+    pass_rate: Annotated[float | None, about("none if nothing was decided")]
+    low: Annotated[float | None, about("of the pass rate, with 95 % confidence (Wilson)")]
+    high: float | None
+
+
+class CaseInRun(PassRate):
+    """The results of a case in one run."""
+
+    run_id: str
+    suite_name: str
+    name: str
+    target: str | None
+    status: str
+    created_at: str
+    completed_at: str | None
+    cases: Annotated[list[str], about("ids of the document's cases in the run")]
+    flaky: Annotated[bool, about("whether a case passed in some attempts only")]
+
+
+class CaseOnDay(PassRate):
+    """The results of a case on the traces of one day."""
+
+    day: Annotated[str, about("UTC")]
+    versions: Annotated[list[int], about("versions of the case that decided them")]
+    newest_only: Annotated[bool, about("whether only the newest 10,000 results of the day are counted")]
+
+
+Key = Annotated[str | None, about("the id of one case inside the document; default: all", max_length=1000)]
 _RUN = ("id", "suite_name", "name", "target", "status", "created_at", "completed_at")
 _OUTCOMES = ("pass", "fail", "error", "skip")
 _DAY = len("2031-01-31")
 
 
+@operation("cases", "GET /api/cases/{case_id}/history", name="list_case_history")
 async def list_run_history(
-    hub: Hub, caller: Caller, id: str, *, key: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> dict[str, Json]:
-    """Return a page of the runs with the case, newest first, with pass rates and intervals."""
+    hub: Hub, caller: Caller, id: str, *, key: Key = None, limit: int | None = None, cursor: str | None = None
+) -> Page[CaseInRun]:
+    """List the runs of the project that had the case, newest first, each with its pass rate; found by the ids inside the document."""
     require_run_reader(caller)
     async with hub.database.reading() as connection:
         case = await find_seen(connection, cases, caller, "case", id)
     keys = await _choose_keys(case, key)
     # A run of several documents prefixes the ids that two of them share.
     looked_for = [*keys, *(f"{case['name']}/{each}" for each in keys)]
-    had = sa.exists().where(run_entries.c.run_id == runs.c.id, run_entries.c.case_id.in_(looked_for))
     of_case = runs.c.settings["from_cases"].as_string()
     mine = sa.or_(of_case.is_(None), of_case.contains(f'"{id}"', autoescape=True))
+    return await _list_runs(
+        hub, caller, case["project_id"], looked_for, lambda settings: find_keys_in_run(settings, id, keys), [mine], limit, cursor
+    )
+
+
+@operation("projects", "GET /api/projects/{project_id}/case-history", name="list_suite_case_history")
+async def list_suite_case_history(
+    hub: Hub,
+    caller: Caller,
+    project_id: str,
+    *,
+    suite: Annotated[str, about("name of the suite", max_length=1000)],
+    case: Annotated[str, about("id of the case in the suite", max_length=1000)],
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Page[CaseInRun]:
+    """List the runs of a suite that had a case, newest first, each with its pass rate; also of suites that were sent with their runs."""
+    require_run_reader(caller)
     async with hub.database.reading() as connection:
-        query = list_seen(runs, caller, project_id=case["project_id"], columns=(*_RUN, "settings"), filters=(mine, had))
+        project = await find_seen(connection, projects, caller, "project", project_id)
+    return await _list_runs(hub, caller, project["id"], [case], lambda _: {case}, [runs.c.suite_name == clean_text(suite)], limit, cursor)
+
+
+async def _list_runs(
+    hub: Hub,
+    caller: Caller,
+    project_id: str,
+    looked_for: Sequence[str],
+    find_keys: Callable[[Mapping[str, Any] | None], set[str]],
+    conditions: Sequence[sa.ColumnElement[bool]],
+    limit: int | None,
+    cursor: str | None,
+) -> Page[CaseInRun]:
+    had = sa.exists().where(run_entries.c.run_id == runs.c.id, run_entries.c.case_id.in_(looked_for))
+    async with hub.database.reading() as connection:
+        query = list_seen(runs, caller, project_id=project_id, columns=(*_RUN, "settings"), filters=(*conditions, had))
         page = await fetch_page_or_refuse(connection, query, runs, limit=limit, cursor=cursor)
-        in_runs = {row["id"]: find_keys_in_run(row["settings"], id, keys) for row in page.rows}
+        in_runs = {row["id"]: find_keys(row["settings"]) for row in page.rows}
         counted = await count_attempts(connection, list(in_runs), sorted({name for names in in_runs.values() for name in names}))
     rows = [
         _show_run(row, {name: found for name, found in counted.get(row["id"], {}).items() if name in in_runs[row["id"]]})
@@ -91,14 +174,15 @@ async def list_run_history(
     return {"data": rows, "_meta": {"next": page.next, "prev": page.prev, "limit": page.limit}}
 
 
+@operation("cases", "GET /api/cases/{case_id}/history/traces", name="list_case_trace_history")
 async def list_trace_history(
-    hub: Hub, caller: Caller, id: str, *, key: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> dict[str, Json]:
-    """Return the days with traces decided against the case, newest first, with pass rates and intervals."""
+    hub: Hub, caller: Caller, id: str, *, key: Key = None, limit: int | None = None, cursor: str | None = None
+) -> Page[CaseOnDay]:
+    """List the days on which traces were decided against the case, newest first, each with its pass rate."""
     require_reader(caller)
     size, counted = clamp_limit(limit), 0
     before = None if cursor is None else _read_day(cursor)
-    rows: list[dict[str, Json]] = []
+    rows: list[CaseOnDay] = []
     async with hub.database.reading() as connection:
         case = await find_seen(connection, cases, caller, "case", id)
         keys = None if key is None else await _choose_keys(case, key)
@@ -107,7 +191,7 @@ async def list_trace_history(
             if day is None or len(rows) == size or counted >= MOST_OF_A_PAGE:
                 break
             row = await _count_day(connection, caller, id, day, keys)
-            counted += sum(row["counts"].values())
+            counted += sum(cast(Mapping[str, int], row["counts"]).values())
             rows.append(row)
             before = day
     return {"data": rows, "_meta": {"next": before if day is not None else None, "prev": None, "limit": size}}
@@ -151,18 +235,12 @@ def describe_counts(by_case: Iterable[Mapping[str, int]]) -> dict[str, Json]:
     }
 
 
-def _show_run(row: Row, by_case: Mapping[str, Mapping[str, int]]) -> dict[str, Json]:
+def _show_run(row: Row, by_case: Mapping[str, Mapping[str, int]]) -> CaseInRun:
     figures = describe_counts(by_case.values())
     if (row["settings"] or {}).get("backtest") is not None:
         # Its attempts are different traces, so that different outcomes do not mean flaky.
         figures["flaky"] = False
-    return {
-        "run_id": row["id"],
-        **{name: row[name] for name in _RUN if name != "id"},
-        "name": row["name"] or "",
-        "cases": sorted(by_case),
-        **figures,
-    }
+    return show_row(CaseInRun, row, run_id=row["id"], name=row["name"] or "", cases=sorted(by_case), **figures)
 
 
 async def _choose_keys(case: Row, key: str | None) -> list[str]:
@@ -191,7 +269,7 @@ async def _find_day(connection: AsyncConnection, caller: Caller, id: str, before
     return None if found is None else str(found)[:_DAY]
 
 
-async def _count_day(connection: AsyncConnection, caller: Caller, id: str, day: str, keys: Sequence[str] | None) -> dict[str, Json]:
+async def _count_day(connection: AsyncConnection, caller: Caller, id: str, day: str, keys: Sequence[str] | None) -> CaseOnDay:
     following = (date.fromisoformat(day) + timedelta(days=1)).isoformat()
     along = (results.c.created_at >= day, results.c.created_at < following)
     newest = _results_of(caller, id, keys, along, "outcome", "case_version").order_by(results.c.created_at.desc(), results.c.id.desc())
@@ -205,7 +283,7 @@ async def _count_day(connection: AsyncConnection, caller: Caller, id: str, day: 
     figures = describe_counts([counts])
     # Traces have different inputs, so that different outcomes do not mean flaky.
     del figures["flaky"]
-    return {"day": day, "versions": sorted(versions), "newest_only": sum(counts.values()) >= MOST_OF_A_DAY, **figures}
+    return show_row(CaseOnDay, figures, day=day, versions=sorted(versions), newest_only=sum(counts.values()) >= MOST_OF_A_DAY)
 
 
 def _read_day(cursor: str) -> str:
@@ -287,3 +365,74 @@ def _summarize(
         "rates": rates[::-1],
         "flaky_runs": sum(one["flaky"] for _, one in described),
     }
+
+
+# Reads stored traces as evidence, for trials of documents and for backtests.
+# Traces are decoded one at a time in a thread, since one may need much memory. A trace that cannot be read has an error.
+
+LARGEST_TRACE = 1_000_000
+"""Compressed bytes of the largest trace that is read this way."""
+COLUMNS = ("id", "agent_id", "external_id", "status", "size", "body", "metadata", "input_text", "created_at")
+"""The columns of a trace that are read."""
+
+
+class StoredTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored trace: its row, its pieces, and its agent."""
+
+    row: Row
+    pieces: Sequence[bytes]
+    agent: Agent | None
+
+
+class ReadTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """The evidence of a trace, or why it cannot be read."""
+
+    row: Row
+    evidence: Evidence | None = None
+    error: tuple[str, str] | None = None
+    """Why it could not be read: a code and a message."""
+    is_for: bool = True
+    """Whether `when` matches."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether cases are decided on it."""
+        return self.is_for and self.evidence is not None and self.evidence.no_run is None
+
+    def list_positions(self, prepared: PreparedSuite) -> list[int]:
+        """Return the positions of the cases for this trace; none if it names an unknown case."""
+        assert self.evidence is not None
+        places = {id(case): position for position, case in enumerate(prepared.cases)}
+        return [places[id(case)] for _, case in prepared.cases_for_trace(self.evidence.case)]
+
+
+async def fetch_pieces(connection: AsyncConnection, organization_id: str, rows: Sequence[Row]) -> list[StoredTrace]:
+    """Return rows of traces with their pieces and agents; without pieces if too large."""
+    small = [row["id"] for row in rows if row["size"] <= LARGEST_TRACE]
+    parts = sa.select(trace_parts.c.trace_id, trace_parts.c.body).where(trace_parts.c.trace_id.in_(small))
+    pieces: dict[str, list[bytes]] = {row["id"]: [row["body"]] for row in rows if row["body"] is not None}
+    for trace_id, body in await connection.execute(parts.order_by(trace_parts.c.trace_id, trace_parts.c.number)):
+        pieces.setdefault(trace_id, []).append(body)
+    owners = query_owned(agents, organization_id).where(agents.c.id.in_({row["agent_id"] for row in rows}))
+    by_id = {row["id"]: make_agent(dict(row)) for row in (await connection.execute(owners)).mappings()}
+    return [StoredTrace(row=row, pieces=pieces.get(row["id"], ()), agent=by_id.get(row["agent_id"])) for row in rows]
+
+
+async def read_stored_trace(stored: StoredTrace, when: dict[str, Json] | None) -> ReadTrace:
+    """Read the evidence of a trace in a thread, and whether `when` matches."""
+    return await asyncio.to_thread(copy_context().run, partial(_read_trace, stored, when))
+
+
+def _read_trace(stored: StoredTrace, when: dict[str, Json] | None) -> ReadTrace:
+    row = stored.row
+    if row["size"] > LARGEST_TRACE:
+        return ReadTrace(row=row, error=("too_large", f"{row['size']} bytes are more than the limit of {LARGEST_TRACE}"))
+    try:
+        evidence = read_agent_evidence(stored.pieces, stored.agent)
+    except EvidenceError as error:
+        return ReadTrace(row=row, error=(error.code, error.message))
+    except StoreError as error:
+        return ReadTrace(row=row, error=("unreadable_evidence", str(error)))
+    metadata: Mapping[str, Json] = {**evidence.metadata, **(row["metadata"] or {})}
+    case = ActiveCase(id="", version=1, project_id="", agent_id=None, name="", when=when, sample=1.0)
+    return ReadTrace(row=row, evidence=evidence, is_for=is_selected(case, row["id"], evidence, metadata))

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from contextvars import copy_context
 from functools import partial
+from typing import Annotated, TypedDict
 
 import msgspec
 
@@ -18,24 +19,114 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.result import CaseResult
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import check_place, list_seen, require_writer
+from proctor.service.access.permissions import check_place, find_seen, list_seen, require_writer
 from proctor.service.decisions.messages import SuiteSource
 from proctor.service.decisions.suite_verdicts import RecordToDecide, SuiteDecisions
 from proctor.service.field_checks import refuse_secrets_in_suite
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal
-from proctor.service.suites.documents import read_sent_suite, shown_problems
-from proctor.service.traces.stored_traces import COLUMNS, ReadTrace, fetch_pieces, read_stored_trace
+from proctor.service.resource import about, list_fields, operation, show_row
+from proctor.service.suites.documents import Problem, read_sent_suite, shown_problems
+from proctor.service.traces.case_history import COLUMNS, ReadTrace, fetch_pieces, read_stored_trace
+from proctor.service.traces.cases import Document, When, read_when
 from proctor.store.sql.tables import traces
 
 MOST_CASES_SHOWN = 1_000
 """Cases of a document that are listed; all of them are counted."""
+MOST_TRACES = 20
+_MOST_RESULTS = 50
+"""Cases of a document that are shown per trace."""
+Dialect = Annotated[str | None, about("native, mcplab, mibo, verial or mcpjam; default: detected")]
 
 
-async def validate_document(
-    caller: Caller, document: str | dict[str, Json] | list[Json], *, dialect: str | None = None, name: str | None = None
-) -> dict[str, Json]:
+class SentDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that is not stored."""
+
+    document: Annotated[Document, about("a suite of any dialect, as text (YAML, JSON) or as JSON")]
+    dialect: Dialect = None
+
+
+class ReadCase(TypedDict):
+    """A case inside a document."""
+
+    id: str
+    name: str
+    assertions: int
+
+
+class Validation(TypedDict):
+    """The result of reading a document."""
+
+    valid: bool
+    problems: Annotated[list[Problem], about("the first 100, in document order; only warnings if valid")]
+    name: str | None
+    dialect: str | None
+    case_count: int
+    cases: Annotated[list[ReadCase], about("the first 1,000")]
+
+
+class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A document, and the traces to try it on: the newest of an agent or of the project."""
+
+    project_id: str
+    agent_id: Annotated[str | None, about("default: every agent of the project")] = None
+    document: Document
+    dialect: Dialect = None
+    when: Annotated[dict[str, Json] | None, When] = None
+    trace_id: Annotated[str | None, about("try it on this trace first")] = None
+    limit: Annotated[int, about("number of traces", ge=1, le=MOST_TRACES)] = 10
+
+
+class TriedAssertion(TypedDict):
+    """One assertion on one trace."""
+
+    label: str
+    outcome: str
+    code: str | None
+    reason: str
+
+
+class TriedResult(TypedDict):
+    """One case on one trace."""
+
+    case: str
+    outcome: str
+    score: float | None
+    code: str | None
+    reason: str | None
+    assertions: list[TriedAssertion]
+
+
+class TriedTrace(TypedDict):
+    """One trace."""
+
+    id: str
+    agent_id: str
+    external_id: str
+    input_text: str | None
+    created_at: str
+    is_for: Annotated[bool, about("whether `when` matches; the cases are decided only on matching traces")]
+    error: Annotated[str | None, about("why nothing was decided: a code and a message")]
+    results: Annotated[list[TriedResult], about("the first 50 cases")]
+    more_results: int
+
+
+class TrialResult(TypedDict):
+    """The results of a trial, which are not stored."""
+
+    dialect: str
+    counts: Annotated[dict[str, int], about("number of results by outcome, over all traces")]
+    traces: list[TriedTrace]
+
+
+@operation("cases", "POST /api/cases/validate")
+async def validate_case(caller: Caller, sent: SentDocument) -> Validation:
+    """Validate a document without storing it; requires an organization key. Problems have a line, a column and the nearest known word."""
+    return await validate_document(caller, sent.document, dialect=sent.dialect)
+
+
+async def validate_document(caller: Caller, document: Document, *, dialect: str | None = None, name: str | None = None) -> Validation:
     """Return whether a document is valid as a case, with all of its problems. Raises `Refusal` if it cannot be read at all."""
     require_writer(caller, "validating documents")
     try:
@@ -50,57 +141,33 @@ async def validate_document(
     return describe_validation(suite, shown_problems(suite.warnings))
 
 
-def list_refused_problems(refusal: Refusal, field: str) -> list[dict[str, Json]]:
+def list_refused_problems(refusal: Refusal, field: str) -> list[Problem]:
     """Return the problems of a refusal; those of parts of `field` have a path and no line."""
-    found: list[dict[str, Json]] = [dict(problem) for problem in refusal.problems]  # type: ignore[misc]  # as `shown_problems` made them
+    found = [show_row(Problem, problem) for problem in refusal.problems]
     if found:
         return found
-    inside = {name: texts for name, texts in refusal.fields.items() if name.startswith((f"{field}.", f"{field}["))}
-    return [_make_problem(f"{refusal.message}: {text}", f"${name.removeprefix(field)}") for name, texts in inside.items() for text in texts]
+    nested = {name: texts for name, texts in refusal.fields.items() if name.startswith((f"{field}.", f"{field}["))}
+    return [_make_problem(f"{refusal.message}: {text}", f"${name.removeprefix(field)}") for name, texts in nested.items() for text in texts]
 
 
-def _make_problem(message: str, path: str) -> dict[str, Json]:
-    return {
-        "message": message,
-        "line": None,
-        "column": None,
-        "path": path,
-        "level": "error",
-        "code": None,
-        "expected": None,
-        "nearest": [],
-        "hint": None,
-    }
+def _make_problem(message: str, path: str) -> Problem:
+    return show_row(Problem, dict.fromkeys(list_fields(Problem)), message=message, path=path, level="error", nearest=[])
 
 
-def describe_validation(suite: Suite | None, problems: list[dict[str, Json]]) -> dict[str, Json]:
+def describe_validation(suite: Suite | None, problems: list[Problem]) -> Validation:
     """Return the validation of a document; None: it is invalid."""
-    found: dict[str, Json] = {"valid": suite is not None, "problems": problems, "name": None, "dialect": None, "cases": [], "case_count": 0}
-    if suite is not None:
-        cases = [{"id": case.id, "name": case.name, "assertions": len(case.assertions)} for case in suite.cases[:MOST_CASES_SHOWN]]
-        found |= {"name": suite.name, "dialect": suite.dialect, "cases": cases, "case_count": len(suite.cases)}
-    return found
+    if suite is None:
+        return {"valid": False, "problems": problems, "name": None, "dialect": None, "cases": [], "case_count": 0}
+    cases: list[ReadCase] = [
+        {"id": case.id, "name": case.name, "assertions": len(case.assertions)} for case in suite.cases[:MOST_CASES_SHOWN]
+    ]
+    found = {"name": suite.name, "dialect": suite.dialect, "cases": cases, "case_count": len(suite.cases)}
+    return show_row(Validation, found, valid=True, problems=problems)
 
 
-MOST_TRACES = 20
-_MOST_RESULTS = 50
-"""Cases of a document that are shown per trace."""
-
-
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """A document to try, and the traces to try it on."""
-
-    project_id: str
-    document: str | dict[str, Json] | list[Json]
-    dialect: str | None = None
-    agent_id: str | None = None
-    """None: all agents of the project."""
-    when: dict[str, Json] | None = None
-    limit: int = 10
-
-
-async def try_document(hub: Hub, caller: Caller, trial: Trial) -> dict[str, Json]:
-    """Decide a document on the newest traces of an agent. Raises `Refusal` with every problem in the document."""
+@operation("cases", "POST /api/cases/try", name="try_case")
+async def try_document(hub: Hub, caller: Caller, trial: TrialRequest) -> TrialResult:
+    """Decide a document on the newest stored traces without storing anything or calling a judge; requires an organization key."""
     require_writer(caller, "trying documents")
     if not 1 <= trial.limit <= MOST_TRACES:
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"limit": [f"expected 1 to {MOST_TRACES}"]})
@@ -126,33 +193,32 @@ async def try_document(hub: Hub, caller: Caller, trial: Trial) -> dict[str, Json
     return {"dialect": suite.dialect, "traces": shown, "counts": counts}
 
 
-async def _read_traces(hub: Hub, caller: Caller, trial: Trial) -> list[ReadTrace]:
+async def _read_traces(hub: Hub, caller: Caller, trial: TrialRequest) -> list[ReadTrace]:
     async with hub.database.reading() as connection:
         await check_place(connection, caller, trial.project_id, trial.agent_id)
         query = list_seen(traces, caller, project_id=trial.project_id, agent_id=trial.agent_id, columns=COLUMNS)
-        rows = (await fetch_page_or_refuse(connection, query, traces, limit=trial.limit)).rows
+        rows = list((await fetch_page_or_refuse(connection, query, traces, limit=trial.limit)).rows)
+        if trial.trace_id is not None:
+            first = await find_seen(connection, traces, caller, "trace", trial.trace_id, columns=COLUMNS)
+            rows = [first, *(row for row in rows if row["id"] != first["id"])][: trial.limit]
         stored = await fetch_pieces(connection, caller.organization_id, rows)
     # One at a time, since reading a trace may need much memory.
-    return [await read_stored_trace(each, trial.when) for each in stored]
+    return [await read_stored_trace(each, read_when(trial.when)) for each in stored]
 
 
-def _show_trace(read: ReadTrace, suite: Suite, results: Sequence[CaseResult] | None) -> dict[str, Json]:
+def _show_trace(read: ReadTrace, suite: Suite, results: Sequence[CaseResult] | None) -> TriedTrace:
     row = read.row
     error = None if read.error is None else f"{read.error[0]}: {read.error[1]}"
     if error is None and read.evidence is not None and read.evidence.no_run is not None:
         error = f"no_run: {read.evidence.no_run}"
     elif results is not None and not results:
         error = f"other_case: the trace names the case {read.evidence.case if read.evidence else None!r}, which is not in the document"
-    return {
-        **{name: row[name] for name in ("id", "agent_id", "external_id", "input_text", "created_at")},
-        "is_for": read.is_for,
-        "error": error,
-        "results": [_show_result(result) for result in (results or ())[:_MOST_RESULTS]],
-        "more_results": max(0, len(results or ()) - _MOST_RESULTS),
-    }
+    shown = [_show_result(result) for result in (results or ())[:_MOST_RESULTS]]
+    omitted = max(0, len(results or ()) - _MOST_RESULTS)
+    return show_row(TriedTrace, row, is_for=read.is_for, error=error, results=shown, more_results=omitted)
 
 
-def _show_result(result: CaseResult) -> dict[str, Json]:
+def _show_result(result: CaseResult) -> TriedResult:
     verdicts = [verdict.with_words() for verdict in result.verdicts]
     return {
         "case": result.case.id,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Annotated, TypedDict
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,71 +22,138 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
 from proctor.service.field_checks import check_fields, refuse_emptying, refuse_secrets_in_suite
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
+from proctor.service.paging import read_page, require_row
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.suites.documents import read_sent_suite, shown_problems
+from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.suites.documents import Problem, read_sent_suite, shown_problems
 from proctor.store.accounts.tenants import change_row, insert_row
+from proctor.store.runs.retention import delete_cases
 from proctor.store.sql.pages import Row, clamp_limit
 from proctor.store.sql.tables import case_versions, cases
 from proctor.store.sql.text_search import contains_text
-from proctor.store.upkeep.retention import delete_cases
 
 Document = str | dict[str, Json] | list[Json]
 LONGEST_QUERY = 200
-_SHOWN = ("id", "project_id", "agent_id", "name", "dialect", "version", "active", "sample", "created_at", "updated_at")
 
 
-class CaseSpec(msgspec.Struct, frozen=True, kw_only=True):
+class When(msgspec.Struct, frozen=True, kw_only=True):
+    """Conditions for the traces of a case; all must hold."""
+
+    input: Annotated[str | None, about("a regular expression (ECMAScript) that must match the input", max_length=4000)] = None
+    metadata: Annotated[dict[str, Json] | None, about("required metadata values by name")] = None
+    tags: Annotated[list[str] | None, about("required tags")] = None
+
+
+class CaseSummary(TypedDict):
+    """A document that traces are evaluated against."""
+
+    id: str
+    project_id: str
+    agent_id: Annotated[str | None, about("none: every agent of the project")]
+    name: str
+    dialect: str
+    version: Annotated[int, about("incremented with every change of the document")]
+    active: bool
+    when: dict[str, Json] | None
+    sample: float
+    created_at: str
+    updated_at: str
+
+
+class Case(CaseSummary):
+    """A case with its document."""
+
+    document: str
+
+
+class WrittenCase(Case):
+    """A case with the problems of its document."""
+
+    warnings: list[Problem]
+
+
+class NewCase(msgspec.Struct, frozen=True, kw_only=True):
     """A new case."""
 
     project_id: str
-    document: Document
-    agent_id: str | None = None
-    """None for every agent of the project."""
-    name: str | None = None
-    """None: the name in the document."""
-    dialect: str | None = None
-    """None: detected."""
+    agent_id: Annotated[str | None, about("default: every agent of the project")] = None
+    name: Annotated[str | None, about("default: the name in the document", min_length=1, max_length=200)] = None
+    document: Annotated[Document, about("a suite of any dialect, as text (YAML, JSON) or as JSON")]
+    dialect: Annotated[str | None, about("native, mcplab, mibo, verial or mcpjam; default: detected")] = None
     active: bool = True
-    when: dict[str, Json] | None = None
-    """Conditions for its traces; all must hold."""
-    sample: float = 1.0
-    """The share of matching traces that is evaluated."""
+    when: Annotated[dict[str, Json] | None, When] = None
+    sample: Annotated[float, about("share of traces to evaluate", ge=0, le=1)] = 1.0
 
 
-async def create_case(hub: Hub, caller: Caller, spec: CaseSpec) -> dict[str, Json]:
-    """Create a case of a project, for one agent or for all of them."""
+class CaseChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Changed fields; omitted fields stay unchanged."""
+
+    agent_id: str | None = None
+    name: Annotated[str, about(min_length=1, max_length=200)] = ""
+    document: Document = ""
+    dialect: str | None = None
+    active: bool = True
+    when: Annotated[dict[str, Json] | None, When] = None
+    sample: Annotated[float, about(ge=0, le=1)] = 1.0
+    expected_version: Annotated[int | None, about("answered 409 if the case has another version", ge=1, le=2**53)] = None
+
+
+class CaseVersionSummary(TypedDict):
+    """An earlier version of a case."""
+
+    version: int
+    dialect: str
+    created_at: str
+
+
+class CaseVersion(CaseVersionSummary):
+    """A version with its document."""
+
+    document: str
+
+
+@operation("cases", "POST /api/cases", status=201)
+async def create_case(hub: Hub, caller: Caller, spec: NewCase) -> WrittenCase:
+    """Create a case; requires an organization key. An invalid document is rejected with all of its problems."""
     require_writer(caller, "creating cases")
-    _check_values(spec.name, spec.when, spec.sample)
+    when = read_when(spec.when)
+    check_values(spec.name, when, spec.sample)
     suite, text = await read_sent_suite(spec.document, dialect=spec.dialect, name=spec.name)
     await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
-    now = hub.now()
     async with hub.database.writing() as connection:
-        await check_place(connection, caller, spec.project_id, spec.agent_id)
-        row = await insert_row(
-            connection,
-            cases,
-            {
-                "id": new_id("case"),
-                "organization_id": caller.organization_id,
-                "project_id": spec.project_id,
-                "agent_id": spec.agent_id,
-                "name": (spec.name or _choose_name(suite))[:200],
-                "dialect": suite.dialect,
-                "document": text,
-                "version": 1,
-                "active": spec.active,
-                "when_matches": spec.when,
-                "sample": spec.sample,
-                "created_at": now,
-                "updated_at": now,
-            },
-        )
-        await _store_version(connection, row, now)
-        await note(connection, hub, caller, "create", "case", row["id"], {"name": row["name"], "dialect": suite.dialect})
-    return {**_show_whole_case(row), "warnings": shown_problems(suite.warnings)}
+        row = await insert_case(connection, hub, caller, spec, suite, text)
+    return show_row(WrittenCase, row, when=row["when_matches"], warnings=shown_problems(suite.warnings))
 
 
+async def insert_case(connection: AsyncConnection, hub: Hub, caller: Caller, spec: NewCase, suite: Suite, text: str) -> Row:
+    """Insert a case whose document was read, within the transaction of a caller that has checked the other fields."""
+    now = hub.now()
+    await check_place(connection, caller, spec.project_id, spec.agent_id)
+    row = await insert_row(
+        connection,
+        cases,
+        {
+            "id": new_id("case"),
+            "organization_id": caller.organization_id,
+            "project_id": spec.project_id,
+            "agent_id": spec.agent_id,
+            "name": (spec.name or _choose_name(suite))[:200],
+            "dialect": suite.dialect,
+            "document": text,
+            "version": 1,
+            "active": spec.active,
+            "when_matches": read_when(spec.when),
+            "sample": spec.sample,
+            "created_at": now,
+            "updated_at": now,
+        },
+    )
+    await _store_version(connection, row, now)
+    await note(connection, hub, caller, "create", "case", row["id"], {"name": row["name"], "dialect": suite.dialect})
+    return row
+
+
+@operation("cases", "GET /api/cases")
 async def list_cases(
     hub: Hub,
     caller: Caller,
@@ -93,77 +161,97 @@ async def list_cases(
     project_id: str | None = None,
     agent_id: str | None = None,
     active: bool | None = None,
-    query: str | None = None,
+    query: Annotated[str | None, about("part of the name")] = None,
     limit: int | None = None,
     cursor: str | None = None,
-) -> dict[str, Json]:
-    """Return a page of the visible cases, without their documents; `query` is a part of the name."""
+) -> Page[CaseSummary]:
+    """List cases, newest first, without their documents."""
     require_reader(caller)
     if query is not None and len(query) > LONGEST_QUERY:
         raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {LONGEST_QUERY} characters"]})
     named = () if not query else (contains_text(cases.c.name, query),)
-    async with hub.database.reading() as connection:
-        found = list_seen(cases, caller, project_id=project_id, agent_id=agent_id, active=active, filters=named)
-        return show_page(await fetch_page_or_refuse(connection, found, cases, limit=limit, cursor=cursor), _show_case)
+    found = list_seen(cases, caller, project_id=project_id, agent_id=agent_id, active=active, filters=named)
+    return await read_page(hub, found, cases, lambda row: show_row(CaseSummary, row, when=row["when_matches"]), limit=limit, cursor=cursor)
 
 
-async def get_case(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Return one case with its document."""
+@operation("cases", "GET /api/cases/{case_id}")
+async def get_case(hub: Hub, caller: Caller, id: str) -> Case:
+    """Read a case."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return _show_whole_case(await find_seen(connection, cases, caller, "case", id))
+        row = await find_seen(connection, cases, caller, "case", id)
+    return show_row(Case, row, when=row["when_matches"])
 
 
-async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], *, action: str = "update") -> dict[str, Json]:
-    """Change the fields in `changes`: name, agent_id, document, dialect, active, when, sample.
+@operation("cases", "PATCH /api/cases/{case_id}")
+async def update_case(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], CaseChanges]) -> WrittenCase:
+    """Change a case; requires an organization key. A change of the document creates a new version."""
+    return await _change_case(hub, caller, id, changes, "update")
 
-    `expected_version` rejects the change if the case has another version, so that concurrent changes are not overwritten.
-    """
+
+@operation("cases", "POST /api/cases/{case_id}/pause")
+async def pause_case(hub: Hub, caller: Caller, id: str) -> WrittenCase:
+    """Stop evaluating traces against the case until it is resumed; requires an organization key."""
+    return await _change_case(hub, caller, id, {"active": False}, "pause")
+
+
+@operation("cases", "POST /api/cases/{case_id}/resume")
+async def resume_case(hub: Hub, caller: Caller, id: str) -> WrittenCase:
+    """Evaluate traces against the case again; requires an organization key."""
+    return await _change_case(hub, caller, id, {"active": True}, "resume")
+
+
+async def _change_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], action: str) -> WrittenCase:
     require_writer(caller, "changing cases")
     refuse_emptying(changes, "name", "document", "active", "sample")
-    _check_values(changes.get("name"), changes.get("when"), changes.get("sample", 1.0))
+    when = read_when(changes.get("when"))
+    check_values(changes.get("name"), when, changes.get("sample", 1.0))
     async with hub.database.reading() as connection:
-        before = await require_row(connection, cases, caller.organization_id, "case", id)
+        old = await require_row(connection, cases, caller.organization_id, "case", id)
     expected: int | None = changes.get("expected_version")
-    _check_version(before, expected)
+    _check_version(old, expected)
     values: dict[str, Json] = {name: changes[name] for name in ("name", "agent_id", "active", "sample") if name in changes}
     if "when" in changes:
-        values["when_matches"] = changes["when"]
-    warnings: list[dict[str, Json]] = []
+        values["when_matches"] = when
+    warnings: list[Problem] = []
     if "document" in changes or "dialect" in changes:
         # The dialect of a new document is detected again, unless it is named.
         dialect = changes.get("dialect")
-        suite, text = await read_sent_suite(changes.get("document", before["document"]), dialect=dialect, name=before["name"])
+        suite, text = await read_sent_suite(changes.get("document", old["document"]), dialect=dialect, name=old["name"])
         await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
         values |= {"document": text, "dialect": suite.dialect}
         warnings = shown_problems(suite.warnings)
-    row = await _write_case(hub, caller, id, values, action, expected)
-    return {**_show_whole_case(row), "warnings": warnings}
-
-
-async def _write_case(hub: Hub, caller: Caller, id: str, values: dict[str, Json], action: str, expected: int | None) -> Row:
-    now = hub.now()
     async with hub.database.writing() as connection:
-        before = await require_row(connection, cases, caller.organization_id, "case", id, locked=True)
-        # Checked again: another request may have changed the case while the document was parsed.
-        _check_version(before, expected)
-        if values.get("agent_id") is not None:
-            await check_place(connection, caller, before["project_id"], values["agent_id"])
-        another = any(values.get(name, before[name]) != before[name] for name in ("document", "dialect"))
-        if another:
-            # Workers cache documents by id and version, so that a changed document needs a new version.
-            values["version"] = before["version"] + 1
-        row = await change_row(connection, cases, caller.organization_id, id, {**values, "updated_at": now})
-        if row is None:
-            raise not_found("case", id)
-        if another:
-            await _store_version(connection, row, now)
-        await note(connection, hub, caller, action, "case", id, {"fields": sorted(values), "version": row["version"]})
+        row = await write_case(connection, hub, caller, id, values, action, expected)
+    return show_row(WrittenCase, row, when=row["when_matches"], warnings=warnings)
+
+
+async def write_case(
+    connection: AsyncConnection, hub: Hub, caller: Caller, id: str, values: dict[str, Json], action: str, expected: int | None
+) -> Row:
+    """Change the columns of a case within a transaction; another document becomes a new version."""
+    now = hub.now()
+    old = await require_row(connection, cases, caller.organization_id, "case", id, locked=True)
+    # Checked again: another request may have changed the case while the document was parsed.
+    _check_version(old, expected)
+    if values.get("agent_id") is not None:
+        await check_place(connection, caller, old["project_id"], values["agent_id"])
+    another = any(values.get(name, old[name]) != old[name] for name in ("document", "dialect"))
+    if another:
+        # Workers cache documents by id and version, so that a changed document needs a new version.
+        values["version"] = old["version"] + 1
+    row = await change_row(connection, cases, caller.organization_id, id, {**values, "updated_at": now})
+    if row is None:
+        raise not_found("case", id)
+    if another:
+        await _store_version(connection, row, now)
+    await note(connection, hub, caller, action, "case", id, {"fields": sorted(values), "version": row["version"]})
     return row
 
 
+@operation("cases", "DELETE /api/cases/{case_id}")
 async def delete_case(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a case and its versions. Its results stay."""
+    """Delete a case and its versions; requires an organization key. Results stay."""
     require_writer(caller, "deleting cases")
     async with hub.database.writing() as connection:
         if not await delete_cases(connection, caller.organization_id, cases.c.id == id):
@@ -171,8 +259,11 @@ async def delete_case(hub: Hub, caller: Caller, id: str) -> None:
         await note(connection, hub, caller, "delete", "case", id)
 
 
-async def list_versions(hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """Return a page of the versions of a case, without the documents."""
+@operation("cases", "GET /api/cases/{case_id}/versions")
+async def list_versions(
+    hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None
+) -> Page[CaseVersionSummary]:
+    """List the versions of a case, newest first."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         await find_seen(connection, cases, caller, "case", id)
@@ -183,14 +274,15 @@ async def list_versions(hub: Hub, caller: Caller, id: str, *, limit: int | None 
             query = query.where(case_versions.c.version < int(cursor))
         size = clamp_limit(limit)
         rows = [dict(row) for row in (await connection.execute(query.limit(size + 1))).mappings()]
-    shown = [{name: row[name] for name in ("version", "dialect", "created_at")} for row in rows[:size]]
+    shown = [show_row(CaseVersionSummary, row) for row in rows[:size]]
     # Versions are numbered, so that the last version is the cursor.
     following = str(rows[size - 1]["version"]) if len(rows) > size else None
     return {"data": shown, "_meta": {"next": following, "prev": None, "limit": size}}
 
 
-async def get_version(hub: Hub, caller: Caller, id: str, version: int) -> dict[str, Json]:
-    """Return one version of a case with its document."""
+@operation("cases", "GET /api/cases/{case_id}/versions/{version}")
+async def get_version(hub: Hub, caller: Caller, id: str, version: Annotated[int, about(ge=1, le=2**53)]) -> CaseVersion:
+    """Read a version of a case."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         await find_seen(connection, cases, caller, "case", id)
@@ -198,7 +290,7 @@ async def get_version(hub: Hub, caller: Caller, id: str, version: int) -> dict[s
         row = (await connection.execute(query)).mappings().first()
     if row is None:
         raise not_found("version", str(version))
-    return {name: row[name] for name in ("version", "dialect", "document", "created_at")}
+    return show_row(CaseVersion, dict(row))
 
 
 async def _store_version(connection: AsyncConnection, row: Row, now: str) -> None:
@@ -221,7 +313,8 @@ def _choose_name(suite: Suite) -> str:
     return suite.name
 
 
-def _check_values(name: str | None, when: dict[str, Json] | None, sample: float) -> None:
+def check_values(name: str | None, when: Mapping[str, Json] | None, sample: float = 1.0) -> None:
+    """Reject an invalid name, trace filter or share."""
     check_fields({"name": name})
     if not 0 <= sample <= 1:
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"sample": ["expected a share from 0 to 1"]})
@@ -233,9 +326,6 @@ def _check_values(name: str | None, when: dict[str, Json] | None, sample: float)
             raise Refusal("VALIDATION_ERROR", "the pattern is invalid", fields={"when.input": [str(error)]}) from None
 
 
-def _show_case(row: Row) -> dict[str, Json]:
-    return {**{name: row[name] for name in _SHOWN}, "when": row["when_matches"]}
-
-
-def _show_whole_case(row: Row) -> dict[str, Json]:
-    return {**_show_case(row), "document": row["document"]}
+def read_when(when: Mapping[str, Json] | None) -> dict[str, Json] | None:
+    """Return the conditions that are set, or None."""
+    return {name: value for name, value in (when or {}).items() if value is not None} or None

@@ -3,7 +3,7 @@
 A worker leases due traces in batches (`evaluation_leases.py`). Agents take turns, and slow agents wait for the others. Separate processes
 decide (`decisions/trace_process.py`). A trace that ends its process is retried with few others, then alone, and fails after
 `MOST_ATTEMPTS`. Cases with a judge are decided per trace, a few at a time; without a working judge their assertions are errors,
-`judge_unavailable`. Only the judge of the workspace is used, not one that an uploaded case declares.
+`judge_unavailable`. The judge is that of the project or of the workspace (`trace_judges.py`), not one that an uploaded case declares.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from sqlalchemy.exc import IntegrityError
 
-from proctor.actions.judging.judges import open_home_judge
 from proctor.cassettes.ports import LIVE
-from proctor.errors import InputError, StoreError
+from proctor.errors import StoreError
 from proctor.model.judgement import Opinion, Question
 from proctor.runner.ports import Judge
-from proctor.scoring.reduce import reduce_attempts
+from proctor.scoring.score import reduce_attempts
 from proctor.service.access.known_agents import find_agent
 from proctor.service.agent import Agent
 from proctor.service.decisions.messages import TraceWork, pack_plain, unpack_plain
@@ -34,29 +33,17 @@ from proctor.service.decisions.trace_process import BatchDecider, CannotStart, T
 from proctor.service.decisions.trace_verdicts import ActiveCase, Batch, CaseKey, CaseText, Decision, Finding, Task, make_failed
 from proctor.service.hub import Hub, new_id
 from proctor.service.traces.evaluation_leases import EvaluationLeases, LeasedBatch
+from proctor.service.traces.trace_judges import TraceJudges
+from proctor.store.accounts.judged_claims import delete_claims_of, note_due_claims
 from proctor.store.sql.compressed_json import pack, to_json
 from proctor.store.sql.database import is_gone
 from proctor.store.sql.pages import Row
 from proctor.store.sql.queries import clean_text
-from proctor.store.traces.export_queue import queue_exports
 from proctor.store.traces.trace_work import FinishedTrace, finish_traces
+from proctor.store.traces.traces import queue_exports
 
 JUDGE_S = 300.0
 """Seconds that a judge may take for one group of questions."""
-
-
-def open_workspace_judge(hub: Hub, environment: Mapping[str, str]) -> Judge | None:
-    """Return the judge of the workspace, if it is usable."""
-    try:
-        opened = open_home_judge(hub.settings.home, environment)
-    except InputError as error:
-        _LOG.warning("the judge is unavailable; assertions that need one will be errors", extra={"error": str(error)})
-        return None
-    if opened is None:
-        return None
-    if opened.warning is not None:
-        _LOG.warning("%s", opened.warning)
-    return opened.judge
 
 
 async def judge_trace(
@@ -188,12 +175,12 @@ def make_finished(row: Row, decision: Decision) -> FinishedTrace:
     if decision.error is not None:
         return FinishedTrace(row=row, status="failed", error=decision.error)
     if decision.no_run is not None:
-        return FinishedTrace(row=row, status="evaluated", no_run=decision.no_run, input_text=decision.input_text)
+        return FinishedTrace(row=row, status="evaluated", no_run=decision.no_run, input_text=decision.input_text, digest=decision.digest)
     counts: dict[str, int] = {}
     for finding in decision.findings:
         counts[finding.outcome] = counts.get(finding.outcome, 0) + 1
     outcome = reduce_attempts(counts) if counts else None
-    return FinishedTrace(row=row, status="evaluated", outcome=outcome, input_text=decision.input_text)
+    return FinishedTrace(row=row, status="evaluated", outcome=outcome, input_text=decision.input_text, digest=decision.digest)
 
 
 def make_result_row(row: Row, case: ActiveCase, finding: Finding, now: str) -> dict[str, Any]:
@@ -231,6 +218,7 @@ class TraceJob(msgspec.Struct, kw_only=True):
     """Those of the whole batch; the task has the positions that count."""
     texts: Mapping[CaseKey, CaseText]
     decision: Decision | None = None
+    judge: Judge | None = None
 
     def get_decision(self) -> Decision:
         """Return the decision, which must exist."""
@@ -250,8 +238,9 @@ class ResultWriter:
         if not jobs:
             return
         now = self._hub.now()
+        judged = {job.row["id"] for job in jobs if job.get_decision().undecided}
         try:
-            await self._write([make_finished(job.row, job.get_decision()) for job in jobs], self._make_rows(jobs, now), ids)
+            await self._write([make_finished(job.row, job.get_decision()) for job in jobs], self._make_rows(jobs, now), ids, judged)
         except (StoreError, IntegrityError) as error:
             # The results are fine: the traces are returned and evaluated later.
             if is_gone(error):
@@ -263,7 +252,8 @@ class ResultWriter:
     async def _finish_alone(self, job: TraceJob, now: str, ids: set[str]) -> None:
         """Write one trace separately; if the database rejects its results, the trace fails with that reason."""
         try:
-            await self._write([make_finished(job.row, job.get_decision())], self._make_rows([job], now), ids)
+            judged = {job.row["id"]} if job.get_decision().undecided else frozenset[str]()
+            await self._write([make_finished(job.row, job.get_decision())], self._make_rows([job], now), ids, judged)
         except (StoreError, IntegrityError) as error:
             if is_gone(error):
                 raise
@@ -273,11 +263,16 @@ class ResultWriter:
     def _make_rows(self, jobs: Sequence[TraceJob], now: str) -> list[dict[str, Any]]:
         return [make_result_row(job.row, job.cases[finding.case], finding, now) for job in jobs for finding in job.get_decision().findings]
 
-    async def _write(self, finished: Sequence[FinishedTrace], rows: Sequence[dict[str, Any]], ids: set[str]) -> None:
+    async def _write(
+        self, finished: Sequence[FinishedTrace], rows: Sequence[dict[str, Any]], ids: set[str], judged: AbstractSet[str] = frozenset()
+    ) -> None:
         written = {one.row["id"] for one in finished}
         try:
             async with self._hub.database.writing() as connection:
                 count = await finish_traces(connection, owner=self._leases.owner, done=finished, found=rows)
+                # Results of an earlier revision are gone; claims that still apply are indexed again.
+                await delete_claims_of(connection, [one.row["id"] for one in finished if one.row["revision"] > 1 or one.no_run is not None])
+                await note_due_claims(connection, "trace", judged & written, self._hub.now())
                 # In the same transaction: a result that was written is exported even if this process dies now.
                 if self._hub.settings.export_otlp_endpoint is not None:
                     await queue_exports(connection, rows, self._hub.clock())
@@ -365,10 +360,10 @@ async def evaluate_all(hub: Hub, *, judge: Judge | None = None) -> int:
 class Evaluator:
     """One worker: its leases, decider, judge and writer."""
 
-    def __init__(self, hub: Hub, decider: BatchDecider, judge: Judge | None) -> None:
+    def __init__(self, hub: Hub, decider: BatchDecider, judges: TraceJudges) -> None:
         self._hub = hub
         self._decider = decider
-        self._judge = judge
+        self._judges = judges
         self._was_busy = False
         # A process decides one batch at a time, while the next batch is read.
         self._deciding = asyncio.Semaphore(decider.places)
@@ -384,9 +379,8 @@ class Evaluator:
     @contextlib.asynccontextmanager
     async def open(cls, hub: Hub, decider: BatchDecider, *, judge: Judge | None = None) -> AsyncGenerator[Evaluator]:
         """Yield a worker, and clean up its leases, tasks and processes."""
-        # A judge that is passed in is closed by the caller.
-        own = None if judge is not None else open_workspace_judge(hub, os.environ)
-        evaluator = cls(hub, decider, judge or own)
+        judges = TraceJudges(hub, judge)
+        evaluator = cls(hub, decider, judges)
         beat = asyncio.create_task(evaluator.leases.keep_renewing())
         try:
             yield evaluator
@@ -401,8 +395,7 @@ class Evaluator:
             with contextlib.suppress(StoreError):
                 # Returned, not abandoned: stopping a service is not an attempt.
                 await evaluator.leases.give_back(evaluator.leases.held)
-            if own is not None:
-                await own.close()
+            await judges.close()
 
     async def evaluate_batch(self) -> int:
         """Lease and evaluate one batch, and return the number of leased traces."""
@@ -507,6 +500,7 @@ class Evaluator:
                 agents[row["agent_id"]] = await find_agent(self._hub, row["organization_id"], row["agent_id"])
                 wanted[row["agent_id"]] = _list_positions(batch, row)
             agent = agents[row["agent_id"]]
+            judge = await self._judges.find(row["organization_id"], row["project_id"])
             task = Task(
                 id=row["id"],
                 agent_id=row["agent_id"],
@@ -516,8 +510,10 @@ class Evaluator:
                 metadata=None if row["metadata"] is None else to_json(row["metadata"]),
                 pieces=batch.pieces[row["id"]],
                 cases=wanted[row["agent_id"]],
+                judging=judge is not None,
             )
-            jobs.append(TraceJob(row=row, task=task, cases=batch.cases, texts=texts, decision=_decide_at_once(row, agent)))
+            at_once = _decide_at_once(row, agent)
+            jobs.append(TraceJob(row=row, task=task, cases=batch.cases, texts=texts, decision=at_once, judge=judge))
         return jobs
 
     async def _decide(self, batch: LeasedBatch, jobs: Sequence[TraceJob], ids: set[str]) -> None:
@@ -554,7 +550,7 @@ class Evaluator:
 
     async def _call_decider(self, batch: LeasedBatch, jobs: Sequence[TraceJob]) -> list[Decision] | None:
         """Return the decisions, fewer than jobs if the process ended; None if no process can be started now."""
-        request = Batch(cases=to_json(batch.cases), tasks=[job.task for job in jobs], judging=self._judge is not None)
+        request = Batch(cases=to_json(batch.cases), tasks=[job.task for job in jobs])
         try:
             return await self._decider.decide(request, jobs[0].texts)
         except CannotStart as error:
@@ -582,11 +578,11 @@ class Evaluator:
         """Decide the rest of one trace with the judge, and finish it. Raises nothing."""
         id = job.row["id"]
         try:
-            assert self._judge is not None
+            assert job.judge is not None
             keys = [(position, (job.cases[position].id, job.cases[position].version)) for position in job.get_decision().undecided]
             who = (job.row["organization_id"], f"agent {job.row['agent_id']}")
             texts = [(position, job.texts[key]) for position, key in keys]
-            found = await judge_trace(self._judge, job.task, texts, self._hub.decisions, who)
+            found = await judge_trace(job.judge, job.task, texts, self._hub.decisions, who)
             job.decision = msgspec.structs.replace(job.get_decision(), findings=[*job.get_decision().findings, *found])
             # Held until it is written: if cancelled, as when a service stops, it is returned without counting an attempt.
             await self._writer.finish([job], {id})

@@ -117,8 +117,8 @@ async def _list_events(hub: Hub, followed: Followed, place: Place) -> list[dict[
 
 def _make_query(followed: Followed, table: sa.Table, columns: Sequence[str], place: Place, settled: str) -> sa.Select[Any]:
     ours = query_seen(table, followed.caller, project_id=followed.project_id, agent_id=followed.agent_id)
-    here = sa.tuple_(table.c.created_at, table.c.id) > sa.tuple_(sa.literal(place.at), sa.literal(place.id))
-    query = ours.with_only_columns(*(table.c[name] for name in columns)).where(here, table.c.created_at <= settled)
+    is_later = sa.tuple_(table.c.created_at, table.c.id) > sa.tuple_(sa.literal(place.at), sa.literal(place.id))
+    query = ours.with_only_columns(*(table.c[name] for name in columns)).where(is_later, table.c.created_at <= settled)
     return query.order_by(table.c.created_at, table.c.id).limit(_AT_ONCE)
 
 

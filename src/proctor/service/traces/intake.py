@@ -133,8 +133,8 @@ async def resolve_or_make(hub: Hub, caller: Caller, address: Address, *, since: 
 
 
 def _may_make(hub: Hub, caller: Caller) -> bool:
-    wanted = hub.settings.unknown_agents or ("create" if caller.key_id is None else "refuse")
-    return wanted == "create" and caller.agent_ids is None
+    policy = hub.settings.unknown_agents or ("create" if caller.key_id is None else "refuse")
+    return policy == "create" and caller.agent_ids is None
 
 
 async def _make_agent(hub: Hub, caller: Caller, name: str) -> None:
@@ -146,13 +146,13 @@ async def _make_agent(hub: Hub, caller: Caller, name: str) -> None:
         raise _refuse_too_many(name)
     async with hub.database.writing() as connection:
         await _lock_organization(connection, hub, caller)
-        there = {"service_name": name} if caller.project_id is None else {"service_name": name, "project_id": caller.project_id}
-        if (await connection.execute(query_owned(agents, caller.organization_id, **there).limit(1))).first() is None:
+        conditions = {"service_name": name} if caller.project_id is None else {"service_name": name, "project_id": caller.project_id}
+        if (await connection.execute(query_owned(agents, caller.organization_id, **conditions).limit(1))).first() is None:
             # Counted again under the lock: the cache may be stale.
-            made = query_owned(agents, caller.organization_id).where(
+            created = query_owned(agents, caller.organization_id).where(
                 *(agents.c.settings[key].as_string() == value for key, value in MADE_BY.items())
             )
-            if (await connection.execute(sa.select(sa.func.count()).select_from(made.subquery()))).scalar_one() >= MOST_MADE:
+            if (await connection.execute(sa.select(sa.func.count()).select_from(created.subquery()))).scalar_one() >= MOST_MADE:
                 raise _refuse_too_many(name)
             project = await _find_project(connection, hub, caller)
             values: dict[str, Json] = {"name": name, "kind": "otlp", "service_name": name, "external_ref": None, "settings": MADE_BY}
@@ -171,8 +171,8 @@ async def _lock_organization(connection: AsyncConnection, hub: Hub, caller: Call
 async def _find_project(connection: AsyncConnection, hub: Hub, caller: Caller) -> Row:
     """Return the project for a new agent."""
     if caller.project_id is not None:
-        own = await require_row(connection, projects, caller.organization_id, "project", caller.project_id)
-        return _refuse_paused(own)
+        project = await require_row(connection, projects, caller.organization_id, "project", caller.project_id)
+        return _refuse_paused(project)
     query = query_owned(projects, caller.organization_id).order_by(projects.c.created_at, projects.c.id)
     several = (await connection.execute(query.limit(2))).mappings().all()
     if len(several) == 1:
@@ -323,10 +323,10 @@ def _make_intake(
                 bucket = buckets[key] = _Bucket(agent)
             bucket.add(resource, span, received.count(span))
     # One id cannot name several traces: then each has its own, and the header is ignored.
-    whole = _read_external_id(request_id, {}) if request_id is not None and len(buckets) == 1 else None
+    given_id = _read_external_id(request_id, {}) if request_id is not None and len(buckets) == 1 else None
     now = hub.clock()
-    arrivals = [bucket.make_arrival(hub, caller, whole or trace_id, now, flush) for (_, trace_id), bucket in buckets.items()]
-    if whole is not None:
+    arrivals = [bucket.make_arrival(hub, caller, given_id or trace_id, now, flush) for (_, trace_id), bucket in buckets.items()]
+    if given_id is not None:
         # As Mibo defines it: the same `x-request-id` replaces the trace.
         arrivals[0].replaces = True
     counts = [bucket.count for bucket in buckets.values()]
@@ -369,7 +369,7 @@ class _Bucket:
             format="otlp",
             replaces=False,
             body=pack(groups),
-            metadata=_shorten_metadata(self.groups[0].resource),
+            metadata=_shorten_metadata(_gather_metadata(groups)),
             ended=ended,
             # Without an ended root the run may continue; but a trace without a root must not wait forever.
             due_at=now + quiet if ended else now + max(LONGEST_WAIT_S, quiet),
@@ -378,15 +378,15 @@ class _Bucket:
 
 
 def _get_quiet_period_s(agent: Agent, hub: Hub) -> float:
-    own = read_quiet_period_s(agent.settings)
-    return hub.settings.quiet_period_s if own is None else own
+    agent_period = read_quiet_period_s(agent.settings)
+    return hub.settings.quiet_period_s if agent_period is None else agent_period
 
 
 def read_quiet_period_s(settings: Mapping[str, Json]) -> float | None:
     """Return the quiet period in an agent's settings, or None if it is missing or invalid."""
-    own = settings.get("quiet_period_s")
+    period = settings.get("quiet_period_s")
     # `True` is an `int` in Python, and would be one second.
-    return float(own) if is_number(own) and 0 <= own <= 86_400 else None
+    return float(period) if is_number(period) and 0 <= period <= 86_400 else None
 
 
 def redact_spans(spans: list[Span]) -> list[Span]:
@@ -515,17 +515,32 @@ def _read_text(value: Json) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+_IDENTITIES = frozenset(("user.id", "enduser.id", "customer.id", "session.id", "gen_ai.conversation.id"))
+"""Attributes of spans that name whom a run was for."""
+
+
+def _gather_metadata(groups: Sequence[SpanGroup]) -> dict[str, Json]:
+    """Return the attributes of the first resource, and whom the run was for, as the first span with each attribute has it."""
+    found: dict[str, Json] = dict(groups[0].resource)
+    for group in groups:
+        for span in group.spans:
+            if not _IDENTITIES.isdisjoint(span.attributes):
+                for name in _IDENTITIES & span.attributes.keys():
+                    found.setdefault(name, span.attributes[name])
+    return found
+
+
 def _shorten_metadata(metadata: Json) -> dict[str, Json] | None:
     """Return the first 20,000 characters of the metadata, for `when` and for search; the body has all of it."""
     if not isinstance(metadata, dict) or not metadata:
         return None
-    left = _MOST_METADATA
+    bytes_left = _MOST_METADATA
     shortened: dict[str, Json] = {}
     for name, value in metadata.items():
-        left -= len(name) + (
-            len(value) if isinstance(value, str) else 20 if not isinstance(value, (dict, list)) else len(str(value)[: left + 1])
+        bytes_left -= len(name) + (
+            len(value) if isinstance(value, str) else 20 if not isinstance(value, (dict, list)) else len(str(value)[: bytes_left + 1])
         )
-        if left < 0:
+        if bytes_left < 0:
             break
         shortened[clean_text(name)] = clean_json(value)
     return shortened

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, TypedDict
+
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,6 +15,7 @@ from proctor.service.access.permissions import require_writer
 from proctor.service.hub import Hub
 from proctor.service.paging import require_row
 from proctor.service.refusals import Refusal
+from proctor.service.resource import about, operation
 from proctor.service.traces.search import read_moment
 from proctor.store.sql.tables import agents, cases, projects, traces
 
@@ -20,20 +23,26 @@ MOST_TRACES = 1_000
 """Traces that can be listed in a request."""
 
 
-class ReevaluationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The traces to evaluate again; None means no condition."""
+class Reevaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """The traces to evaluate again; all conditions must hold."""
 
     project_id: str | None = None
     agent_id: str | None = None
-    case_id: str | None = None
-    """The traces of the agent or project of this case."""
-    trace_ids: tuple[str, ...] | None = None
-    since: str | None = None
-    until: str | None = None
+    case_id: Annotated[str | None, about("the traces of the agent or project of this case")] = None
+    trace_ids: Annotated[list[str] | None, about(min_length=1, max_length=MOST_TRACES)] = None
+    since: Annotated[str | None, about("received from this time on; ISO 8601")] = None
+    until: Annotated[str | None, about("received before this time; ISO 8601")] = None
 
 
-async def request_reevaluation(hub: Hub, caller: Caller, wanted: ReevaluationRequest) -> dict[str, Json]:
-    """Evaluate traces again, against the current cases. A changed case otherwise applies only to new traces."""
+class Reevaluated(TypedDict):
+    """The number of traces to evaluate again."""
+
+    traces: int
+
+
+@operation("traces", "POST /api/traces/reevaluate", status=202, name="reevaluate_traces")
+async def request_reevaluation(hub: Hub, caller: Caller, wanted: Reevaluation) -> Reevaluated:
+    """Evaluate traces again, against the current cases. Results of the same case version are replaced."""
     require_writer(caller, "evaluating traces again")
     if wanted.trace_ids is not None and not 1 <= len(wanted.trace_ids) <= MOST_TRACES:
         fields = {"trace_ids": [f"expected 1 to {MOST_TRACES} ids, got {len(wanted.trace_ids)}"]}
@@ -55,7 +64,7 @@ async def request_reevaluation(hub: Hub, caller: Caller, wanted: ReevaluationReq
     return {"traces": done.rowcount}
 
 
-async def _match_places(connection: AsyncConnection, caller: Caller, wanted: ReevaluationRequest) -> list[sa.ColumnElement[bool]]:
+async def _match_places(connection: AsyncConnection, caller: Caller, wanted: Reevaluation) -> list[sa.ColumnElement[bool]]:
     places: list[sa.ColumnElement[bool]] = []
     if wanted.project_id is not None:
         await require_row(connection, projects, caller.organization_id, "project", wanted.project_id)

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
 import sqlalchemy as sa
@@ -19,17 +19,19 @@ from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.formats.suites import read_suite
 from proctor.model.evidence import Json
 from proctor.model.mapping import DeclaredEvidence
-from proctor.model.verdict import Verdict
+from proctor.model.verdict import Outcome, Verdict
 from proctor.report.words.ranges import find_ranges
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, list_seen, query_seen, require_reader
 from proctor.service.agent import Agent
 from proctor.service.decisions.trace_evidence import expand_pieces, get_declared, read_agent_evidence, read_evidence
+from proctor.service.decisions.trace_verdicts import TraceDigest, read_digest
 from proctor.service.hub import Hub, stamp
-from proctor.service.paging import fetch_page_or_refuse, show_page
+from proctor.service.paging import read_page
 from proctor.service.refusals import Refusal
+from proctor.service.resource import Page, about, list_fields, operation, show_row
 from proctor.store.accounts.tenants import find_row
-from proctor.store.sql.compressed_json import from_json, unpack
+from proctor.store.sql.compressed_json import from_json, to_json, unpack
 from proctor.store.sql.pages import Row
 from proctor.store.sql.queries import ListQuery, clean_text
 from proctor.store.sql.tables import agents, case_versions, cases, results, trace_parts, traces
@@ -98,14 +100,65 @@ def _add_ranges(needed: _Needed, key: str, assertions: list[dict[str, Json]]) ->
             stored["ranges"] = [{"pointer": found.path, "start": found.start, "end": found.end} for found in ranges]
 
 
-_TRACE = (
-    "id", "project_id", "agent_id", "external_id", "format", "status", "revision", "size", "metadata", "input_text", "outcome",
-    "error", "no_run", "created_at", "updated_at",
-)  # fmt: skip
-_RESULT = (
-    "id", "project_id", "agent_id", "trace_id", "case_id", "case_version", "case_key", "trace_revision", "outcome", "score", "verdict",
-    "code", "created_at", "updated_at",
-)  # fmt: skip
+class ResultSummary(TypedDict):
+    """A case decided on a trace."""
+
+    id: str
+    project_id: str
+    agent_id: str
+    trace_id: str
+    case_id: str
+    case_version: int
+    case_key: Annotated[str, about("the id of the case inside its document")]
+    trace_revision: int
+    outcome: str
+    score: float | None
+    verdict: str | None
+    code: str | None
+    created_at: str
+    updated_at: str
+
+
+class Result(ResultSummary):
+    """A result with every assertion."""
+
+    result: Annotated[Json, about("assertions with their verdicts, reasons and pointers into the evidence")]
+
+
+class TraceSummary(TypedDict):
+    """A trace without its body."""
+
+    id: str
+    project_id: str
+    agent_id: str
+    external_id: Annotated[str, about("`x-request-id`, the id of the OTLP trace, or a generated id")]
+    format: str
+    status: Annotated[str, about("open (more may arrive), complete, evaluated (see `not_judged`), failed")]
+    revision: Annotated[int, about("incremented with all data that arrives for it")]
+    size: Annotated[int, about("stored bytes")]
+    metadata: dict[str, Json] | None
+    input_text: Annotated[str | None, about("the beginning of the input")]
+    outcome: Annotated[str | None, about("the worst outcome of its results")]
+    digest: Annotated[TraceDigest, about("the beginning of the answer, the duration, tokens and model, as far as recorded")]
+    error: NotRequired[Annotated[str | None, about("why it could not be evaluated: a code and a message")]]
+    no_run: NotRequired[Annotated[str | None, about("why it is not a run of an agent; such a trace is stored and not judged")]]
+    not_judged: NotRequired[
+        Annotated[str | None, about("why an evaluated trace has no verdict: no case is for it, or it is not a run of an agent")]
+    ]
+    created_at: str
+    updated_at: str
+
+
+class Trace(TraceSummary):
+    """A trace with its body, its evidence and its results."""
+
+    received: Annotated[Json, about("the received body, redacted; a list if the trace arrived in pieces")]
+    evidence: Annotated[dict[str, Json] | None, about("the evidence that cases are decided on; none if it has none")]
+    results: list[ResultSummary]
+
+
+_TRACE = tuple(name for name in list_fields(TraceSummary) if name != "not_judged")
+_RESULT = list_fields(ResultSummary)
 _LONGEST_QUERY = 200
 NO_CASE = "no active case is for this trace"
 """The reason of an evaluated trace without results."""
@@ -118,24 +171,20 @@ class TraceFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     project_id: str | None = None
     agent_id: str | None = None
-    outcome: str | None = None
-    since: str | None = None
-    """From this time on; ISO 8601."""
-    until: str | None = None
-    """Before this time; ISO 8601."""
+    outcome: Annotated[str | None, Outcome] = None
+    since: Annotated[str | None, about("from this time on; ISO 8601")] = None
+    until: Annotated[str | None, about("before this time; ISO 8601")] = None
 
 
 class TraceSearch(TraceFilter, frozen=True, kw_only=True):
     """A search for traces."""
 
-    status: str | None = None
+    status: Annotated[str | None, Literal["open", "complete", "evaluated", "failed"]] = None
     external_id: str | None = None
-    query: str | None = None
-    """Text in the input or the external id."""
-    metadata: Sequence[str] = ()
-    """Texts `name=value`; all of them must hold."""
-    case_id: str | None = None
-    """Only traces that this case was decided on; `outcome` is then that of the case."""
+    query: Annotated[str | None, about("text in the input or the external id", max_length=200)] = None
+    metadata: Annotated[list[str] | None, about("`name=value`, may be repeated", max_length=10)] = None
+    tool: Annotated[str | None, about("a tool that was called, by its exact name", max_length=100)] = None
+    case_id: Annotated[str | None, about("decided on this case; `outcome` is then that of the case")] = None
 
 
 class ResultSearch(TraceFilter, frozen=True, kw_only=True):
@@ -143,22 +192,20 @@ class ResultSearch(TraceFilter, frozen=True, kw_only=True):
 
     case_id: str | None = None
     trace_id: str | None = None
-    code: str | None = None
-    """Code of the case's outcome."""
+    code: Annotated[str | None, about("code of the case's outcome")] = None
 
 
 _EVERY_TRACE = TraceSearch()
 _EVERY_RESULT = ResultSearch()
 
 
+@operation("traces", "GET /api/traces")
 async def list_traces(
     hub: Hub, caller: Caller, wanted: TraceSearch = _EVERY_TRACE, *, limit: int | None = None, cursor: str | None = None
-) -> dict[str, Json]:
-    """Return a page of traces."""
+) -> Page[TraceSummary]:
+    """List and search traces, newest first."""
     require_reader(caller)
-    search = make_trace_query(caller, wanted, _TRACE)
-    async with hub.database.reading() as connection:
-        return show_page(await fetch_page_or_refuse(connection, search, traces, limit=limit, cursor=cursor), _show_trace)
+    return await read_page(hub, make_trace_query(caller, wanted, _TRACE), traces, _show_trace, limit=limit, cursor=cursor)
 
 
 def make_trace_query(caller: Caller, wanted: TraceSearch, columns: tuple[str, ...]) -> ListQuery:
@@ -169,11 +216,14 @@ def make_trace_query(caller: Caller, wanted: TraceSearch, columns: tuple[str, ..
         if len(query) > _LONGEST_QUERY:
             raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {_LONGEST_QUERY} characters"]})
         filters.append(sa.or_(*(contains_text(place, query) for place in (traces.c.input_text, traces.c.external_id))))
-    for pair in wanted.metadata:
+    for pair in wanted.metadata or ():
         found = _METADATA.fullmatch(pair)
         if found is None:
             raise Refusal("VALIDATION_ERROR", "the filter is invalid", fields={"metadata": ["expected name=value"]})
         filters.append(traces.c.metadata[found[1]].as_string() == clean_text(found[2]))
+    if wanted.tool:
+        # As it is in the JSON of the digest: quotes in texts are escaped there.
+        filters.append(contains_text(traces.c.digest, to_json(clean_text(wanted.tool)).decode()))
     if wanted.case_id is not None:
         # The outcome of a trace is the worst of its cases; with a case it is the outcome of that case.
         of_case = [results.c.trace_id == traces.c.id, results.c.case_id == wanted.case_id]
@@ -183,15 +233,60 @@ def make_trace_query(caller: Caller, wanted: TraceSearch, columns: tuple[str, ..
     return _make_query(traces, caller, wanted, columns, filters, status=wanted.status, external_id=wanted.external_id)
 
 
-async def find_trace(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+async def find_trace(hub: Hub, caller: Caller, id: str) -> TraceSummary:
     """Return one trace as in a list, without its body."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         return _show_trace(await find_seen(connection, traces, caller, "trace", id, columns=_TRACE))
 
 
-async def get_trace(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Return one trace with its body, its evidence and its results."""
+class FacetValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A value and its number of traces."""
+
+    value: str
+    count: int
+    failed: Annotated[int | None, about("how many of them failed, by agent and case")] = None
+    name: Annotated[str | None, about("of an agent or a case")] = None
+
+
+class Facets(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of traces by agent, outcome, status and case. Each facet ignores its own filter."""
+
+    looked_at: Annotated[int, about("number of newest traces that were counted; at most 2,000")]
+    more: Annotated[bool, about("whether there are older traces that were not counted")]
+    since: Annotated[str | None, about("time of the oldest counted trace")]
+    agents: list[FacetValue]
+    outcomes: list[FacetValue]
+    statuses: list[FacetValue]
+    cases: Annotated[list[FacetValue], about("cases that were decided on them")]
+
+
+@operation("traces", "GET /api/traces/facets")
+async def count_facets(hub: Hub, caller: Caller, wanted: TraceSearch) -> Facets:
+    """Count the newest traces of a search by agent, outcome, status and case."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        looked_at, since = await _measure_stretch(connection, caller, wanted)
+        # Each facet ignores its own filter, to show the alternatives.
+        by_agent = await _count_agents(connection, caller, msgspec.structs.replace(wanted, agent_id=None))
+        by_outcome = await _count_column(connection, caller, msgspec.structs.replace(wanted, outcome=None), traces.c.outcome)
+        by_status = await _count_column(connection, caller, msgspec.structs.replace(wanted, status=None), traces.c.status)
+        by_case = await _count_cases(connection, caller, msgspec.structs.replace(wanted, case_id=None))
+        names = await _list_names(connection, caller, agents, by_agent) | await _list_names(connection, caller, cases, by_case)
+    return Facets(
+        looked_at=looked_at,
+        more=looked_at >= STRETCH,
+        since=since,
+        agents=_list_values(by_agent, names),
+        outcomes=[FacetValue(value=value, count=by_outcome[value]) for value in _list_frequent(by_outcome)],
+        statuses=[FacetValue(value=value, count=by_status[value]) for value in _list_frequent(by_status)],
+        cases=_list_values(by_case, names),
+    )
+
+
+@operation("traces", "GET /api/traces/{trace_id}", stored=True)
+async def get_trace(hub: Hub, caller: Caller, id: str) -> Trace:
+    """Read a trace with its body, its evidence and its results."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         row = await find_seen(connection, traces, caller, "trace", id)
@@ -199,25 +294,26 @@ async def get_trace(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
         parts: list[bytes] = list(found.scalars())
         decided = query_seen(results, caller, trace_id=id).with_only_columns(*(results.c[name] for name in _RESULT))
         decided = decided.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(_MOST_RESULTS)
-        of_trace: list[dict[str, Json]] = [_show_result(dict(one)) for one in (await connection.execute(decided)).mappings()]
+        of_trace = [_show_result(dict(one)) for one in (await connection.execute(decided)).mappings()]
         agent = await find_row(connection, agents, caller.organization_id, row["agent_id"])
     pieces = ([] if row["body"] is None else [row["body"]]) + parts
     received, evidence = await asyncio.to_thread(_read_received, pieces, agent)
     return {**_show_trace(row), "received": received, "evidence": evidence, "results": of_trace}
 
 
+@operation("results", "GET /api/results")
 async def list_results(
     hub: Hub, caller: Caller, wanted: ResultSearch = _EVERY_RESULT, *, limit: int | None = None, cursor: str | None = None
-) -> dict[str, Json]:
-    """Return a page of results of traces."""
+) -> Page[ResultSummary]:
+    """List results, newest first."""
     require_reader(caller)
     search = _make_query(results, caller, wanted, _RESULT, (), case_id=wanted.case_id, trace_id=wanted.trace_id, code=wanted.code)
-    async with hub.database.reading() as connection:
-        return show_page(await fetch_page_or_refuse(connection, search, results, limit=limit, cursor=cursor), _show_result)
+    return await read_page(hub, search, results, _show_result, limit=limit, cursor=cursor)
 
 
-async def get_result(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Return one result with every assertion, its verdict and the evidence for it."""
+@operation("results", "GET /api/results/{result_id}", stored=True)
+async def get_result(hub: Hub, caller: Caller, id: str) -> Result:
+    """Read a result with every assertion, its verdict and the evidence for it."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         row = await find_seen(connection, results, caller, "result", id)
@@ -270,8 +366,8 @@ def make_agent(row: Row) -> Agent:
     return Agent(**{name: row[name] for name in Agent.__struct_fields__ if name != "settings"}, settings=row["settings"] or {})
 
 
-def _show_trace(row: Row) -> dict[str, Json]:
-    return {**{name: row[name] for name in _TRACE}, "not_judged": _explain_not_judged(row)}
+def _show_trace(row: Row) -> TraceSummary:
+    return show_row(TraceSummary, row, digest=read_digest(row["digest"]), not_judged=_explain_not_judged(row))
 
 
 def _explain_not_judged(row: Row) -> str | None:
@@ -281,8 +377,8 @@ def _explain_not_judged(row: Row) -> str | None:
     return row["no_run"] or NO_CASE
 
 
-def _show_result(row: Row) -> dict[str, Json]:
-    return {name: row[name] for name in _RESULT}
+def _show_result(row: Row) -> ResultSummary:
+    return show_row(ResultSummary, row)
 
 
 # --- facets: numbers of traces by agent, outcome, status and case, over a bounded number of newest traces
@@ -292,52 +388,6 @@ STRETCH = 2_000
 """Newest traces that are counted."""
 _MOST_VALUES = 50
 """Values of one facet that are listed, the most frequent first."""
-
-
-class FacetValue(msgspec.Struct, frozen=True, kw_only=True):
-    """One value of a facet."""
-
-    value: str
-    count: int
-    name: str | None = None
-    """Of an agent or a case."""
-
-
-class Facets(msgspec.Struct, frozen=True, kw_only=True):
-    """The facets of a search."""
-
-    looked_at: int
-    """Traces that were examined, also those that other filters exclude."""
-    more: bool
-    """Whether there are older traces."""
-    since: str | None
-    """The time of the oldest examined trace."""
-    agents: list[FacetValue]
-    outcomes: list[FacetValue]
-    statuses: list[FacetValue]
-    cases: list[FacetValue]
-
-
-async def count_facets(hub: Hub, caller: Caller, wanted: TraceSearch) -> Facets:
-    """Return the facets of a search."""
-    require_reader(caller)
-    async with hub.database.reading() as connection:
-        looked_at, since = await _measure_stretch(connection, caller, wanted)
-        # Each facet ignores its own filter, to show the alternatives.
-        by_agent = await _count_column(connection, caller, msgspec.structs.replace(wanted, agent_id=None), traces.c.agent_id)
-        by_outcome = await _count_column(connection, caller, msgspec.structs.replace(wanted, outcome=None), traces.c.outcome)
-        by_status = await _count_column(connection, caller, msgspec.structs.replace(wanted, status=None), traces.c.status)
-        by_case = await _count_cases(connection, caller, msgspec.structs.replace(wanted, case_id=None))
-        names = await _list_names(connection, caller, agents, by_agent) | await _list_names(connection, caller, cases, by_case)
-    return Facets(
-        looked_at=looked_at,
-        more=looked_at >= STRETCH,
-        since=since,
-        agents=_list_values(by_agent, names),
-        outcomes=_list_values(by_outcome, {}),
-        statuses=_list_values(by_status, {}),
-        cases=_list_values(by_case, names),
-    )
 
 
 def _cut_stretch(caller: Caller, wanted: TraceSearch) -> tuple[sa.Subquery, tuple[sa.ColumnElement[bool], ...]]:
@@ -353,7 +403,7 @@ async def _measure_stretch(connection: AsyncConnection, caller: Caller, wanted: 
     return count, since
 
 
-def _join_stretch(caller: Caller, wanted: TraceSearch, *columns: sa.ColumnElement[Any]) -> sa.Select[Any, Any]:
+def _join_stretch(caller: Caller, wanted: TraceSearch, *columns: sa.ColumnElement[Any]) -> sa.Select[*tuple[Any, ...]]:
     stretch, filters = _cut_stretch(caller, wanted)
     # Joined after the limit: the other conditions apply only to these traces.
     return sa.select(*columns).select_from(stretch).join(traces, traces.c.id == stretch.c.id).where(*filters)
@@ -364,25 +414,45 @@ async def _count_column(connection: AsyncConnection, caller: Caller, wanted: Tra
     return {str(row[0]): row[1] for row in (await connection.execute(query)).all()}
 
 
-async def _count_cases(connection: AsyncConnection, caller: Caller, wanted: TraceSearch) -> dict[str, int]:
-    query = _join_stretch(caller, wanted, results.c.case_id, sa.func.count(sa.distinct(traces.c.id)))
+Counts = dict[str, tuple[int, int]]
+"""For each value the number of decided traces, and how many of them failed."""
+_BAD = ("fail", "error")
+
+
+async def _count_agents(connection: AsyncConnection, caller: Caller, wanted: TraceSearch) -> Counts:
+    failed = sa.func.sum(sa.case((traces.c.outcome.in_(_BAD), 1), else_=0))
+    query = _join_stretch(caller, wanted, traces.c.agent_id, sa.func.count(), failed).group_by(traces.c.agent_id)
+    return {value: (count, bad) for value, count, bad in (await connection.execute(query)).all()}
+
+
+async def _count_cases(connection: AsyncConnection, caller: Caller, wanted: TraceSearch) -> Counts:
+    failed = sa.distinct(sa.case((results.c.outcome.in_(_BAD), traces.c.id)))
+    query = _join_stretch(caller, wanted, results.c.case_id, sa.func.count(sa.distinct(traces.c.id)), sa.func.count(failed))
     query = query.join(results, results.c.trace_id == traces.c.id).group_by(results.c.case_id)
-    return {row[0]: row[1] for row in (await connection.execute(query)).all()}
+    return {value: (count, bad) for value, count, bad in (await connection.execute(query)).all()}
 
 
-async def _list_names(connection: AsyncConnection, caller: Caller, table: sa.Table, counts: dict[str, int]) -> dict[str, str]:
+async def list_failing_cases(hub: Hub, caller: Caller, trace_ids: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+    """Return the id and key of the cases that failed on some traces, by trace."""
+    query = query_seen(results, caller).with_only_columns(results.c.trace_id, results.c.case_id, results.c.case_key)
+    query = query.where(results.c.trace_id.in_(trace_ids), results.c.outcome.in_(_BAD)).order_by(results.c.case_key).limit(1_000)
+    found: dict[str, list[tuple[str, str]]] = {}
+    async with hub.database.reading() as connection:
+        for trace_id, case_id, key in (await connection.execute(query)).all():
+            found.setdefault(trace_id, []).append((case_id, key))
+    return found
+
+
+async def _list_names(connection: AsyncConnection, caller: Caller, table: sa.Table, counts: Counts) -> dict[str, str]:
     ours = (table.c.organization_id == caller.organization_id, table.c.id.in_(_list_frequent(counts)))
     return {row[0]: row[1] for row in (await connection.execute(sa.select(table.c.id, table.c.name).where(*ours))).all()}
 
 
-def _list_frequent(counts: dict[str, int]) -> list[str]:
-    return sorted(counts, key=lambda value: (-counts[value], value))[:_MOST_VALUES]
+def _list_frequent(counts: Counts | dict[str, int]) -> list[str]:
+    known = {value: count if isinstance(count, int) else count[0] for value, count in counts.items()}
+    return sorted(known, key=lambda value: (-known[value], value))[:_MOST_VALUES]
 
 
-def _list_values(counts: dict[str, int], names: dict[str, str]) -> list[FacetValue]:
-    return [FacetValue(value=value, count=counts[value], name=names.get(value)) for value in _list_frequent(counts)]
-
-
-def show_facets(found: Facets) -> Json:
-    """Return facets as JSON."""
-    return msgspec.to_builtins(found)
+def _list_values(counts: Counts, names: dict[str, str]) -> list[FacetValue]:
+    found = _list_frequent(counts)
+    return [FacetValue(value=value, count=counts[value][0], failed=counts[value][1], name=names.get(value)) for value in found]

@@ -13,9 +13,9 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from proctor.errors import EvidenceError, StoreError
-from proctor.evidence.otlp.merging import merge_spans
-from proctor.evidence.otlp.spans import Span, read_span
+from proctor.evidence.otlp.spans import Span, merge_spans, read_span
 from proctor.evidence.traces.rows import SpanRow, TreeSpan, list_span_rows, merge_tree_spans, take_for_tree
+from proctor.evidence.traces.vocabulary import CONVERSATION
 from proctor.model.evidence import Evidence, Json
 from proctor.model.typed import make_json_decoder
 from proctor.service.access.callers import Caller
@@ -32,6 +32,8 @@ from proctor.store.traces.traces import list_pieces
 MOST_EXPLAINED = 5_000
 """Spans of the largest trace whose evidence is shown next to its tree; larger ones take seconds to read."""
 _MOST_FOUND = 50
+_SESSION_SPANS = 50
+"""Spans that are searched for the session."""
 
 
 class SpanTree(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,9 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True):
     deepest: int
     by_depth: tuple[int, ...] = ()
     """Number of rows at each depth."""
+    failing: Sequence[int] = ()
+    """Indices of rows that failed."""
+    session: str | None = None
     pieces: Sequence[int] = ()
     """The received piece of each row; -1: several."""
     evidence: Evidence | None = None
@@ -147,10 +152,10 @@ async def find_spans(hub: Hub, caller: Caller, id: str, tree: SpanTree, words: s
 
 def choose_level(by_depth: Sequence[int], most: int) -> int:
     """Return the deepest level that shows at most `most` rows, and at least one level."""
-    shown, level = 0, 0
+    row_count, level = 0, 0
     for depth, count in enumerate(by_depth):
-        shown += count
-        if shown > most and depth > 1:
+        row_count += count
+        if row_count > most and depth > 1:
             break
         level = depth
     return max(1, level)
@@ -219,10 +224,17 @@ def _build_tree(pieces: list[bytes], agent: Row | None) -> SpanTree:
         end_ns=max((max(row.end_ns, row.start_ns) for row in times), default=0),
         deepest=max(depths, default=0),
         by_depth=tuple(depths[depth] for depth in range(max(depths, default=-1) + 1)),
+        failing=array("i", (place for place, row in enumerate(rows) if row.failed)),
+        session=_find_session(spans),
         pieces=array("i", (homes[row.id] for row in rows)),
         evidence=evidence,
         problem=problem,
     )
+
+
+def _find_session(spans: Sequence[TreeSpan]) -> str | None:
+    values = (span.attributes.get(name) for span in spans[:_SESSION_SPANS] for name in CONVERSATION)
+    return next((value[:200] for value in values if isinstance(value, str) and value), None)
 
 
 def _read_spans(pieces: list[bytes]) -> tuple[list[TreeSpan], dict[str, int]]:
@@ -269,17 +281,17 @@ def _find_one(pieces: list[bytes], span_id: str) -> Span | None:
 def _search(pieces: list[bytes], words: str) -> set[str]:
     low = words.lower()
     # As it is encoded in JSON.
-    inside = to_json(low)[1:-1]
+    escaped = to_json(low)[1:-1]
     found: set[str] = set()
     for data in expand_pieces(pieces):
         if data[:1] != b"[":
             spans = _read_body_spans(from_json(data))
-            found |= {span.id for span in spans if _is_mentioned(inside, to_json([span.id, span.name, span.attributes, span.events]))}
+            found |= {span.id for span in spans if _is_mentioned(escaped, to_json([span.id, span.name, span.attributes, span.events]))}
             continue
         for group in _RAW.decode(data):
             for span in group.spans:
                 carried = bytes(span.attributes) + bytes(span.events)
-                if _is_mentioned(inside, carried) or low in span.name.lower() or low in span.id.lower():
+                if _is_mentioned(escaped, carried) or low in span.name.lower() or low in span.id.lower():
                     found.add(span.id)
     return found
 

@@ -21,7 +21,7 @@ from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_operator
 from proctor.service.hub import Hub
-from proctor.store.runs.queue_sizes import count_queue
+from proctor.store.runs.run_rows import count_queue
 from proctor.store.sql.tables import traces
 
 

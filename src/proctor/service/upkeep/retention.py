@@ -9,21 +9,20 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Annotated, TypedDict
 
 import msgspec
 
 from proctor.errors import StoreError
-from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, require_reader, require_writer
 from proctor.service.hub import Hub, stamp
 from proctor.service.judge_memory import delete_older
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.resource import about, operation, show_row
 from proctor.store.accounts.tenants import change_row
-from proctor.store.sql.pages import Row
-from proctor.store.sql.tables import projects
-from proctor.store.upkeep.retention import (
+from proctor.store.runs.retention import (
     Deletable,
     ProjectBounds,
     count_older_runs,
@@ -36,43 +35,72 @@ from proctor.store.upkeep.retention import (
     list_project_bounds,
     sum_stored_bytes,
 )
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import projects
 
 LONGEST_DAYS = 3_650
 MOST_COUNTED = 1_000_000
 """Rows of each kind that a preview counts, along an index."""
 
 
-class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """Days that a project stores its traces (with results) and runs; None: as long as the service."""
-
-    trace_days: int | None = None
-    run_days: int | None = None
+TraceDays = Annotated[int | None, about("days that traces and their results are stored; default: as long as the service stores them")]
+RunDays = Annotated[int | None, about("days that ended runs are stored; default: as long as the service stores them")]
 
 
-async def get_retention(hub: Hub, caller: Caller, project_id: str) -> dict[str, Json]:
-    """Return the retention of a project, and the limits of the service."""
+class ProjectRetention(TypedDict):
+    """Retention of a project."""
+
+    project_id: str
+    trace_days: TraceDays
+    run_days: RunDays
+    service_days: Annotated[float | None, about("the service deletes all data after this many days, whatever the project's setting")]
+    service_bytes: Annotated[int | None, about("above this size the service deletes the oldest data of all projects")]
+
+
+class NewRetention(msgspec.Struct, frozen=True, kw_only=True):
+    """New retention; an omitted field has no limit of its own."""
+
+    trace_days: Annotated[TraceDays, about(ge=1, le=LONGEST_DAYS)] = None
+    run_days: Annotated[RunDays, about(ge=1, le=LONGEST_DAYS)] = None
+
+
+class RetentionPreview(TypedDict):
+    """Data that would be deleted."""
+
+    trace_days: int | None
+    run_days: int | None
+    traces: Annotated[int, about("number of older traces")]
+    runs: Annotated[int, about("number of older ended runs")]
+    counted_to: Annotated[int, about("maximum of each count; there may be more")]
+
+
+@operation("projects", "GET /api/projects/{project_id}/retention")
+async def get_retention(hub: Hub, caller: Caller, project_id: str) -> ProjectRetention:
+    """Read the retention of a project."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         return _show(hub, await find_seen(connection, projects, caller, "project", project_id))
 
 
-async def set_retention(hub: Hub, caller: Caller, project_id: str, wanted: Retention) -> dict[str, Json]:
-    """Set the retention of a project; older data is deleted by the next sweep."""
+@operation("projects", "PUT /api/projects/{project_id}/retention")
+async def set_retention(hub: Hub, caller: Caller, project_id: str, wanted: NewRetention) -> ProjectRetention:
+    """Set the retention of a project, at most that of the service; requires an organization key. Older data is deleted within the hour."""
     require_writer(caller, "setting retention")
     _check(hub, wanted)
     values = msgspec.structs.asdict(wanted)
     async with hub.database.writing() as connection:
-        before = await find_seen(connection, projects, caller, "project", project_id)
+        project = await find_seen(connection, projects, caller, "project", project_id)
         row = await change_row(connection, projects, caller.organization_id, project_id, {**values, "updated_at": hub.now()})
         if row is None:
             raise not_found("project", project_id)
-        was = {name: before[name] for name in values}
+        was = {name: project[name] for name in values}
         await note(connection, hub, caller, "set_retention", "project", project_id, {**values, "before": was})
     return _show(hub, row)
 
 
-async def preview_retention(hub: Hub, caller: Caller, project_id: str, wanted: Retention) -> dict[str, Json]:
-    """Return the number of traces and runs that this retention would delete, without changing anything."""
+@operation("projects", "GET /api/projects/{project_id}/retention/preview")
+async def preview_retention(hub: Hub, caller: Caller, project_id: str, wanted: NewRetention) -> RetentionPreview:
+    """Count what would be deleted with this retention, without changing anything; requires an organization key."""
     require_writer(caller, "setting retention")
     _check(hub, wanted)
     found = {"traces": 0, "runs": 0}
@@ -81,10 +109,10 @@ async def preview_retention(hub: Hub, caller: Caller, project_id: str, wanted: R
         for kind, days, count in (("traces", wanted.trace_days, count_older_traces), ("runs", wanted.run_days, count_older_runs)):
             if days is not None:
                 found[kind] = await count(connection, project_id, stamp(hub.clock() - days * 86_400), most=MOST_COUNTED)
-    return {**msgspec.structs.asdict(wanted), **found, "counted_to": MOST_COUNTED}
+    return show_row(RetentionPreview, {**msgspec.structs.asdict(wanted), **found}, counted_to=MOST_COUNTED)
 
 
-def _check(hub: Hub, wanted: Retention) -> None:
+def _check(hub: Hub, wanted: NewRetention) -> None:
     """Reject days out of range, or longer than the service's retention."""
     service = hub.settings.retention_days
     most = LONGEST_DAYS if service is None else min(LONGEST_DAYS, math.floor(service))
@@ -97,9 +125,9 @@ def _check(hub: Hub, wanted: Retention) -> None:
         raise Refusal("VALIDATION_ERROR", "invalid retention", fields=wrong)
 
 
-def _show(hub: Hub, row: Row) -> dict[str, Json]:
-    bounds: dict[str, Json] = {"service_days": hub.settings.retention_days, "service_bytes": hub.settings.retention_bytes}
-    return {"project_id": row["id"], "trace_days": row["trace_days"], "run_days": row["run_days"], **bounds}
+def _show(hub: Hub, row: Row) -> ProjectRetention:
+    service = hub.settings
+    return show_row(ProjectRetention, row, project_id=row["id"], service_days=service.retention_days, service_bytes=service.retention_bytes)
 
 
 IDLE_S = 7 * 86_400.0
@@ -131,8 +159,8 @@ async def sweep_once(hub: Hub, *, batch: int = _BATCH) -> SweepCounts:
     if hub.settings.retention_days is not None:
         oldest = hub.clock() - hub.settings.retention_days * 86_400
         before = stamp(oldest)
-        while gone := await _delete_oldest(hub, batch, before=before):
-            swept.add_batch(gone)
+        while deleted := await _delete_oldest(hub, batch, before=before):
+            swept.add_batch(deleted)
         async with hub.database.writing() as connection:
             swept.others = await delete_remains(connection, before)
         swept.replies = await asyncio.to_thread(delete_older, hub.settings.home, oldest)
@@ -144,10 +172,10 @@ async def sweep_once(hub: Hub, *, batch: int = _BATCH) -> SweepCounts:
     if hub.settings.retention_bytes is not None:
         async with hub.database.reading() as connection:
             too_much = await sum_stored_bytes(connection) - hub.settings.retention_bytes
-        while too_much > 0 and (gone := await _delete_oldest(hub, batch, at_least=too_much)):
-            swept.add_batch(gone)
+        while too_much > 0 and (deleted := await _delete_oldest(hub, batch, at_least=too_much)):
+            swept.add_batch(deleted)
             # Counted down, since measuring the database after every batch would be quadratic.
-            too_much -= sum(each.size for each in gone)
+            too_much -= sum(each.size for each in deleted)
     return swept
 
 
@@ -165,8 +193,8 @@ async def _sweep_project(hub: Hub, bound: ProjectBounds, swept: SweepCounts, bat
     """Delete data beyond the retention of a project."""
     days = {"trace": bound.trace_days, "run": bound.run_days}
     for kind, age in days.items():
-        while age is not None and (gone := await _delete_older_of(hub, bound.id, kind, stamp(hub.clock() - age * 86_400), batch)):
-            swept.add_batch(gone)
+        while age is not None and (deleted := await _delete_older_of(hub, bound.id, kind, stamp(hub.clock() - age * 86_400), batch)):
+            swept.add_batch(deleted)
     if bound.trace_days is not None and bound.run_days is not None:
         # Traces and runs share replies: the longer retention counts.
         before = hub.clock() - max(bound.trace_days, bound.run_days) * 86_400

@@ -1,1 +1,1 @@
-"""What a FHIR R4 server does, verb by verb."""
+"""The operations of a FHIR R4 server."""

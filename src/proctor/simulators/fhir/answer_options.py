@@ -18,8 +18,7 @@ from proctor.model.evidence import Json
 from proctor.model.json_values import read_digits
 from proctor.model.show import show
 from proctor.simulators.exchange import Request
-from proctor.simulators.fhir.outcomes import refuse_fhir
-from proctor.simulators.fhir.resources import Resource
+from proctor.simulators.fhir.resources import Resource, refuse_fhir
 
 OPTIONS = ("_format", "_pretty", "_total", "_summary", "_elements", "_offset")
 MOST_PER_PAGE = 1_000
@@ -31,26 +30,26 @@ Pairs = Sequence[tuple[str, str]]
 
 
 class AnswerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client wants of an answer."""
+    """The options of a client for an answer."""
 
     offset: int = 0
     summary: str = "false"
     elements: frozenset[str] = frozenset()
     passed_over: tuple[str, ...] = ()
-    """Options that the server ignores, as messages."""
+    """Ignored options, as messages."""
 
 
 def is_strict(request: Request) -> bool:
-    """Return whether a client wants everything refused that the server does not do."""
+    """Return whether a client wants unsupported options rejected."""
     return "handling=strict" in request.headers.get("prefer", "").lower().replace(" ", "")
 
 
 def check_format(request: Request) -> None:
     """Reject a client that accepts no JSON with 406; `_format` wins over `Accept`."""
     stated = next((value for name, value in request.query if name == "_format" and value), None)
-    wanted = [stated] if stated is not None else request.headers.get("accept", "").split(",")
+    formats = [stated] if stated is not None else request.headers.get("accept", "").split(",")
     # An unencoded plus is a space.
-    words = [word.partition(";")[0].strip().lower().replace(" ", "+") for word in wanted]
+    words = [word.partition(";")[0].strip().lower().replace(" ", "+") for word in formats]
     if any(words) and not any(word in _JSON for word in words):
         raise refuse_fhir(
             406, "not-supported", f"this server writes JSON only (application/fhir+json), found {show(', '.join(words), 200)}"
@@ -58,7 +57,7 @@ def check_format(request: Request) -> None:
 
 
 def read_options(request: Request, pairs: Pairs, passed_over: Sequence[str] = ()) -> AnswerOptions:
-    """Return what the parameters about the answer say. Raises `Refused` with 400 for a value that none of them has."""
+    """Return the options in the parameters. Raises `Refused` with 400 for an invalid value."""
     given = dict(pairs)
     notes = list(passed_over)
     summary = _choose("_summary", given.get("_summary", "false"), _SUMMARIES)
@@ -80,7 +79,7 @@ def _choose(name: str, value: str, known: tuple[str, ...]) -> str:
 
 
 def read_number(name: str, text: str) -> int:
-    """Return the whole number of a parameter. Raises `Refused` with 400 for anything else."""
+    """Return the integer of a parameter. Raises `Refused` with 400 for anything else."""
     number = read_digits(text, 9)
     if number is None:
         raise refuse_fhir(400, "value", f"{name}: expected a whole number, found {show(text, 80)}")
@@ -88,7 +87,7 @@ def read_number(name: str, text: str) -> int:
 
 
 def shape_resource(resource: Resource, options: AnswerOptions) -> Resource:
-    """Return as much of a resource as the client wants, marked as a part where it is one."""
+    """Return the requested part of a resource, marked as incomplete if it is."""
     if options.elements:
         members = {name: value for name, value in resource.items() if name in options.elements}
     elif options.summary == "text":

@@ -13,38 +13,46 @@ from typing import cast
 
 import msgspec
 
-from proctor.codecs.fhir_elements import RESOURCE_TYPES
-from proctor.codecs.query import decode_query
+from proctor.codecs.fhir_matching import RESOURCE_TYPES
+from proctor.codecs.http import decode_query
 from proctor.model.evidence import InnerRequest, Json
 from proctor.model.show import kind_of, show
 from proctor.simulators.exchange import Refused, Request, Response, answer_json
-from proctor.simulators.fhir.outcomes import FHIR_JSON, describe_refusal, refuse_fhir
-from proctor.simulators.fhir.resources import Resource, check_resource, check_type, put_resource, read_body
+from proctor.simulators.fhir.resources import (
+    FHIR_JSON,
+    Resource,
+    check_resource,
+    check_type,
+    describe_refusal,
+    put_resource,
+    read_body,
+    refuse_fhir,
+)
 from proctor.simulators.fhir.searching import find_matches
 from proctor.simulators.ports import Desk
 
 Handle = Callable[[Request, Desk], Response]
 _ORDER = {"DELETE": 0, "POST": 1, "PUT": 2, "PATCH": 2, "GET": 3, "HEAD": 3}
 MOST_ENTRIES, MOST_SEARCHES = 2_000, 200
-"""Entries of one bundle, and how many of them may read more than one resource."""
+"""Maximum entries of one bundle, and of entries that may read more than one resource."""
 
 
 class _Entry(msgspec.Struct):
-    """One entry of a bundle that is under way."""
+    """One entry of a bundle being processed."""
 
     place: str
     request: Request
     full_url: str | None
     resource: Json
     new_id: str | None = None
-    """The id that a creation gets, known before so that others can refer to it."""
+    """The id of a new resource, assigned early so that others can refer to it."""
     existing: Resource | None = None
-    """What the condition of a creation found: nothing is created then."""
+    """The resource that a conditional create found: nothing is created then."""
     response: Response | None = None
 
 
 def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
-    """Handle the entries of a batch or a transaction by `handle`, and answer a bundle of their responses, in order."""
+    """Handle the entries of a batch or a transaction with `handle`, and return a bundle of their responses, in order."""
     bundle = read_body(request)
     kind = bundle.get("type") if isinstance(bundle, dict) and bundle.get("resourceType") == "Bundle" else None
     if kind not in ("batch", "transaction"):
@@ -60,7 +68,7 @@ def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
         try:
             _run_transaction(entries, desk, handle)
         except Refused as refused:
-            # It was requested, although nothing of it is stored.
+            # It was requested, although none of it is stored.
             status = refused.response.status
             inside = tuple(InnerRequest(method=one.request.method, path=one.request.target, status=status) for one in entries)
             raise Refused(msgspec.structs.replace(refused.response, inside=inside)) from None
@@ -81,17 +89,17 @@ def _is_search(request: Request) -> bool:
 
 
 def _read_entry(given: Json, place: str, outer: Request) -> _Entry:
-    wanted = given.get("request") if isinstance(given, dict) else None
-    method = wanted.get("method") if isinstance(wanted, dict) else None
-    if not isinstance(wanted, dict) or not isinstance(method, str) or method not in _ORDER or not isinstance(wanted.get("url"), str):
-        message = f"{place}.request: expected method ({', '.join(_ORDER)}) and url, found {show(wanted)}"
+    inner = given.get("request") if isinstance(given, dict) else None
+    method = inner.get("method") if isinstance(inner, dict) else None
+    if not isinstance(inner, dict) or not isinstance(method, str) or method not in _ORDER or not isinstance(inner.get("url"), str):
+        message = f"{place}.request: expected method ({', '.join(_ORDER)}) and url, found {show(inner)}"
         raise refuse_fhir(400, "required", message, expression=f"{place}.request")
-    address = wanted["url"].removeprefix(outer.base).lstrip("/")
+    address = inner["url"].removeprefix(outer.base).lstrip("/")
     path, _, query = address.partition("?")
     headers: dict[str, str] = {"prefer": "return=representation", "content-type": "application/fhir+json"}
     for name, header in (("ifMatch", "if-match"), ("ifNoneMatch", "if-none-match"), ("ifNoneExist", "if-none-exist")):
-        if isinstance(wanted.get(name), str):
-            headers[header] = wanted[name]
+        if isinstance(inner.get(name), str):
+            headers[header] = inner[name]
     resource = given.get("resource")
     if method == "PATCH" and isinstance(resource, dict) and resource.get("resourceType") == "Binary":
         headers["content-type"] = str(resource.get("contentType", ""))
@@ -102,19 +110,19 @@ def _read_entry(given: Json, place: str, outer: Request) -> _Entry:
 
 def _run_transaction(entries: list[_Entry], desk: Desk, handle: Handle) -> None:
     branch = desk.rows.branch()
-    inside = Desk(branch, desk.around)
+    branch_desk = Desk(branch, desk.around)
     links: dict[str, str] = {}
     try:
         for entry in entries:
-            # All ids before the first reference: an entry may refer to a later one.
-            _assign_id(entry, inside, links)
+            # All ids before resolving references: an entry may refer to a later one.
+            _assign_id(entry, branch_desk, links)
         for entry in entries:
-            entry.resource = _resolve(entry.resource, _Links(links, _find_root(entry.full_url), entry.place), inside)
+            entry.resource = _resolve(entry.resource, _Links(links, _find_root(entry.full_url), entry.place), branch_desk)
         _refuse_doubles(entries)
     except Refused as refused:
         raise refuse_fhir(refused.response.status, "processing", describe_refusal(refused)) from None
     for entry in sorted(entries, key=lambda entry: _ORDER[entry.request.method]):
-        entry.response = _handle_entry(entry, inside, handle)
+        entry.response = _handle_entry(entry, branch_desk, handle)
         if entry.response.status >= 400:
             message = describe_refusal(Refused(entry.response))
             raise refuse_fhir(entry.response.status, "processing", f"{entry.place}: {message}; the transaction was rolled back")
@@ -122,7 +130,7 @@ def _run_transaction(entries: list[_Entry], desk: Desk, handle: Handle) -> None:
 
 
 def _assign_id(entry: _Entry, desk: Desk, links: dict[str, str]) -> None:
-    """Note what references to an entry will mean."""
+    """Note the target of references to an entry."""
     resource_type = entry.request.path.strip("/").split("/")[0]
     if entry.request.method == "POST":
         check_type(resource_type)
@@ -135,7 +143,7 @@ def _assign_id(entry: _Entry, desk: Desk, links: dict[str, str]) -> None:
         name = f"{resource_type}/{entry.new_id}"
     elif entry.request.method == "PUT" and entry.request.query:
         found = find_matches(check_type(resource_type), entry.request.query, desk.rows)
-        # Handling the update refuses it with 412, in the words of any conditional update.
+        # Handling the update rejects it with 412, like any conditional update.
         if len(found) > 1:
             return
         name = f"{resource_type}/{found[0]['id'] if found else _name_new(entry, desk)}"
@@ -148,7 +156,7 @@ def _assign_id(entry: _Entry, desk: Desk, links: dict[str, str]) -> None:
 
 
 def _name_new(entry: _Entry, desk: Desk) -> str:
-    """Return the id under which a conditional update will make what its condition does not find: its own, or one that it is given here."""
+    """Return the id of the resource that a conditional update creates without a match: its own, or a new one."""
     resource = entry.resource
     if not isinstance(resource, dict):
         return ""
@@ -158,16 +166,16 @@ def _name_new(entry: _Entry, desk: Desk) -> str:
 
 
 class _Links(msgspec.Struct, frozen=True):
-    """What references in an entry of a transaction mean."""
+    """The targets of references in an entry of a transaction."""
 
     names: dict[str, str]
-    """Of the entries by their `fullUrl`."""
+    """The entries by their `fullUrl`."""
     root: str
-    """What relative references of this entry begin with."""
+    """The prefix of relative references of this entry."""
     place: str
 
     def find(self, reference: str) -> str | None:
-        """Return the resource that a reference to an entry means; None for one to anything else."""
+        """Return the resource for a reference to an entry; None for any other reference."""
         found = self.names.get(reference) or (self.names.get(f"{self.root}{reference}") if self.root else None)
         if found is None and reference.startswith(("urn:uuid:", "urn:oid:")):
             message = f"{self.place}: the reference {show(reference, 200)} is the fullUrl of no entry that is written"
@@ -176,7 +184,7 @@ class _Links(msgspec.Struct, frozen=True):
 
 
 def _find_root(full_url: str | None) -> str:
-    """Return what precedes `Patient/17` in the address of an entry."""
+    """Return the part before `Patient/17` in the address of an entry."""
     parts = full_url.rsplit("/", 2) if full_url is not None and "://" in full_url else []
     return f"{parts[0]}/" if len(parts) == 3 and parts[1] in RESOURCE_TYPES else ""
 
@@ -218,10 +226,10 @@ def _handle_entry(entry: _Entry, desk: Desk, handle: Handle) -> Response:
             return answer_json(200, entry.existing, headers={"etag": f'W/"{entry.existing["meta"]["versionId"]}"'}, kind=FHIR_JSON)
         if entry.new_id is not None:
             resource_type = request.path.strip("/")
-            made = put_resource(check_resource(entry.resource, check_type(resource_type)), entry.new_id, desk)
-            version = made["meta"]["versionId"]
+            stored = put_resource(check_resource(entry.resource, check_type(resource_type)), entry.new_id, desk)
+            version = stored["meta"]["versionId"]
             location = f"{request.base}/{resource_type}/{entry.new_id}/_history/{version}"
-            return answer_json(201, made, headers={"location": location, "etag": f'W/"{version}"'}, kind=FHIR_JSON)
+            return answer_json(201, stored, headers={"location": location, "etag": f'W/"{version}"'}, kind=FHIR_JSON)
         if request.method in ("PUT", "POST", "PATCH"):
             request = msgspec.structs.replace(request, body=_find_body(entry))
         return handle(request, desk)
@@ -242,7 +250,7 @@ def _find_body(entry: _Entry) -> bytes:
 
 
 def _describe_entry(entry: _Entry) -> InnerRequest:
-    """Return an entry as a request like any other: who counts requests counts these, too."""
+    """Return an entry as a request, so that it is counted like any other."""
     assert entry.response is not None, "every entry was handled"
     return InnerRequest(method=entry.request.method, path=entry.request.target, status=entry.response.status)
 
@@ -256,7 +264,7 @@ def _write_entry(entry: _Entry) -> dict[str, Json]:
             result[name] = response.headers[name]
     written: dict[str, Json] = {"response": result}
     if response.body:
-        # As it is: read and written again, a large answer would take many times its size.
+        # Unchanged: decoding and encoding a large answer would take many times its size.
         body = msgspec.Raw(response.body)
         if response.status >= 400:
             result["outcome"] = body

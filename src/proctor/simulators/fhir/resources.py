@@ -1,4 +1,4 @@
-"""Resources of a FHIR server as rows: their types, validation and versions.
+"""Resources of a FHIR server as rows: their types, validation and versions; and responses, with an OperationOutcome for every refusal.
 
 The current version of a resource is a row of the collection of its type. Earlier versions are in `_history/TYPE` under `id/version`, and of
 deleted resources `_deleted/TYPE` keeps the version that the deletion was, so that nothing ever has the same version twice.
@@ -17,13 +17,12 @@ from typing import cast
 
 import msgspec
 
-from proctor.codecs.fhir_dates import read_date
-from proctor.codecs.fhir_elements import RESOURCE_TYPES, iterate_values
-from proctor.codecs.fhir_parameters import Parameter, Place, list_parameters
+from proctor.codecs.fhir_matching import RESOURCE_TYPES, iterate_values
+from proctor.codecs.fhir_parameters import Parameter, Place, list_parameters, read_date
 from proctor.model.evidence import Json
+from proctor.model.json_values import NotJson, read_json
 from proctor.model.show import kind_of, nearest, show
-from proctor.simulators.exchange import Request
-from proctor.simulators.fhir.outcomes import refuse_fhir, refuse_invalid
+from proctor.simulators.exchange import Refused, Request, Response, answer_json
 from proctor.simulators.fhir.validation import list_issues
 from proctor.simulators.ports import Desk
 from proctor.simulators.rows import Draft
@@ -32,15 +31,15 @@ Resource = dict[str, Json]
 HISTORY, DELETED, CONFIG = "_history", "_deleted", "_config"
 _ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
 _MOST_DEPTH = 100
-"""Elements inside each other."""
+"""Maximum nesting of elements."""
 
 
 def check_type(resource_type: str) -> str:
-    """Return the type. Raises `Refused` with 404 for one that R4 does not have."""
+    """Return the type. Raises `Refused` with 404 for one that does not exist in R4."""
     if resource_type not in RESOURCE_TYPES:
         near = nearest(resource_type, RESOURCE_TYPES)
-        more = f"; nearest: {', '.join(near)}" if near else ""
-        raise refuse_fhir(404, "not-supported", f"{show(resource_type, 80)} is not a FHIR R4 resource type{more}")
+        suggestion = f"; nearest: {', '.join(near)}" if near else ""
+        raise refuse_fhir(404, "not-supported", f"{show(resource_type, 80)} is not a FHIR R4 resource type{suggestion}")
     return resource_type
 
 
@@ -52,12 +51,12 @@ def check_id(key: str) -> str:
 
 
 def read_body(request: Request) -> Json:
-    """Return the JSON of a request. Raises `Refused`: 415 for XML, 400 for what is no JSON."""
+    """Return the JSON of a request. Raises `Refused`: 415 for XML, 400 for invalid JSON."""
     if "xml" in request.headers.get("content-type", ""):
         raise refuse_fhir(415, "not-supported", "this server reads and writes JSON only")
     try:
-        return msgspec.json.decode(request.body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return read_json(request.body)
+    except NotJson as error:
         raise refuse_fhir(400, "structure", f"the body is not JSON: {error}") from None
 
 
@@ -83,7 +82,7 @@ def check_resource(value: Json, resource_type: str) -> Resource:
 
 
 def _has_fault(resource: Resource) -> bool:
-    """Return whether something is wrong inside; where, is found out only then, as most resources are right."""
+    """Return whether a resource has a fault inside; the position is determined only then, because most resources are valid."""
     level: list[Json] = [resource]
     for _ in range(_MOST_DEPTH):
         inner: list[Json] = []
@@ -156,8 +155,8 @@ def make_version(resource: Resource, key: str, version: int, now: str) -> Resour
     """Return the resource as stored: with its id, version and time."""
     meta = resource.get("meta")
     new_meta = {**(meta if isinstance(meta, dict) else {}), "versionId": str(version), "lastUpdated": now}
-    rest = {name: value for name, value in resource.items() if name not in ("resourceType", "id", "meta")}
-    return {"resourceType": resource["resourceType"], "id": key, "meta": new_meta, **rest}
+    elements = {name: value for name, value in resource.items() if name not in ("resourceType", "id", "meta")}
+    return {"resourceType": resource["resourceType"], "id": key, "meta": new_meta, **elements}
 
 
 def put_resource(resource: Resource, key: str, desk: Desk) -> Resource:
@@ -175,9 +174,9 @@ def put_resource(resource: Resource, key: str, desk: Desk) -> Resource:
     else:
         version = int((desk.rows.get(f"{DELETED}/{resource_type}", key) or {"version": 0})["version"]) + 1
         desk.rows.remove(f"{DELETED}/{resource_type}", key)
-    made = make_version(resource, key, version, desk.around.now())
-    desk.rows.put(resource_type, key, made)
-    return made
+    stored = make_version(resource, key, version, desk.around.now())
+    desk.rows.put(resource_type, key, stored)
+    return stored
 
 
 def remove_resource(old: Resource, desk: Desk) -> None:
@@ -191,7 +190,7 @@ def remove_resource(old: Resource, desk: Desk) -> None:
 
 
 def archive(old: Resource, rows: Draft) -> None:
-    """Keep a version before another takes its place."""
+    """Archive a version before it is replaced."""
     version = find_version(old)
     rows.put(f"{HISTORY}/{old['resourceType']}", f"{old['id']}/{version}", {"resource": old, "version": version, "id": old["id"]})
 
@@ -199,3 +198,47 @@ def archive(old: Resource, rows: Draft) -> None:
 def list_resources(rows: Draft) -> list[Resource]:
     """Return all current resources, type by type."""
     return [resource for name in rows.list_collections() for resource in rows.list(name).values()]
+
+
+FHIR_JSON = "application/fhir+json; charset=utf-8"
+
+
+def refuse_fhir(status: int, code: str, message: str, *, expression: str | None = None) -> Refused:
+    """Return a refusal with an OperationOutcome; `code` is one of FHIR's issue types."""
+    issue: dict[str, Json] = {"severity": "error", "code": code, "diagnostics": message}
+    if expression is not None:
+        issue["expression"] = [expression]
+    return Refused(answer_json(status, {"resourceType": "OperationOutcome", "issue": [issue]}, kind=FHIR_JSON))
+
+
+def refuse_invalid(issues: list[tuple[str, str, str]]) -> Refused:
+    """Return the refusal of an invalid resource: code, position and reason of each issue."""
+    entries = [{"severity": "error", "code": code, "diagnostics": f"{at}: {why}", "expression": [at]} for code, at, why in issues]
+    return Refused(answer_json(422, {"resourceType": "OperationOutcome", "issue": entries}, kind=FHIR_JSON))
+
+
+def describe_refusal(refused: Refused) -> str:
+    """Return the message of a refusal."""
+    return msgspec.json.decode(refused.response.body)["issue"][0]["diagnostics"]
+
+
+def answer_resource(status: int, resource: dict[str, Json], *, headers: dict[str, str] | None = None) -> Response:
+    """Return a resource, with its version and its time in the headers."""
+    meta = resource.get("meta")
+    found = dict(headers or {})
+    if isinstance(meta, dict) and isinstance(meta.get("versionId"), str):
+        found["etag"] = f'W/"{meta["versionId"]}"'
+    return answer_json(status, resource, headers=found, kind=FHIR_JSON)
+
+
+def answer_write(request: Request, status: int, resource: dict[str, Json]) -> Response:
+    """Return the response to a write: the resource, or the minimum that the client prefers."""
+    name, version = f"{resource['resourceType']}/{resource['id']}", resource["meta"]["versionId"]
+    headers = {"location": f"{request.base}/{name}/_history/{version}", "etag": f'W/"{version}"'}
+    preferred = request.headers.get("prefer", "")
+    if "return=minimal" in preferred:
+        return Response(status=status, headers=headers)
+    if "return=operationoutcome" in preferred.lower():
+        issue = {"severity": "information", "code": "informational", "diagnostics": f"{name} is version {version} now"}
+        return answer_json(status, {"resourceType": "OperationOutcome", "issue": [issue]}, headers=headers, kind=FHIR_JSON)
+    return answer_resource(status, resource, headers=headers)

@@ -1,4 +1,4 @@
-"""Search on a FHIR server: the very search that `fhir_resource` makes, answered as a bundle in pages.
+"""Search on a FHIR server: the same search as in `fhir_resource`, answered as a bundle in pages.
 
 A parameter without a value is ignored, as is an unknown one that begins with an underscore; the answer lists them, and `Prefer:
 handling=strict` rejects them. Any other unknown parameter is always rejected, as it would find too much, and so are FHIR parameters that
@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
 
-from proctor.codecs.fhir import Search, compile_search
-from proctor.codecs.fhir_elements import Found
-from proctor.codecs.fhir_index import Clue, IndexedStore, ResourceIndex
+from proctor.codecs.fhir import Clue, IndexedStore, ResourceIndex, Search, compile_search
+from proctor.codecs.fhir_matching import Found
 from proctor.codecs.fhir_parameters import list_parameters
-from proctor.codecs.query import encode_query
+from proctor.codecs.http import encode_query
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
@@ -29,15 +28,14 @@ from proctor.simulators.fhir.answer_options import (
     read_options,
     shape_resource,
 )
-from proctor.simulators.fhir.outcomes import FHIR_JSON, refuse_fhir
-from proctor.simulators.fhir.resources import Resource
+from proctor.simulators.fhir.resources import FHIR_JSON, Resource, refuse_fhir
 from proctor.simulators.rows import HIDDEN, Draft
 from proctor.work import spend
 
-# --- the resources of a FHIR server as a search asks for them: by type, and of many only those that may fit
+# --- the resources of a FHIR server for a search: by type, and in a large type only the candidates
 
 _FEW = 32
-"""Resources of a type up to which looking at all of them takes no longer than an index."""
+"""Resources of a type up to which a full scan is as fast as an index."""
 
 
 class Shelves(IndexedStore):
@@ -46,39 +44,39 @@ class Shelves(IndexedStore):
     def __init__(self, rows: Draft, steps: int = 1) -> None:
         self._rows = rows
         self._steps = steps
-        """Steps of work that looking at one resource costs."""
+        """Steps of work per examined resource."""
 
     def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[Found]:
-        """Yield all resources of a type that may fit, in the order of the store."""
-        held = self._rows.list(resource_type)
-        if clues and len(held) > _FEW:
+        """Yield all candidates among the resources of a type, in stored order."""
+        resources = self._rows.list(resource_type)
+        if clues and len(resources) > _FEW:
             index = self._rows.find_index(resource_type, ResourceIndex)
             if isinstance(index, ResourceIndex):
                 keys = index.list_keys(clues)
                 spend(self._steps * len(keys))
-                return (Found("", held[key]) for key in keys)
-        spend(self._steps * len(held))
-        return (Found("", resource) for resource in held.values())
+                return (Found("", resources[key]) for key in keys)
+        spend(self._steps * len(resources))
+        return (Found("", resource) for resource in resources.values())
 
     def get(self, resource_type: str, key: str) -> Found | None:
         """Return the resource with this id."""
-        # What begins with an underscore is bookkeeping, whatever a reference calls a type.
-        held = None if resource_type.startswith(HIDDEN) else self._rows.get(resource_type, key)
-        return None if held is None else Found("", held)
+        # A leading underscore marks internal collections, even if a reference uses it as a type.
+        resource = None if resource_type.startswith(HIDDEN) else self._rows.get(resource_type, key)
+        return None if resource is None else Found("", resource)
 
 
 PAGE = 50
-"""Matches on one page, where the client does not say how many."""
+"""Default number of matches per page."""
 MOST_PAIRS, MOST_VALUES, MOST_SORT_KEYS = 100, 1_000, 20
-"""Parts of one search; values are those between commas, of all parameters together."""
+"""Maximum parts of one search; values are those between commas, over all parameters."""
 _STEPS = 4
-"""Steps of work that each parameter costs for each resource."""
+"""Steps of work per parameter and resource."""
 _NOT_SIMULATED = ("_has", "_filter", "_text", "_content", "_list", "_query", "_type", "_contained", "_containedType")
 _SEARCHED = ("_count", "_sort", "_include", "_revinclude")
 
 
 def answer_search(request: Request, resource_type: str, pairs: Pairs, rows: Draft) -> Response:
-    """Answer a search with a page of its matches and what they bring along."""
+    """Answer a search with a page of matches and their included resources."""
     _check_size(pairs)
     notes = {pair: _find_passed_over(pair, resource_type) for pair in pairs}
     used = [pair for pair in pairs if notes[pair] is None]
@@ -113,7 +111,7 @@ def _make_links(request: Request, resource_type: str, used: Pairs, place: tuple[
 
 
 def compile_pairs(resource_type: str, pairs: Pairs) -> Search:
-    """Compile a search. Raises `Refused` with 400 for what is not understood or not supported."""
+    """Compile a search. Raises `Refused` with 400 for an invalid or unsupported one."""
     _check_size(pairs)
     try:
         return compile_search(resource_type, pairs)
@@ -124,14 +122,14 @@ def compile_pairs(resource_type: str, pairs: Pairs) -> Search:
 
 
 def _describe_value(error: SpecError) -> str:
-    """Return what is wrong with a value, and of which parameter it is."""
+    """Return the error in a value, with its parameter."""
     name = (error.field or "").removeprefix("search.")
     notes = error.message if not name or error.message.startswith(name) else f"{name}: {error.message}"
     return f"{notes}; {error.hint}" if error.hint else notes
 
 
 def find_matches(resource_type: str, pairs: Pairs, rows: Draft) -> list[Resource]:
-    """Return what a condition (`If-None-Exist`, a conditional update) finds."""
+    """Return the matches of a condition (`If-None-Exist`, a conditional update)."""
     if not pairs:
         raise refuse_fhir(412, "required", "a condition needs at least one search parameter")
     search = compile_pairs(resource_type, pairs)
@@ -140,19 +138,19 @@ def find_matches(resource_type: str, pairs: Pairs, rows: Draft) -> list[Resource
 
 
 def _check_size(pairs: Pairs) -> None:
-    """Refuse with 400 a search that has more parts than one search may have."""
+    """Reject with 400 a search with too many parts."""
     values = sum(value.count(",") + 1 for _, value in pairs)
     keys = sum(value.count(",") + 1 for name, value in pairs if name == "_sort")
     for what, count, most in (("parameters", len(pairs), MOST_PAIRS), ("values", values, MOST_VALUES), ("sort keys", keys, MOST_SORT_KEYS)):
         if count > most:
             raise refuse_fhir(400, "too-costly", f"{count} {what} in one search; at most {most} are allowed")
-    # Reading a search costs more than looking at a resource, and a transaction may hold thousands of them.
+    # Parsing a search costs more than examining a resource, and a transaction may contain thousands of them.
     spend(20 * (1 + values))
 
 
 @contextlib.contextmanager
 def _refuse_costly_search() -> Generator[None]:
-    """Refuse with 400 what a search may not look through: one resource can hold more values than anybody meant."""
+    """Reject with 400 a search that examines too much: one resource can have a huge number of values."""
     try:
         yield
     except CheckFault as fault:
@@ -169,8 +167,8 @@ def _find_passed_over(pair: tuple[str, str], resource_type: str) -> str | None:
     if name.startswith("_") and head not in _NOT_SIMULATED:
         return f"unknown search parameter {show(name, 80)} is ignored"
     near = nearest(head, known)
-    more = f"; nearest: {', '.join(near)}" if near else ""
-    raise refuse_fhir(400, "not-supported", f"search parameter {show(name, 80)} of {resource_type} is not supported{more}")
+    suggestion = f"; nearest: {', '.join(near)}" if near else ""
+    raise refuse_fhir(400, "not-supported", f"search parameter {show(name, 80)} of {resource_type} is not supported{suggestion}")
 
 
 def _make_entry(request: Request, found: Found, mode: str, options: AnswerOptions) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""Whether a resource is valid R4: its elements, their types, the elements that are required and the codes of statuses.
+"""Validates R4 resources: their elements, types, required elements and status codes.
 
 Elements and types come from the definitions in `fhirpathpy` (the extra `health`). Required elements and codes are those of the types in
 the table here; other cardinalities, other bindings, invariants and profiles are not looked at.
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, cast
 
-from proctor.codecs.fhir_dates import read_date
+from proctor.codecs.fhir_parameters import read_date
 from proctor.errors import MissingExtra
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
@@ -31,7 +31,7 @@ MedicationDispense status medication[x], MedicationRequest status intent medicat
 MedicationStatement status medication[x] subject, Observation status code, Procedure status subject, QuestionnaireResponse status,
 RelatedPerson patient, Schedule actor, ServiceRequest status intent subject, Slot schedule status start end, Task status intent
 """
-"""Types with the elements that are required."""
+"""Types with their required elements."""
 _FINANCIAL = "active cancelled draft entered-in-error"
 _CODES = {
     "Appointment.status": "proposed pending booked arrived fulfilled cancelled noshow entered-in-error checked-in waitlist",
@@ -52,7 +52,7 @@ _REQUIRED = {row.split()[0]: tuple(row.split()[1:]) for row in _TABLE.split(",")
 _NUMBERS = ("decimal", "integer", "positiveInt", "unsignedInt")
 _LEAST = {"positiveInt": 1, "unsignedInt": 0}
 Issue = tuple[str, str, str]
-"""A code of FHIR, where it is, and what is wrong."""
+"""A FHIR code, its position, and the error."""
 
 
 @functools.cache
@@ -61,14 +61,14 @@ def load_definitions() -> dict[str, Any]:
     try:
         from fhirpathpy.models import models  # slow to import, and optional
     except ImportError:
-        raise MissingExtra("validate", "health") from None
+        raise MissingExtra("FHIR validation", "health") from None
     r4: dict[str, Any] = models["r4"]
     parents = {path.rpartition(".")[0] for path in r4["path2Type"]}
     return {**r4, "parents": parents}
 
 
 def list_issues(resource: dict[str, Json]) -> list[Issue]:
-    """Return what is wrong with a resource, at most so much."""
+    """Return the first errors in a resource."""
     kind = str(resource.get("resourceType"))
     lacking = (issue for name in _REQUIRED.get(kind, ()) for issue in _find_missing(resource, kind, name.split(".")))
     return list(islice(chain(lacking, _iterate_issues(resource, kind, kind)), _MOST_ISSUES))
@@ -86,7 +86,7 @@ def _find_missing(element: dict[str, Json], path: str, names: Sequence[str]) -> 
 
 
 def _iterate_issues(element: dict[str, Json], kind: str, path: str) -> Iterator[Issue]:
-    """Yield what is wrong inside an element; `kind` is its type, or the path of a type's inner element."""
+    """Yield the errors inside an element; `kind` is its type, or the path of a type's inner element."""
     spend(1 + len(element))
     for name, value in element.items():
         if name == "resourceType":
@@ -104,7 +104,7 @@ def _iterate_issues(element: dict[str, Json], kind: str, path: str) -> Iterator[
 
 
 def _find_definition(kind: str, name: str) -> str | None:
-    """Return the path under which an element is defined: of the type itself, or of one that it is made from."""
+    """Return the path under which an element is defined: in the type itself, or in a base type."""
     r4 = load_definitions()
     while kind:
         path = r4["pathsDefinedElsewhere"].get(f"{kind}.{name}", f"{kind}.{name}")

@@ -1,1 +1,1 @@
-"""The kinds of simulated systems: one file each, which makes its `SIMULATOR`."""
+"""The kinds of simulated systems: one file each, which defines its `SIMULATOR`."""

@@ -2,7 +2,7 @@
 
 As the EHR:
 
-        POST /services          `{"discovery_url": "http://..."}`: its services are fetched and registered; they are below it,
+    POST /services          `{"discovery_url": "http://..."}`: its services are fetched and registered; they are below it,
                             or below `services_url`
     GET  /services          all services, registered and of the suite
     POST /hooks/HOOK        `{"patient_id": "ann", ...}`: every service of that hook is called; answers its cards
@@ -10,32 +10,48 @@ As the EHR:
 
 As services, for an agent that is the EHR: `GET /cds-services`, `POST /cds-services/ID` and `POST /cds-services/ID/feedback`, as the
 specification has them. The state are the answered cards with their feedback. A registered service is called by the server of the sandbox
-(`exchange.Errand`); answers that are not cards are listed in `problems` and dropped.
+(`exchange.Errand`). A card has a summary of up to 140 characters, an indicator and a source with a label, as the specification requires;
+answers that are not cards are listed in `problems` and dropped.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
+from typing import cast
 
 import msgspec
 
-from proctor.codecs.query import encode_percent
+from proctor.codecs.http import encode_percent
+from proctor.errors import SpecError
 from proctor.model.evidence import CdsState, Json, State
+from proctor.model.json_values import MISSING, decode_embedded
 from proctor.model.show import kind_of, show
-from proctor.simulators.bodies import read_object, require_method, split_path, take_text
-from proctor.simulators.cds.cards import HOOK, READ_SERVICE, Service, choose_cards, read_cards, read_service, read_services
-from proctor.simulators.exchange import Errand, Fetched, Refused, Request, Response, answer_json, refuse
+from proctor.model.typed import make_json_decoder
+from proctor.paths.dotted import find_dotted
+from proctor.simulators.exchange import (
+    Errand,
+    Fetched,
+    Refused,
+    Request,
+    Response,
+    answer_json,
+    read_object,
+    refuse,
+    require_method,
+    split_path,
+    take_text,
+)
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
-from proctor.simulators.seeds import read_items, read_members, read_word, refuse_doubles
+from proctor.simulators.seeds import holds_condition, join_place, read_condition, read_items, read_members, read_word, refuse_doubles
 
 OUTCOMES = ("accepted", "overridden", "ignored")
 _CONFIG, _SERVICES = "_config", "_services"
 _CARDS = "cards"
 _ADDRESS = re.compile(r"https?://[^\s]{1,2000}")
 _IDS = uuid.UUID("6f1d2a36-6f6b-4a55-9f2e-6b1f6c0f3c11")
-"""The namespace in which ids become UUIDs, which the specification asks for."""
+"""The namespace for converting ids to UUIDs, which the specification requires."""
 
 
 class CdsSimulator:
@@ -49,7 +65,7 @@ class CdsSimulator:
     access = {"cds_url": "{url}", "registration_url": "{url}/services"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
-        """Read `services` that the suite plays, each with its cards, and `fhir_server` for requests."""
+        """Read the `services` that the suite simulates, each with its cards, and `fhir_server` for requests."""
         given = read_members(seed, self.config_names)
         if given.get("fhir_server") is not None:
             desk.rows.put(_CONFIG, "fhir_server", read_word(given["fhir_server"], "fhir_server", default=""))
@@ -94,8 +110,8 @@ class CdsSimulator:
         if isinstance(found, str):
             raise refuse(422, "discovery_failed", found)
         for service in found:
-            before = desk.rows.get(_SERVICES, service.id)
-            if before is not None and not before["url"]:
+            registered = desk.rows.get(_SERVICES, service.id)
+            if registered is not None and not registered["url"]:
                 raise refuse(409, "name_taken", f"{show(service.id)} is a service of the suite; give yours another id")
             desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
         return answer_json(201, {"services": [_show(service) for service in found]})
@@ -125,13 +141,13 @@ class CdsSimulator:
         return answer_json(200, {"hook": hook, "hook_instance": instance, "cards": stored_cards, "problems": problems})
 
     def _serve(self, names: list[str], request: Request, desk: Desk) -> Response:
-        """Answer as the services that the suite plays."""
-        own = {service.id: service for service in _load_services(desk.rows) if not service.url}
+        """Answer as the simulated services."""
+        simulated = {service.id: service for service in _load_services(desk.rows) if not service.url}
         if not names:
             require_method(request, "GET", "HEAD")
-            return answer_json(200, {"services": [_show(service) for service in own.values()]})
+            return answer_json(200, {"services": [_show(service) for service in simulated.values()]})
         require_method(request, "POST")
-        service = own.get(names[0])
+        service = simulated.get(names[0])
         if service is None or names[1:] not in ([], ["feedback"]):
             raise refuse(404, "not_found", f"there is no service {show(names[0])}")
         given = read_object(request)
@@ -144,11 +160,11 @@ class CdsSimulator:
         return answer_json(200, {"cards": [_keep_card(card, service, desk) for card in choose_cards(service, given)]})
 
     def read_state(self, desk: Desk) -> State:
-        """Return the cards that were answered."""
+        """Return the answered cards."""
         return State(cds=CdsState(cards=tuple(desk.rows.list(_CARDS).values())))
 
     def list_tools(self) -> tuple[Tool, ...]:
-        """Return what a model can do with CDS Hooks."""
+        """Return the tools for CDS Hooks."""
         words: dict[str, Json] = {"type": "string"}
         context: dict[str, Json] = {"type": "object", "description": "patient_id, user_id and whatever else the hook has."}
         return (
@@ -176,7 +192,7 @@ class CdsSimulator:
 
 
 def _fetch(request: Request, method: str, url: str, body: bytes = b"") -> Fetched:
-    """Return the result of an outgoing request; the first time, the errand is raised."""
+    """Return the result of an outgoing request; on the first call, the errand is raised."""
     for fetched in request.fetched:
         if fetched.url == url:
             return fetched
@@ -196,19 +212,19 @@ def _keep_card(card: dict[str, Json], service: Service, desk: Desk) -> dict[str,
     named = card.get("uuid")
     name = named if isinstance(named, str) and named else str(uuid.uuid5(_IDS, desk.around.new_id()))
     row = {**card, "uuid": name}
-    # A service may answer the same card again: the one before was answered all the same, and stays.
+    # A service may repeat a card: the earlier one was also answered, and stays.
     key = name if desk.rows.get(_CARDS, name) is None else f"{name} {desk.around.new_id()}"
     desk.rows.put(_CARDS, key, {**row, "hook": service.hook, "service": service.id})
     return row
 
 
 def _find_card(name: str, rows: Draft) -> str | None:
-    """Return the key of the last card that has this UUID."""
+    """Return the key of the last card with this UUID."""
     return next((key for key, row in reversed(list(rows.list(_CARDS).items())) if row["uuid"] == name), None)
 
 
 def _take_feedback(given: dict[str, Json], rows: Draft) -> Response:
-    """Keep feedback in the form of the specification: a list, each about one card."""
+    """Store feedback in the form of the specification: a list, with one entry per card."""
     listed = given.get("feedback")
     if not isinstance(listed, list) or not listed:
         raise refuse(400, "wrong_request", f"feedback: expected a list, found {kind_of(listed)}")
@@ -225,7 +241,7 @@ def _give_feedback(given: dict[str, Json], request: Request, desk: Desk) -> Resp
     """Store feedback on a card, and send it to the registered service of the card."""
     row = _keep_feedback(given, desk.rows)
     service = next((one for one in _load_services(desk.rows) if one.id == row["service"]), None)
-    # The specification has two outcomes: a service does not hear of a card that was ignored.
+    # The specification has two outcomes: a service is not notified of an ignored card.
     if service is None or not service.url or row["feedback"] == "ignored":
         return answer_json(200, row)
     feedback: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
@@ -267,8 +283,129 @@ def _load_services(rows: Draft) -> list[Service]:
 
 
 def _write_camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part[:1].upper() + part[1:] for part in rest)
+    first, *others = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in others)
 
 
 SIMULATOR = CdsSimulator()
+
+
+INDICATORS = ("info", "warning", "critical")
+MOST_SUMMARY = 140
+MOST_SERVICES = 100
+"""Services of one discovery."""
+HOOK = re.compile(r"[a-z][a-z0-9-]{0,60}")
+
+
+class Canned(msgspec.Struct, frozen=True):
+    """A card that is returned if the request has certain values."""
+
+    when: dict[str, Json]
+    """Paths such as `context.patientId` with their expected values."""
+    card: dict[str, Json]
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """A service for a hook."""
+
+    id: str
+    hook: str
+    title: str = ""
+    description: str = ""
+    url: str = ""
+    """Its address; empty for a service that the suite simulates."""
+    cards: tuple[Canned, ...] = ()
+
+
+READ_SERVICE = make_json_decoder(Service)
+
+
+def read_service(value: Json, at: str) -> Service:
+    """Return a service from a suite. Raises `SpecError` for an invalid one."""
+    given = read_members(value, ("id", "hook", "title", "description", "cards"), at, required=("id", "hook"))
+    return Service(
+        id=read_word(given["id"], join_place(at, "id")),
+        hook=_read_hook(given["hook"], join_place(at, "hook")),
+        cards=tuple(_read_canned(item, place) for place, item in read_items(given.get("cards"), join_place(at, "cards"))),
+        title=read_word(given.get("title"), join_place(at, "title"), default=""),
+        description=read_word(given.get("description"), join_place(at, "description"), default=""),
+    )
+
+
+def _read_hook(value: Json, at: str) -> str:
+    hook = read_word(value, at)
+    if not HOOK.fullmatch(hook):
+        # It could never be called.
+        raise SpecError(f"expected the name of a hook such as patient-view, found {show(hook)}", field=at)
+    return hook
+
+
+def _read_canned(value: Json, at: str) -> Canned:
+    if not isinstance(value, dict):
+        raise SpecError(f"expected a card, found {kind_of(value)}", field=at)
+    given = cast("dict[str, Json]", value)
+    when = read_condition(given.get("when") or None, join_place(at, "when"))
+    card = {"indicator": "info", "source": {"label": "simulated"}, **{name: one for name, one in given.items() if name != "when"}}
+    problem = find_problem(card)
+    if problem:
+        raise SpecError(problem, field=at)
+    return Canned(when, card)
+
+
+def find_problem(card: Json) -> str:
+    """Return the error in a card, or an empty text."""
+    if not isinstance(card, dict):
+        return f"a card is an object, found {kind_of(card)}"
+    summary, source = card.get("summary"), card.get("source")
+    if not isinstance(summary, str) or not summary.strip() or len(summary) > MOST_SUMMARY:
+        return f"summary: expected text of up to {MOST_SUMMARY} characters, found {show(summary)}"
+    if card.get("indicator") not in INDICATORS:
+        return f"indicator: expected one of {', '.join(INDICATORS)}, found {show(card.get('indicator'))}"
+    if not isinstance(source, dict) or not isinstance(source.get("label"), str):
+        return "source: expected an object with a label"
+    return ""
+
+
+def choose_cards(service: Service, request: dict[str, Json]) -> list[dict[str, Json]]:
+    """Return the cards of a simulated service whose conditions match the request."""
+    return [canned.card for canned in service.cards if holds_condition(canned.when, lambda path: find_dotted(request, path))]
+
+
+def read_services(body: bytes, services_url: str) -> list[Service] | str:
+    """Return the services in a discovery response, each with its address, or the error in it."""
+    answered = _decode(body)
+    listed = answered.get("services") if isinstance(answered, dict) else None
+    if not isinstance(listed, list):
+        return "the discovery answers no list of services"
+    if len(cast("list[Json]", listed)) > MOST_SERVICES:
+        return f"the discovery answers more than {MOST_SERVICES} services"
+    found: list[Service] = []
+    for one in cast("list[Json]", listed):
+        if not isinstance(one, dict) or not isinstance(one.get("id"), str) or not isinstance(one.get("hook"), str) or not one["id"]:
+            return f"a service has an id and a hook, found {show(one)}"
+        title, description = (str(one.get(name) or "") for name in ("title", "description"))
+        url = f"{services_url.rstrip('/')}/{one['id']}"
+        found.append(Service(id=one["id"], hook=one["hook"], url=url, title=title, description=description))
+    return found
+
+
+def read_cards(body: bytes) -> tuple[list[dict[str, Json]], list[str]]:
+    """Return the cards in a service's response, and the errors in it."""
+    answered = _decode(body)
+    listed = answered.get("cards") if isinstance(answered, dict) else None
+    if not isinstance(listed, list):
+        return [], ["the answer has no list of cards"]
+    cards: list[dict[str, Json]] = []
+    problems: list[str] = []
+    for index, card in enumerate(cast("list[Json]", listed)):
+        problem = find_problem(card)
+        if problem:
+            problems.append(f"cards.{index}: {problem}")
+        else:
+            cards.append(card)
+    return cards, problems
+
+
+def _decode(body: bytes) -> Json:
+    value = decode_embedded(body)
+    return None if value is MISSING else value

@@ -6,26 +6,42 @@
     GET  /faxes/ID             one: status, pages and text
     GET  /faxes/ID/document    its document
 
-A `content_reference` is the id of another fax, which is passed on, or a `data:` address. Text becomes a PDF.
-`simulators/fax/documents.py` reads documents. A scenario lets a fax arrive: `fax_arrives: {from, text, document_type,
-patient_id}`, or with `document`. The state are all faxes, sent and received.
+A `content_reference` is the id of another fax, which is passed on, or a `data:` address. Text becomes a PDF. A scenario lets a fax arrive:
+`fax_arrives: {from, text, document_type, patient_id}`, or with `document`. The state are all faxes, sent and received.
+
+Documents are PDF or TIFF. The text layer of a PDF is read by `pypdf` in a separate process, an extra: `pip install 'proctor-evals[fax]'`.
+Without it, and for a TIFF always, the text is empty, so that a claim about words does not hold. Problems are in `note`, never raised.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import importlib.util
+import struct
+import subprocess
+import sys
 
 import msgspec
 
-from proctor.codecs.query import encode_percent
+from proctor.codecs.http import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import FaxState, Json, State
-from proctor.model.show import show
-from proctor.simulators.bodies import read_object, refusal_message, require_method, split_path, take_text
-from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
-from proctor.simulators.fax.documents import MOST_BYTES, MOST_TEXT, PDF, Document, count_sheets, read_document, write_pdf
-from proctor.simulators.messages.people import is_address, read_number
+from proctor.model.show import shorten, show
+from proctor.simulators import pdf_process
+from proctor.simulators.exchange import (
+    Refused,
+    Request,
+    Response,
+    answer_json,
+    read_object,
+    refusal_message,
+    refuse,
+    require_method,
+    split_path,
+    take_text,
+)
+from proctor.simulators.persona import is_address, read_number
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_items, read_members, read_word
@@ -35,10 +51,10 @@ _CONFIG, _DOCUMENTS = "_config", "_documents"
 _FAXES = "faxes"
 _ARRIVING = ("from", "text", "document", "document_type", "patient_id")
 _UNREAD = "unread"
-"""Which part of the text could not be read; claims that forbid words do not hold then (`checks/systems/_entries.py`)."""
+"""The unreadable part of the text; claims that forbid words then do not pass (`checks/systems/_entries.py`)."""
 _DESCRIBED = ("patient_id", "document_type")
 _NUMBER = "+15550200"
-"""The agent's own, where the seed names none."""
+"""The agent's default number."""
 
 
 class FaxSimulator:
@@ -53,7 +69,7 @@ class FaxSimulator:
     access_defaults = {"number": _NUMBER}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
-        """Read `number`, that of the agent, and `inbox`: faxes that have arrived."""
+        """Read `number`, the agent's own, and `inbox`: received faxes."""
         given = read_members(seed, self.config_names)
         if given.get("number") is not None:
             desk.rows.put(_CONFIG, "number", read_number(given["number"], "number", "fax", _NUMBER))
@@ -125,7 +141,7 @@ class FaxSimulator:
         return State(fax=FaxState(documents=tuple(documents)))
 
     def list_tools(self) -> tuple[Tool, ...]:
-        """Return what a model can do with the fax line."""
+        """Return the tools for the fax line."""
         words: dict[str, Json] = {"type": "string"}
         reference: dict[str, Json] = {"type": "string", "description": "The id of a fax that is passed on."}
         sent: dict[str, Json] = {"to_number": words, "text": words, "content_reference": reference, **dict.fromkeys(_DESCRIBED, words)}
@@ -146,7 +162,7 @@ class FaxSimulator:
 
 
 def _read_content(given: dict[str, Json], rows: Draft) -> tuple[bytes, Document]:
-    """Return the document of a fax, and what is known of it."""
+    """Return the document of a fax, and its properties."""
     named = [name for name in ("text", "document", "content_reference") if given.get(name)]
     if len(named) != 1:
         raise refuse(422, "wrong_value", "expected one of text, document and content_reference")
@@ -179,7 +195,7 @@ def _keep(data: bytes, known: Document, fields: dict[str, Json], desk: Desk) -> 
     row = {**row, **({"note": known.note} if known.note else {}), **({_UNREAD: known.unread} if known.unread else {})}
     row["at"] = desk.around.now()
     desk.rows.put(_FAXES, key, row)
-    # The bytes are no part of the state: its claims are about pages and words.
+    # The bytes are not part of the state: its claims concern pages and words.
     desk.rows.put(_DOCUMENTS, key, base64.b64encode(data).decode())
     return row
 
@@ -189,3 +205,130 @@ def _find_own(rows: Draft) -> str:
 
 
 SIMULATOR = FaxSimulator()
+
+
+PDF, TIFF = "application/pdf", "image/tiff"
+MOST_BYTES = 20_000_000
+"""Bytes of one document."""
+MOST_PAGES = 500
+"""Maximum pages of one document to examine."""
+MOST_TEXT = 500_000
+"""Maximum characters of text per document."""
+_PDF_S = 20.0
+"""Seconds to wait for the process that reads a PDF; on a busy machine its start alone can take seconds."""
+_LINES, _WIDTH = 54, 90
+"""Lines of a written page, and characters of a line."""
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """The known properties of a document."""
+
+    kind: str
+    pages: int | None = None
+    """None if unknown."""
+    text: str = ""
+    note: str = ""
+    """Why there is no text, or no number of pages."""
+    unread: str = ""
+    """Which part of its text could not be read, if any."""
+
+
+def read_document(data: bytes) -> Document | None:
+    """Return the properties of a PDF or TIFF, or None for anything else."""
+    if data[:1024].lstrip().startswith(b"%PDF-"):
+        return _read_pdf(data)
+    if data[:4] in (b"II*\x00", b"MM\x00*"):
+        return _read_tiff(data)
+    return None
+
+
+def _read_pdf(data: bytes) -> Document:
+    spec = importlib.util.find_spec("pypdf")
+    if spec is None:
+        return Document(kind=PDF, note="the text layer is not read: pypdf is not installed (extra fax)")
+    # The folder of the package `pypdf`: the process has no other import path.
+    folder = (spec.submodule_search_locations or [""])[0].rstrip("/\\")[: -len("pypdf")]
+    command = [sys.executable, "-I", pdf_process.__file__, folder, str(MOST_PAGES)]
+    try:
+        done = subprocess.run(command, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}, timeout=_PDF_S, check=True)
+        found = msgspec.json.decode(done.stdout)
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError):
+        limits = f"{pdf_process.CPU_S} s or {pdf_process.MEMORY_BYTES // 1_000_000} MB"
+        return Document(kind=PDF, note=f"the document cannot be read: that takes more than {limits}")
+    if "error" in found:
+        return Document(kind=PDF, note=f"the document cannot be read: {shorten(found['error'], 200)}")
+    count, text = found["pages"], found["text"]
+    if not text.strip():
+        return Document(kind=PDF, pages=count, note="the document has no text layer")
+    return Document(kind=PDF, pages=count, text=text[:MOST_TEXT], unread=_describe_unread(found["pictures"], count, len(text)))
+
+
+def _describe_unread(pictures: list[int], count: int, length: int) -> str:
+    """Return which part of a document's text could not be read."""
+    notes: list[str] = []
+    if pictures:
+        notes.append(f"page {pictures[0]} has no text layer" if len(pictures) == 1 else f"{len(pictures)} pages have no text layer")
+    if count > MOST_PAGES:
+        notes.append(f"only the first {MOST_PAGES} of {count} pages are read")
+    if length > MOST_TEXT:
+        notes.append(f"only the first {MOST_TEXT} of {length} characters are stored")
+    return "; ".join(notes)
+
+
+def _read_tiff(data: bytes) -> Document:
+    """Count the directories of a TIFF: each is a page."""
+    order = "<" if data[:2] == b"II" else ">"
+    visited: set[int] = set()
+    try:
+        (place,) = struct.unpack_from(f"{order}I", data, 4)
+        # A directory may name an earlier one as its next: a small file would be counted forever.
+        while place and place not in visited and len(visited) < MOST_PAGES:
+            (entries,) = struct.unpack_from(f"{order}H", data, place)
+            visited.add(place)
+            (place,) = struct.unpack_from(f"{order}I", data, place + 2 + 12 * entries)
+    except struct.error:
+        return Document(kind=TIFF, pages=len(visited) or None, note="the document is broken off")
+    return Document(kind=TIFF, pages=len(visited), note="a picture has no text layer")
+
+
+def write_pdf(text: str) -> bytes:
+    """Return text as a PDF with a text layer, in pages; characters outside Western European become question marks."""
+    lines = [line[at : at + _WIDTH] for line in text.expandtabs(4).splitlines() or [""] for at in range(0, max(1, len(line)), _WIDTH)]
+    sheets = [lines[at : at + _LINES] for at in range(0, len(lines), _LINES)]
+    kids = " ".join(f"{4 + 2 * index} 0 R" for index in range(len(sheets)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(sheets)} >>".encode(),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Courier /Encoding /WinAnsiEncoding >>",
+    ]
+    for index, sheet in enumerate(sheets):
+        shown = b"".join(b"(" + _escape(line) + b") Tj T*\n" for line in sheet)
+        content = b"BT /F1 10 Tf 36 780 Td 14 TL\n" + shown + b"ET"
+        box = "/MediaBox [0 0 612 842] /Resources << /Font << /F1 3 0 R >> >>"
+        objects.append(f"<< /Type /Page /Parent 2 0 R {box} /Contents {5 + 2 * index} 0 R >>".encode())
+        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
+    return _join_objects(objects)
+
+
+def count_sheets(text: str) -> int:
+    """Return the number of pages that `write_pdf` makes of a text."""
+    lines = sum(max(1, -(-len(line) // _WIDTH)) for line in text.expandtabs(4).splitlines() or [""])
+    return -(-lines // _LINES)
+
+
+def _escape(line: str) -> bytes:
+    printable = "".join(char if char.isprintable() else " " for char in line).encode("cp1252", "replace")
+    return printable.replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
+
+
+def _join_objects(objects: list[bytes]) -> bytes:
+    out = bytearray(b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n")
+    places: list[int] = []
+    for number, content in enumerate(objects, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, content)
+    table = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    out += b"".join(b"%010d 00000 n \n" % place for place in places)
+    out += b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, table)
+    return bytes(out)

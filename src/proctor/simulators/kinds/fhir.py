@@ -17,21 +17,40 @@ from typing import cast
 
 import msgspec
 
-from proctor.codecs.fhir_elements import RESOURCE_TYPES, open_store
+from proctor.codecs.fhir_matching import RESOURCE_TYPES, open_store
 from proctor.codecs.fhir_parameters import list_parameters, list_resource_types
-from proctor.codecs.query import decode_percent, decode_query, encode_percent
+from proctor.codecs.http import decode_percent, decode_query, encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import FhirState, Json, State
 from proctor.model.show import show
 from proctor.simulators.exchange import Refused, Request, Response, answer_json
 from proctor.simulators.fhir.answer_options import check_format
 from proctor.simulators.fhir.bundles import answer_bundle
-from proctor.simulators.fhir.outcomes import FHIR_JSON, describe_refusal, refuse_fhir
-from proctor.simulators.fhir.reading import answer_history, answer_read, answer_version
-from proctor.simulators.fhir.resources import CONFIG, Resource, check_id, check_resource, check_type, list_resources, make_version
+from proctor.simulators.fhir.interactions import (
+    answer_history,
+    answer_read,
+    answer_version,
+    create,
+    delete,
+    find_one,
+    patch,
+    update,
+    update_by_condition,
+)
+from proctor.simulators.fhir.resources import (
+    CONFIG,
+    FHIR_JSON,
+    Resource,
+    check_id,
+    check_resource,
+    check_type,
+    describe_refusal,
+    list_resources,
+    make_version,
+    refuse_fhir,
+)
 from proctor.simulators.fhir.searching import answer_search, find_matches
 from proctor.simulators.fhir.validation import load_definitions
-from proctor.simulators.fhir.writing import create, delete, find_one, patch, update, update_by_condition
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_flag, read_members
@@ -81,7 +100,7 @@ def _replace(value: Json, names: dict[str, str]) -> Json:
 
 
 def link_conditions(resource: Resource, rows: Draft) -> Resource | None:
-    """Return a resource with the conditions in its references resolved; None where it has none that one resource fits."""
+    """Return a resource with the conditional references resolved; None if no condition matches exactly one resource."""
     conditions = {text for text in _iterate_references(resource) if "?" in text and text.partition("?")[0] in RESOURCE_TYPES}
     names = {text: name for text in conditions if (name := _find_only(text, rows)) is not None}
     return cast(Resource, _replace(resource, names)) if names else None
@@ -117,7 +136,7 @@ def _find_only(reference: str, rows: Draft) -> str | None:
 
 _INTERACTIONS = ("read", "vread", "update", "patch", "delete", "history-instance", "history-type", "create", "search-type")
 _OAUTH = "http://fhir-registry.smarthealthit.org/StructureDefinition/oauth-uris"
-"""Where SMART looks in a CapabilityStatement for the addresses of tokens."""
+"""The extension of a CapabilityStatement in which SMART looks for the token addresses."""
 
 
 def build_capability(base: str, now: str) -> dict[str, Json]:
@@ -136,7 +155,7 @@ def build_capability(base: str, now: str) -> dict[str, Json]:
             {
                 "mode": "server",
                 "security": {
-                    # Some clients ask for this statement and for the SMART configuration at once and believe whichever comes first.
+                    # Some clients request this statement and the SMART configuration at once and use whichever arrives first.
                     "extension": [{"url": _OAUTH, "extension": [{"url": "token", "valueUri": f"{base}/token"}]}],
                     "service": [{"text": "A bearer token that the attempt is given"}],
                 },
@@ -162,7 +181,7 @@ def _describe_type(name: str) -> dict[str, Json]:
 
 
 def build_smart_configuration(base: str) -> dict[str, Json]:
-    """Return the SMART configuration: what is offered is the token that the attempt is given."""
+    """Return the SMART configuration: it offers the token of the attempt."""
     return {
         "issuer": base,
         "token_endpoint": f"{base}/token",
@@ -192,20 +211,20 @@ class FhirSimulator:
     access = {"fhir_base_url": "{url}", "token_url": "{url}/token", "client_id": "{sandbox}", "client_secret": "{token}"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
-        """Put resources into the store: a list of resources and bundles, or one of them; or `resources` with `validate: true`."""
+        """Store resources: a list of resources and bundles, or one of them; or `resources` with `validate: true`."""
         if isinstance(seed, dict) and seed.keys() & {"validate", "resources"}:
             seed = self._read_config(cast("dict[str, Json]", seed), desk)
         listed = cast("list[Json]", seed) if isinstance(seed, list) else [seed]
         for index, resource in enumerate(listed):
             if not isinstance(resource, dict):
                 raise SpecError(f"expected a resource, found {show(resource)}", field=str(index))
-        put = [self._seed_resource(found.resource, desk, _write_field(found.place)) for found in open_store(link_entries(listed))]
-        for row in put:
+        stored = [self._seed_resource(found.resource, desk, _write_field(found.place)) for found in open_store(link_entries(listed))]
+        for row in stored:
             if (linked := link_conditions(row, desk.rows)) is not None:
                 desk.rows.put(row["resourceType"], row["id"], linked)
 
     def _read_config(self, seed: dict[str, Json], desk: Desk) -> Json:
-        """Keep whether what agents write is validated, and return the resources."""
+        """Store whether writes of agents are validated, and return the resources."""
         if "validate" in seed:
             desk.rows.put(CONFIG, "validate", read_flag(seed["validate"], "validate"))
             load_definitions()
@@ -226,12 +245,12 @@ class FhirSimulator:
         if desk.rows.get(checked["resourceType"], key) is not None:
             raise SpecError(f"duplicate resource {checked['resourceType']}/{key}", field=place or None)
         meta = checked.get("meta")
-        # The time an author wrote stays, so that searches by it find what was meant.
+        # The author's time is preserved, so that searches by it find the resource.
         written = meta.get("lastUpdated") if isinstance(meta, dict) else None
         now = written if isinstance(written, str) else desk.around.now()
-        made = make_version(checked, key, 1, now)
-        desk.rows.put(checked["resourceType"], key, made)
-        return made
+        stored = make_version(checked, key, 1, now)
+        desk.rows.put(checked["resourceType"], key, stored)
+        return stored
 
     def handle(self, request: Request, desk: Desk) -> Response:
         """Answer a request."""
@@ -242,7 +261,7 @@ class FhirSimulator:
 
     def _route(self, request: Request, desk: Desk) -> Response:
         if request.method == "HEAD":
-            # What GET is, without what it answers.
+            # HEAD is GET without a body.
             return msgspec.structs.replace(self._route(msgspec.structs.replace(request, method="GET"), desk), body=b"")
         path = request.path.rstrip("/")
         if path == _TOKEN and request.method == "POST":
@@ -286,7 +305,7 @@ class FhirSimulator:
         return State(fhir=FhirState(resources=tuple(list_resources(desk.rows)), served=True))
 
     def list_tools(self) -> tuple[Tool, ...]:
-        """Return what a model can do with the server."""
+        """Return the tools for the server."""
 
         def describe(properties: dict[str, Json], *required: str) -> dict[str, Json]:
             return {"type": "object", "properties": properties, "required": list(required)}
@@ -321,7 +340,7 @@ class FhirSimulator:
 
 
 def _read_form(request: Request) -> str:
-    """Return the parameters of `POST _search`. Raises `Refused` with 415 for a body that is no form: its conditions would be lost."""
+    """Return the parameters of `POST _search`. Raises `Refused` with 415 for a body that is not a form: its conditions would be lost."""
     kind = request.headers.get("content-type", _FORM).partition(";")[0].strip().lower()
     if request.body and kind != _FORM:
         raise refuse_fhir(415, "not-supported", f"the parameters of _search are sent as {_FORM}, found {show(kind, 80)}")
@@ -371,7 +390,7 @@ def _refuse_method(request: Request, known: str) -> Refused:
 
 
 def _answer_token(request: Request) -> Response:
-    """Hand out the token of the sandbox to a client that proves to have it as its secret."""
+    """Issue the token of the sandbox to a client that has it as its secret."""
     form = dict(decode_query(request.body.decode("utf-8", "replace")))
     secret = form.get("client_secret", "")
     scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
@@ -393,7 +412,7 @@ def _ask(method: str, given: dict[str, Json]) -> Request:
     if not kind:
         raise SpecError("the resource needs its resourceType, such as Appointment", field="resource")
     if method != "POST" and not key:
-        # Without it the address would be that of all resources of the type.
+        # Without it, the address would mean all resources of the type.
         raise SpecError(f"{'the resource' if method == 'PUT' else 'id'}: expected an id, found none", field="id")
     path = f"/{encode_percent(str(kind))}" + ("" if method == "POST" else f"/{encode_percent(str(key))}")
     return Request(method=method, path=path, body=msgspec.json.encode(resource) if method in ("POST", "PUT") else b"")

@@ -21,7 +21,7 @@ from typing import cast
 
 import msgspec
 
-from proctor.codecs.query import decode_percent, encode_percent
+from proctor.codecs.http import decode_percent, encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, State, StateFile
 from proctor.model.show import kind_of, show
@@ -35,7 +35,7 @@ MOST_BYTES = 50_000_000
 MOST_PATH = 1_000
 """Characters of a path."""
 _FILES = ""
-"""The one collection: a file is known by its path alone."""
+"""The only collection: a file is identified by its path."""
 _INBOX = "inbox/"
 
 
@@ -50,10 +50,10 @@ class FilesSimulator:
     endpoints = {"files_inbox": "/inbox"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
-        """Put files into the drop: an object of paths and contents; `sftp: true` asks for SFTP, with a port of its own."""
+        """Store files: an object of paths and contents; `sftp: true` requests an SFTP port."""
         if not isinstance(seed, dict):
             raise SpecError(f"expected an object of paths and contents, found {kind_of(seed)}")
-        # Never a file: `sftp: yes`, which is a text in YAML, would be one without a word, and there would be no port.
+        # Never a file: `sftp: yes`, a text in YAML, would silently become one, and there would be no port.
         read_flag(seed.get("sftp"), "sftp")
         for path, content in cast("dict[str, Json]", seed).items():
             if path != "sftp":
@@ -114,7 +114,7 @@ class FilesSimulator:
         return answer_json(200, {"files": listed})
 
     def read_state(self, desk: Desk) -> State:
-        """Return every file with its content; one that is no text as a `data:` address."""
+        """Return every file with its content; binary content as a `data:` address."""
         return State(
             files=tuple(
                 StateFile(path=path, content=row["text"] if "text" in row else f"data:application/octet-stream;base64,{row['base64']}")
@@ -123,10 +123,10 @@ class FilesSimulator:
         )
 
     def list_tools(self) -> tuple[Tool, ...]:
-        """Return what a model can do with the drop."""
+        """Return the tools for the drop."""
         path: dict[str, Json] = {"type": "string", "description": "The path of the file, such as outbox/claim.json."}
         named = {"type": "object", "properties": {"path": path}, "required": ["path"]}
-        both = {"type": "object", "properties": {"path": path, "content": {"type": "string"}}, "required": ["path", "content"]}
+        schema = {"type": "object", "properties": {"path": path, "content": {"type": "string"}}, "required": ["path", "content"]}
         folder = {"type": "object", "properties": {"prefix": {"type": "string", "description": "Only files below this folder."}}}
         return (
             Tool(
@@ -136,7 +136,7 @@ class FilesSimulator:
                 make_request=lambda given: Request(method="GET", query=(("prefix", str(given.get("prefix", ""))),)),
             ),
             Tool(name="files_read", description="Read a file.", schema=named, make_request=lambda given: _ask("GET", given)),
-            Tool(name="files_write", description="Write a file.", schema=both, make_request=lambda given: _ask("PUT", given)),
+            Tool(name="files_write", description="Write a file.", schema=schema, make_request=lambda given: _ask("PUT", given)),
             Tool(name="files_delete", description="Delete a file.", schema=named, make_request=lambda given: _ask("DELETE", given)),
         )
 
@@ -161,7 +161,7 @@ def _check_path(path: str) -> str:
     """Return the normalised path of a file. Raises `Refused` for one that leaves the drop or names no file."""
     name = path.lstrip("/")
     parts = name.split("/")
-    # Backslashes and control characters are separators or worse somewhere else.
+    # Backslashes and control characters have special meanings on other systems.
     if not name or len(name) > MOST_PATH or any(part in ("", ".", "..") for part in parts) or not name.isprintable() or "\\" in name:
         raise refuse(400, "bad_path", f"not a path inside the drop: {show(path, 200)}")
     return name

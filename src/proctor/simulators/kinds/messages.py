@@ -4,9 +4,14 @@
     GET  /messages        all of them; `patient_id`, `channel`, `direction`, `to` and `from` choose
     GET  /messages/ID     one of them
 
-`/` does the same as `/messages`. `simulators/messages/twilio.py` and `simulators/messages/telnyx.py` are the shapes of these SDKs. Who is
-written to answers at once where their script has something to say (`persona.py`); the answer is a message with the direction `inbound`.
-The state are all messages, sent and received.
+`/` does the same as `/messages`. The SDKs of Twilio (`simulators/twilio_format.py`) and Telnyx work with another base address; their key is
+the token of the sandbox:
+
+    POST /v2/messages     of Telnyx: `{"from": "+1555...", "to": "+1555...", "text": "..."}`
+    GET  /v2/messages/ID  one of them
+
+A recipient answers at once if the script has something to say (`persona.py`); the answer is a message with the direction
+`inbound`. The state are all messages, sent and received.
 """
 
 from __future__ import annotations
@@ -14,20 +19,30 @@ from __future__ import annotations
 import msgspec
 
 from proctor.codecs.addresses import fold_address
-from proctor.codecs.query import encode_percent
+from proctor.codecs.http import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, MessagesState, State
 from proctor.model.show import show
-from proctor.simulators.bodies import is_code, read_form, read_object, refusal_message, require_method, split_path, take_text
-from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
-from proctor.simulators.messages import telnyx
-from proctor.simulators.messages.people import CHANNELS, READ_BOOK, Book, is_address, read_book
-from proctor.simulators.messages.twilio import VERSION, refuse_twilio, show_twilio, show_twilio_page
-from proctor.simulators.persona import find_answer
+from proctor.simulators.exchange import (
+    Refused,
+    Request,
+    Response,
+    answer_json,
+    is_code,
+    read_form,
+    read_object,
+    refusal_message,
+    refuse,
+    require_method,
+    split_path,
+    take_text,
+)
+from proctor.simulators.persona import CHANNELS, READ_BOOK, Book, find_answer, is_address, read_book
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import NotHeld, read_items, read_members, read_word
 from proctor.simulators.tools import make_query
+from proctor.simulators.twilio_format import VERSION, refuse_twilio, show_twilio, show_twilio_page
 
 MOST_TEXT = 100_000
 """Characters of one message."""
@@ -47,7 +62,7 @@ class MessagesSimulator:
     access = {"messages_url": "{url}"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
-        """Read `phone` and `email` of the agent, `people` with their `answers`, `answers` of everybody else, and `inbox`."""
+        """Read `phone` and `email` of the agent, `people` with their `answers`, default `answers`, and `inbox`."""
         given = read_members(seed, self.config_names)
         desk.rows.put(_CONFIG, "book", msgspec.to_builtins(read_book(given, _load_book(desk.rows))))
         for at, item in read_items(given.get("inbox"), "inbox"):
@@ -84,7 +99,7 @@ class MessagesSimulator:
             parts = split_path(request)
             if parts[:1] == [VERSION]:
                 return self._handle_twilio(parts[1:], request, desk)
-            if parts[:2] == [telnyx.VERSION, _MESSAGES]:
+            if parts[:2] == [TELNYX_VERSION, _MESSAGES]:
                 return self._handle_telnyx(parts[2:], request, desk)
             names = parts[1:] if parts[:1] == [_MESSAGES] else parts
             if len(names) > 1:
@@ -101,7 +116,7 @@ class MessagesSimulator:
             return refused.response
 
     def _send(self, given: dict[str, Json], desk: Desk) -> dict[str, Json]:
-        """Send a message, and let whom it reaches answer."""
+        """Send a message, and add the recipient's answer."""
         book = _load_book(desk.rows)
         channel = take_text(given, "channel", default="sms")
         if channel not in CHANNELS:
@@ -121,7 +136,7 @@ class MessagesSimulator:
     def _let_answer(self, row: dict[str, Json], book: Book, desk: Desk) -> None:
         person = book.find_reached(row["channel"], row["to"])
         script = person.answers if person is not None and person.answers else book.answers
-        # Everybody has a place of their own in the script.
+        # Each person has their own position in the script.
         key = fold_address(row["to"])
         before = desk.rows.get(_ANSWERED, key) or 0
         answer, answered = find_answer(script, f"{row['subject']} {row['text']}", before)
@@ -173,21 +188,21 @@ class MessagesSimulator:
         try:
             if len(names) == 1:
                 require_method(request, "GET", "HEAD")
-                return answer_json(200, telnyx.show_telnyx(_find_row(names[0], desk.rows)))
+                return answer_json(200, show_telnyx(_find_row(names[0], desk.rows)))
             if names:
                 raise refuse(404, "not_found", "messages are at /v2/messages and /v2/messages/ID")
             require_method(request, "POST")
-            row = self._send(telnyx.read_telnyx(read_object(request)), desk)
-            return answer_json(200, telnyx.show_telnyx(row, status="queued"))
+            row = self._send(read_telnyx(read_object(request)), desk)
+            return answer_json(200, show_telnyx(row, status="queued"))
         except Refused as refused:
-            return telnyx.refuse_telnyx(refused)
+            return refuse_telnyx(refused)
 
     def read_state(self, desk: Desk) -> State:
         """Return all messages, sent and received."""
         return State(messages=MessagesState(messages=tuple(desk.rows.list(_MESSAGES).values())))
 
     def list_tools(self) -> tuple[Tool, ...]:
-        """Return what a model can do with messages."""
+        """Return the tools for messages."""
         channel: dict[str, Json] = {"enum": list(CHANNELS)}
         words: dict[str, Json] = {"type": "string"}
         to: dict[str, Json] = {"type": "string", "description": "The phone number, the e-mail address, or the name in the chat."}
@@ -210,7 +225,7 @@ class MessagesSimulator:
 
 
 def _find_address(given: dict[str, Json], channel: str, book: Book) -> tuple[str, str]:
-    """Return where a message goes, and the id of the person who is reached there, if they are known."""
+    """Return the address of a message, and the id of the recipient, if known."""
     patient_id = take_text(given, "patient_id", default="")
     to = take_text(given, "to", default="")
     if not to:
@@ -261,3 +276,44 @@ def _load_book(rows: Draft) -> Book:
 
 
 SIMULATOR = MessagesSimulator()
+
+
+TELNYX_VERSION = "v2"
+_CODES = {400: ("10015", "Bad Request"), 404: ("10005", "Resource not found"), 405: ("10007", "Method not allowed")}
+_UNFIT = ("10015", "Bad Request")
+
+
+def refuse_telnyx(refused: Refused) -> Response:
+    """Return a refusal in Telnyx's format."""
+    code, title = _CODES.get(refused.response.status, _UNFIT)
+    return answer_json(refused.response.status, {"errors": [{"code": code, "title": title, "detail": refusal_message(refused)}]})
+
+
+def show_telnyx(row: dict[str, Json], *, status: str = "delivered") -> dict[str, Json]:
+    """Return a message as Telnyx shows it."""
+    inbound = row["direction"] == "inbound"
+    return {
+        "data": {
+            "record_type": "message",
+            "id": row["id"],
+            "direction": row["direction"],
+            "type": "SMS",
+            "from": {"phone_number": row["from"], "carrier": "", "line_type": ""},
+            "to": [{"phone_number": row["to"], "status": "delivered" if inbound else status, "carrier": "", "line_type": ""}],
+            "text": row["text"],
+            "media": [],
+            "tags": [],
+            "encoding": "GSM-7",
+            "parts": max(1, -(-len(row["text"]) // 153)),
+            "received_at": row["sent_at"],
+            "sent_at": row["sent_at"],
+            "errors": [],
+        }
+    }
+
+
+def read_telnyx(given: dict[str, Json]) -> dict[str, Json]:
+    """Return the fields of a sent message under the simulator's names."""
+    to = given.get("to")
+    first = to[0] if isinstance(to, list) and len(to) == 1 else to
+    return {"channel": "sms", "to": first, "from": given.get("from", ""), "body": given.get("text", "")}

@@ -2,13 +2,13 @@
 
 Pages: sign in at `/login` (user name `agent`, the token of the sandbox as password, unless the seed has others), a wizard at
 `/requests/new`, `/requests` to search, `/requests/ID` for the status, `/patients`. `portal: radmd` asks for a radiology procedure,
-`portal: covermymeds` for a medication (`simulators/portal/wizards.py`). A form that is posted twice makes one request.
+`portal: covermymeds` for a medication (`simulators/portal.py`). A form that is posted twice makes one request.
 
     POST /api/prior-auths                 the fields of the wizard as JSON
     GET  /api/prior-auths                 all requests; /api/prior-auths/AUTH_NUMBER one, also by its request id
     GET  /api/patients, /api/providers    `q` looks for a part of anything
 
-`simulators/portal/determinations.py` determines requests. The state are `prior_auth_requests`, `patients` and `providers`.
+`simulators/portal.py` determines requests. The state are `prior_auth_requests`, `patients` and `providers`.
 """
 
 from __future__ import annotations
@@ -18,26 +18,38 @@ import itertools
 
 import msgspec
 
-from proctor.codecs.query import encode_percent
+from proctor.codecs.http import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, State
 from proctor.model.show import show
-from proctor.simulators import seeds
-from proctor.simulators.bodies import read_form, read_object, require_method, split_path, take_text
-from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
-from proctor.simulators.portal import pages
-from proctor.simulators.portal.determinations import (
+from proctor.simulators import portal, seeds
+from proctor.simulators.exchange import (
+    Refused,
+    Request,
+    Response,
+    answer_json,
+    read_form,
+    read_object,
+    refuse,
+    require_method,
+    split_path,
+    take_text,
+)
+from proctor.simulators.portal import (
     READ_SETUP,
     REQUEST_KEYS,
     SEED_KEYS,
     STATUSES,
     SUBMITTED,
+    WIZARDS,
     Setup,
+    Wizard,
     apply_determination,
+    find_problems,
     read_moment,
     read_setup,
+    require_answers,
 )
-from proctor.simulators.portal.wizards import WIZARDS, Wizard, find_problems, require_answers
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 
@@ -69,8 +81,8 @@ class PortalSimulator:
             for at, item in seeds.read_items(given.get(name), name):
                 row = seeds.read_members(item, item if isinstance(item, dict) else (), at, required=(key,))
                 seeds.refuse_slips(row, (key, "name"), at)
-                people.append((f"{at}.{key}", own := seeds.read_word(row[key], f"{at}.{key}")))
-                desk.rows.put(name, own, {**row, key: own})
+                people.append((f"{at}.{key}", existing := seeds.read_word(row[key], f"{at}.{key}")))
+                desk.rows.put(name, existing, {**row, key: existing})
             seeds.refuse_doubles(people, key)
         for at, item in seeds.read_items(given.get("requests"), "requests"):
             row = seeds.read_members(item, item if isinstance(item, dict) else (), at)
@@ -78,13 +90,13 @@ class PortalSimulator:
             if "submitted_at" in row:
                 row = {**row, "submitted_at": read_moment(row["submitted_at"], f"{at}.submitted_at")}
             status = seeds.read_word(row.get("status"), f"{at}.status", default=SUBMITTED, among=(SUBMITTED, *STATUSES))
-            own = desk.rows.get(REQUESTS, str(row.get("request_id", "")))
-            if own is not None:
+            existing = desk.rows.get(REQUESTS, str(row.get("request_id", "")))
+            if existing is not None:
                 raise SpecError(f"there is a request {show(row['request_id'])} already", field=f"{at}.request_id")
             _keep_request({"reason": "", **row, "status": status}, setup, desk)
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
-        """Perform nothing: a portal waits for its users."""
+        """Do nothing: a portal has no steps."""
 
     def handle(self, request: Request, desk: Desk) -> Response:
         """Answer a request."""
@@ -123,39 +135,39 @@ class PortalSimulator:
             require_method(request, "POST")
             if session:
                 desk.rows.remove(_SESSIONS, session)
-            return pages.redirect(f"{base}/login")
+            return portal.redirect(f"{base}/login")
         if not session:
-            return pages.redirect(f"{base}/login")
+            return portal.redirect(f"{base}/login")
         if parts[:2] == ["requests", "new"]:
             return _handle_wizard(parts[2:], request, setup, desk)
         require_method(request, "GET", "HEAD")
         query = dict(request.query).get("q", "")
         if not parts:
-            start = f'<p><a href="{pages.escape(base)}/requests/new">New request</a></p>'
+            start = f'<p><a href="{portal.escape(base)}/requests/new">New request</a></p>'
             count = len(desk.rows.list(REQUESTS))
-            return pages.answer_page("Home", f"{start}<p>{count} requests so far.</p>", base, payer=setup.payer)
+            return portal.answer_page("Home", f"{start}<p>{count} requests so far.</p>", base, payer=setup.payer)
         if parts == ["requests"]:
             return _show_requests(query, base, setup, desk.rows)
         if len(parts) == 2 and parts[0] == "requests":
             row = desk.rows.get(REQUESTS, parts[1])
             if row is not None:
-                listed = pages.write_list((name.replace("_", " ").capitalize(), value) for name, value in row.items() if value != "")
-                return pages.answer_page(f"Request {row['request_id']}: {row['status']}", listed, base, payer=setup.payer)
+                listed = portal.write_list((name.replace("_", " ").capitalize(), value) for name, value in row.items() if value != "")
+                return portal.answer_page(f"Request {row['request_id']}: {row['status']}", listed, base, payer=setup.payer)
         if parts == ["patients"]:
             found = _search(desk.rows, "patients", query)
-            cells = ((pages.escape(row["member_id"]), pages.escape(row.get("name", ""))) for row in found)
-            table = pages.write_table(("Member ID", "Name"), cells, "No patient found.")
-            search = pages.write_search(f"{base}/patients", "Name or member ID", query)
-            return pages.answer_page("Patients", search + table, base, payer=setup.payer)
-        return pages.answer_page("Not found", "<p>There is no such page.</p>", base, payer=setup.payer, status=404)
+            cells = ((portal.escape(row["member_id"]), portal.escape(row.get("name", ""))) for row in found)
+            table = portal.write_table(("Member ID", "Name"), cells, "No patient found.")
+            search = portal.write_search(f"{base}/patients", "Name or member ID", query)
+            return portal.answer_page("Patients", search + table, base, payer=setup.payer)
+        return portal.answer_page("Not found", "<p>There is no such page.</p>", base, payer=setup.payer, status=404)
 
     def read_state(self, desk: Desk) -> State:
-        """Return the requests as they are determined by now, the patients and the providers."""
+        """Return the requests in their current state, the patients and the providers."""
         _determine(_load_setup(desk.rows), desk)
         return State(portal={name: list(desk.rows.list(name).values()) for name in (REQUESTS, *_PEOPLE)})
 
     def list_tools(self) -> tuple[Tool, ...]:
-        """Return what a model can do with the portal."""
+        """Return the tools for the portal."""
         fields = {field.name: field for wizard in WIZARDS.values() for field in wizard.list_fields()}
         properties: dict[str, Json] = {name: {"type": "string", "description": f"{one.label}. {one.hint}"} for name, one in fields.items()}
         return (
@@ -199,12 +211,12 @@ def _sign_in(request: Request, setup: Setup, desk: Desk) -> Response:
         if known and form.get("username") == setup.username:
             session = desk.around.new_id()
             desk.rows.put(_SESSIONS, session, {"at": desk.around.now()})
-            # The portal alone gets the cookie: `http://host/SANDBOX/NAME` is its base.
+            # The cookie is limited to the portal: `http://host/SANDBOX/NAME` is its base.
             path = "/" + "/".join(request.base.split("/")[3:])
-            return pages.redirect(f"{request.base}/", set_cookie=f"{_COOKIE}={session}; Path={path}; HttpOnly; SameSite=Lax")
+            return portal.redirect(f"{request.base}/", set_cookie=f"{_COOKIE}={session}; Path={path}; HttpOnly; SameSite=Lax")
         problem = "User name or password are wrong"
-    body = pages.write_login(request.base, problem)
-    return pages.answer_page("Sign in", body, request.base, payer=setup.payer, is_inside=False, status=403 if problem else 200)
+    body = portal.write_login(request.base, problem)
+    return portal.answer_page("Sign in", body, request.base, payer=setup.payer, is_inside=False, status=403 if problem else 200)
 
 
 def _find_session(request: Request, rows: Draft) -> str:
@@ -216,22 +228,22 @@ def _find_session(request: Request, rows: Draft) -> str:
 
 
 def _handle_wizard(parts: list[str], request: Request, setup: Setup, desk: Desk) -> Response:
-    """Go through the wizard: `new` begins a draft, `new/DRAFT/2` is its second step, `new/DRAFT/submit` makes the request."""
+    """Handle the wizard: `new` starts a draft, `new/DRAFT/2` is its second step, `new/DRAFT/submit` creates the request."""
     require_method(request, "GET", "HEAD", "POST")
     wizard = WIZARDS[setup.portal]
     base = request.base
     if not parts:
-        # The draft is written with its first answers: looking at a form changes nothing.
-        return pages.redirect(f"{base}/requests/new/{desk.around.new_id()}/1")
+        # The draft is stored with its first answers: viewing a form changes nothing.
+        return portal.redirect(f"{base}/requests/new/{desk.around.new_id()}/1")
     key, step = (parts[0], parts[1]) if len(parts) == 2 else ("", "")
     draft: dict[str, Json] = desk.rows.get(_DRAFTS, key) or {"answers": {}, "request_id": ""}
     if draft["request_id"]:
-        return pages.redirect(f"{base}/requests/{draft['request_id']}")
+        return portal.redirect(f"{base}/requests/{draft['request_id']}")
     address = f"{base}/requests/new/{encode_percent(key)}"
     if step == "submit" and request.method == "POST":
         return _submit_draft(key, draft, wizard, setup, request, desk)
     if not key or not (step.isascii() and step.isdigit()) or len(step) > 4 or not 1 <= int(step) <= len(wizard.steps) + 1:
-        return pages.answer_page("Not found", "<p>There is no such step.</p>", base, payer=setup.payer, status=404)
+        return portal.answer_page("Not found", "<p>There is no such step.</p>", base, payer=setup.payer, status=404)
     index = int(step) - 1
     answers: dict[str, str] = draft["answers"]
     problems: dict[str, str] = {}
@@ -242,41 +254,41 @@ def _handle_wizard(parts: list[str], request: Request, setup: Setup, desk: Desk)
         problems = find_problems(fields, answers) or _find_unknown_member(answers, desk.rows)
         if not problems:
             desk.rows.put(_DRAFTS, key, {**draft, "answers": answers})
-            return pages.redirect(f"{address}/{index + 2}")
+            return portal.redirect(f"{address}/{index + 2}")
     body = (
-        pages.write_step(wizard, index, address, answers, problems)
+        portal.write_step(wizard, index, address, answers, problems)
         if index < len(wizard.steps)
-        else pages.write_review(wizard, address, answers)
+        else portal.write_review(wizard, address, answers)
     )
-    return pages.answer_page(wizard.title, body, base, payer=setup.payer, status=422 if problems else 200)
+    return portal.answer_page(wizard.title, body, base, payer=setup.payer, status=422 if problems else 200)
 
 
 def _submit_draft(key: str, draft: dict[str, Json], wizard: Wizard, setup: Setup, request: Request, desk: Desk) -> Response:
     problems = find_problems(wizard.list_fields(), draft["answers"]) or _find_unknown_member(draft["answers"], desk.rows)
     if problems:
-        body = pages.write_problems(problems.values()) + pages.write_review(
+        body = portal.write_problems(problems.values()) + portal.write_review(
             wizard, f"{request.base}/requests/new/{encode_percent(key)}", draft["answers"]
         )
-        return pages.answer_page(wizard.title, body, request.base, payer=setup.payer, status=422)
+        return portal.answer_page(wizard.title, body, request.base, payer=setup.payer, status=422)
     row = _submit({field.name: draft["answers"].get(field.name, "") for field in wizard.list_fields()}, setup, desk)
-    # Posted again, the same draft leads to the same request.
+    # Submitting a draft again leads to the same request.
     desk.rows.put(_DRAFTS, key, {**draft, "request_id": row["request_id"]})
-    return pages.redirect(f"{request.base}/requests/{row['request_id']}")
+    return portal.redirect(f"{request.base}/requests/{row['request_id']}")
 
 
 def _show_requests(query: str, base: str, setup: Setup, rows: Draft) -> Response:
     cells = (
         (
-            f'<a href="{pages.escape(base)}/requests/{pages.escape(row["request_id"])}">{pages.escape(row["auth_number"])}</a>',
-            pages.escape(row.get("patient_member_id", "")),
-            pages.escape(row.get(WIZARDS[setup.portal].subject, "")),
-            pages.escape(row["status"]),
+            f'<a href="{portal.escape(base)}/requests/{portal.escape(row["request_id"])}">{portal.escape(row["auth_number"])}</a>',
+            portal.escape(row.get("patient_member_id", "")),
+            portal.escape(row.get(WIZARDS[setup.portal].subject, "")),
+            portal.escape(row["status"]),
         )
         for row in _search(rows, REQUESTS, query)
     )
-    table = pages.write_table(("Authorization number", "Member ID", "Requested", "Status"), cells, "No request found.")
-    search = pages.write_search(f"{base}/requests", "Authorization number or member ID", query)
-    return pages.answer_page("Requests", search + table, base, payer=setup.payer)
+    table = portal.write_table(("Authorization number", "Member ID", "Requested", "Status"), cells, "No request found.")
+    search = portal.write_search(f"{base}/requests", "Authorization number or member ID", query)
+    return portal.answer_page("Requests", search + table, base, payer=setup.payer)
 
 
 def _submit(answers: dict[str, str], setup: Setup, desk: Desk) -> dict[str, Json]:
@@ -287,9 +299,9 @@ def _submit(answers: dict[str, str], setup: Setup, desk: Desk) -> dict[str, Json
 
 def _keep_request(row: dict[str, Json], setup: Setup, desk: Desk) -> dict[str, Json]:
     known = desk.rows.list(REQUESTS)
-    taken = {str(one[name]) for one in known.values() for name in ("request_id", "auth_number")}
-    # What an author seeds may have the number that would be next.
-    number = next(at for at in itertools.count(len(known) + 1) if not {f"REQ-{at:04}", f"PA-{at:06}"} & taken)
+    used_numbers = {str(one[name]) for one in known.values() for name in ("request_id", "auth_number")}
+    # A seeded request may already have the next number.
+    number = next(at for at in itertools.count(len(known) + 1) if not {f"REQ-{at:04}", f"PA-{at:06}"} & used_numbers)
     now = desk.around.now()
     named: dict[str, Json] = {
         "request_id": f"REQ-{number:04}",
@@ -297,10 +309,10 @@ def _keep_request(row: dict[str, Json], setup: Setup, desk: Desk) -> dict[str, J
         "portal": setup.portal,
         "submitted_at": now,
     }
-    # What an author seeds with names of its own keeps them.
-    whole = apply_determination({**named, **row}, setup, now)
-    desk.rows.put(REQUESTS, str(whole["request_id"]), whole)
-    return whole
+    # Seeded requests keep their own names.
+    determined = apply_determination({**named, **row}, setup, now)
+    desk.rows.put(REQUESTS, str(determined["request_id"]), determined)
+    return determined
 
 
 def _find_unknown_member(answers: dict[str, str], rows: Draft) -> dict[str, str]:
@@ -323,8 +335,8 @@ def _find_request(name: str, rows: Draft) -> dict[str, Json]:
 
 
 def _search(rows: Draft, collection: str, query: str) -> list[dict[str, Json]]:
-    wanted = query.strip().casefold()
-    return [row for row in rows.list(collection).values() if any(wanted in str(value).casefold() for value in row.values())]
+    needle = query.strip().casefold()
+    return [row for row in rows.list(collection).values() if any(needle in str(value).casefold() for value in row.values())]
 
 
 def _load_setup(rows: Draft) -> Setup:

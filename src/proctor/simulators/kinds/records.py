@@ -7,37 +7,53 @@
     PATCH  /orders/7          change some members (JSON Merge Patch)
     DELETE /orders/7          204
 
-`records_collections.py` defines seeds and rules of collections. A rejected request is answered with
+A rejected request is answered with
 `{"error": {"code", "message"}}`: 404 for what is not there, 409 for a rule, 422 for a row that does not fit the schema.
+
+A collection in a suite, with its rules for rows:
+
+    orders:
+      schema: {type: object, required: [item], properties: {quantity: {type: integer, minimum: 1}}}
+      unique: [number]                      # no two rows have the same value there
+      read_only: false
+      rows: [{id: 7, item: lamp, quantity: 1, status: open}]
+      rules:
+        - {on: create, set: {status: open}}
+        - {on: update, was: {status: shipped}, refuse: a shipped order cannot be changed}
+        - {on: delete, refuse: orders are never deleted}
+
+A rule holds for the requests it names (`on`; left out: all), where the row before (`was`) and the row as it would be (`when`) have the
+given members: a value, a matcher (`{$gt: 5}`), or null for one that is absent or null. `refuse` ends the request with 409 and these words;
+`set` changes members of the row.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import cast
+from typing import Any, Literal, cast
 
 import msgspec
 
+from proctor.codecs.http import decode_percent, encode_percent
 from proctor.codecs.json_patch import merge_patch
-from proctor.codecs.query import decode_percent, encode_percent
 from proctor.errors import SpecError
 from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Json, State
-from proctor.model.json_values import MISSING, read_digits
-from proctor.model.show import kind_of, nearest, show
+from proctor.model.json_values import MISSING, is_integer, is_number, read_digits
+from proctor.model.show import kind_of, nearest, shorten, show
 from proctor.model.typed import convert_to
 from proctor.paths.dotted import find_dotted
-from proctor.simulators.bodies import read_json, refusal_message, require_method
-from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
+from proctor.simulators import seeds
+from proctor.simulators.exchange import Refused, Request, Response, answer_json, read_json, refusal_message, refuse, require_method
 from proctor.simulators.ports import Desk, Tool
-from proctor.simulators.records_collections import CONFIG, Collection, apply_rules, check_row, read_collection
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import NotHeld
 from proctor.simulators.tools import make_query
 from proctor.work import spend
 
-# --- which rows of a collection a query asks for: filters on members, order, and a part of what is found
+# --- selects the rows of a query: filters on members, order, and a page of the result
 
 Row = dict[str, Json]
 MOST_ROWS = 1_000
@@ -47,7 +63,7 @@ MOST_FILTERS, MOST_SORT_KEYS = 100, 20
 
 
 def select_rows(rows: Sequence[Row], query: Sequence[tuple[str, str]]) -> tuple[list[Row], int]:
-    """Return the rows that a query asks for, and how many there are in all. Raises `Refused` (400) for a query that is not understood."""
+    """Return the rows that match a query, and their total number. Raises `Refused` (400) for an invalid query."""
     wanted: dict[str, list[str]] = {}
     for name, value in query:
         wanted.setdefault(name, []).append(value)
@@ -60,7 +76,7 @@ def select_rows(rows: Sequence[Row], query: Sequence[tuple[str, str]]) -> tuple[
     for what, count, most in (("filters", len(query), MOST_FILTERS), ("sort keys", len(keys), MOST_SORT_KEYS)):
         if count > most:
             raise refuse(400, "too_costly", f"{count} {what} in one request; at most {most} are allowed")
-    # Names are paths and values may be lists: the longer they are, the longer each row takes.
+    # Names are paths and values may be lists: longer ones take longer per row.
     spend(len(rows) * (len(keys) + sum(1 + (len(name) + len(value)) // 8 for name, value in query)))
     found = [row for row in rows if all(_fits(row, name, values) for name, values in wanted.items())]
     for key in reversed(keys):
@@ -82,8 +98,8 @@ def _fits(row: Row, name: str, values: list[str]) -> bool:
     compare = _COMPARISONS.get(word)
     if compare is None:
         near = nearest(word, _COMPARISONS)
-        more = f"; nearest: {', '.join(near)}" if near else ""
-        raise refuse(400, "unknown_parameter", f"unknown comparison {show(word)} in {show(name)}{more}")
+        suggestion = f"; nearest: {', '.join(near)}" if near else ""
+        raise refuse(400, "unknown_parameter", f"unknown comparison {show(word)} in {show(name)}{suggestion}")
     found = find_dotted(row, path)
     if word == "exists":
         return all((found is not MISSING and found is not None) is (value == "true") for value in values)
@@ -107,7 +123,7 @@ def _write_counted(found: Json) -> str:
 
 
 def _read_decimal(value: Json) -> Decimal | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+    if not isinstance(value, str) and not is_number(value):
         return None
     try:
         number = Decimal(str(value))
@@ -168,7 +184,7 @@ class RecordsSimulator:
     open_paths = ()
 
     def seed(self, seed: Json, desk: Desk) -> None:
-        """Make the collections: an object of names, each with its rows, or with `rows`, `schema`, `unique`, `read_only` and `rules`."""
+        """Create the collections: an object of names, each with its rows, or with `rows`, `schema`, `unique`, `read_only` and `rules`."""
         if not isinstance(seed, dict):
             raise SpecError(f"expected an object of collections, found {kind_of(seed)}")
         for name, given in cast("dict[str, Json]", seed).items():
@@ -236,8 +252,8 @@ class RecordsSimulator:
             desk.rows.remove(collection.name, key)
             return Response(status=204)
         given = _read_row(request)
-        own = key if old is None else old["id"]
-        row = {"id": own, **(merge_patch(old, given) if request.method == "PATCH" else given)}
+        row_id = key if old is None else old["id"]
+        row = {"id": row_id, **(merge_patch(old, given) if request.method == "PATCH" else given)}
         if str(_check_id(row["id"])) != key:
             raise refuse(422, "wrong_id", f"the row at /{collection.name}/{key} cannot have the id {show(row['id'])}")
         row = apply_rules(collection, "create" if old is None else "update", old, row)
@@ -247,12 +263,12 @@ class RecordsSimulator:
 
     def _insert(self, collection: Collection, row: dict[str, Json], desk: Desk) -> dict[str, Json]:
         given = row.get("id")
-        # The id stays what the author wrote, a number or a text; in addresses it is text.
-        own = _check_id(given) if "id" in row else desk.around.new_id()
-        key = str(own)
+        # The id stays as the author wrote it, a number or a text; in addresses it is text.
+        row_id = _check_id(given) if "id" in row else desk.around.new_id()
+        key = str(row_id)
         if desk.rows.get(collection.name, key) is not None:
             raise refuse(409, "duplicate_id", f"there is a row {show(key)} in {collection.name} already")
-        row = {**row, "id": own}
+        row = {**row, "id": row_id}
         check_row(collection, row, desk.rows, replaces=None)
         desk.rows.put(collection.name, key, row)
         return row
@@ -262,7 +278,7 @@ class RecordsSimulator:
         return State(records={name: list(desk.rows.list(name).values()) for name in desk.rows.list(CONFIG)})
 
     def list_tools(self) -> tuple[Tool, ...]:
-        """Return what a model can do with the records."""
+        """Return the tools for the records."""
         filtered = {"collection": _NAME, "filters": _FILTERS}
         return (
             _make_tool("records_list", "List rows of a collection that fit filters.", filtered, ("collection",), "GET"),
@@ -297,8 +313,8 @@ def _find_collection(name: str, rows: Draft) -> Collection:
     config = rows.get(CONFIG, name)
     if config is None:
         near = nearest(name, rows.list(CONFIG))
-        more = f"; nearest: {', '.join(near)}" if near else ""
-        raise refuse(404, "not_found", f"there is no collection {show(name)}{more}")
+        suggestion = f"; nearest: {', '.join(near)}" if near else ""
+        raise refuse(404, "not_found", f"there is no collection {show(name)}{suggestion}")
     return convert_to(config, Collection)
 
 
@@ -308,7 +324,7 @@ def _require_writable(collection: Collection) -> None:
 
 
 def _check_id(given: Json) -> str | int:
-    if not isinstance(given, (str, int)) or isinstance(given, bool) or not str(given):
+    if not (isinstance(given, str) or is_integer(given)) or not str(given):
         raise refuse(422, "wrong_id", f"id: expected text or a whole number, found {show(given)}")
     return given
 
@@ -321,3 +337,126 @@ def _read_row(request: Request) -> dict[str, Json]:
 
 
 SIMULATOR = RecordsSimulator()
+
+
+CONFIG = "_collections"
+"""The collection with the settings of collections."""
+On = Literal["create", "update", "delete"]
+_ON: tuple[On, ...] = ("create", "update", "delete")
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One rule of a collection."""
+
+    on: tuple[On, ...] = _ON
+    was: dict[str, Json] = {}
+    when: dict[str, Json] = {}
+    refuse: str | None = None
+    set: dict[str, Json] = {}
+
+
+class Collection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The settings of a collection."""
+
+    name: str
+    schema: dict[str, Json] | None = None
+    unique: tuple[str, ...] = ()
+    read_only: bool = False
+    rules: tuple[Rule, ...] = ()
+
+
+_KEYS = ("rows", "schema", "unique", "read_only", "rules")
+
+
+def read_collection(name: str, given: Json) -> tuple[Collection, list[dict[str, Json]]]:
+    """Return a collection and its rows from a suite: a list of rows, or an object. Raises `SpecError`."""
+    if not name or name.startswith("_") or "/" in name:
+        raise SpecError(f"not a name of a collection: {show(name)}", field=name)
+    if not isinstance(given, (dict, list)):
+        raise SpecError(f"expected a list of rows or an object, found {kind_of(given)}", field=name)
+    config = {"rows": given} if isinstance(given, list) else cast("dict[str, Json]", given)
+    for key in config:
+        if key not in _KEYS:
+            raise SpecError(f"unknown key {show(key)}", field=f"{name}.{key}", nearest=nearest(key, _KEYS))
+    rows = config.get("rows", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise SpecError("rows: expected a list of objects", field=f"{name}.rows")
+    places = seeds.read_items(config.get("rules"), f"{name}.rules")
+    collection = Collection(
+        name=name,
+        schema=_read_schema(config.get("schema"), name),
+        unique=tuple(seeds.read_word(item, at) for at, item in seeds.read_items(config.get("unique"), f"{name}.unique")),
+        read_only=seeds.read_flag(config.get("read_only"), f"{name}.read_only"),
+        rules=tuple(_read_rule(item, at) for at, item in places),
+    )
+    return collection, rows
+
+
+def _read_schema(value: Json, name: str) -> dict[str, Json] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise SpecError(f"expected an object, found {kind_of(value)}", field=f"{name}.schema")
+    schema = cast("dict[str, Json]", value)
+    _build_validator(msgspec.json.encode(schema), name)
+    return schema
+
+
+def _read_rule(value: Json, at: str) -> Rule:
+    """Return a rule. Raises `SpecError`, also for a rule without effect."""
+    given = seeds.read_members(value, Rule.__struct_fields__, at)
+    on = given.get("on", list(_ON))
+    listed = cast("list[Json]", on) if isinstance(on, list) else [on]
+    words = tuple(seeds.read_word(word, f"{at}.on", among=_ON) for word in listed)
+    parts = {key: seeds.read_condition(given.get(key), f"{at}.{key}") for key in ("was", "when")}
+    parts["set"] = seeds.read_members(given.get("set") or {}, given.get("set") or (), f"{at}.set")
+    reason = None if given.get("refuse") is None else seeds.read_word(given["refuse"], f"{at}.refuse")
+    if reason is None and not parts["set"]:
+        raise SpecError("a rule that neither refuses nor sets anything does nothing; write refuse or set", field=at)
+    if not words or (words == ("create",) and parts["was"]):
+        raise SpecError("a rule that never holds: before a row is made there is none", field=f"{at}.{'was' if words else 'on'}")
+    if "id" in parts["set"]:
+        raise SpecError("the id of a row stays what it is", field=f"{at}.set.id")
+    return Rule(on=cast("tuple[On, ...]", words), refuse=reason, **parts)
+
+
+def apply_rules(collection: Collection, on: On, before: dict[str, Json] | None, row: dict[str, Json]) -> dict[str, Json]:
+    """Return the row after applying the rules. Raises `Refused` with 409 if one forbids the request."""
+    for rule in collection.rules:
+        if on in rule.on and _has_members(before, rule.was) and _has_members(row, rule.when):
+            if rule.refuse is not None:
+                raise refuse(409, "refused_by_rule", rule.refuse)
+            row = {**row, **rule.set}
+    return row
+
+
+def _has_members(row: dict[str, Json] | None, wanted: dict[str, Json]) -> bool:
+    # Before a row is created there is no row, which differs from an empty one.
+    return not wanted if row is None else seeds.holds_condition(wanted, lambda key: row.get(key, MISSING))
+
+
+def check_row(collection: Collection, row: dict[str, Json], rows: Draft, *, replaces: str | None) -> None:
+    """Check whether a row may be stored. Raises `Refused`: 422 if it violates the schema, 409 if a unique value is repeated."""
+    if collection.schema is not None:
+        errors = list(_build_validator(msgspec.json.encode(collection.schema), collection.name).iter_errors(row))
+        if errors:
+            reason = "; ".join(f"{'.'.join(map(str, error.instance_path)) or 'the row'}: {shorten(error.message)}" for error in errors[:5])
+            raise refuse(422, "wrong_row", reason)
+    for name in collection.unique:
+        value = row.get(name)
+        duplicates = (key for key, other in rows.list(collection.name).items() if key != replaces and other.get(name) == value)
+        if value is not None and (other := next(duplicates, None)) is not None:
+            raise refuse(409, "not_unique", f"{name} {show(value)} is taken by the row {show(other)}")
+
+
+@functools.lru_cache(maxsize=256)
+def _build_validator(schema: bytes, name: str) -> Any:
+    import jsonschema_rs  # slow to load, and few collections have a schema
+
+    try:
+        # Nothing is fetched, and patterns run on a linear-time engine.
+        return jsonschema_rs.validator_for(
+            msgspec.json.decode(schema), offline=True, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=False
+        )
+    except (jsonschema_rs.ValidationError, ValueError) as error:
+        raise SpecError(f"schema: {shorten(str(error))}", field=f"{name}.schema") from None

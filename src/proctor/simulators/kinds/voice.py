@@ -6,7 +6,7 @@
         POST /calls/ID/turns      `{"say": "..."}` or `{"digits": "1"}`: answered with the reply of the other side
     POST /calls/ID/hangup     end it
 
-`simulators/voice/menus.py` defines how a line answers. A seed with bare menus or a bare script has one line, which answers under `phone`,
+`simulators/voice/calls.py` defines how a line answers. A seed with bare menus or a bare script has one line, which answers under `phone`,
 the number in the credentials of a sandbox. A scenario makes a call arrive: `call_arrives: {from, answers, opening}`. The state are
 the turns of all calls, call by call; the speakers are `agent` and `caller`, the other end, also a machine. Pressed keys are a turn with
 these characters.
@@ -22,38 +22,51 @@ from __future__ import annotations
 import msgspec
 
 from proctor.codecs.addresses import fold_address
-from proctor.codecs.query import encode_percent
+from proctor.codecs.http import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, State, VoiceState, VoiceTurn
 from proctor.model.show import show
-from proctor.simulators.bodies import read_object, require_method, split_path, take_text
-from proctor.simulators.exchange import GO_ON, Refused, Request, Response, answer_json, refuse
-from proctor.simulators.messages.people import is_address, read_number
-from proctor.simulators.messages.twilio import VERSION
-from proctor.simulators.persona import read_script
+from proctor.simulators.exchange import (
+    GO_ON,
+    Refused,
+    Request,
+    Response,
+    answer_json,
+    read_object,
+    refuse,
+    require_method,
+    split_path,
+    take_text,
+)
+from proctor.simulators.persona import is_address, read_number, read_script
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.seeds import join_place, read_items, read_members, read_word, refuse_doubles
+from proctor.simulators.twilio_format import VERSION
 from proctor.simulators.voice.calls import (
     CALLS,
     MOST_TEXT,
     MOST_TURNS,
     OVER,
     OWN_PHONE,
+    START,
+    Menu,
+    Menus,
     add_line,
     begin_talk,
     find_own_number,
     has_line,
+    is_keys,
     keep_call,
     make_call,
+    read_menus,
     set_own_number,
     take_part,
 )
-from proctor.simulators.voice.menus import START, Menu, Menus, is_keys, read_menus
 from proctor.simulators.voice.twilio import handle_twilio
 from proctor.simulators.voice.webhooks import drop_webhooks, end_call, find_talk, go_on, keep_talk
 
 _CALLER = "+15550199"
-"""From where an agent calls the number of the sandbox itself."""
+"""The caller's number if an agent calls the number of the sandbox."""
 _LINE_NAMES = ("ivr", "answers", "opening")
 
 
@@ -71,7 +84,7 @@ class VoiceSimulator:
     access_defaults = {"phone": OWN_PHONE}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
-        """Read `phone`, and `lines`: a `number` each, with `ivr` (menus) or `answers` (a script), `opening`; bare ones are of `phone`."""
+        """Read `phone`, and `lines`: each a `number` with `ivr` (menus) or `answers` (a script), `opening`; bare ones belong to `phone`."""
         given = read_members(seed, self.config_names)
         if given.get("phone") is not None:
             set_own_number(read_number(given["phone"], "phone", "phone"), desk.rows)
@@ -86,7 +99,7 @@ class VoiceSimulator:
         refuse_doubles(numbers, "the number")
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
-        """Let a call arrive: `{from, opening, answers}`, or with `ivr` in place of the script."""
+        """Let a call arrive: `{from, opening, answers}`, or with `ivr` instead of the script."""
         line = read_members(given, ("from", *_LINE_NAMES), required=("from",))
         menus = _read_line(line, "")
         call = make_call("inbound", find_own_number(desk.rows), read_number(line["from"], "from", "phone"), "ringing", desk)
@@ -128,14 +141,14 @@ class VoiceSimulator:
 
     def _call(self, given: dict[str, Json], desk: Desk) -> Response:
         to = take_text(given, "to")
-        own = find_own_number(desk.rows)
+        own_number = find_own_number(desk.rows)
         # A line does not call itself.
-        sender = take_text(given, "from", default="") or (_CALLER if fold_address(own) == fold_address(to) else own)
+        sender = take_text(given, "from", default="") or (_CALLER if fold_address(own_number) == fold_address(to) else own_number)
         for name, number in (("to", to), ("from", sender)):
             if not is_address("sms", number):
                 raise refuse(422, "wrong_value", f"{name}: expected a phone number, found {show(number)}")
         call = make_call("outbound", to, sender, "no-answer", desk)
-        # As on a real line: a call to an unknown number is made, and not answered.
+        # As on a real line: a call to an unknown number is placed, but not answered.
         return answer_json(201, begin_talk(call, desk) if has_line(call, desk.rows) else keep_call(call, desk))
 
     def _answer(self, call: dict[str, Json], desk: Desk) -> Response:
@@ -158,8 +171,8 @@ class VoiceSimulator:
             raise refuse(422, "wrong_value", f"expected say with up to {MOST_TEXT} characters, or digits with keys of a phone")
         if len(call["turns"]) >= MOST_TURNS:
             raise refuse(409, "call_over", f"a call has at most {MOST_TURNS} turns")
-        after = take_part(call, digits or text, desk, is_pressed=bool(digits))
-        return answer_json(200, {"id": call["id"], "status": after["status"], "turns": after["turns"][len(call["turns"]) + 1 :]})
+        answered = take_part(call, digits or text, desk, is_pressed=bool(digits))
+        return answer_json(200, {"id": call["id"], "status": answered["status"], "turns": answered["turns"][len(call["turns"]) + 1 :]})
 
     def read_state(self, desk: Desk) -> State:
         """Return the turns, call by call."""
@@ -171,7 +184,7 @@ class VoiceSimulator:
         return State(voice=VoiceState(turns=turns))
 
     def list_tools(self) -> tuple[Tool, ...]:
-        """Return what a model can do on the phone."""
+        """Return the tools for the phone."""
         words: dict[str, Json] = {"type": "string"}
         call: dict[str, Json] = {"type": "string", "description": "The id of the call."}
         return (

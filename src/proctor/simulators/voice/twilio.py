@@ -1,4 +1,4 @@
-"""The shape that Twilio gives to calls, so that its SDKs can be used with another base address.
+"""The call API of Twilio, so that its SDKs can be used with another base address.
 
     POST /2010-04-01/Accounts/SID/Calls.json       a form with To, From, and Url (or Twiml); StatusCallback where it is wanted
     GET  /2010-04-01/Accounts/SID/Calls.json       all calls; To, From and Status choose
@@ -14,13 +14,12 @@ from __future__ import annotations
 import msgspec
 
 from proctor.codecs.addresses import fold_address
-from proctor.codecs.query import decode_query
+from proctor.codecs.http import decode_query
 from proctor.model.evidence import Json
-from proctor.simulators.bodies import read_form
-from proctor.simulators.exchange import Request, Response, answer_json
-from proctor.simulators.messages.people import is_address
-from proctor.simulators.messages.twilio import VERSION, refuse_twilio, write_moment
+from proctor.simulators.exchange import Request, Response, answer_json, read_form
+from proctor.simulators.persona import is_address
 from proctor.simulators.ports import Desk
+from proctor.simulators.twilio_format import VERSION, refuse_twilio, write_moment
 from proctor.simulators.voice import webhooks
 from proctor.simulators.voice.calls import CALLS, OVER, begin_talk, has_line, keep_call, make_call
 from proctor.simulators.voice.webhooks import ADDRESS, EVENTS, Talk
@@ -65,7 +64,7 @@ def _create(account: str, request: Request, desk: Desk) -> Response:
     talk = webhooks.report_status(call, talk, "initiated", "initiated")
     shown = show_call(call, account)
     if not has_line(call, desk.rows):
-        # As on a real line: the call is made, and not answered.
+        # As on a real line: the call is placed, but not answered.
         call, talk = webhooks.end_call(call, webhooks.report_status(call, talk, "ringing", "ringing"), "no-answer", desk)
     else:
         call, talk = _connect(call, webhooks.report_status(call, talk, "ringing", "ringing"), form, desk)
@@ -79,10 +78,10 @@ def _update(call: dict[str, Json], account: str, request: Request, desk: Desk) -
         raise refuse_twilio(400, 21220, "Call is not in-progress. Cannot redirect.")
     known = webhooks.find_talk(call["id"], desk.rows)
     talk = webhooks.drop_webhooks(_read_talk(known or Talk(account=account), form, request))
-    wanted = form.get("Status", "")
-    if wanted not in ("", "completed", "canceled"):
-        raise refuse_twilio(400, 21218, f"Status: expected completed or canceled, found {wanted[:40]}")
-    if wanted:
+    new_status = form.get("Status", "")
+    if new_status not in ("", "completed", "canceled"):
+        raise refuse_twilio(400, 21218, f"Status: expected completed or canceled, found {new_status[:40]}")
+    if new_status:
         call, talk = webhooks.end_call(call, talk, "canceled" if call["status"] == "ringing" else "completed", desk)
     elif form.get("Url") or form.get("Twiml"):
         if known is None:
@@ -93,7 +92,7 @@ def _update(call: dict[str, Json], account: str, request: Request, desk: Desk) -
 
 
 def _connect(call: dict[str, Json], talk: Talk, form: dict[str, str], desk: Desk) -> tuple[dict[str, Json], Talk]:
-    """Let the other end pick up, where it has not, and lead the call by the document or the webhook of a form."""
+    """Connect the call if needed, and control it by the document or the webhook of a form."""
     if call["status"] != "in-progress":
         call = begin_talk(call, desk)
         talk = msgspec.structs.replace(talk, heard=tuple(turn["text"] for turn in call["turns"]))
@@ -114,7 +113,7 @@ def _read_talk(talk: Talk, form: dict[str, str], request: Request) -> Talk:
             raise refuse_twilio(400, 21206, f"{name}: expected GET or POST, found {form[name][:40]}")
     if not form.get("StatusCallback"):
         return talk
-    # One field for each event, so that of a name that comes more than once all count.
+    # One field per event, so all values of a repeated name count.
     wanted = [value for name, value in decode_query(request.body.decode("utf-8", "replace")) if name == "StatusCallbackEvent"]
     events = tuple(event for word in wanted for event in word.split()) or ("completed",)
     for event in events:
@@ -166,7 +165,7 @@ def show_call(call: dict[str, Json], account: str) -> dict[str, Json]:
 
 
 def _show_page(rows: list[dict[str, Json]], account: str) -> dict[str, Json]:
-    """Return all calls on one page, newest first as Twilio has them."""
+    """Return all calls on one page, newest first as at Twilio."""
     size = max(50, len(rows))
     uri = f"/{VERSION}/Accounts/{account}/Calls.json?PageSize={size}&Page=0"
     page: dict[str, Json] = {"start": 0, "end": max(0, len(rows) - 1), "page": 0, "page_size": size, "uri": uri, "first_page_uri": uri}

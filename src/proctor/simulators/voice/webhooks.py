@@ -1,4 +1,4 @@
-"""Calls that the agent leads by webhooks, as Twilio does it: what it is to do comes as TwiML, what was heard goes to the next webhook.
+"""Calls that the agent controls by webhooks, as at Twilio: instructions arrive as TwiML, input goes to the next webhook.
 
 A call has a numbered list of jobs: webhooks that decide how it continues, and status callbacks. The server of the system runs the first
 one (`Response.then`), makes its outgoing request, and so on until none is left. A job that is no longer the first, since the call ended or
@@ -6,6 +6,11 @@ was redirected, is late and changes nothing.
 
 Speech of the other end goes to the next `<Gather>`: keys alone are `Digits`, everything else is `SpeechResult`. Speech before a `<Gather>`
 also goes to it, and last words are sent although the call is over then.
+
+TwiML, the documents by which an agent controls a call at Twilio.
+
+Supported: `<Say>`, `<Gather>` with nested speech, `<Play digits>`, `<Pause>`, `<Redirect>`, `<Hangup>` and `<Reject>`. A sound of `<Play>`
+is not played, which is reported. Every other verb is rejected: the call would differ without it.
 """
 
 from __future__ import annotations
@@ -16,24 +21,25 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable
+from typing import Literal
+from xml.etree import ElementTree
 
 import msgspec
 
-from proctor.codecs.query import encode_query
+from proctor.codecs.http import encode_query
 from proctor.model.evidence import Json
+from proctor.model.show import nearest, show
 from proctor.model.typed import make_json_decoder
 from proctor.simulators.exchange import Errand, Fetched, Request, Response, answer_json
 from proctor.simulators.ports import Desk
 from proctor.simulators.rows import Draft
-from proctor.simulators.voice.calls import CALLS, MOST_TEXT, MOST_TURNS, OVER, keep_call, take_part
-from proctor.simulators.voice.menus import is_keys
-from proctor.simulators.voice.twiml import BadTwiml, Verb, read_twiml
+from proctor.simulators.voice.calls import CALLS, MOST_TEXT, MOST_TURNS, OVER, is_keys, keep_call, take_part
 
-# --- how Twilio signs what it sends: HMAC-SHA1 over the address and the fields, by name, with the token of the account as key
+# --- Twilio's signature: HMAC-SHA1 over the address and the sorted fields, with the account's token as key
 
 
 def sign_request(url: str, fields: Iterable[tuple[str, str]], token: str) -> dict[str, str]:
-    """Return the header that signs a request; none where the token is unknown."""
+    """Return the signature header of a request; none if the token is unknown."""
     if not token:
         return {}
     signed = url + "".join(f"{name}{value}" for name, value in sorted(fields))
@@ -44,11 +50,11 @@ def sign_request(url: str, fields: Iterable[tuple[str, str]], token: str) -> dic
 
 
 MOST_WEBHOOKS = 200
-"""Webhooks that one call asks; one that goes on longer goes in a circle."""
+"""Maximum webhooks of one call; more would be a loop."""
 _MOST_STORED = 5_000
-"""Bytes of a webhook's answer that an event keeps."""
+"""Bytes of a webhook's answer stored in an event."""
 MOST_LED = 20
-"""Calls at once that have something left to do."""
+"""Maximum concurrent calls with pending work."""
 EVENTS = ("initiated", "ringing", "answered", "completed")
 ADDRESS = re.compile(r"https?://[^\s]{1,2000}")
 _PARTS = re.compile(r"(https?:)(//[^/?#]*)([^?#]*)")
@@ -69,48 +75,48 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the agent has led a call."""
+    """The state of a call that the agent controls."""
 
     account: str
     url: str = ""
-    """The document that is performed: addresses in it are relative to this one."""
+    """The current document; addresses in it are relative to this one."""
     method: str = "POST"
     heard: tuple[str, ...] = ()
     """Speech of the other end that no `<Gather>` has received yet."""
     jobs: tuple[Job, ...] = ()
     made: int = 0
-    """How many jobs there have been."""
+    """The number of jobs so far."""
     status_url: str = ""
     status_method: str = "POST"
     status_events: tuple[str, ...] = ("completed",)
     told: int = 0
-    """How many status callbacks there have been."""
+    """The number of status callbacks so far."""
     problems: tuple[str, ...] = ()
-    """What went wrong, for the author."""
+    """Errors, for the author."""
 
 
 _READ_TALK = make_json_decoder(Talk)
 
 
 def find_talk(id: str, rows: Draft) -> Talk | None:
-    """Return how a call is led; None: not by webhooks."""
+    """Return the webhook state of a call; None if it has no webhooks."""
     row = rows.get(_TALKS, id)
     return None if row is None else _READ_TALK.decode(msgspec.json.encode(row))
 
 
 def count_led(rows: Draft) -> int:
-    """Return how many calls have something left to do."""
+    """Return the number of calls with pending work."""
     return sum(1 for row in rows.list(_TALKS).values() if row["jobs"])
 
 
 def keep_talk(call: dict[str, Json], talk: Talk, desk: Desk) -> str:
-    """Keep how a call is led, and return the path by which it goes on."""
+    """Store the webhook state of a call, and return the path of its next step."""
     desk.rows.put(_TALKS, call["id"], msgspec.to_builtins(talk))
     return f"/{CALLS}/{call['id']}/{talk.jobs[0].number}" if talk.jobs else ""
 
 
 def add_webhook(call: dict[str, Json], talk: Talk, url: str, method: str, fields: dict[str, str] | None = None) -> Talk:
-    """Return a talk that asks a webhook how the call goes on, and no other one."""
+    """Return a talk with this webhook as the only pending one."""
     fields_sent = {**_describe(call, talk), **(fields or {})}
     job = Job(number=talk.made + 1, url=url, method=method, fields=fields_sent)
     return msgspec.structs.replace(talk, url=url, method=method, made=talk.made + 1, jobs=(*drop_webhooks(talk).jobs, job))
@@ -144,14 +150,14 @@ def end_call(call: dict[str, Json], talk: Talk, status: str, desk: Desk) -> tupl
 
 
 def go_on(id: str, number: str, request: Request, desk: Desk) -> Response:
-    """Do the next thing of a call, where it still is the one with that number."""
+    """Run the next job of a call, if it still is the one with that number."""
     call, talk = desk.rows.get(CALLS, id), find_talk(id, desk.rows)
-    # Checked again when the webhook has answered: the call may have ended in between.
+    # Checked again after the webhook's answer: the call may have ended in between.
     if call is None or talk is None or not talk.jobs or str(talk.jobs[0].number) != number:
         return answer_json(200, {"note": "the call has gone on without this"})
     job = talk.jobs[0]
     if not request.fetched:
-        # The same request comes again with the answer; until then nothing is stored.
+        # The same request is repeated with the answer; until then nothing is stored.
         raise _make_errand(job, request.token)
     fetched = request.fetched[-1]
     talk = msgspec.structs.replace(talk, jobs=talk.jobs[1:])
@@ -161,7 +167,7 @@ def go_on(id: str, number: str, request: Request, desk: Desk) -> Response:
     elif call["status"] not in OVER:
         call, talk = _follow(call, talk, fetched, desk)
     report: dict[str, Json] = {"url": job.url, "method": job.method, "sent": job.fields, "answered": fetched.status or None}
-    # A part would look like the whole, and a longer body would not fit into the event.
+    # A truncated body would look complete, and a longer one would not fit into the event.
     is_stored = len(fetched.body) <= _MOST_STORED
     report["body"] = fetched.problem or (fetched.body.decode("utf-8", "replace") if is_stored else None)
     report.update({} if is_stored else {"body_bytes": len(fetched.body)})
@@ -178,7 +184,7 @@ def _make_errand(job: Job, token: str) -> Errand:
 
 
 def _follow(call: dict[str, Json], talk: Talk, fetched: Fetched, desk: Desk) -> tuple[dict[str, Json], Talk]:
-    """Do what a webhook answered."""
+    """Apply the answer of a webhook."""
     if not 200 <= fetched.status < 300:
         return end_call(call, add_problem(talk, _describe_failure(fetched)), "failed", desk)
     if fetched.status == 204 or not fetched.body.strip():
@@ -192,7 +198,7 @@ def perform(twiml: bytes, call: dict[str, Json], talk: Talk, desk: Desk) -> tupl
         verbs = read_twiml(twiml)
         return _perform_verbs(verbs, call, talk, desk)
     except BadTwiml as error:
-        # Speech before the fault counts: the row has these turns, `call` is from before them.
+        # Speech before the error counts: the row has these turns, while `call` is older.
         return end_call(desk.rows.get(CALLS, call["id"]) or call, add_problem(talk, str(error)), "failed", desk)
 
 
@@ -204,7 +210,7 @@ def _perform_verbs(verbs: list[Verb], call: dict[str, Json], talk: Talk, desk: D
             words.append(verb.text)
             continue
         if words and call["status"] not in OVER:
-            # Speech without a pause is one turn, and answered once.
+            # Speech without a pause is one turn, with one answer.
             call, talk = _say(call, talk, " ".join(words), desk)
         words.clear()
         match verb.kind:
@@ -234,7 +240,7 @@ def _say(call: dict[str, Json], talk: Talk, text: str, desk: Desk, *, is_pressed
     if len(call["turns"]) >= MOST_TURNS:
         raise BadTwiml(f"a call has at most {MOST_TURNS} turns")
     if len(text) > MOST_TEXT:
-        # A part would look like the whole.
+        # A truncated value would look complete.
         raise BadTwiml(f"one turn has at most {MOST_TEXT} characters")
     after = take_part(call, text, desk, is_pressed=is_pressed)
     heard = [turn["text"] for turn in after["turns"][len(call["turns"]) + 1 :]]
@@ -242,7 +248,7 @@ def _say(call: dict[str, Json], talk: Talk, text: str, desk: Desk, *, is_pressed
 
 
 def _listen(verb: Verb, call: dict[str, Json], talk: Talk) -> tuple[Talk, bool]:
-    """Return the talk with the webhook that gets what was heard, and whether there is one."""
+    """Return the talk with the webhook for the input, and whether there is one."""
     text = " ".join(talk.heard)
     deaf = msgspec.structs.replace(talk, heard=())
     keys = "".join(text.split())
@@ -267,7 +273,7 @@ def _ask(call: dict[str, Json], talk: Talk, address: str, method: str, fields: d
 
 
 def join_address(base: str, address: str) -> str:
-    """Return an address that a document names, which may be relative to that of the document."""
+    """Return an address in a document, which may be relative to the document's own."""
     match = _PARTS.match(base)
     if not address or match is None or _ABSOLUTE.match(address):
         return address or base
@@ -277,8 +283,8 @@ def join_address(base: str, address: str) -> str:
     if address.startswith("?"):
         return f"{scheme}{host}{path}{address}"
     name, mark, query = address.partition("?")
-    whole = name if name.startswith("/") else f"{path.rpartition('/')[0]}/{name}"
-    return f"{scheme}{host}{_remove_dots(whole)}{mark}{query}"
+    full_path = name if name.startswith("/") else f"{path.rpartition('/')[0]}/{name}"
+    return f"{scheme}{host}{_remove_dots(full_path)}{mark}{query}"
 
 
 def _remove_dots(path: str) -> str:
@@ -295,16 +301,131 @@ def _remove_dots(path: str) -> str:
 
 
 def _describe(call: dict[str, Json], talk: Talk) -> dict[str, str]:
-    """Return the fields that every webhook gets."""
+    """Return the common fields of every webhook."""
     direction = "inbound" if call["direction"] == "inbound" else "outbound-api"
     ends = {"From": call["from"], "To": call["to"], "Caller": call["from"], "Called": call["to"], "Direction": direction}
     return {"CallSid": call["id"], "AccountSid": talk.account, "ApiVersion": "2010-04-01", "CallStatus": call["status"], **ends}
 
 
 def add_problem(talk: Talk, problem: str) -> Talk:
-    """Return a talk with something that went wrong."""
+    """Return a talk with an error added."""
     return msgspec.structs.replace(talk, problems=(*talk.problems, problem)[-20:])
 
 
 def _describe_failure(fetched: Fetched) -> str:
     return f"{fetched.url}: {fetched.problem or f'answers {fetched.status}'}"
+
+
+MOST_BYTES = 64_000
+"""Maximum bytes of one document, as at Twilio."""
+_VERBS = ("Gather", "Hangup", "Pause", "Play", "Redirect", "Reject", "Say")
+_METHODS = ("GET", "POST")
+_PRESSED = re.compile(r"[0-9*#wW]{1,64}")
+
+
+class BadTwiml(Exception):
+    """A document that cannot be performed; its text is the reason."""
+
+
+class Verb(msgspec.Struct, frozen=True, kw_only=True):
+    """One instruction for a call."""
+
+    kind: Literal["say", "press", "sound", "gather", "redirect", "hang_up"]
+    text: str = ""
+    """The speech; the keys, with a blank for each pause; the address of a sound."""
+    url: str = ""
+    method: str = "POST"
+    hears_keys: bool = False
+    hears_words: bool = False
+    most_keys: int = 0
+    """The maximum number of keys; 0: any number."""
+    last_key: str = "#"
+    reports_silence: bool = False
+    """Whether the webhook is also called if nothing was heard."""
+
+
+def read_twiml(body: bytes) -> list[Verb]:
+    """Return the verbs of a document in order; speech inside a `<Gather>` comes before it. Raises `BadTwiml`."""
+    if len(body) > MOST_BYTES:
+        raise BadTwiml(f"the TwiML has {len(body)} bytes; there may be {MOST_BYTES}")
+    try:
+        text = body.decode("utf-8-sig")
+        # TwiML needs no custom entities, which are the usual way to make a small document large.
+        if "<!DOCTYPE" in text or "<!ENTITY" in text:
+            raise BadTwiml("the TwiML declares a document type, which is not read")
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, ValueError) as error:
+        raise BadTwiml(f"the answer of the webhook is not TwiML: {error}") from None
+    if root.tag != "Response":
+        raise BadTwiml(f"TwiML begins with <Response>, not with <{root.tag[:40]}>")
+    return [verb for element in root for verb in _read_element(element)]
+
+
+def _read_element(element: ElementTree.Element) -> list[Verb]:
+    match element.tag:
+        case "Say":
+            return _read_words(element)
+        case "Play":
+            return _read_play(element)
+        case "Pause":
+            return []
+        case "Hangup" | "Reject":
+            return [Verb(kind="hang_up")]
+        case "Redirect":
+            url = (element.text or "").strip()
+            if not url:
+                raise BadTwiml("<Redirect> names no address")
+            return [Verb(kind="redirect", url=url, method=_read_method(element))]
+        case "Gather":
+            return _read_gather(element)
+        case tag:
+            near = nearest(tag, _VERBS)
+            suggestion = f"; did you mean <{near[0]}>?" if near else ""
+            raise BadTwiml(f"<{tag[:40]}> is not simulated; there are {', '.join(f'<{verb}>' for verb in _VERBS)}{suggestion}")
+
+
+def _read_words(element: ElementTree.Element) -> list[Verb]:
+    # Tags for emphasis and breaks are dropped, the words stay.
+    text = " ".join("".join(element.itertext()).split())
+    return [Verb(kind="say", text=text)] if text else []
+
+
+def _read_play(element: ElementTree.Element) -> list[Verb]:
+    keys = element.get("digits", "").strip()
+    if not keys:
+        return [Verb(kind="sound", text=(element.text or "").strip()[:200])]
+    if not _PRESSED.fullmatch(keys):
+        raise BadTwiml(f"<Play digits>: expected keys of a phone and w for pauses, found {show(keys)}")
+    return [Verb(kind="press", text=" ".join(part for part in re.split("[wW]+", keys) if part))]
+
+
+def _read_gather(element: ElementTree.Element) -> list[Verb]:
+    verbs: list[Verb] = []
+    for child in element:
+        if child.tag not in ("Say", "Play", "Pause"):
+            raise BadTwiml(f"<{child.tag[:40]}> does not stand inside of <Gather>; there are <Say>, <Play> and <Pause>")
+        verbs += _read_element(child)
+    inputs = element.get("input", "dtmf").split()
+    if not inputs or any(word not in ("dtmf", "speech") for word in inputs):
+        raise BadTwiml(f"<Gather input>: expected dtmf, speech or both, found {show(element.get('input'))}")
+    most = element.get("numDigits", "")
+    if most and not (most.isascii() and most.isdigit() and 0 < len(most) < 5):
+        raise BadTwiml(f"<Gather numDigits>: expected a whole number, found {show(most)}")
+    gather = Verb(
+        kind="gather",
+        url=element.get("action", "").strip(),
+        method=_read_method(element),
+        hears_keys="dtmf" in inputs,
+        hears_words="speech" in inputs,
+        most_keys=int(most or 0),
+        last_key=element.get("finishOnKey", "#"),
+        reports_silence=element.get("actionOnEmptyResult", "").lower() == "true",
+    )
+    return [*verbs, gather]
+
+
+def _read_method(element: ElementTree.Element) -> str:
+    method = element.get("method", "POST").upper()
+    if method not in _METHODS:
+        raise BadTwiml(f"<{element.tag} method>: expected GET or POST, found {show(method)}")
+    return method

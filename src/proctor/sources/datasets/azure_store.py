@@ -40,23 +40,23 @@ def open_azure(arrow: Any, parts: SplitResult) -> tuple[Any, str]:
 
 
 def identify_store(parts: SplitResult) -> tuple[str, ...]:
-    """Return what two addresses of one account have in common. Raises `InputError`."""
+    """Return the identity of the store of an address. Raises `InputError`."""
     options = _read_options(parts.query)
     account = _split_address(parts)[1] or options.pop("account", None) or _find_setting(_ACCOUNT) or ""
     return (account, *(f"{name}={value}" for name, value in sorted(options.items()) if name != "account"))
 
 
 def _split_address(parts: SplitResult) -> tuple[str, str | None, str]:
-    """Return the container, the account where the address names it, and the path in the container."""
+    """Return the container, the account if the address names it, and the path in the container."""
     host, path = parts.hostname or "", unquote(parts.path).strip("/")
     domain = next((domain for domain in _DOMAINS if host.endswith(domain)), None)
     if domain is None:
-        # As it is written: `hostname` would be in small letters.
+        # As written: `hostname` would be in lower case.
         return parts.netloc.rpartition("@")[2], None, path
     account = host.removesuffix(domain)
     if parts.username:
         return unquote(parts.username), account, path
-    # Without a name before the `@` the container is the first part of the path.
+    # Without a name before the `@`, the container is the first part of the path.
     container, _, path = path.partition("/")
     return container, account, path
 

@@ -1,4 +1,4 @@
-"""Reads the records of one partition as JSON, some at a time, each with its place in the file.
+"""Reads the records of one partition as JSON, in batches, each with its position in the file.
 
 A broken part is reported in its place and does not end the partition: the rest of an unreadable row group, the rest of a compressed file
 that was cut off, a line that is too long to hold.
@@ -32,7 +32,7 @@ from proctor.sources.records import MAX_LINE_BYTES, iterate_whole_lines
 ROWS_AT_ONCE = 1_024
 """Rows of Parquet that are decoded together."""
 BYTES_AT_ONCE = 16 * 1024 * 1024
-"""About how many bytes of them: of larger records fewer are decoded together."""
+"""Approximate bytes per batch: fewer large records are decoded together."""
 _BLOCK = 1 << 20
 _UNPACKED_BLOCK = 1 << 16
 """Smaller for a compressed file: if it was cut off, a whole block is lost."""
@@ -40,14 +40,14 @@ _TOO_LONG = EvidenceError(f"a line longer than {MAX_LINE_BYTES // 2**20} MB", co
 
 
 class Cells(msgspec.Struct, frozen=True):
-    """Records that follow each other."""
+    """Consecutive records."""
 
     records: Sequence[Cell]
-    """Each as JSON, or why there is none; an empty one is a blank line."""
+    """Each as JSON, or an error; an empty one is a blank line."""
     offsets: Sequence[int] | None = None
-    """Where each line begins in its file, or, of a compressed one, in what was unpacked; nothing for Parquet."""
+    """The offset of each line in its file, or in the decompressed data; empty for Parquet."""
     ids: Sequence[str | None] | None = None
-    """The ids of the traces, where they stand in a column of their own."""
+    """The ids of the traces, if they have their own column."""
     extra: Sequence[tuple[Json, ...]] | None = None
     """Values of the requested extra columns, for each record."""
     lost: int = 0
@@ -57,11 +57,11 @@ class Cells(msgspec.Struct, frozen=True):
 
 
 class ChangedFile(ProctorError):
-    """A file is not what it was when the partitions were planned."""
+    """A file has changed since the partitions were planned."""
 
 
 def read_cells(partition: Partition, column: str | None = None, choice: RowChoice = EVERYTHING) -> Iterator[Cells]:
-    """Yield the records of a partition in order; what is left out is an empty one.
+    """Yield the records of a partition in order; an excluded record is empty.
 
     Raises `ChangedFile` where its file has changed before or while it was read.
     """
@@ -69,7 +69,7 @@ def read_cells(partition: Partition, column: str | None = None, choice: RowChoic
     if partition.broken is not None:
         yield Cells([EvidenceError(partition.broken, code="unreadable_file")], lost=partition.rows)
         return
-    # Before and after: a file that changes while it is read gives rows of two states.
+    # Before and after: a file that changes during reading yields rows of two versions.
     _require_unchanged(file)
     found = _read_parquet(partition, column, choice) if file.kind == "parquet" else _read_lines(partition, choice)
     yield from found if partition.limit is None else _cut_cells(found, partition.limit)
@@ -77,7 +77,7 @@ def read_cells(partition: Partition, column: str | None = None, choice: RowChoic
 
 
 def _cut_cells(found: Iterator[Cells], limit: int) -> Iterator[Cells]:
-    """Yield the first records alone."""
+    """Yield only the first records."""
     for cells in found:
         yield cells if len(cells.records) <= limit else msgspec.structs.replace(cells, records=cells.records[:limit])
         limit -= len(cells.records)
@@ -108,28 +108,28 @@ def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -
         chosen = None if choice.where is None else GroupFilter(source, schema, choice.where, file.path)
         for group in range(partition.start, partition.end):
             metadata = opened.metadata.row_group(group)
-            left: int = metadata.num_rows
-            rows = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE * left // max(1, metadata.total_byte_size)))
+            rows_left: int = metadata.num_rows
+            rows = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE * rows_left // max(1, metadata.total_byte_size)))
             try:
                 keep = None if chosen is None else chosen.find_rows(group)
                 if chosen is not None and keep is None:
-                    yield Cells([LEFT_OUT] * left, left_out=left)
+                    yield Cells([LEFT_OUT] * rows_left, left_out=rows_left)
                     continue
                 for batch in opened.iter_batches(rows, row_groups=[group], columns=read, use_threads=False):
                     cells = make_cells(batch, columns)
-                    fitting = None if keep is None else keep.slice(metadata.num_rows - left, batch.num_rows)
+                    fitting = None if keep is None else keep.slice(metadata.num_rows - rows_left, batch.num_rows)
                     found = Cells(
                         cells if fitting is None else drop_cells(cells, fitting),
                         ids=list_ids(batch, columns),
                         extra=read_extra_columns(batch, choice.extra),
                         left_out=0 if fitting is None else batch.num_rows - fitting.true_count,
                     )
-                    left -= batch.num_rows
+                    rows_left -= batch.num_rows
                     yield found
-            except (OSError, ValueError, NotImplementedError) as error:  # the last one for an encoding that pyarrow does not know
-                why = f"{left:,} rows of row group {group + 1} cannot be read: {error}"
-                traces = read_lost_traces(opened, group, metadata.num_rows - left) if columns.spans else None
-                yield Cells([LostRows(why, code="unreadable_rows", traces=traces)], lost=left)
+            except (OSError, ValueError, NotImplementedError) as error:  # the last one is for an encoding that pyarrow does not support
+                why = f"{rows_left:,} rows of row group {group + 1} cannot be read: {error}"
+                traces = read_lost_traces(opened, group, metadata.num_rows - rows_left) if columns.spans else None
+                yield Cells([LostRows(why, code="unreadable_rows", traces=traces)], lost=rows_left)
 
 
 def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
@@ -141,7 +141,7 @@ def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
             for block in iterate_whole_lines(blocks):
                 if block is None:
                     yield Cells([_TOO_LONG], [offset])
-                    # Only the byte counter knows where it ended.
+                    # Only the byte counter knows the end position.
                     offset = blocks.find_next_line()
                     continue
                 records, offsets, start = [], [], 0
@@ -150,18 +150,18 @@ def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
                     offsets.append(offset + start)
                     start = end + 1
                 offset += len(block)
-                there, left_out = records, 0
+                remaining, left_out = records, 0
                 if choice.where is not None:
-                    records = drop_lines(there, choice.where, file.path, choice.names_seen)
-                    # A blank line is as empty as one that is left out, and does not count as one.
-                    left_out = sum(not record and bool(line) for line, record in zip(there, records, strict=True))
+                    records = drop_lines(remaining, choice.where, file.path, choice.names_seen)
+                    # A blank line is empty like an excluded one, but is not counted as excluded.
+                    left_out = sum(not record and bool(line) for line, record in zip(remaining, records, strict=True))
                 yield Cells(records, offsets, extra=read_extra_keys(records, choice.extra), left_out=left_out)
         except (OSError, ValueError) as error:
             yield Cells([EvidenceError(f"the rest of the file cannot be read: {error}", code="unreadable_rows")], [offset])
 
 
 class _Range:
-    """The lines of a file that begin between two places."""
+    """The lines of a file that begin in a range of offsets."""
 
     def __init__(self, source: Any, start: int, end: int) -> None:
         self._source, self._end = source, end
@@ -169,7 +169,7 @@ class _Range:
         self._over = False
         self._long_line = 0
         if start:
-            # A line that begins exactly at the start is ours; look at the byte before it.
+            # A line that begins exactly at the start is included; check the byte before it.
             source.seek(start - 1)
             self._skip_line(start - 1)
         self.first = self._position
@@ -183,7 +183,7 @@ class _Range:
                 break
             position += len(block)
             if position >= self._end:
-                # The line before goes on beyond our end, so that none begins here.
+                # The previous line continues beyond the range, so no line begins here.
                 self._over = True
                 return
         else:
@@ -199,7 +199,7 @@ class _Range:
             return b""
         at_end = self._position + len(block)
         if at_end >= self._end:
-            # The last line is the one with our last byte; it ends here, or at the next line break.
+            # The last line contains the last byte of the range; it ends here, or at the next line break.
             found = block.find(b"\n", max(0, self._end - 1 - self._position))
             if found >= 0:
                 self._over = True
@@ -214,7 +214,7 @@ class _Range:
             self._long_line = self._position - len(block) + found + 1
 
     def find_next_line(self) -> int:
-        """Return where the line begins that follows the one that was too long."""
+        """Return the offset of the line after the one that was too long."""
         return self._long_line
 
 
@@ -236,5 +236,5 @@ class _Unpacked:
         return block
 
     def find_next_line(self) -> int:
-        """Return where the line begins that follows the one that was too long."""
+        """Return the offset of the line after the one that was too long."""
         return self._long_line

@@ -1,4 +1,4 @@
-"""Which columns of a Parquet file make up a record, and how a row becomes the JSON that the readers of evidence know.
+"""Chooses the columns of a Parquet file that make up a record, and converts rows to JSON for the evidence readers.
 
 A column that is named, or the only one, holds the whole record: as JSON text, as bytes, or as a struct. Otherwise the columns are the
 fields of the record. What is null in a struct was not there when it was written, so that it is left out; a field that is a list or an
@@ -27,10 +27,10 @@ from proctor.sources.tables.text import make_json
 # Rows of a table of spans that cannot be read: the column with the trace ids is often intact.
 
 TRACE_COLUMNS = ("context.trace_id", "trace_id", "traceId")
-"""What the id of a trace is called in tables of spans."""
+"""Names of the trace id column in tables of spans."""
 _HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
 _ID_BYTES = (8, 16)
-"""How many bytes the ids of spans and traces have."""
+"""The number of bytes of span and trace ids."""
 
 
 class LostRows(EvidenceError):
@@ -42,18 +42,18 @@ class LostRows(EvidenceError):
 
 
 def read_lost_traces(opened: Any, group: int, first: int) -> frozenset[str] | None:
-    """Return the traces of the rows of a row group from `first` on; None where their ids cannot be read, or one is missing."""
+    """Return the traces of the rows of a row group from `first` on; None if an id is unreadable or missing."""
     name = _find_column(opened.schema_arrow.names)
     if name is None:
         return None
     try:
         return find_traces(opened.read_row_group(group, columns=[name], use_threads=False).slice(first))
-    except (OSError, ValueError, NotImplementedError):  # what made the rows unreadable may concern this column, too
+    except (OSError, ValueError, NotImplementedError):  # the error that made the rows unreadable may affect this column, too
         return None
 
 
 def find_traces(rows: Any) -> frozenset[str] | None:
-    """Return the traces of some rows; None where their ids cannot be read, or one is missing."""
+    """Return the traces of some rows; None if an id is unreadable or missing."""
     name = _find_column(rows.schema.names)
     if name is None:
         return None
@@ -64,7 +64,7 @@ def find_traces(rows: Any) -> frozenset[str] | None:
 
 
 def find_row_trace(row: dict[str, Any]) -> frozenset[str] | None:
-    """Return the trace of one row; None where its id cannot be read, or is missing."""
+    """Return the trace of one row; None if its id is unreadable or missing."""
     name = _find_column(list(row))
     try:
         return None if name is None else _fold_ids([row[name]])
@@ -79,7 +79,7 @@ def _fold_ids(ids: list[Any]) -> frozenset[str] | None:
 
 
 def write_id(data: bytes) -> str:
-    """Return an id from a column of bytes: as it is if it is text, else as OTLP writes it. Raises `UnicodeDecodeError`."""
+    """Return an id from a column of bytes: unchanged if it is text, else in hexadecimal. Raises `UnicodeDecodeError`."""
     return data.hex() if len(data) in _ID_BYTES and not _HEXADECIMAL.issuperset(data) else data.decode()
 
 
@@ -87,14 +87,14 @@ def _find_column(names: list[str]) -> str | None:
     return next((name for name in TRACE_COLUMNS if name in names), None)
 
 
-# Values of Arrow columns in Python: one that Python cannot hold affects only its own row.
+# Values of Arrow columns in Python: one that Python cannot represent affects only its own row.
 
 CANNOT_HOLD = (ValueError, KeyError, OverflowError)
 """Errors for a single value: not UTF-8, an unknown time zone, a repeated key, a time beyond the years of Python."""
 
 
 def list_values(array: Any, in_place: Callable[[Any, Exception], Any] | None = None) -> list[Any]:
-    """Return the values of a column; `in_place` replaces a value that Python cannot hold, else its nearest text is used."""
+    """Return the values of a column; `in_place` replaces a value that Python cannot represent, else its nearest text is used."""
     try:
         return array.to_pylist(maps_as_pydicts="strict")
     except CANNOT_HOLD:
@@ -109,16 +109,16 @@ def _read_value(scalar: Any, in_place: Callable[[Any, Exception], Any]) -> Any:
 
 
 def _write_nearest(scalar: Any, error: Exception) -> str | None:
-    """Return text with a mark for each byte that is none; None for anything else."""
+    """Return text with a replacement character for each invalid byte; None for other values."""
     if not isinstance(error, UnicodeDecodeError) or not hasattr(scalar, "as_buffer"):
         return None
     return bytes(scalar.as_buffer()).decode("utf-8", "replace")
 
 
 ID_NAMES = ("trace_id", "traceId", "execution_id", "run_id", "id")
-"""What the id of a trace is called, the clearest first."""
+"""Names of the trace id, the most specific first."""
 WHOLE = ("record", "evidence", "trace", "json")
-"""Columns that hold the whole record, where none of the others is a field of one."""
+"""Columns that contain the whole record, if none of the others is a field of one."""
 _FIELDS = frozenset(
     (
         "text",
@@ -143,23 +143,23 @@ Cell = bytes | EvidenceError
 
 
 ALL_COLUMNS = "*"
-"""In place of the name of a column: the row itself is the record, which a mapping reads."""
+"""Used instead of a column name: the row itself is the record, which a mapping reads."""
 
 
 class NoSpansHere(EvidenceError):
-    """A file without spans that a platform exports next to those with spans."""
+    """A file without spans that a platform exports next to its spans."""
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of each row."""
+    """The columns that are read from each row."""
 
     names: tuple[str, ...]
     whole: bool
-    """Whether the one column is the record, rather than the columns its fields."""
+    """Whether the only column is the record, instead of the columns being its fields."""
     id: str | None = None
     """The column with the id of the trace."""
     spans: bool = False
-    """Whether a row is a span, and a trace is spread over many."""
+    """Whether a row is a span, so that a trace has many rows."""
 
     def list_read(self) -> list[str]:
         """Return the columns to read."""
@@ -167,7 +167,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose_columns(schema: Any, column: str | None) -> Columns:
-    """Return what to read; raises `EvidenceError` where nothing fits."""
+    """Return the columns to read; raises `EvidenceError` if none fit."""
     names = [str(name) for name in schema.names]
     if column == ALL_COLUMNS:
         single = len(names) == 1 and _is_record(schema.field(0).type)
@@ -210,7 +210,7 @@ def _make_whole(name: str, schema: Any) -> Columns:
 
 
 def list_ids(batch: Any, columns: Columns) -> Sequence[str | None] | None:
-    """Return the ids of the traces in a batch, where they stand in a column of their own."""
+    """Return the ids of the traces in a batch, if they have their own column."""
     if columns.id is None:
         return None
     found = list_values(batch.column(columns.id))
@@ -218,7 +218,7 @@ def list_ids(batch: Any, columns: Columns) -> Sequence[str | None] | None:
 
 
 def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
-    """Return the record of each row of a batch as JSON, or why there is none."""
+    """Return the record of each row of a batch as JSON, or an error."""
     if not columns.whole:
         return _make_rows(cut_nanoseconds(batch), columns.spans)
     arrow = import_arrow("pyarrow")
@@ -226,10 +226,10 @@ def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
     if arrow.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if _is_text(array.type):
-        # As bytes, so that text which is not UTF-8 is a fault of its own row and of no other.
+        # As bytes, so that invalid UTF-8 affects only its own row.
         wide = arrow.types.is_large_string(array.type) or arrow.types.is_large_binary(array.type)
         found = array.cast(arrow.large_binary() if wide else arrow.binary()).to_pylist()
-        # If all cells together are small enough, none is too large: most batches need no check of each cell.
+        # If all cells together are small enough, each is: most batches need no check of each cell.
         plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES and all(found)
         return found if plain else [_check_cell(cell) for cell in found]
     found = list_values(array, lambda _, error: EvidenceError(_describe_unreadable(error)))
@@ -248,11 +248,11 @@ def _check_cell(cell: bytes | None) -> Cell:
 
 
 def cut_nanoseconds(batch: Any) -> Any:
-    """Return a batch with times that Python can hold, which are of microseconds."""
+    """Return a batch with times in microseconds, which Python can represent."""
     arrow = import_arrow("pyarrow")
     for number, field in enumerate(batch.schema):
         if arrow.types.is_timestamp(field.type) and field.type.unit == "ns":
-            # With `safe` Arrow refuses a time that loses nanoseconds, and so the whole column.
+            # With `safe`, Arrow rejects a time that loses nanoseconds, and so the whole column.
             cut = batch.column(number).cast(arrow.timestamp("us", field.type.tz), safe=False)
             batch = batch.set_column(number, field.name, cut)
     return batch
@@ -262,7 +262,7 @@ def _make_rows(batch: Any, spans: bool) -> Sequence[Cell]:
     try:
         return [_make_row(row, spans) for row in batch.to_pylist(maps_as_pydicts="strict")]
     except CANNOT_HOLD:
-        # Text which is not UTF-8, or a moment beyond the years of Python, is a fault of its own row and of no other.
+        # Invalid UTF-8, or a time beyond the years of Python, affects only its own row.
         return [_make_unreadable_row(batch.slice(number, 1), spans) for number in range(batch.num_rows)]
 
 
@@ -281,7 +281,7 @@ def _describe_unreadable(error: Exception) -> str:
 
 
 def _make_row(row: dict[str, Any], spans: bool) -> Cell:
-    # A data frame has no other word than NaN for a number that is not there.
+    # A data frame uses NaN for a missing number.
     present = {name: value for name, value in row.items() if value is not None and not (type(value) is float and math.isnan(value))}
     try:
         present = {name: read for name, value in present.items() if (read := _read_member(name, value, spans)) is not None}
@@ -291,13 +291,13 @@ def _make_row(row: dict[str, Any], spans: bool) -> Cell:
 
 
 def _read_member(name: str, value: Any, spans: bool) -> Any:
-    """Return the value of one column as a record has it; None for bytes in a column that is no field of one. Raises `ValueError`."""
+    """Return the value of one column for a record; None for bytes in a column that is not a field. Raises `ValueError`."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if not isinstance(value, bytes):
         return value
     try:
-        # Many writers have one type for texts and bytes.
+        # Many writers have only one type for texts and bytes.
         return write_id(value) if name.lower().endswith("id") else value.decode()
     except UnicodeDecodeError as error:
         if name in _FIELDS or name in _NESTED or (spans and (name in _OF_SPANS or name.startswith("attributes."))):
@@ -311,7 +311,7 @@ _OF_SPANS = frozenset(
         *("status", "status_code", "status_message", "statusMessage", "error", "extra", "input", "inputs", "output", "outputs"),
     )
 )
-"""Columns with the content of a span: an unreadable one is not an empty one."""
+"""Columns with the content of a span: an unreadable value is not an empty one."""
 _NESTED = frozenset(
     (
         "tool_calls",

@@ -30,12 +30,12 @@ _DATA = re.compile(
     r".*\.(?:(?:json|jsonl|ndjson|parquet|pq|csv|tsv|avro|orc|arrow|feather|log)(?:[-.]\w+)?|gz|zst|zstd|bz2|xz|lz4|snappy|br|zip|tar|tgz)",
     re.IGNORECASE,
 )
-"""Names of files that may hold traces; other files are ignored."""
+"""Suffixes of files that may contain traces; other files are ignored."""
 _MOST_ENDINGS = 5
 
 
 class LeftOut:
-    """Files that were found and are not read."""
+    """Files that were found but are not read."""
 
     def __init__(self) -> None:
         self._endings: Counter[str] = Counter()
@@ -56,7 +56,7 @@ class LeftOut:
         self._links.append(name)
 
     def note_second_name(self, name: str, first: str) -> None:
-        """Note a file that has two names."""
+        """Note a file with two names."""
         self._twice.append((name, first))
 
     def note_batch(self, folder: str) -> None:
@@ -64,7 +64,7 @@ class LeftOut:
         self._batches.append(folder)
 
     def describe(self, suffixes: str) -> Iterator[str]:
-        """Yield what a summary warns of."""
+        """Yield the warnings for a summary."""
         if self._endings:
             number = self._endings.total()
             listed = ", ".join(f"{ending} ({count:,})" for ending, count in self._endings.most_common(_MOST_ENDINGS))
@@ -95,34 +95,39 @@ _WILDCARD = re.compile(r"[*?]")
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One file of a data set, as it was when it was listed."""
+    """One file of a data set, as it was when listed."""
 
     name: str
-    """How messages and results show it."""
+    """The name in messages and results."""
     path: str
-    """Its place in its file system."""
+    """Its path in its file system."""
     root: str = ""
     """The address that opens the file system; empty for this machine."""
     size: int
     modified_ns: int
     kind: Kind
-    """`spans` is no file: one share of the traces whose spans were gathered. Nor is `merged`: several small files."""
+    """`spans` is not a file but a share of the gathered traces; `merged` is a group of small files."""
     codec: Literal["gzip", "zstd"] | None = None
     fault: str | None = None
-    """Why there is nothing to read, where that is known already."""
+    """Why the file cannot be read, if already known."""
+
+    @property
+    def local_lines(self) -> Path | None:
+        """The path of a file of lines on this machine, next to which further files may belong to it."""
+        return Path(self.path) if self.kind == "lines" and not self.root else None
 
 
 def list_files(places: Sequence[str], *, leave_out: str | Path | None = None, left_out: LeftOut | None = None) -> list[DataFile]:
-    """Return the files of a data set; raises `InputError` where there is nothing.
+    """Return the files of a data set; raises `InputError` if there are none.
 
     What lies in the folder `leave_out` is no part of it. What else is not read is noted in `left_out`.
     """
     noted = LeftOut() if left_out is None else left_out
     found: dict[tuple[str, ...], DataFile] = {}
-    inside = None if leave_out is None else _identify_folder(leave_out)
+    excluded_folder = None if leave_out is None else _identify_folder(leave_out)
     for place in places:
         any_here = False
-        for file in _list_place(place, inside, noted):
+        for file in _list_place(place, excluded_folder, noted):
             any_here = True
             first = found.setdefault(_identify(file.root, file.path), file)
             if not file.root and first.path != file.path:
@@ -133,10 +138,10 @@ def list_files(places: Sequence[str], *, leave_out: str | Path | None = None, le
 
 
 def find_local_path(place: str) -> str | None:
-    """Return the path that the address of a file of this machine (`file://`) means; None for everything else. Raises `InputError`."""
+    """Return the path of a local address (`file://`); None for other places. Raises `InputError`."""
     if not place.lower().startswith("file://"):
         return None
-    # In a pattern `?` is a wildcard: `urlsplit` would take what follows it for a query and cut it off the path.
+    # In a pattern `?` is a wildcard: `urlsplit` would treat the rest as a query and cut it off the path.
     parts = urlsplit(place.replace("?", "%3F"))
     if parts.netloc not in ("", "localhost"):
         raise InputError(f"{place}: expected a file of this machine: file://{parts.path}")
@@ -144,11 +149,11 @@ def find_local_path(place: str) -> str | None:
 
 
 def _identify(root: str, path: str) -> tuple[str, ...]:
-    """Return the identity of a file, independent of the place under which it was found."""
+    """Return the identity of a file, independent of the address under which it was found."""
     if not root:
         return ("", os.path.realpath(path))
     parts = urlsplit(root)
-    # Where the address came from is no matter: the path begins with the bucket, and one store has several schemes and spellings.
+    # Independent of the address: the path begins with the bucket, and one store has several schemes and spellings.
     if parts.scheme in azure_store.SCHEMES:
         return ("az", *azure_store.identify_store(parts), path)
     return ("gs" if parts.scheme == "gcs" else parts.scheme, *(f"{name}={value}" for name, value in sorted(parse_qsl(parts.query))), path)
@@ -182,7 +187,7 @@ def open_file(root: str, path: str) -> Any:
 
 
 def find_state(root: str, path: str) -> tuple[int, int]:
-    """Return the size of a file and when it was changed; raises `OSError` where it is gone."""
+    """Return the size and the modification time of a file; raises `OSError` if it is gone."""
     if not root:
         status = os.stat(path)
         return status.st_size, status.st_mtime_ns
@@ -193,13 +198,13 @@ def find_state(root: str, path: str) -> tuple[int, int]:
 
 
 def import_arrow(module: str) -> Any:
-    """Return a module of pyarrow; raises `MissingExtra` where it is not installed."""
+    """Return a module of pyarrow; raises `MissingExtra` if it is not installed."""
     import importlib
 
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtra("a batch", "data") from error
+        raise MissingExtra("A batch", "data") from error
 
 
 def _list_place(place: str, inside: tuple[str, ...] | None, noted: LeftOut) -> Iterator[DataFile]:
@@ -228,7 +233,7 @@ def _look_at(name: str, path: str, noted: LeftOut, *, named: bool) -> Iterator[D
         size, modified = find_state("", path)
     except FileNotFoundError:
         if not os.path.islink(path):
-            # It went while the folder was listed.
+            # It was removed while the folder was listed.
             return
         size = modified = 0
         fault = f"it is a link to {os.readlink(path)}, where nothing is"
@@ -239,25 +244,25 @@ def _look_at(name: str, path: str, noted: LeftOut, *, named: bool) -> Iterator[D
 
 
 def _walk_folder(folder: str, inside: tuple[str, ...] | None, noted: LeftOut) -> Iterator[str]:
-    # Links to folders are not followed: they may form a circle.
-    for here, folders, files in os.walk(folder, onerror=_refuse_folder):
-        if _is_inside(_identify("", here), inside):
+    # Links to folders are not followed: they may form a cycle.
+    for parent, folders, files in os.walk(folder, onerror=_refuse_folder):
+        if _is_inside(_identify("", parent), inside):
             folders.clear()
             continue
-        if here != folder and _is_batch(here):
-            noted.note_batch(here)
+        if parent != folder and _is_batch(parent):
+            noted.note_batch(parent)
             folders.clear()
             continue
-        # Into the same list: `os.walk` goes on with what is left in it, in its order.
+        # Modified in place: `os.walk` continues with this list, in its order.
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
         for name in folders:
-            if os.path.islink(os.path.join(here, name)):
-                noted.note_link(os.path.join(here, name))
-        yield from (os.path.join(here, name) for name in sorted(files))
+            if os.path.islink(os.path.join(parent, name)):
+                noted.note_link(os.path.join(parent, name))
+        yield from (os.path.join(parent, name) for name in sorted(files))
 
 
 def _refuse_folder(error: OSError) -> None:
-    # One that goes while its parent is listed was never there.
+    # A folder that is removed while its parent is listed is ignored.
     if not isinstance(error, FileNotFoundError):
         raise InputError(f"cannot list {error.filename!r}: {error.strerror}") from error
 
@@ -313,9 +318,9 @@ def _make_file(
 
 
 def _cut_before_wildcard(place: str) -> str:
-    """Return the folder in which a pattern begins to be one; a place without wildcards as it is."""
+    """Return the folder before the first wildcard; a place without wildcards unchanged."""
     first = _WILDCARD.search(place)
-    # The name of a file may hold a `*` itself: where there is such a file, it is meant.
+    # A file name may contain a `*`: if such a file exists, it is meant.
     if first is None or os.path.exists(place):
         return place
     return place[: first.start()].rpartition("/")[0] or ("/" if place.startswith("/") else ".")
@@ -328,10 +333,10 @@ def open_store(address: str) -> tuple[Any, str]:
     if parts.scheme not in SCHEMES:
         raise InputError(f"{parts.scheme}:// cannot be read; expected a path, or an address of {', '.join(f'{s}://' for s in SCHEMES)}")
     named = any(re.search("key|secret|token|password|credential", name, re.IGNORECASE) for name, _ in parse_qsl(parts.query))
-    # Before the `@` is a container of Azure, or the mark of a public bucket.
+    # Before the `@` is a container of Azure, or the marker of a public bucket.
     known = parts.scheme in azure_store.SCHEMES or (parts.scheme in ("gs", "gcs") and parts.username == "anonymous")
     if (parts.username is not None and not known) or parts.password is not None or named:
-        # An address is stored in the manifest and in the history of a shell.
+        # An address is stored in the manifest and in the shell history.
         raise InputError(f"a key does not belong into an address ({parts.scheme}://…); set it in the environment")
     try:
         arrow = import_arrow("pyarrow.fs")

@@ -1,4 +1,4 @@
-"""Splits the files of a data set into partitions without reading the data: footers of Parquet, sizes and beginnings of everything else.
+"""Splits the files of a data set into partitions without reading the data: Parquet footers, sizes and beginnings of other files.
 
 A Parquet file is split between its row groups, a file of JSON lines at fixed byte offsets (a line belongs to the partition in which it
 begins); a compressed file is one partition. A file that cannot be planned (cut off, without the column) is a partition too, with one
@@ -26,56 +26,56 @@ from proctor.sources.datasets.rows import require_names
 from proctor.sources.span_lines import SPAN_FORMATS, begins_with_spans
 
 PARTITION_BYTES = 64 * 1024 * 1024
-"""About how many bytes a partition has: some seconds of work, and little to repeat where a process dies."""
+"""Approximate bytes of a partition: some seconds of work, and little to repeat if a process dies."""
 LEAST_BYTES = 1024 * 1024
-"""How small the partitions of a small data set become, so that there is as much work for every core: some tenths of a second in Parquet."""
+"""Minimum partition bytes of a small data set, so that all cores have work: some tenths of a second in Parquet."""
 _WANTED = 32
-"""Partitions that a data set should at least have."""
+"""Minimum number of partitions to aim for."""
 MOST_FILES = 50
-"""Small files that are merged into one partition: in an object store each takes several requests."""
+"""Maximum small files per merged partition: in an object store each takes several requests."""
 MOST_SHARES = 4_096
-"""Shares of gathered spans: deciding one opens the gathered part of every partition."""
+"""Maximum shares of gathered spans: deciding one opens the gathered part of every partition."""
 _LEAST_SHARE = 4_096
 _GROWTH = {"": 1, "parquet": 6, "gzip": 8, "zstd": 8}
-"""About how many bytes of spans one byte of a file gives."""
+"""Approximate bytes of spans per byte of a file."""
 _HEAD_BYTES = 64 * 1024
 """Bytes of a file of lines that are read to recognise spans."""
 _LONG_HEAD_BYTES = 4 * 1024 * 1024
 """Bytes read if the first line is longer: the keys of a span may be at its end."""
 AT_ONCE = 32
-"""Footers that are read at the same time: of an object store each takes a round trip or two."""
+"""Footers read concurrently: in an object store each takes a round trip or two."""
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A part of one file, or several small files: the unit of work, of repetition and of commitment."""
 
     id: str
-    """A digest of everything below: another file, another state of it or another part has another id."""
+    """A digest of all fields below: another file, version or part has another id."""
     file: DataFile
     start: int = 0
     """The first row group, or the first byte."""
     end: int = 0
     """The row group or the byte after the last one."""
     first_row: int = 0
-    """How many rows of the file stand before it (Parquet)."""
+    """The number of rows of the file before it (Parquet)."""
     broken: str | None = None
     """Why the file cannot be read, if so."""
     rows: int = 0
     """Number of rows, if a footer has it."""
     limit: int | None = None
-    """How many of its records are read, where not all are."""
+    """The number of records to read, if not all."""
     spans: bool = False
     """Whether its records are parts of traces, which are gathered before anything is decided."""
     parts: tuple[Partition, ...] = ()
     """The small files that are merged into it, one part for each."""
 
     def list_parts(self) -> tuple[Partition, ...]:
-        """Return the parts of single files that it consists of."""
+        """Return its parts of single files."""
         return self.parts or (self,)
 
 
 def choose_partition_bytes(files: Sequence[DataFile]) -> int:
-    """Return how large the partitions of a data set are to be."""
+    """Return the partition size for a data set."""
     return max(LEAST_BYTES, min(PARTITION_BYTES, sum(file.size for file in files) // _WANTED))
 
 
@@ -88,7 +88,7 @@ def plan_partitions(
     where: Condition | None = None,
     known: Mapping[DataFile, Sequence[Partition]] | None = None,
 ) -> list[Partition]:
-    """Return the partitions of all files; those that are `known` are not opened. Raises `InputError` where no file can be read.
+    """Return the partitions of all files; `known` ones are not opened. Raises `InputError` if no file can be read.
 
     `where` is the filter of their rows: a file without its columns cannot be read.
     """
@@ -99,24 +99,24 @@ def plan_partitions(
         return [msgspec.structs.replace(part, file=file) for part in found] if found else list(_plan_file(file, wanted))
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        # `map` gives results in the order of the files, whichever footer comes first.
+        # `map` yields results in the order of the files, whichever footer arrives first.
         planned = [part for parts in threads.map(plan, files) for part in parts]
     if planned and all(part.broken is not None for part in planned):
         first = planned[0]
-        more = f" (and {len(planned) - 1:,} more files)" if len(planned) > 1 else ""
-        raise InputError(f"{first.file.name}: {first.broken}{more}")
+        omitted = f" (and {len(planned) - 1:,} more files)" if len(planned) > 1 else ""
+        raise InputError(f"{first.file.name}: {first.broken}{omitted}")
     return [_gather_unread(part, wanted) for part in planned] if any(part.spans for part in planned) else planned
 
 
 def _gather_unread(part: Partition, wanted: _Wanted) -> Partition:
-    """Return an unreadable part of a file as one with spans: among files of spans it may hold some of any trace."""
+    """Return an unreadable part of a file as a part with spans: among files of spans it may contain some of any trace."""
     if part.spans or part.file in wanted.without_spans or (part.broken is None and part.file not in wanted.unread):
         return part
     return _make_partition(part.file, part.start, part.end, part.first_row, broken=part.broken, spans=True, rows=part.rows)
 
 
 def merge_small_files(planned: Sequence[Partition], partition_bytes: int, before: Sequence[Partition] = ()) -> list[Partition]:
-    """Return the partitions with small files merged, each at the place of its first file.
+    """Return the partitions with small files merged, each at the position of its first file.
 
     Partitions of an earlier plan (`before`) whose files have not changed stay as they are: they may have a result.
     """
@@ -146,17 +146,17 @@ def _merge(parts: Sequence[Partition]) -> Partition:
 
 
 def plan_shares(sources: Sequence[Partition], partition_bytes: int, count: int | None = None) -> list[Partition]:
-    """Return the shares in which the traces of gathered spans are decided, about so large; `count` is how many there were before."""
+    """Return the shares in which the traces of gathered spans are decided, of about this size; `count` is the earlier number of shares."""
     if not sources:
         return []
     files = {(source.file.root, source.file.path): source.file for source in sources}
     size = sum(file.size * _GROWTH["parquet" if file.kind == "parquet" else file.codec or ""] for file in files.values())
     count = count or max(1, min(MOST_SHARES, -(-size // max(partition_bytes, _LEAST_SHARE))))
-    about = f"{count_noun(len(files), 'file')} of spans"
+    description = f"{count_noun(len(files), 'file')} of spans"
     ids = [source.id for source in sources]
     shares: list[Partition] = []
     for number in range(count):
-        file = DataFile(name=f"{about}, share {number + 1} of {count}", path="", size=0, modified_ns=0, kind="spans")
+        file = DataFile(name=f"{description}, share {number + 1} of {count}", path="", size=0, modified_ns=0, kind="spans")
         key = msgspec.json.encode((ids, number, count))
         shares.append(Partition(id=hashlib.sha256(key).hexdigest()[:24], file=file, start=number, end=count))
     return shares
@@ -168,9 +168,9 @@ class _Wanted(NamedTuple):
     partition_bytes: int
     where: Condition | None
     unread: set[DataFile]
-    """Files of lines of whose beginning nothing could be read."""
+    """Files of lines with an unreadable beginning."""
     without_spans: set[DataFile]
-    """Files that can be read and hold no spans."""
+    """Readable files without spans."""
 
 
 def _plan_file(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
@@ -186,13 +186,13 @@ def _plan_file(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
     try:
         source = open_file(file.root, file.path)
     except OSError as error:
-        # A row of `errors`: among merged files it would keep the others from a result.
+        # An error row: in a merged partition it would prevent a result for the other files.
         yield _make_partition(file, broken=f"it cannot be read: {error}")
         return
     try:
         spans = begins_with_spans(_read_head(file, source), wanted.evidence_format)
     except (OSError, ValueError):
-        # Reading the file gives the error.
+        # Reading the file reports the error.
         spans = None if wanted.evidence_format is None else wanted.evidence_format in SPAN_FORMATS
     if spans is None:
         wanted.unread.add(file)
@@ -230,7 +230,7 @@ def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
     spans = columns.spans if wanted.evidence_format is None else wanted.evidence_format in SPAN_FORMATS
     start = first_row = rows = size = 0
     for number, (group_rows, group_bytes) in enumerate(groups):
-        # A row group is never divided: one that is larger than a partition is a partition by itself.
+        # A row group is never split: one that is larger than a partition is its own partition.
         if size and size + group_bytes > wanted.partition_bytes:
             yield _make_partition(file, start, number, first_row, spans=spans, rows=rows - first_row)
             start, first_row, size = number, rows, 0
@@ -249,7 +249,7 @@ def _list_groups(metadata: Any) -> Iterator[tuple[int, int]]:
 def _make_partition(
     file: DataFile, start: int = 0, end: int = 0, first_row: int = 0, *, broken: str | None = None, spans: bool = False, rows: int = 0
 ) -> Partition:
-    # Without the name: a folder that is named by another path is the same data set.
+    # Without the name: a folder under another path is the same data set.
     key = msgspec.json.encode((msgspec.structs.replace(file, name=""), start, end, first_row, broken, *(["spans"] if spans else [])))
     id = hashlib.sha256(key).hexdigest()[:24]
     return Partition(id=id, file=file, start=start, end=end, first_row=first_row, broken=broken, spans=spans, rows=rows)

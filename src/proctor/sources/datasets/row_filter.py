@@ -1,4 +1,4 @@
-"""The little language of `--where`: which rows of a data set are read.
+"""The language of `--where`, which selects the rows of a data set.
 
     agent = 'shop' and start >= '2026-10-01' and not (tier in ('free', 'trial') or tokens is null)
 
@@ -38,13 +38,13 @@ _TOKEN = re.compile(
     r"|(?P<word>[^\W\d][\w.-]*)|(?P<sign><=|>=|<>|!=|==|=|<|>|\(|\)|,))"
 )
 _NUMBER = re.compile(r"[+-]?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,9})?")
-"""A number in the name of a folder: `float` would also take `nan`, `1_0` and the digits of other scripts."""
+"""A number in the name of a folder: `float` would also accept `nan`, `1_0` and the digits of other scripts."""
 _WORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
 _LONGEST = 10_000
 _MOST_DIGITS = 40
-"""Of a whole number that is compared digit by digit: a UUID in decimal has 39."""
+"""Maximum digits of an integer that is compared exactly: a UUID in decimal has 39."""
 _DEEPEST = 50
-"""Brackets and `not` inside each other."""
+"""Maximum nesting of brackets and `not`."""
 
 
 class Compare(msgspec.Struct, frozen=True):
@@ -56,13 +56,13 @@ class Compare(msgspec.Struct, frozen=True):
 
 
 class IsNull(msgspec.Struct, frozen=True):
-    """Whether there is nothing under a name."""
+    """Whether the value of a name is missing or null."""
 
     name: str
 
 
 class Not(msgspec.Struct, frozen=True):
-    """The opposite."""
+    """The negation."""
 
     part: Condition
 
@@ -89,17 +89,17 @@ class _Word(msgspec.Struct, frozen=True):
 
 
 def read_filter(text: str) -> Condition:
-    """Return the condition of a text. Raises `InputError` with the position of a mistake."""
+    """Parse a condition. Raises `InputError` with the position of an error."""
     if len(text) > _LONGEST:
         raise InputError(f"--where: longer than {_LONGEST:,} characters")
     return _Reader(text).read()
 
 
 def list_names(condition: Condition) -> Iterator[str]:
-    """Return the names that a condition asks for, each once."""
-    seen: dict[str, None] = {}
-    _gather_names(condition, seen)
-    return iter(seen)
+    """Return the distinct names in a condition."""
+    names: dict[str, None] = {}
+    _gather_names(condition, names)
+    return iter(names)
 
 
 def _gather_names(condition: Condition, seen: dict[str, None]) -> None:
@@ -119,7 +119,7 @@ def decide_row(condition: Condition, find: Lookup) -> bool | None:
     if isinstance(condition, Not):
         found = decide_row(condition.part, find)
         return None if found is None else not found
-    # Of `or` one true part decides, of `and` one false part, whatever is unknown about the others.
+    # For `or`, one true part decides, for `and`, one false part, even if other parts are unknown.
     decisive = isinstance(condition, Either)
     unknown = False
     for part in condition.parts:
@@ -131,7 +131,7 @@ def decide_row(condition: Condition, find: Lookup) -> bool | None:
 
 
 def list_comparisons(condition: Condition) -> Iterator[Compare]:
-    """Return the comparisons that a condition is put together from."""
+    """Return the comparisons in a condition."""
     if isinstance(condition, Compare):
         yield condition
     elif not isinstance(condition, IsNull):
@@ -140,22 +140,22 @@ def list_comparisons(condition: Condition) -> Iterator[Compare]:
 
 
 def is_unlike(comparison: Compare, found: Json) -> bool:
-    """Return whether there is a value, but of another kind than it is compared with: neither true nor false, whatever it is."""
+    """Return whether there is a value of another kind than it is compared with, so that the result is never true or false."""
     return found is not None and _compare(comparison, found) is None
 
 
 def name_kind(value: Value) -> str:
-    """Return what kind of value something is compared with."""
+    """Return the name of a value's kind."""
     return "text" if isinstance(value, str) else "value" if isinstance(value, bool) else "number"
 
 
 def may_hold(condition: Condition, known: dict[str, str | None]) -> bool:
-    """Return whether a condition can be true of any row of a file, when only the keys of its folders are known."""
+    """Return whether a condition can be true for any row of a file, given only the keys of its folders."""
     return _decide_file(condition, known) is not False
 
 
 def _decide_file(condition: Condition, known: dict[str, str | None]) -> bool | None:
-    # For `decide_row` a missing value is null; here it only means that no row was read yet.
+    # For `decide_row`, a missing value is null; here it means that no row has been read yet.
     if isinstance(condition, IsNull) and condition.name not in known:
         return None
     if isinstance(condition, (Compare, IsNull)):
@@ -169,7 +169,7 @@ def _decide_file(condition: Condition, known: dict[str, str | None]) -> bool | N
 
 
 def find_member(record: Json, name: str) -> Json:
-    """Return the value of a name in an object, with dots going into objects; a key that contains the dots itself wins."""
+    """Return the value of a name in an object; dots descend into objects, but a key that contains the dots wins."""
     if not isinstance(record, dict):
         return None
     if name in record:
@@ -192,7 +192,7 @@ def _compare(condition: Compare, found: Json) -> bool | None:
         # The keys of folders are texts.
         found = _read_text(found, value)
     same_kind = isinstance(found, str) if isinstance(value, str) else isinstance(found, (int, float))
-    # True and false are numbers to Python: without the last comparison `paid = 1` would hold of true.
+    # True and false are numbers in Python: without the last comparison, `paid = 1` would match true.
     if found is None or not same_kind or isinstance(found, bool) is not isinstance(value, bool):
         return None
     return _COMPARE[condition.sign](found, value)
@@ -206,7 +206,7 @@ def _read_text(text: str, like: Value) -> Json:
 
 
 def _read_number(text: str) -> int | float:
-    """Return a number in digits of ASCII; a whole one keeps all of them, as ids need it."""
+    """Return a number in ASCII digits; an integer preserves all of them, as ids require."""
     return int(text) if len(text) <= _MOST_DIGITS and text.lstrip("+-").isdigit() else float(text)
 
 
@@ -263,9 +263,9 @@ class _Reader:
             if self._take("not"):
                 return Not(self._read_not())
             if self._take_sign("("):
-                inside = self._read_either()
+                condition = self._read_either()
                 self._expect_sign(")")
-                return inside
+                return condition
             return self._read_comparison()
         finally:
             self._depth -= 1
@@ -317,14 +317,14 @@ class _Reader:
         return kind == "true"
 
     def _take(self, kind: str) -> bool:
-        taken = self._next < len(self._words) and self._words[self._next].kind == kind
-        self._next += taken
-        return taken
+        matches = self._next < len(self._words) and self._words[self._next].kind == kind
+        self._next += matches
+        return matches
 
     def _take_sign(self, sign: str) -> bool:
-        taken = self._next < len(self._words) and (self._words[self._next].kind, self._words[self._next].text) == ("sign", sign)
-        self._next += taken
-        return taken
+        matches = self._next < len(self._words) and (self._words[self._next].kind, self._words[self._next].text) == ("sign", sign)
+        self._next += matches
+        return matches
 
     def _expect(self, kind: str) -> None:
         if not self._take(kind):
@@ -342,7 +342,7 @@ class _Reader:
 
 
 def describe_unknown(name: str, known: list[str]) -> str:
-    """Return that a name is no column, and which is nearest."""
+    """Return the error text for an unknown column, with the nearest name."""
     near = nearest(name, known)
     hint = f"; nearest: {near[0]!r}" if near else ""
     return f"--where: there is no column {name!r}{hint}; it has {', '.join(known) or 'none'}"

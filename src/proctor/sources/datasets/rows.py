@@ -1,4 +1,4 @@
-"""Which rows of a partition are read, and which extra columns: `--where` and `--by`, pushed down to the file.
+"""Selects the rows and extra columns of a partition: `--where` and `--by`, pushed down to the file.
 
 A Parquet row group is skipped if its statistics exclude it; of the others the columns of the condition are read, and the records only if
 a row fits. JSON lines are decoded first. A row that is left out keeps its number, as an empty record.
@@ -19,6 +19,7 @@ import msgspec
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.values.json_bytes import BOM, mend_surrogates
 from proctor.model.evidence import Json
+from proctor.model.json_values import MISSING, decode_embedded, is_number
 from proctor.sources.datasets.columns import Cell, cut_nanoseconds, list_values
 from proctor.sources.datasets.files import DataFile, import_arrow
 from proctor.sources.datasets.row_filter import (
@@ -46,7 +47,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def read_folder_keys(path: str) -> dict[str, str | None]:
-    """Return the keys of the folders of a file, None for one that is null; the innermost of two with one name."""
+    """Return the keys of a file's folders, None for a null key; if a name occurs twice, the innermost counts."""
     found: dict[str, str | None] = {}
     for part in path.replace("\\", "/").split("/")[:-1]:
         key, equals, value = part.partition("=")
@@ -55,7 +56,6 @@ def read_folder_keys(path: str) -> dict[str, str | None]:
     return found
 
 
-_decode = msgspec.json.Decoder().decode
 LEFT_OUT = b""
 
 
@@ -64,7 +64,7 @@ _LOOKED_AT, _MOST_KEYS = 50, 200
 
 
 class FilterNames:
-    """The names that a condition asks JSON lines for: which of them no line had, and some of the keys that lines have instead."""
+    """The names that a condition uses for JSON lines: those that no line has, and some keys that lines have instead."""
 
     def __init__(self, where: Condition, path: str) -> None:
         folder = read_folder_keys(path)
@@ -72,11 +72,11 @@ class FilterNames:
         self.keys: dict[str, None] = {}
         self.lines = 0
         self.unlike: dict[str, int] = {}
-        """How many lines have something else under a name than it is compared with."""
+        """The number of lines whose value has another kind than it is compared with."""
         self._comparisons = [one for one in dict.fromkeys(list_comparisons(where)) if one.name not in folder]
 
     def look_at(self, record: Json) -> None:
-        """Note what one line has."""
+        """Note the names of one line."""
         self.lines += 1
         unlike = {
             f"{one.name!r} with the {name_kind(one.value)} {one.value!r}"
@@ -106,9 +106,9 @@ class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     where: Condition | None = None
     extra: tuple[str, ...] = ()
-    """Columns that are read in addition to the record, as far as a file has them."""
+    """Columns to read in addition to the record, if a file has them."""
     names_seen: FilterNames | None = None
-    """Notes which names of `where` the lines of a partition have, if that is of interest."""
+    """Records which names of `where` the lines of a partition have, if needed."""
 
     def list_extra_columns(self, schema: Any) -> list[str]:
         """Return the columns to read in addition to the record."""
@@ -123,9 +123,9 @@ def read_extra_columns(batch: Any, names: Sequence[str]) -> Sequence[tuple[Json,
     """Return the values of these columns for each row of a batch, None for a missing column; None if no columns are requested."""
     if not names:
         return None
-    there = set(batch.schema.names)
-    found = cut_nanoseconds(batch.select([name for name in dict.fromkeys(names) if name in there]))
-    return list(zip(*(list_values(found.column(name)) if name in there else [None] * batch.num_rows for name in names), strict=True))
+    available = set(batch.schema.names)
+    found = cut_nanoseconds(batch.select([name for name in dict.fromkeys(names) if name in available]))
+    return list(zip(*(list_values(found.column(name)) if name in available else [None] * batch.num_rows for name in names), strict=True))
 
 
 def read_extra_keys(lines: Sequence[bytes], names: Sequence[str]) -> Sequence[tuple[Json, ...]] | None:
@@ -137,7 +137,7 @@ def read_extra_keys(lines: Sequence[bytes], names: Sequence[str]) -> Sequence[tu
 
 
 def list_fitting_files(files: Sequence[DataFile], where: Condition) -> list[DataFile]:
-    """Return the files whose folders do not rule them out; raises `InputError` where none is left."""
+    """Return the files whose folders may match; raises `InputError` if none is left."""
     _refuse_unlike_keys(files, where)
     fitting = [file for file in files if may_hold(where, read_folder_keys(file.path))]
     if files and not fitting:
@@ -147,7 +147,7 @@ def list_fitting_files(files: Sequence[DataFile], where: Condition) -> list[Data
 
 
 def _refuse_unlike_keys(files: Sequence[DataFile], where: Condition) -> None:
-    """Raise `InputError` where a key of folders is compared with what none of them is: no row could ever be read."""
+    """Raise `InputError` if a folder key is compared with a value of a kind that no folder has: no row could match."""
     found = [read_folder_keys(file.path) for file in files]
     for one in list_comparisons(where):
         values = [value for keys in found if (value := keys.get(one.name)) is not None]
@@ -158,19 +158,19 @@ def _refuse_unlike_keys(files: Sequence[DataFile], where: Condition) -> None:
 
 
 def require_names(where: Condition | None, schema: Any, path: str) -> None:
-    """Raise `EvidenceError` where a Parquet file has not what a condition asks for, or has it in another type."""
+    """Raise `EvidenceError` if a Parquet file lacks a column of a condition, or has it in another type."""
     if where is None:
         return
     expression = make_expression(where, schema, read_folder_keys(path))
     try:
-        # On an empty table: pyarrow compares the types all the same, and a mistake shows before anything is read.
+        # On an empty table: pyarrow still compares the types, and reports an error before anything is read.
         schema.empty_table().filter(expression)
     except (ValueError, TypeError, NotImplementedError) as error:
         raise EvidenceError(f"--where: does not fit the types of its columns: {error}", code="wrong_column_type") from error
 
 
 class GroupFilter:
-    """Decides which rows of the row groups of one Parquet file are read."""
+    """Selects the rows of the row groups of one Parquet file."""
 
     def __init__(self, source: Any, schema: Any, where: Condition, path: str) -> None:
         dataset = import_arrow("pyarrow.dataset")
@@ -181,22 +181,22 @@ class GroupFilter:
         self._fitting = frozenset(group.id for group in fitting)
 
     def find_rows(self, group: int) -> Any:
-        """Return an array that is true for every row to read; None where there is none."""
+        """Return an array that is true for every row to read; None if there is none."""
         if group not in self._fitting:
             return None
         found = self._fragment.subset(row_group_ids=[group]).to_table(columns={"keep": self._expression}, use_threads=False)
-        # Null is neither true nor false, and only what is true is read.
+        # Null is neither true nor false, and only true rows are read.
         keep = found.column("keep").combine_chunks().fill_null(False)
         return keep if keep.true_count else None
 
 
 def drop_cells(cells: Sequence[Cell], keep: Any) -> Sequence[Cell]:
-    """Return the records of a batch with those left out that are not to be read."""
+    """Return the records of a batch with the excluded ones emptied."""
     return [cell if fits else LEFT_OUT for cell, fits in zip(cells, keep.to_pylist(), strict=True)]
 
 
 def drop_lines(lines: Sequence[bytes], where: Condition, path: str, names_seen: FilterNames | None = None) -> Sequence[bytes]:
-    """Return the lines with those that do not fit blanked; a line that is no JSON stays, so that it is reported."""
+    """Return the lines with excluded ones blanked; a line that is not JSON stays, so that it is reported."""
     keys = read_folder_keys(path)
     return [line if not line or _fits_line(line, where, keys, names_seen) else LEFT_OUT for line in lines]
 
@@ -209,27 +209,17 @@ def _fits_line(line: bytes, where: Condition, keys: dict[str, str | None], names
 
 
 def decode_line(line: bytes) -> Json:
-    """Return the value of a line; None if it is empty or no JSON. Broken surrogates are repaired as readers of evidence do."""
+    """Return the value of a line; None if it is empty or not JSON. Broken surrogates are repaired as in evidence readers."""
     line = line.removeprefix(BOM)
-    try:
-        return _decode(line) if line else None
-    except RecursionError:
-        return None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # Else the line would be read whatever the condition.
-        repaired = mend_surrogates(line)
-        return None if repaired is None else _decode_repaired(repaired)
-
-
-def _decode_repaired(line: bytes) -> Json:
-    try:
-        return _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    value = decode_embedded(line) if line else None
+    # Otherwise the line would be read regardless of the condition.
+    if value is MISSING and (repaired := mend_surrogates(line)):
+        value = decode_embedded(repaired)
+    return None if value is MISSING else value
 
 
 def make_expression(where: Condition, schema: Any, keys: dict[str, str | None]) -> Any:
-    """Return a condition as pyarrow has it. Raises `EvidenceError` for a column that is not there, or of another type."""
+    """Return a condition as a pyarrow expression. Raises `EvidenceError` for a missing column or one of another type."""
     for name in list_names(where):
         if name not in keys:
             _find_field(schema, name, keys)
@@ -240,7 +230,7 @@ def _write(where: Condition, schema: Any, keys: dict[str, str | None]) -> Any:
     arrow, compute = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
     if isinstance(where, (Compare, IsNull)):
         if where.name in keys:
-            # The key of a folder is the same for all rows of the file, so it is decided here; null if unknown.
+            # A folder key is the same for all rows of the file, so it is decided here; null if unknown.
             return compute.scalar(arrow.scalar(decide_row(where, keys.get), arrow.bool_()))
         path, kind = _find_field(schema, where.name, keys)
         field = compute.field(*path)
@@ -248,17 +238,17 @@ def _write(where: Condition, schema: Any, keys: dict[str, str | None]) -> Any:
     if isinstance(where, Not):
         return ~_write(where.part, schema, keys)
     parts = [_write(part, schema, keys) for part in where.parts]
-    whole = parts[0]
+    expression = parts[0]
     for part in parts[1:]:
-        whole = whole & part if isinstance(where, Both) else whole | part
+        expression = expression & part if isinstance(where, Both) else expression | part
     assert isinstance(where, (Both, Either))
-    return whole
+    return expression
 
 
 def _write_comparison(where: Compare, field: Any, kind: Any) -> Any:
     types = import_arrow("pyarrow").types
     bare = kind.value_type if types.is_dictionary(kind) else kind
-    if isinstance(where.value, (int, float)) and not isinstance(where.value, bool) and (types.is_integer(bare) or types.is_floating(bare)):
+    if is_number(where.value) and (types.is_integer(bare) or types.is_floating(bare)):
         return _write_number(where.sign, where.value, field, bare)
     return _SIGNS[where.sign](field, _fit_value(where, kind))
 
@@ -273,11 +263,11 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
 }
 _BELOW = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
 _ABOVE = {"<": "<", "<=": "<", ">": ">=", ">=": ">="}
-"""How a number compares that is itself none of the column's, by the one below or above it that is."""
+"""Comparisons for a number that the column's type cannot represent, using the nearest representable number below or above."""
 
 
 def _write_number(sign: str, value: float, field: Any, kind: Any) -> Any:
-    """Return a comparison of numbers as exact as ours: pyarrow makes one type of both, and gives up on a row that does not fit it."""
+    """Return an exact comparison of numbers: pyarrow converts both to one type, and fails on a row that does not fit it."""
     arrow = import_arrow("pyarrow")
     near: int | float
     if arrow.types.is_integer(kind):
@@ -292,30 +282,30 @@ def _write_number(sign: str, value: float, field: Any, kind: Any) -> Any:
         return _SIGNS[sign](field, bound)
     if sign in _BELOW:
         return _SIGNS[(_BELOW if near < value else _ABOVE)[sign]](field, bound)
-    # Equal to none of them; written so that null stays null.
+    # Equal to no value; written so that null stays null.
     return (field != bound) & (field == bound) if sign == "=" else (field != bound) | (field == bound)
 
 
 def _find_field(schema: Any, name: str, keys: dict[str, str | None]) -> tuple[tuple[str, ...], Any]:
-    """Return the way to a column, dots going into structs, and its type."""
+    """Return the path to a column, with dots descending into structs, and its type."""
     if name in schema.names:
         return (name,), schema.field(name).type
     head, dot, rest = name.partition(".")
     if dot and head in schema.names:
         kind = schema.field(head).type
-        way = [head]
+        steps = [head]
         for part in rest.split("."):
             if not import_arrow("pyarrow").types.is_struct(kind) or kind.get_field_index(part) < 0:
                 break
-            way.append(part)
+            steps.append(part)
             kind = kind.field(part).type
         else:
-            return tuple(way), kind
+            return tuple(steps), kind
     raise EvidenceError(describe_unknown(name, [*map(str, schema.names), *keys]), code="missing_column")
 
 
 def _fit_value(where: Compare, kind: Any) -> Any:
-    """Return the value of a comparison as the column has it; one of two numbers is `_write_number`'s."""
+    """Return the value of a comparison in the column's type; `_write_number` compares two numbers."""
     arrow = import_arrow("pyarrow")
     types, value = arrow.types, where.value
     if types.is_dictionary(kind):
@@ -329,7 +319,7 @@ def _fit_value(where: Compare, kind: Any) -> Any:
         else:
             fits = text if isinstance(value, str) else types.is_decimal(kind)
         if fits:
-            # As a decimal number of its own digits: one with as many as the column has may not be enough for both.
+            # As a decimal with its own digits: the column's precision may not be enough for both.
             return arrow.scalar(Decimal(repr(value)) if types.is_decimal(kind) else value)
     except (ValueError, TypeError) as error:
         raise EvidenceError(

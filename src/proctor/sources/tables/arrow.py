@@ -1,4 +1,4 @@
-"""Rows of Parquet files, and of the Arrow files that a data set of Hugging Face is saved to: a batch in memory at a time.
+"""Rows of Parquet files, and of Arrow files saved by Hugging Face data sets: one batch in memory at a time.
 
 Times are read as ISO 8601, decimal numbers as text that keeps every digit. Bytes, and numbers that JSON has not, are no value a case can
 have: they are refused where a template asks for their column.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import InputError, MissingExtra
-from proctor.formats.text.rows import Row, TableOptions
+from proctor.formats.text.row_shapes import Row, TableOptions
 from proctor.model.evidence import Json
 from proctor.model.problem import Origin
 from proctor.sources.tables.text import MAX_FIELD, MAX_FILE, MAX_ROWS, check_size, make_json, refuse_at, refuse_more_rows
@@ -24,17 +24,17 @@ BATCH = 512
 _READ_AT_ONCE = 1 << 16
 """Bytes of one read of a column."""
 _POOL = "ARROW_DEFAULT_MEMORY_POOL"
-"""The variable by which Arrow chooses who manages its memory, once, when it is imported."""
+"""The environment variable for Arrow's memory allocator, read once, when it is imported."""
 
 
 def open_parquet(files: Sequence[tuple[Path, str]], options: TableOptions, *, stem: str | None = None) -> ArrowTable:
-    """Open Parquet files that belong together, each with the path that messages show."""
+    """Open Parquet files of one table, each with its path for messages."""
     parquet = _import("pyarrow.parquet", "Parquet")
     return ArrowTable([_ParquetPart(parquet, path, label) for path, label in files], options, stem=stem or files[0][0].stem)
 
 
 def open_arrow(files: Sequence[tuple[Path, str]], options: TableOptions, *, stem: str) -> ArrowTable:
-    """Open Arrow files (streams or files of record batches) that belong together."""
+    """Open Arrow files (streams or files of record batches) of one table."""
     arrow = _import("pyarrow", "Arrow")
     _import("pyarrow.ipc", "Arrow")
     return ArrowTable([_ArrowPart(arrow, path, label) for path, label in files], options, stem=stem)
@@ -47,12 +47,12 @@ def _import(module: str, what: str) -> Any:
         with _prefer_plain_memory():
             return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtra(f"reading {what} files", "data") from error
+        raise MissingExtra(f"Reading {what} files", "data") from error
 
 
 @contextmanager
 def _prefer_plain_memory() -> Generator[None]:
-    """Let Arrow use the memory allocator of the system, unless one was chosen: its own returns hardly any memory."""
+    """Make Arrow use the system's memory allocator unless one was chosen: its own rarely returns memory."""
     if "pyarrow" in sys.modules or _POOL in os.environ:
         yield
         return
@@ -60,7 +60,7 @@ def _prefer_plain_memory() -> Generator[None]:
     try:
         yield
     finally:
-        # Programs that are started later choose for themselves.
+        # Child processes choose for themselves.
         del os.environ[_POOL]
 
 
@@ -73,7 +73,7 @@ class _ParquetPart:
         self._parquet, self._path = parquet, path
         self._arrow = _import("pyarrow", "Parquet")
         try:
-            # Opened again for every pass: an open file would hold what it has buffered.
+            # Opened again for every pass: an open file would hold its buffers.
             with parquet.ParquetFile(path) as opened:
                 self.count: int = opened.metadata.num_rows
                 self.columns = tuple(str(name) for name in opened.schema_arrow.names)
@@ -84,13 +84,13 @@ class _ParquetPart:
         """Yield the rows, a batch at a time."""
         names = None if columns is None else [name for name in columns if name in self.columns]
         try:
-            # Nothing is mapped or read ahead: both would hold more in memory than the requested batch.
+            # Nothing is mapped or read ahead: both would use more memory than the requested batch.
             with self._parquet.ParquetFile(self._path, memory_map=False, buffer_size=_READ_AT_ONCE, pre_buffer=False) as opened:
                 yield from opened.iter_batches(batch_size=BATCH, columns=names, use_threads=False)
         except (OSError, ValueError) as error:
             raise refuse_at(self.file, None, f"this Parquet file cannot be read on: {error}", code="bad_parquet") from error
         finally:
-            # What follows needs memory too, and the file is not read again.
+            # Freed, because later steps need memory and the file is not read again.
             self._arrow.default_memory_pool().release_unused()
 
 
@@ -124,9 +124,9 @@ class _ArrowPart:
     def batches(self, columns: Sequence[str] | None) -> Iterator[Any]:
         """Yield the rows, a batch at a time."""
         for batch in self._read():
-            wanted = batch if columns is None else batch.select([name for name in columns if name in self.columns])
+            selected = batch if columns is None else batch.select([name for name in columns if name in self.columns])
             for start in range(0, batch.num_rows, BATCH):
-                yield wanted.slice(start, BATCH)
+                yield selected.slice(start, BATCH)
 
 
 class ArrowTable:
@@ -155,15 +155,15 @@ class ArrowTable:
 
     def rows(self) -> Iterator[Row]:
         """Yield every row of every file."""
-        left = MAX_ROWS if self._limit is None else self._limit
+        rows_left = MAX_ROWS if self._limit is None else self._limit
         for part in self._parts:
             index = 0
             for batch in part.batches(self._chosen):
-                for values in _decode_batch(batch, part.file, index)[:left]:
+                for values in _decode_batch(batch, part.file, index)[:rows_left]:
                     yield self._make_row(values, part.file, index)
                     index += 1
-                left -= batch.num_rows
-                if left <= 0:
+                rows_left -= batch.num_rows
+                if rows_left <= 0:
                     return
 
     def _make_row(self, values: dict[str, Any], file: str, index: int) -> Row:
@@ -181,11 +181,11 @@ class ArrowTable:
 
 
 def _decode_batch(batch: Any, file: str, first: int) -> list[dict[str, Any]]:
-    """Return the rows of a batch; raises `InputError` at the first cell that Python has no value for."""
+    """Return the rows of a batch; raises `InputError` at the first cell that Python cannot represent."""
     try:
         return batch.to_pylist()
     except (ValueError, OverflowError):
-        # A batch is decoded in one go, which does not say which cell cannot be: only after a fault each of them is tried.
+        # A batch is decoded at once, which does not report the failing cell: each cell is tried only after an error.
         for number in range(batch.num_rows):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 try:

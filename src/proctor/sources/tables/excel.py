@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.errors import InputError, MissingExtra
-from proctor.formats.text.rows import Row, TableOptions
+from proctor.formats.text.row_shapes import Row, TableOptions
 from proctor.model.evidence import Json
 from proctor.model.problem import Origin
 from proctor.model.show import nearest
@@ -23,24 +23,24 @@ from proctor.sources.tables.text import MAX_FIELD, MAX_ROWS, check_size, make_js
 
 
 class SheetTexts(FileTexts):
-    """The texts of a workbook, in the order in which they stand there."""
+    """The texts of a workbook in their original order."""
 
     def __getitem__(self, index: int, /) -> str:
-        """Return a text by its number from 0; raises `IndexError` where there is none."""
+        """Return a text by its index from 0; raises `IndexError` if it does not exist."""
         if not 0 <= index < len(self):
             raise IndexError(f"a cell has the text {index} of {len(self)}")
         return super().__getitem__(index)
 
 
 def load_workbook(path: Path) -> Any:
-    """Return a workbook of `openpyxl` that is read row by row. Raises what `openpyxl` raises, and `ImportError` without it."""
-    from openpyxl.cell.text import Text  # an optional part
+    """Return an `openpyxl` workbook that is read row by row. Raises errors of `openpyxl`, and `ImportError` without it."""
+    from openpyxl.cell.text import Text  # an optional dependency
     from openpyxl.reader.excel import ExcelReader
     from openpyxl.xml.constants import SHARED_STRINGS, SHEET_MAIN_NS
     from openpyxl.xml.functions import iterparse
 
     class Reader(ExcelReader):  # pyright: ignore[reportUntypedBaseClass]
-        """Puts the texts aside."""
+        """Stores the texts in a temporary file."""
 
         def read_strings(self) -> None:
             """Read the table of texts."""
@@ -53,10 +53,10 @@ def load_workbook(path: Path) -> Any:
                 for event, node in iterparse(source, events=("start", "end")):
                     root = node if root is None else root
                     if event == "end" and node.tag == f"{{{SHEET_MAIN_NS}}}si":
-                        # As `openpyxl` reads it: the mark of an escaped underscore is no part of the text.
+                        # As in `openpyxl`: the marker of an escaped underscore is not part of the text.
                         text: Any = Text.from_tree(node)
                         self.shared_strings.append(str(text.content).replace("x005F_", ""))
-                        # Else the tree would grow to the whole table, which is what this reader avoids.
+                        # Otherwise the tree would grow to the whole table, which this reader avoids.
                         root.clear()
 
     reader = Reader(path, read_only=True, data_only=True, keep_links=False)
@@ -67,7 +67,7 @@ def load_workbook(path: Path) -> Any:
 MAX_PACKED = 64 * 1024 * 1024
 """Bytes of the file."""
 MAX_UNPACKED = 512 * 1024 * 1024
-"""Bytes of what is packed inside: a small file can hold a great deal of nothing."""
+"""Decompressed bytes: a small file can contain a huge amount of empty data."""
 
 
 class SheetTable:
@@ -79,12 +79,12 @@ class SheetTable:
         self._path, self._options = path, options
         self._sheet = ""
         self.columns: tuple[str, ...] = ()
-        # Up to the first row, which has the header above it; opening the file again would unpack all its texts again.
+        # Up to the first row, which has the header above it; opening the file again would decompress all its texts again.
         begun = self._read(path, options)
         self._begun: Iterator[Row] | None = itertools.chain([first], begun) if (first := next(begun, None)) is not None else iter(())
 
     def choose_columns(self, names: Sequence[str]) -> None:
-        """Do nothing: a row of a sheet is read whole."""
+        """Do nothing: a row of a sheet is read completely."""
 
     def rows(self) -> Iterator[Row]:
         """Yield every row below the header."""
@@ -121,7 +121,7 @@ class SheetTable:
             raise refuse_at(self.file, None, f"the sheet {self._sheet!r} is empty; its first row is to name the columns")
 
     def _list_rows(self, sheet: Any) -> Iterator[Any]:
-        """Yield the cells of each row. Raises `InputError` where the file is broken further down."""
+        """Yield the cells of each row. Raises `InputError` if the file is damaged further down."""
         try:
             yield from sheet.iter_rows()
         except (
@@ -149,7 +149,7 @@ class SheetTable:
         return value
 
     def _read_header(self, values: list[Json], number: int) -> tuple[str, ...]:
-        # Cells after the last name are empty cells that were formatted once.
+        # Cells after the last name are empty cells with formatting.
         while values and values[-1] == "":
             values = values[:-1]
         names = tuple(str(value).strip() for value in values)
@@ -163,7 +163,7 @@ class SheetTable:
     def _make_row(self, values: list[Json], number: int) -> Row:
         if any(value != "" for value in values[len(self.columns) :]):
             raise self._refuse(number, f"a value after the last column, {self.columns[-1]!r}")
-        # A sheet may leave out empty cells at the end of a row, or have some after the last column.
+        # A sheet may omit empty cells at the end of a row, or have some after the last column.
         padded = [*values, *[""] * (len(self.columns) - len(values))]
         return Row(dict(zip(self.columns, padded, strict=False)), Origin(file=self.file, line=number, path=self._name_place(number)))
 
@@ -177,14 +177,14 @@ class SheetTable:
 def _load(path: Path, file: str) -> Any:
     try:
         with zipfile.ZipFile(path) as archive:
-            # The figures of the archive itself can be relied on: `zipfile` reads no more of an entry than is stated there.
+            # The sizes in the archive are reliable: `zipfile` does not read more of an entry than stated there.
             unpacked = sum(entry.file_size for entry in archive.infolist())
         if unpacked > MAX_UNPACKED:
             message = f"{unpacked / 2**20:,.0f} MB when unpacked; the limit is {MAX_UNPACKED // 2**20} MB"
             raise refuse_at(file, None, message, hint="save it as .csv", code="too_large")
         return load_workbook(path)
     except ImportError as error:
-        raise MissingExtra("reading Excel files", "data") from error
+        raise MissingExtra("Reading Excel files", "data") from error
     except (zipfile.BadZipFile, zlib.error, SyntaxError, KeyError, ValueError, OSError) as error:
         raise refuse_at(
             file, None, f"no Excel file that can be read: {error}", hint="an old .xls is saved as .xlsx or .csv first"

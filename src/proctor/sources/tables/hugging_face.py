@@ -13,7 +13,7 @@ from pathlib import Path
 
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.values.json_bytes import decode
-from proctor.formats.text.rows import Table, TableOptions
+from proctor.formats.text.row_shapes import Table, TableOptions
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.sources.tables.arrow import open_arrow, open_parquet
@@ -27,11 +27,11 @@ CheckInside = Callable[[Path], None]
 
 
 def open_folder(folder: Path, label: str, options: TableOptions, check_inside: CheckInside) -> Table:
-    """Open the data set in a folder; raises `InputError` where there is none."""
+    """Open the data set in a folder; raises `InputError` if there is none."""
     if (folder / "dataset_dict.json").is_file():
         names = _read_json(folder / "dataset_dict.json", f"{label}/dataset_dict.json", check_inside).get("splits")
         split = _choose_split([str(name) for name in names] if isinstance(names, list) else [], options.split, label)
-        # The name comes from the file: one with a slash in it would lead to another folder.
+        # The name comes from the file: a slash in it would lead to another folder.
         if Path(split).name != split:
             raise refuse_at(f"{label}/dataset_dict.json", None, f"{split!r} is no name of a split")
         return _open_saved(folder / split, f"{label}/{split}", options, check_inside)
@@ -47,8 +47,8 @@ def open_folder(folder: Path, label: str, options: TableOptions, check_inside: C
         check_inside(file)
         by_split.setdefault(_name_split(file, folder), []).append(file)
     chosen = _choose_split(list(by_split), options.split, label)
-    shown = [(file, f"{label}/{file.relative_to(folder).as_posix()}") for file in by_split[chosen]]
-    return open_parquet(shown, options, stem=_make_stem(folder, chosen, by_split))
+    labelled = [(file, f"{label}/{file.relative_to(folder).as_posix()}") for file in by_split[chosen]]
+    return open_parquet(labelled, options, stem=_make_stem(folder, chosen, by_split))
 
 
 def _make_stem(folder: Path, split: str, splits: dict[str, list[Path]]) -> str:
@@ -57,7 +57,7 @@ def _make_stem(folder: Path, split: str, splits: dict[str, list[Path]]) -> str:
 
 def _open_saved(folder: Path, label: str, options: TableOptions, check_inside: CheckInside) -> Table:
     state = _read_json(folder / "state.json", f"{label}/state.json", check_inside)
-    # Older versions of the library keep a selection or an order of rows in there: without it other rows would be read.
+    # Older versions of the library store a selection or an order of rows there: without it, other rows would be read.
     if state.get("_indices_data_files"):
         hint = "save it again with a newer version of the library"
         raise refuse_at(f"{label}/state.json", None, "a data set whose rows are chosen by a second file", hint=hint, code="bad_arrow")

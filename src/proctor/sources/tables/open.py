@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from proctor.errors import InputError
-from proctor.formats.text.rows import Spool, Table, TableOptions
+from proctor.formats.text.row_shapes import Spool, Table, TableOptions
 from proctor.model.scratch import Code, Numbers, Texts
 from proctor.model.show import show
 from proctor.sources.texts import check_path
@@ -32,21 +32,21 @@ class DataFiles:
     """Opens files for one suite."""
 
     def __init__(self, folder: Path, *, trusted: bool = False, shown: Path | None = None, held: int | None = None) -> None:
-        """`folder` is the folder of the suite, `shown` the same for messages, `held` the number of cases of a file that are held."""
+        """`folder` is the suite's folder, `shown` is its name in messages, `held` is the maximum number of a file's cases in memory."""
         self._folder = folder
         self.held = held
         self._trusted = trusted
         self._shown = shown if shown is not None else folder
         self.opened: list[str] = []
-        """The files that were opened, as messages show them."""
+        """The opened files, as messages show them."""
 
     def open(self, name: str, options: TableOptions) -> Table:
-        """Open a file by the name that the suite gives it; raises `InputError` where it may not or cannot be read."""
+        """Open a file by its name in the suite; raises `InputError` if it may not or cannot be read."""
         path = self._locate(name)
         label = os.path.normpath(self._shown / name)
         self.opened.append(label)
         if path.is_dir():
-            from proctor.sources.tables.hugging_face import open_folder  # needs an optional part
+            from proctor.sources.tables.hugging_face import open_folder  # needs an optional dependency
 
             return open_folder(path, label, options, self._check_inside)
         if not path.is_file():
@@ -65,11 +65,11 @@ class DataFiles:
 
                 return ListTable(path, label, options)
             case ".parquet":
-                from proctor.sources.tables.arrow import open_parquet  # needs an optional part
+                from proctor.sources.tables.arrow import open_parquet  # needs an optional dependency
 
                 return open_parquet([(path, label)], options)
             case ".xlsx":
-                from proctor.sources.tables.excel import SheetTable  # needs an optional part
+                from proctor.sources.tables.excel import SheetTable  # needs an optional dependency
 
                 return SheetTable(path, label, options)
             case suffix:
@@ -78,7 +78,7 @@ class DataFiles:
 
     def make_spool(self) -> Spool:
         """Return an empty spool in a temporary file."""
-        from proctor.sources.scratch_files import FilePieces  # only large files need it
+        from proctor.sources.scratch_files import FilePieces  # needed only for large files
 
         return FilePieces()
 
@@ -89,7 +89,7 @@ class DataFiles:
         return FileNumbers(code, count)
 
     def make_texts(self) -> Texts:
-        """Return no texts in a temporary file, to which some can be added."""
+        """Return an empty list of texts in a temporary file."""
         from proctor.sources.scratch_files import FileTexts  # as above
 
         return FileTexts()
@@ -105,7 +105,7 @@ class DataFiles:
         return path
 
     def _check_inside(self, path: Path) -> None:
-        """Refuse a file outside the folder of the suite, also one that a link leads to."""
+        """Reject a file outside the suite's folder, also if a link leads there."""
         if not self._trusted and not path.resolve().is_relative_to(self._folder.resolve()):
             raise InputError(
                 f"{show(str(path))} is not in the folder of the suite, or is reached over a link that leads out of it; nothing was "

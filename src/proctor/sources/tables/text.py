@@ -18,14 +18,14 @@ from proctor.errors import EvidenceError, InputError
 from proctor.evidence.values.json_bytes import decode
 from proctor.formats.text.json_text import read_json
 from proctor.formats.text.located import Located, Reading
-from proctor.formats.text.rows import Row, TableOptions
+from proctor.formats.text.row_shapes import Row, TableOptions
 from proctor.model.evidence import Json
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import show
 
 
 def make_json(value: Any) -> Json:
-    """Return a value that JSON can hold; raises `ValueError` saying why there is none."""
+    """Return a value that JSON can represent; raises `ValueError` with the reason if it cannot."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -56,12 +56,12 @@ MAX_LINE = 16 * 1024 * 1024
 MAX_FILE = 4 * 1024**3
 """Bytes of a file that is read row by row."""
 MAX_WHOLE = 8 * 1024 * 1024
-"""Bytes of a list of JSON, which is read as a whole; lines of JSON may be as long as other files."""
+"""Bytes of a JSON list, which is read completely; JSON lines may be as long as other files."""
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def refuse_at(file: str, line: int | None, message: str, *, hint: str | None = None, code: str = "bad_data", path: str = "$") -> InputError:
-    """Return the error for a place in a data file."""
+    """Return the error for a position in a data file."""
     problem = Problem(message=message, origin=Origin(file=file, line=line, path=path), hint=hint, code=code)
     return InputError(message, [problem])
 
@@ -89,13 +89,13 @@ class _Lines:
         self._stream = stream
         self._file = file
         self.number = 0
-        """How many lines were read."""
+        """The number of lines read."""
 
     def __iter__(self) -> _Lines:
         return self
 
     def __next__(self) -> str:
-        # One byte more than allowed, to recognise a line that is too long.
+        # One byte over the limit, to detect a line that is too long.
         line = self._stream.readline(MAX_LINE + 1)
         if not line:
             raise StopIteration
@@ -116,7 +116,7 @@ class _Lines:
 
 
 class _TextTable:
-    """What tables of lines have in common."""
+    """The common part of tables of lines."""
 
     def __init__(self, path: Path, file: str, options: TableOptions) -> None:
         check_size(path, file, MAX_FILE)
@@ -126,7 +126,7 @@ class _TextTable:
         self.stem = path.stem
 
     def choose_columns(self, names: Sequence[str]) -> None:
-        """Do nothing: a line is read as a whole."""
+        """Do nothing: a line is read completely."""
 
     def _open(self) -> BinaryIO:
         try:
@@ -136,7 +136,7 @@ class _TextTable:
         return stream
 
     def _takes(self, index: int, line: int) -> bool:
-        """Return whether a row is to be read; raises `InputError` for one too many."""
+        """Return whether a row is to be read; raises `InputError` for a row beyond the limit."""
         if self._limit is not None and index >= self._limit:
             return False
         if index >= MAX_ROWS:
@@ -148,10 +148,10 @@ class CsvTable(_TextTable):
     """A file of comma-separated values."""
 
     def __init__(self, path: Path, file: str, options: TableOptions) -> None:
-        """Reads the header; raises `InputError` where it cannot be one."""
+        """Reads the header; raises `InputError` if it is invalid."""
         super().__init__(path, file, options)
         self._delimiter = options.delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
-        # The limit of the module holds for the whole process and is meant as a guard; ours is larger than its own.
+        # The module's limit is process-wide and only a guard; ours is larger.
         csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD))
         with self._open() as stream:
             self.columns = self._read_header(_Lines(stream, file))
@@ -159,7 +159,7 @@ class CsvTable(_TextTable):
     def _read_header(self, lines: _Lines) -> tuple[str, ...]:
         for fields, line in self._read_records(lines):
             names = tuple(name.strip() for name in fields)
-            # Excel writes semicolons in countries whose decimal sign is the comma.
+            # Excel writes semicolons in countries with a decimal comma.
             if len(names) == 1 and self._delimiter == "," and ";" in names[0]:
                 raise refuse_at(self.file, line, "the header is one field with semicolons in it", hint="say `delimiter: ';'`")
             for position, name in enumerate(names, 1):
@@ -185,17 +185,17 @@ class CsvTable(_TextTable):
 
     def _make_row(self, fields: list[str], line: int) -> Row:
         if len(fields) != len(self.columns):
-            wanted = f"the header has {len(self.columns)}"
+            expected = f"the header has {len(self.columns)}"
             hint = "a field with the separator, a quote or a line break in it is put in quotes"
-            raise refuse_at(self.file, line, f"this row has {len(fields)} fields, and {wanted}", hint=hint, code="ragged_row")
+            raise refuse_at(self.file, line, f"this row has {len(fields)} fields, and {expected}", hint=hint, code="ragged_row")
         return Row(dict(zip(self.columns, fields, strict=True)), Origin(file=self.file, line=line))
 
     def _read_records(self, lines: _Lines) -> Iterator[tuple[list[str], int]]:
-        """Yield the fields of each record and the line it begins at; blank lines are none."""
+        """Yield the fields of each record and its first line; blank lines are skipped."""
         # Without `strict` the module accepts text after a closing quote, and a quote that is never closed.
         reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
         while True:
-            # Before the record is read: a field in quotes may go on over many lines, and messages name the first.
+            # Before the record is read: a quoted field may span many lines, and messages name the first.
             line = lines.number + 1
             try:
                 fields = next(reader)
@@ -203,7 +203,7 @@ class CsvTable(_TextTable):
                 return
             except csv.Error as error:
                 raise self._explain(error, line, lines.number) from None
-            # The limit of the module is that of the whole process and may be larger than ours.
+            # The module's limit is process-wide and may be larger than ours.
             for field in fields:
                 if len(field) > MAX_FIELD:
                     raise refuse_at(self.file, line, f"a field of {len(field):,} characters; the limit is {MAX_FIELD:,}", code="too_large")
@@ -249,7 +249,7 @@ class LinesTable(_TextTable):
 
 
 def read_object(data: bytes, file: str, line: int | None) -> dict[str, Json]:
-    """Return a JSON object; raises `InputError` at its place where it is none."""
+    """Return a JSON object; raises `InputError` with its position if it is not one."""
     try:
         found = decode(data)
     except EvidenceError as error:
@@ -260,7 +260,7 @@ def read_object(data: bytes, file: str, line: int | None) -> dict[str, Json]:
 
 
 class ListTable:
-    """A JSON file with a list of objects. It is read as a whole, with the line of each."""
+    """A JSON file with a list of objects, read completely, with the line of each."""
 
     columns = None
 

@@ -1,13 +1,15 @@
-"""Keys as rows. Only the hash of a key is stored, so that a copy of the database does not give access."""
+"""Keys and browser sessions as rows. Only their hashes are stored, so that a copy of the database does not give access."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.store.accounts.tenants import get_setting, set_setting
 from proctor.store.sql.pages import Row
-from proctor.store.sql.tables import keys
+from proctor.store.sql.tables import keys, sessions
 
 _CREATED = "keys_created"
 
@@ -23,13 +25,13 @@ async def add_key(connection: AsyncConnection, values: dict[str, object]) -> Row
 
 
 async def find_key_by_hash(connection: AsyncConnection, hash: str) -> Row | None:
-    """Return the row of a key, revoked and expired ones too."""
+    """Return the row of a key, including revoked and expired ones."""
     found = (await connection.execute(sa.select(keys).where(keys.c.hash == hash))).mappings().first()
     return None if found is None else dict(found)
 
 
 async def revoke_key(connection: AsyncConnection, organization_id: str, id: str, now: str) -> Row | None:
-    """Revoke a key of an organization. One that is revoked already keeps its time."""
+    """Revoke a key of an organization. The time of an earlier revocation stays."""
     statement = (
         sa.update(keys)
         .where(keys.c.organization_id == organization_id, keys.c.id == id)
@@ -47,10 +49,40 @@ async def revoke_keys_of_sandboxes(connection: AsyncConnection, sandboxes: list[
 
 
 async def note_key_use(connection: AsyncConnection, id: str, now: str) -> None:
-    """Write when a key was last used."""
+    """Store when a key was last used."""
     await connection.execute(sa.update(keys).where(keys.c.id == id).values(last_used_at=now))
 
 
 async def had_organization_key(connection: AsyncConnection) -> bool:
     """Return whether an organization key was ever created; revoking it does not change that."""
     return await get_setting(connection, _CREATED) is not None
+
+
+async def add_session(connection: AsyncConnection, values: dict[str, Any]) -> None:
+    """Insert a session."""
+    await connection.execute(sessions.insert().values(values))
+
+
+async def find_key_of_session(connection: AsyncConnection, hash: str, now: str) -> Row | None:
+    """Return the row of the key of a session, including revoked and expired keys; None for an expired session."""
+    query = sa.select(keys).join(sessions, sessions.c.key_id == keys.c.id).where(sessions.c.hash == hash, sessions.c.expires_at > now)
+    found = (await connection.execute(query)).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def delete_session(connection: AsyncConnection, hash: str) -> bool:
+    """Delete a session and return whether it existed."""
+    return (await connection.execute(sa.delete(sessions).where(sessions.c.hash == hash))).rowcount > 0
+
+
+async def delete_expired_sessions(connection: AsyncConnection, now: str) -> None:
+    """Delete expired sessions."""
+    await connection.execute(sa.delete(sessions).where(sessions.c.expires_at <= now))
+
+
+async def delete_oldest_sessions(connection: AsyncConnection, key_id: str, keep: int) -> None:
+    """Delete the sessions of a key except the last `keep`."""
+    newest = (
+        sa.select(sessions.c.hash).where(sessions.c.key_id == key_id).order_by(sessions.c.created_at.desc(), sessions.c.hash).limit(keep)
+    )
+    await connection.execute(sa.delete(sessions).where(sessions.c.key_id == key_id, sessions.c.hash.not_in(newest)))

@@ -28,16 +28,16 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import sandbox_events, sandboxes
 
 _HEAD = tuple(column for column in sandboxes.c if column.name != "baseline")
-"""Every column but the large one."""
+"""Every column except the large one."""
 _LARGE = 100_000
 """Larger values are decoded in a thread; smaller ones take about a millisecond."""
 
 
 class Cache(Protocol):
-    """Where rows are remembered."""
+    """A cache of rows."""
 
     def get(self, key: str, /) -> Any:
-        """Return what is remembered, or None."""
+        """Return the cached value, or None."""
         ...
 
     def put(self, key: str, value: Any, weight: int, /) -> None:
@@ -46,7 +46,7 @@ class Cache(Protocol):
 
 
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one sandbox may hold."""
+    """The limits of one sandbox."""
 
     rows: int
     bytes: int
@@ -82,7 +82,7 @@ def pack_rows(rows: Rows, limits: SandboxLimits) -> bytes:
 
 
 async def add_sandbox(connection: AsyncConnection, new: NewSandbox, *, now: str) -> None:
-    """Keep a new sandbox. Raises `StoreError` where the name is taken."""
+    """Store a new sandbox. Raises `StoreError` if the name exists."""
     log = [
         _make_log_row(new.id, number, note, changes, revision=number, by_itself=True, now=now)
         for number, (note, changes) in enumerate(new.happened, 1)
@@ -124,7 +124,7 @@ def _make_log_row(
 
 
 def _name_log_row(sandbox: str, number: int) -> dict[str, Any]:
-    # Of one sandbox they sort by their number, also those of one millisecond.
+    # Within a sandbox they sort by number, even in the same millisecond.
     return {"number": number, "id": f"ev_{sandbox.partition('_')[2] or sandbox}_{number:09}"}
 
 
@@ -133,7 +133,7 @@ def _count_log_bytes(row: dict[str, Any]) -> int:
 
 
 async def find_heads(connection: AsyncConnection, ids: list[str]) -> dict[str, Row]:
-    """Return the heads of sandboxes, without their rows, by id."""
+    """Return the rows of sandboxes without their data, by id."""
     if not ids:
         return {}
     found = await connection.execute(sa.select(*_HEAD).where(sandboxes.c.id.in_(ids)))
@@ -141,21 +141,21 @@ async def find_heads(connection: AsyncConnection, ids: list[str]) -> dict[str, R
 
 
 async def find_open_of_run(connection: AsyncConnection, run_id: str, kind: str) -> Row | None:
-    """Return the sandbox of a kind in which the started task of a benchmark run works."""
+    """Return the sandbox of a kind that the started task of a benchmark run uses."""
     query = sa.select(*_HEAD).where(sandboxes.c.benchmark_run_id == run_id, sandboxes.c.kind == kind, sandboxes.c.closed_at.is_(None))
     found = (await connection.execute(query.order_by(sandboxes.c.created_at, sandboxes.c.id).limit(1))).mappings().first()
     return None if found is None else dict(found)
 
 
 async def list_open_of_run(connection: AsyncConnection, run_id: str) -> list[Row]:
-    """Return the sandboxes in which the started task of a benchmark run works, in the order they were made."""
+    """Return the sandboxes that the started task of a benchmark run uses, in order of creation."""
     query = sa.select(*_HEAD).where(sandboxes.c.benchmark_run_id == run_id, sandboxes.c.closed_at.is_(None))
     return [dict(row) for row in (await connection.execute(query.order_by(sandboxes.c.created_at, sandboxes.c.id))).mappings()]
 
 
 async def count_open(connection: AsyncConnection, organization_id: str) -> int:
     """Return the number of open sandboxes of an organization, and block others from opening one until the transaction ends."""
-    # Two servers that counted at the same moment would both open the last one. SQLite has one writer anyway.
+    # Two servers that counted at the same time would both open the last one. SQLite has one writer anyway.
     if connection.dialect.name == "postgresql":
         name = sa.func.hashtextextended(f"sandboxes of {organization_id}", 0)
         await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(name)))
@@ -172,26 +172,26 @@ async def list_overdue(connection: AsyncConnection, organization_id: str, now: s
 
 
 async def close_sandboxes(connection: AsyncConnection, ids: list[str], now: str) -> None:
-    """Let nothing change in these any more."""
+    """Close sandboxes, after which nothing in them changes."""
     if ids:
         closed = sa.update(sandboxes).where(sandboxes.c.id.in_(ids), sandboxes.c.closed_at.is_(None))
         await connection.execute(closed.values(closed_at=now, updated_at=now))
 
 
 async def delete_sandboxes(connection: AsyncConnection, ids: list[str]) -> None:
-    """Forget these with everything that happened in them."""
+    """Delete sandboxes with all their events."""
     await connection.execute(sa.delete(sandbox_events).where(sandbox_events.c.sandbox_id.in_(ids)))
     await connection.execute(sa.delete(sandboxes).where(sandboxes.c.id.in_(ids)))
 
 
 async def sum_bytes_of_runs(connection: AsyncConnection, runs: list[str]) -> list[tuple[str, int]]:
-    """Return how many bytes the sandboxes of benchmark runs take, by run."""
+    """Return the bytes of the sandboxes of benchmark runs, by run."""
     query = sa.select(sandboxes.c.benchmark_run_id, sa.func.sum(sandboxes.c.bytes)).where(sandboxes.c.benchmark_run_id.in_(runs))
     return [(id, int(size)) for id, size in await connection.execute(query.group_by(sandboxes.c.benchmark_run_id))]
 
 
 def query_events(sandbox: str) -> sa.Select[Any]:
-    """Return a query for what happened in a sandbox, for a page."""
+    """Return a query for the events of a sandbox, for a page."""
     return sa.select(*(column for column in sandbox_events.c if column.name != "changes")).where(sandbox_events.c.sandbox_id == sandbox)
 
 
@@ -206,31 +206,31 @@ class DatabaseStore:
         self._limits = limits
 
     async def create(self, sandbox: str, rows: Rows) -> None:
-        """Keep a new sandbox with these rows as its baseline."""
+        """Store a new sandbox with these rows as its baseline."""
         new = NewSandbox(id=sandbox, organization_id=self._organization_id, kind="", rows=rows, packed=pack_rows(rows, self._limits))
         async with self._database.writing() as connection:
             await add_sandbox(connection, new, now=self._now())
         self.remember(new)
 
     def remember(self, new: NewSandbox) -> None:
-        """Remember the rows of a sandbox that was just made: the first request need not read them."""
+        """Cache the rows of a new sandbox, so that the first request need not read them."""
         rows = new.rows
         for _, changes in new.happened:
             rows = apply_changes(rows, changes)
         self._cache.put(new.id, Snapshot(len(new.happened), rows), _estimate_bytes(rows))
 
     async def load(self, sandbox: str) -> Snapshot:
-        """Return the rows as they are."""
+        """Return the current rows."""
         async with self._database.reading() as connection:
             head = await self._find_head(connection, sandbox)
             known: Snapshot | None = self._cache.get(sandbox)
             if known is not None and known.revision == head["revision"]:
                 return known
-            # Rows from before a reset hold what it took back: then everything is read from the baseline on.
+            # Cached rows from before a reset include changes that it undid: then everything is read from the baseline.
             if known is not None and known.revision >= head["reset_revision"]:
                 rows = apply_changes(known.rows, await _read_changes(connection, sandbox, sandbox_events.c.revision > known.revision))
             else:
-                # A reset takes back what requests did; what happened by itself belongs to the baseline.
+                # A reset undoes changes of requests; scheduled changes belong to the baseline.
                 since = sa.or_(sandbox_events.c.by_itself, sandbox_events.c.revision > head["reset_revision"])
                 rows = apply_changes(await _read_baseline(connection, sandbox), await _read_changes(connection, sandbox, since))
         found = Snapshot(head["revision"], rows)
@@ -245,7 +245,7 @@ class DatabaseStore:
             return apply_changes(baseline, await _read_changes(connection, sandbox, sandbox_events.c.by_itself))
 
     async def commit(self, sandbox: str, revision: int, changes: tuple[Change, ...], event: StateRequest) -> bool:
-        """Keep changes and event, both or neither."""
+        """Store changes and event, both or neither."""
         return await self._append(sandbox, revision, changes, msgspec.to_builtins(event), by_itself=False)
 
     async def advance(
@@ -258,13 +258,13 @@ class DatabaseStore:
         return await self._append(sandbox, revision, changes, note, by_itself=True, step=step)
 
     async def reset(self, sandbox: str) -> None:
-        """Bring the rows back to the baseline; events stay."""
+        """Reset the rows to the baseline; events stay."""
         next_revision = sandboxes.c.revision + 1
         async with self._database.writing() as connection:
             statement = sa.update(sandboxes).where(sandboxes.c.id == sandbox, sandboxes.c.closed_at.is_(None), self._is_mine())
             statement = statement.values(revision=next_revision, reset_revision=next_revision, updated_at=self._now())
             if (await connection.execute(statement)).rowcount == 0:
-                # Raises where there is none of ours; what is left is one that is closed.
+                # Raises if the sandbox is missing or not ours; otherwise it is closed.
                 await self._find_head(connection, sandbox)
                 raise SandboxClosed(f"the sandbox {sandbox!r} is closed")
 
@@ -284,7 +284,7 @@ class DatabaseStore:
             return tuple(unpack(body) for body in (await connection.execute(query.order_by(sandbox_events.c.number))).scalars())
 
     async def remove(self, sandbox: str) -> None:
-        """Forget the sandbox."""
+        """Delete the sandbox."""
         async with self._database.writing() as connection:
             await self._find_head(connection, sandbox)
             await delete_sandboxes(connection, [sandbox])
@@ -299,19 +299,19 @@ class DatabaseStore:
         by_itself: bool,
         step: int | None = None,
     ) -> bool:
-        """Add a row to the log; False where there are changes, and the rows are not those of `revision` any more."""
+        """Add a row to the log; return False if there are changes and the rows no longer have this `revision`."""
         known: Snapshot | None = self._cache.get(sandbox)
         rows = apply_changes(known.rows, changes) if changes and known is not None and known.revision == revision else None
         if rows is not None and count_rows(rows) > self._limits.rows:
             raise SandboxFull(f"the sandbox holds {self._limits.rows} rows, and no more go in")
-        # What changes nothing fits any revision: a request that only reads is not done again because others write.
-        seen = revision if changes else None
-        # Built before it has a number: its size decides whether it gets one.
-        log_revision = None if seen is None else seen + 1
+        # Without changes any revision is valid: a request that only reads is not repeated because of concurrent writes.
+        expected_revision = revision if changes else None
+        # Built before it has a number, because its size decides whether it gets one.
+        log_revision = None if expected_revision is None else expected_revision + 1
         make_row = functools.partial(_make_log_row, sandbox, 0, body, changes, revision=log_revision, by_itself=by_itself, now=self._now())
         row = await asyncio.to_thread(make_row) if changes else make_row()
         async with self._database.writing() as connection:
-            number = await self._count_up(connection, sandbox, seen, step, _count_log_bytes(row))
+            number = await self._count_up(connection, sandbox, expected_revision, step, _count_log_bytes(row))
             if number is None:
                 return False
             numbered = _name_log_row(sandbox, number)
@@ -322,7 +322,7 @@ class DatabaseStore:
         return True
 
     async def _count_up(self, connection: AsyncConnection, sandbox: str, revision: int | None, step: int | None, size: int) -> int | None:
-        """Take the next number of the log; None where the revision or the next step is another one than the one given."""
+        """Take the next number of the log; None if the revision or the next step differs from the given one."""
         conditions = [sandboxes.c.id == sandbox, self._is_mine(), sandboxes.c.closed_at.is_(None)]
         conditions.append(sandboxes.c.bytes + size <= self._limits.bytes)
         values: dict[str, object] = {"events": sandboxes.c.events + 1, "bytes": sandboxes.c.bytes + size, "updated_at": self._now()}
@@ -332,7 +332,7 @@ class DatabaseStore:
         if step is not None:
             conditions.append(sandboxes.c.steps_done == step)
             values["steps_done"] = step + 1
-        # Conditions and change are one statement: between looking and writing another server could write.
+        # Condition and change are one statement, because another server could write in between.
         statement = sa.update(sandboxes).where(*conditions).values(values).returning(sandboxes.c.events)
         number = (await connection.execute(statement)).scalar_one_or_none()
         if number is None:

@@ -8,7 +8,6 @@ replaced or overwritten is read from its beginning. An unreadable line keeps its
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
@@ -19,9 +18,10 @@ from typing import IO, Any, TypeVar, cast
 
 import msgspec
 
-from proctor.errors import StoreError
+from proctor.errors import InputError, StoreError
 from proctor.model.run import EntryDigest, RunEntry
 from proctor.model.typed import make_json_decoder
+from proctor.sources.scratch_files import FilePieces
 from proctor.store.files.run_files import open_regular
 from proctor.store.runs.entry_digests import LARGEST_DIGEST, decode_digest, make_digest, shorten_entry
 
@@ -31,34 +31,34 @@ _DIGEST = make_json_decoder(EntryDigest)
 _BROKEN = 255
 """The outcome of a line that cannot be read."""
 _EDGE = 256
-"""Bytes before the end of what was read, by which it is known again."""
+"""Bytes before the end of the indexed part, which identify the file."""
 _AT_ONCE = 1 << 20
 """Bytes of one read."""
 _MOST_FACTS = 16
-"""Things found out about one log that are remembered."""
+"""Maximum cached facts about one log."""
 Stamp = tuple[int, int, int, int]
-"""Which file it is, how long, and when it was last written to."""
+"""The identity, the length and the modification time of a file."""
 
 
 class LogCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a log has in all."""
+    """Totals of a log."""
 
     outcomes: dict[str, int]
-    """How many attempts ended in each."""
+    """The number of attempts by outcome."""
     different: int
-    """Attempts, each counted once: a log may have one twice."""
+    """The number of distinct attempts: a log may repeat one."""
     problem: str | None = None
-    """What is wrong with the first line that cannot be read."""
+    """The error of the first unreadable line."""
 
 
 class LogIndex:
-    """The log of one run as far as it was read."""
+    """The log of one run, as far as it was read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
-        self._digest_file: IO[bytes] | None = None
+        self._digest_pieces: FilePieces | None = None
         self._stamp: Stamp | None = None
         self._end, self._edge = 0, b""
         self._starts = array("Q")
@@ -68,26 +68,26 @@ class LogIndex:
         self._took_ms = array("d")
         """Duration of the agent; negative if unknown."""
         self._digests = array("Q")
-        """One more than the position of the digest in the unnamed file; 0: the digest is made from the line."""
+        """The index of the digest among the pieces, plus one; 0: the digest is made from the line."""
         self._apart = array("Q")
-        """Numbers of the lines that are long or cannot be read; the lines between them are read together."""
+        """Numbers of the lines that are long or unreadable; the lines between them are read together."""
         self._outcomes = bytearray()
-        """Of each line the place of its outcome in `_names`; last of all that a line has, so that it counts once it is all there."""
+        """For each line the index of its outcome in `_names`; appended last, so that a line counts only when it is complete."""
         self._names: list[str] = []
         self._problem: str | None = None
         self._facts: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many lines there are; broken ones count."""
+        """Return the number of lines, including unreadable ones."""
         return len(self._outcomes)
 
     def read_on(self) -> bool:
-        """Read what was added since; False where the log is another one by now. Raises `StoreError`."""
+        """Read the new lines; return False if the log was replaced. Raises `StoreError`."""
         with self._lock:
             try:
                 found = os.stat(self._path)
             except FileNotFoundError:
-                # No log yet is an empty one; one that was read and is gone is another log.
+                # A missing log is empty; one that was read and is gone was replaced.
                 return self._file is None
             except OSError as error:
                 raise StoreError(f"{str(self._path)!r} cannot be read: {error.strerror}") from error
@@ -99,7 +99,7 @@ class LogIndex:
                     self._file = os.fdopen(open_regular(str(self._path), os.O_RDONLY), "rb", buffering=0)
                 elif not self._goes_on(stamp):
                     return False
-                # What breaks off in the middle is not gone on with: half of a line may have been added.
+                # An interrupted read is not continued: half of a line may have been added.
                 self._stamp = None
                 self._read_lines(self._file)
             except OSError as error:
@@ -108,12 +108,12 @@ class LogIndex:
             return True
 
     def _goes_on(self, stamp: Stamp) -> bool:
-        """Return whether the file is the one that was read, with nothing changed but its end."""
+        """Return whether the file is the one that was read, and has only grown."""
         if self._file is None or self._stamp is None:
             return False
-        own = os.fstat(self._file.fileno())
-        # A log only grows: written to and as long as before, it was written over.
-        if (own.st_dev, own.st_ino) != stamp[:2] or stamp[2] < self._end or stamp[2] == self._stamp[2]:
+        opened = os.fstat(self._file.fileno())
+        # A log only grows: if it was written to and has the same length, it was overwritten.
+        if (opened.st_dev, opened.st_ino) != stamp[:2] or stamp[2] < self._end or stamp[2] == self._stamp[2]:
             return False
         return os.pread(self._file.fileno(), len(self._edge), self._end - len(self._edge)) == self._edge
 
@@ -122,7 +122,7 @@ class LogIndex:
             lines.seek(self._end)
             line = b""
             for found in lines:
-                # Still being written: it is read when it is whole.
+                # Still being written: it is read when it is complete.
                 if not found.endswith(b"\n"):
                     break
                 line = found
@@ -143,7 +143,7 @@ class LogIndex:
             outcome = self._find_outcome(digested.outcome)
             hashed, attempt = hash(digested.case), digested.attempt
             took = digested.find_agent_ms()
-            # Last of all: a number beyond 64 bits raises here, and so far no array has anything of the line.
+            # Last: a number beyond 64 bits raises here, before any array has data of the line.
             self._attempts.append(attempt)
         except (StoreError, OverflowError) as error:
             self._problem = self._problem or f"{self._path}:{len(self) + 1}: a broken entry: {error}"
@@ -159,7 +159,7 @@ class LogIndex:
 
     def _find_outcome(self, name: str) -> int:
         if name not in self._names:
-            # Each line has one byte for its outcome, and the highest value is taken.
+            # Each line has one byte for its outcome, and the highest value is reserved.
             if len(self._names) == _BROKEN:
                 raise StoreError(f"too many different outcomes, {name[:40]!r} among them")
             self._names.append(name)
@@ -169,23 +169,22 @@ class LogIndex:
         if digest is None:
             return 0
         try:
-            if self._digest_file is None:
-                self._digest_file = tempfile.TemporaryFile(prefix="proctor-digests-", buffering=0)  # noqa: SIM115 - closed with the index
-            at = self._digest_file.seek(0, os.SEEK_END)
-            self._digest_file.write(digest + b"\n")
-        except OSError:
-            return 0  # no space for it: the digest is made from the line each time
-        return at + 1
+            if self._digest_pieces is None:
+                self._digest_pieces = FilePieces()
+            self._digest_pieces.append(digest)
+        except InputError:
+            return 0  # disk full: the digest is made from the line each time
+        return len(self._digest_pieces)
 
     @property
     def stamp(self) -> Stamp | None:
-        """Which file was read, and as it was then; None where there is none."""
+        """The file that was read, as it was then; None if there is none."""
         return self._stamp
 
     def count(self) -> LogCounts:
-        """Return what the log has in all."""
+        """Return the totals of the log."""
         counts = {name: self._outcomes.count(code) for code, name in enumerate(self._names)}
-        # Not strict: a line may be added concurrently, and counts once it has an outcome, which comes last.
+        # Not strict: a line may be added concurrently, and counts only when it has an outcome, which is appended last.
         pairs = zip(self._cases, self._attempts, self._outcomes, strict=False)
         different = len({(case, attempt) for case, attempt, outcome in pairs if outcome != _BROKEN})
         return LogCounts(outcomes={name: count for name, count in counts.items() if count}, different=different, problem=self._problem)
@@ -210,11 +209,11 @@ class LogIndex:
         return 0 <= number < len(self) and self._outcomes[number] != _BROKEN
 
     def measure(self, number: int) -> int:
-        """Return how many bytes a line has."""
+        """Return the bytes of a line."""
         return self._find_end(number) - self._starts[number]
 
     def list_durations(self) -> list[float | None]:
-        """Return how long the agent took in each attempt."""
+        """Return the duration of the agent in each attempt."""
         pairs = zip(self._took_ms, self._outcomes, strict=False)
         return [None if took < 0 else took for took, outcome in pairs if outcome != _BROKEN]
 
@@ -223,17 +222,16 @@ class LogIndex:
         return self._decode(number, self._read_line(number))
 
     def read_digest(self, number: int) -> RunEntry:
-        """Return what lists and comparisons show of an attempt. Raises `StoreError`."""
+        """Return the digest of an attempt for lists and comparisons. Raises `StoreError`."""
         if self._digests[number]:
-            assert self._digest_file is not None
-            found = os.pread(self._digest_file.fileno(), LARGEST_DIGEST + 1, self._digests[number] - 1)
-            return self._decode(number, found[: found.index(b"\n")])
+            assert self._digest_pieces is not None
+            return self._decode(number, self._digest_pieces.read(self._digests[number] - 1))
         line = self._read_line(number)
         if len(line) <= LARGEST_DIGEST:
             try:
                 return _ENTRY.decode(line)
             except msgspec.MsgspecError:
-                pass  # evidence that cannot be read is not shown in a list
+                pass  # unreadable evidence is not shown in a list
         try:
             short = shorten_entry(line)
         except StoreError as error:
@@ -241,7 +239,7 @@ class LogIndex:
         return self._decode(number, short)
 
     def iterate_digests(self) -> Iterator[RunEntry | EntryDigest]:
-        """Yield what comparisons need of every attempt, in the order in which they ended. Raises `StoreError`."""
+        """Yield the digest of every attempt for comparisons, in the order in which they ended. Raises `StoreError`."""
         begin, count = 0, len(self)
         while begin < count:
             next_apart = bisect_left(self._apart, begin)
@@ -251,7 +249,7 @@ class LogIndex:
                     yield self.read_digest(begin)
                 begin += 1
                 continue
-            # As many lines as begin within so many bytes, the first of them whatever its length.
+            # All lines that begin within this many bytes, always including the first.
             end = min(end, bisect_right(self._starts, self._starts[begin] + _AT_ONCE, begin, end))
             yield from self._read_stretch(begin, end)
             begin = end
@@ -263,7 +261,7 @@ class LogIndex:
             found = _DIGEST.decode_lines(lines)
         except (msgspec.MsgspecError, RecursionError):
             found = []
-        # The log is not what it was when it was indexed: read one by one, the line at fault is named.
+        # The log has changed since it was indexed: reading line by line identifies the error.
         return found if len(found) == end - begin else [self.read_digest(number) for number in range(begin, end)]
 
     def remember(self, key: Hashable, make: Callable[[], T], *, is_small: Callable[[T], bool] | None = None) -> T:
@@ -272,15 +270,15 @@ class LogIndex:
         known = self._facts.get(key)
         if known is not None and known[0] == count:
             return cast(T, known[1])
-        # Without the lock, since it may take long: two concurrent callers compute it twice, which does no harm.
-        made = make()
-        if is_small is not None and not is_small(made):
-            return made
+        # Without the lock, because it may take long: two concurrent callers compute it twice, which is harmless.
+        value = make()
+        if is_small is not None and not is_small(value):
+            return value
         with self._lock:
-            self._facts[key] = (count, made)
+            self._facts[key] = (count, value)
             while len(self._facts) > _MOST_FACTS:
                 self._facts.popitem(last=False)
-        return made
+        return value
 
     def _read_line(self, number: int) -> bytes:
         return self._read_bytes(self._starts[number], self._find_end(number))
@@ -302,9 +300,9 @@ class LogIndex:
             raise StoreError(f"{self._path}:{number + 1}: a broken entry: {error}") from error
 
     def __del__(self) -> None:
-        for file in (getattr(self, "_file", None), getattr(self, "_digest_file", None)):
-            if file is not None:
-                file.close()
+        file = getattr(self, "_file", None)
+        if file is not None:
+            file.close()
 
 
 def _find_all(values: array[int], wanted: int, count: int) -> list[int]:
@@ -328,7 +326,7 @@ def _find_code(codes: bytearray, wanted: int, count: int) -> array[int]:
 
 
 class LogIndexes:
-    """The logs that were used last, up to a number of attempts; of older ones only the counts."""
+    """The most recently used logs, up to a number of attempts; for older ones only the counts."""
 
     def __init__(self, most: int = 1_000_000, most_counts: int = 5_000) -> None:
         self._most, self._most_counts = most, most_counts
@@ -337,7 +335,7 @@ class LogIndexes:
         self._counts: OrderedDict[Path, tuple[Stamp | None, LogCounts]] = OrderedDict()
 
     def open(self, path: Path) -> LogIndex:
-        """Return a log as it is now. Raises `StoreError`."""
+        """Return a log in its current state. Raises `StoreError`."""
         with self._lock:
             log = self._logs.setdefault(path, LogIndex(path))
         # Without the lock of all logs: reading a long one must not block requests for another.
@@ -347,18 +345,18 @@ class LogIndexes:
         with self._lock:
             self._logs[path] = log
             self._logs.move_to_end(path)
-            # The requested one stays, whatever its length.
+            # The requested one always stays.
             while len(self._logs) > 1 and (len(self._logs) > _MOST_OPEN or sum(map(len, self._logs.values())) > self._most):
                 self._logs.popitem(last=False)
         return log
 
     def count(self, path: Path) -> LogCounts:
-        """Return what a log has in all; one that is as it was is not read again. Raises `StoreError`."""
+        """Return the totals of a log; an unchanged one is not read again. Raises `StoreError`."""
         known = self._counts.get(path)
         if known is not None and known[0] == _find_stamp(path):
             return known[1]
         log = self.open(path)
-        # The stamp first: lines that are written now are counted, and read once more.
+        # The stamp first: lines that are written during the read are counted, and read once more.
         stamp, counts = log.stamp, log.count()
         with self._lock:
             self._counts[path] = (stamp, counts)
@@ -368,7 +366,7 @@ class LogIndexes:
 
 
 _MOST_OPEN = 64
-"""Logs that are held open."""
+"""Maximum open logs."""
 
 
 def _find_stamp(path: Path) -> Stamp | None:

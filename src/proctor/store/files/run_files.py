@@ -35,7 +35,7 @@ from proctor.store.sql.settle_futures import settle_waiters
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a file for `open(..., opener=open_regular)`. Raises `OSError` for links, FIFOs and devices: who made the folder?"""
+    """Open a file for `open(..., opener=open_regular)`. Raises `OSError` for links, FIFOs and devices, because the folder is untrusted."""
     file = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o644)
     if stat.S_ISREG(os.fstat(file).st_mode):
         return file
@@ -44,7 +44,7 @@ def open_regular(path: str, flags: int) -> int:
 
 
 def read_regular(path: Path) -> bytes:
-    """Return what a regular file holds. Raises `OSError`."""
+    """Return the content of a regular file. Raises `OSError`."""
     with open(path, "rb", opener=open_regular) as file:
         return file.read()
 
@@ -67,7 +67,7 @@ _HEAD = make_json_decoder(EntryHead)
 
 
 def left_nothing(entry: RunEntry | EntryDigest | EntryHead) -> bool:
-    """Whether the agent could not be driven, so that every assertion ended as the attempt did; evidence may not have been loaded."""
+    """Return whether the agent could not be driven, so that every assertion has the outcome of the attempt; evidence may not be loaded."""
     return entry.outcome in ("error", "skip") and entry.code is not None and all(verdict.code == entry.code for verdict in entry.verdicts)
 
 
@@ -80,11 +80,11 @@ class EntryFile:
             self._file = os.fdopen(open_regular(str(path), os.O_RDONLY), "rb") if path.exists() else None
         except OSError as error:
             raise StoreError(f"{str(path)!r} cannot be read: {error.strerror}") from error
-        # Several threads may ask for entries, and a file has one position.
+        # Several threads may read entries, and a file has one position.
         self._lock = threading.Lock()
 
     def iterate_heads(self) -> Iterator[tuple[int, EntryHead]]:
-        """Yield the offset and the head of each entry; an incomplete last line is no entry."""
+        """Yield the offset and the head of each entry, except an incomplete last line."""
         if self._file is None:
             return
         with open(self._path, "rb", opener=open_regular) as file:
@@ -117,12 +117,12 @@ class EntryFile:
 
 try:
     import fcntl
-except ImportError:  # not on Windows; where a second writer of a run is not detected
+except ImportError:  # not on Windows, where a second writer of a run is not detected
     fcntl = None
 
 HEADER, SUITE, RESULTS, ENDED = "run.json", "suite.yaml", "results.jsonl", "ended.json"
 CASES = "cases.jsonl"
-"""The cases of a suite that has too many for one text, a line each."""
+"""The cases of a suite with too many for one text, one per line."""
 _HEADER = make_json_decoder(RunHeader)
 _ENTRY = make_json_decoder(RunEntry)
 # macOS and Windows have only `fsync`, which writes more.
@@ -139,12 +139,12 @@ class RunFiles:
         self.folder = home / "runs"
 
     def create(self, header: RunHeader, suite_text: str = "", cases: Iterable[bytes] | None = None) -> "RunFolder":
-        """Create a run, open for writing; `cases` are the lines of a suite whose cases are stored in a file of their own."""
+        """Create a run, open for writing; `cases` are the lines of a suite whose cases have their own file."""
         folder = self.folder / header.run_id
         try:
             text = msgspec.json.format(msgspec.json.encode(header), indent=2) + b"\n"
         except UnicodeEncodeError as error:
-            # The name of a file can be any bytes; a header is JSON, in UTF-8.
+            # A file name can contain any bytes; a header is JSON, in UTF-8.
             raise InputError(f"cannot keep a run: {show(error.object)} is no UTF-8 text; rename it") from None
         try:
             folder.mkdir(parents=True)
@@ -154,7 +154,7 @@ class RunFiles:
                     file.writelines(cases)
                     file.flush()
                     os.fsync(file.fileno())
-            # The header last: a folder is a run once it has one, so a crash before leaves no run without its suite.
+            # The header last: a folder with a header is a run, so a crash before leaves no run without its suite.
             _write_whole(folder / HEADER, text)
             _sync_folder(self.folder)
         except FileExistsError:
@@ -164,21 +164,21 @@ class RunFiles:
         return RunFolder(folder, header, writing=True)
 
     def open(self, run: str, *, writing: bool = False, suite: str | None = None) -> "RunFolder":
-        """Return the run that a word refers to (`run_references.py`); `suite` decides whose baseline."""
+        """Return the run of a reference (`run_references.py`); `suite` decides whose baseline."""
         folder = self.find(run, suite=suite).folder
         return RunFolder(folder, _read_header(folder, run), writing=writing)
 
     def find(self, run: str, *, suite: str | None = None) -> Found:
-        """Return which run a word means, and why; raises `StoreError`."""
+        """Return the run of a reference, and why; raises `StoreError`."""
         if is_path(run) or (Path(run) / HEADER).is_file():
             return Found(folder=Path(run))
-        # A complete id needs no list of all runs, which opens each of them.
+        # A complete id needs no list of all runs, for which each is opened.
         if run not in ("", ".", "..") and (self.folder / run / HEADER).exists():
             return Found(folder=self.folder / run)
         return self._references.find(run, suite=suite)
 
     def list_meant(self, run: str) -> list[str]:
-        """Return the ids of all runs that a word fits, newest first. Raises `StoreError`."""
+        """Return the ids of all runs that match a reference, newest first. Raises `StoreError`."""
         return self._references.list_meant(run)
 
     @property
@@ -202,16 +202,16 @@ class RunFolder:
 
     @property
     def header(self) -> RunHeader:
-        """What the run was started with."""
+        """The settings with which the run was started."""
         return self._header
 
     async def append(self, entry: RunEntry) -> None:
-        """Keep one finished attempt, durably once this returns."""
+        """Store one finished attempt durably."""
         assert self._writer is not None, "opened for reading"
         await self._writer.put_line(msgspec.json.encode(entry) + b"\n", asyncio.get_running_loop().create_future())
 
     def entries(self) -> Iterator[RunEntry]:
-        """Yield all entries so far, in order; an incomplete last line is no entry."""
+        """Yield all entries so far, in order, except an incomplete last line."""
         path = self.folder / RESULTS
         if not path.exists():
             return
@@ -243,7 +243,7 @@ class RunFolder:
         """Return how the run ended; None while it is running, or after a crash."""
         try:
             found = msgspec.json.decode(read_regular(self.folder / ENDED))
-        # It is not forced to the disk, so a crash may leave none, or a broken one.
+        # It is not synced to disk, so a crash may leave no file, or an invalid one.
         except (OSError, msgspec.MsgspecError):
             return None
         return str(found.get("ended")) if isinstance(found, dict) else None
@@ -257,20 +257,20 @@ class RunFolder:
         return "running" if _is_locked(self.folder / RESULTS) else "not_ended"
 
     def close(self, ended: str) -> None:
-        """Write how the run ended; no more is to come."""
+        """Store how the run ended; nothing more will be written."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-            # A crash that takes this away leaves a run that can be resumed, and has nothing left to do.
+            # A crash that loses this file leaves a resumable run with nothing left to do.
             _write_whole(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n", durable=False)
 
     def release(self, ended: str | None = None) -> None:
-        """Stop writing a run that can be resumed; `ended` is stored as the reason."""
+        """Stop writing a resumable run; `ended` is stored as the reason."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
             if ended is not None:
-                with contextlib.suppress(OSError):  # a full disk is often why it was left; without a reason it reads as one that crashed
+                with contextlib.suppress(OSError):  # a full disk is often the cause; without a reason it looks like a crash
                     _write_whole(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n", durable=False)
 
 
@@ -293,11 +293,11 @@ class _Writer:
             _sync_folder(folder)
         except OSError as error:
             raise StoreError(f"cannot write {str(self._path)!r}: {error.strerror}") from error
-        # The system releases the lock with the process, so a crash leaves none, as a lock file would.
+        # The system releases the lock with the process, so a crash leaves no lock, unlike a lock file.
         if not _try_to_lock(self._file):
             os.close(self._file)
             raise StoreError(f"run {folder.name!r} is being written by another process")
-        # Only with the lock in hand: the run of another process must not look as if it went on.
+        # Only with the lock: another process's run must not look as if it continued.
         (folder / ENDED).unlink(missing_ok=True)
         self._cut_half_line()
         self._fault: StoreError | None = None
@@ -311,7 +311,7 @@ class _Writer:
         at = size
         while at > 0:
             start = max(0, at - 65536)
-            # From the back, in pieces: the file may be large, and half a line is short.
+            # From the end, in pieces: the file may be large, and the incomplete line is short.
             found = os.pread(self._file, at - start, start).rfind(b"\n")
             if found >= 0:
                 at = start + found + 1
@@ -321,9 +321,9 @@ class _Writer:
             os.ftruncate(self._file, at)
 
     def put_line(self, line: bytes, written: "asyncio.Future[None]") -> "asyncio.Future[None]":
-        """Hand a line to the thread; `written` is done when it is on the disk."""
+        """Pass a line to the thread; `written` is done when it is on disk."""
         self._gathered.append((line, written))
-        # Once the loop has run what is ready now: entries that finish in the same turn wake the thread once.
+        # After the loop has run all ready tasks: entries that finish in the same turn wake the thread once.
         if len(self._gathered) == 1:
             written.get_loop().call_soon(self._hand_over)
         return written
@@ -342,7 +342,7 @@ class _Writer:
     def _write_until_closed(self) -> None:
         while True:
             batch = [self._waiting.get()]
-            # Whatever gathered while the disk was waited for goes into one write and one sync.
+            # All lines that arrived during the last sync go into one write and one sync.
             while not self._waiting.empty():
                 batch.append(self._waiting.get())
             entries = [entry for gathered in batch if gathered is not None for entry in gathered]
@@ -355,19 +355,19 @@ class _Writer:
     def _write_batch(self, data: bytes) -> StoreError | None:
         if self._fault is not None:
             return self._fault
-        before = os.fstat(self._file).st_size
+        old_size = os.fstat(self._file).st_size
         try:
             while data:
                 data = data[os.write(self._file, data) :]
-            # Enough for an appended file: it also writes the new length, and leaves out only the times.
+            # Enough for an appended file: it also writes the new length, but not the times.
             _FORCE_TO_DISK(self._file)
         except OSError as error:
             fault = StoreError(f"results cannot be stored in {str(self._path)!r}: {error.strerror}")
             try:
-                # None of them was acknowledged, so all of them go: an incomplete line would spoil the next one.
-                os.ftruncate(self._file, before)
+                # None of them was acknowledged, so all are removed: an incomplete line would corrupt the next one.
+                os.ftruncate(self._file, old_size)
             except OSError:
-                # Half a line may stand there, and nothing may follow it.
+                # An incomplete line may be left, and nothing may follow it.
                 self._fault = fault
             return fault
         return None
@@ -382,7 +382,7 @@ def _wake_waiting(waiting: "list[asyncio.Future[None]]", fault: StoreError | Non
 
 
 def _write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace a file in one step, so that there is never half a file where there was a whole one, or none."""
+    """Replace a file atomically, so that it is never incomplete."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     with partial.open("wb") as file:
         file.write(data)
@@ -393,7 +393,7 @@ def _write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def _try_to_lock(file: int) -> bool:
-    """Take the lock of a writer; return False when another process has it."""
+    """Take the writer's lock; return False if another process has it."""
     if fcntl is None:
         return True
     for _ in range(_LOCK_TRIES):
@@ -421,8 +421,8 @@ def _is_locked(path: Path) -> bool:
 
 
 def _sync_folder(path: Path) -> None:
-    """Force to disk which files a folder has."""
-    if os.name == "nt":  # which opens no folders, and keeps their contents by itself
+    """Sync the entries of a folder to disk."""
+    if os.name == "nt":  # Windows opens no folders, and writes their entries by itself
         return
     folder = os.open(path, os.O_RDONLY)
     try:

@@ -8,27 +8,32 @@
     v2              the newest run with this name
 
 Many runs may have one name: the newest is meant, and `Found.note` mentions it.
+
+Names of runs have rules, so that a word on the command line is never ambiguous. The baseline run of every suite is stored in
+`<home>/baseline.json`: `{"runs": {"suite name": "run id"}}`.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from proctor.errors import StoreError
+from proctor.errors import InputError, StoreError
+from proctor.model.json_values import write_document
 from proctor.model.run import RunHeader
-from proctor.model.show import nearest
-from proctor.store.files.baselines import Baselines
+from proctor.model.show import is_seen, nearest
+from proctor.model.typed import decode_json
 
 LATEST, PREVIOUS, BASELINE, MAIN = "latest", "previous", "baseline", "main"
 RESERVED = (LATEST, PREVIOUS, BASELINE)
-"""Words that are no names, as they mean another run every time; `main` may be one."""
+"""Words that cannot be names, because they refer to changing runs; `main` may be a name."""
 SET_ONE = "`proctor baseline set RUN` chooses one"
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The run that a word means."""
+    """The run of a reference."""
 
     folder: Path
     note: str | None = None
@@ -39,7 +44,7 @@ class RunReferences:
     """The runs of one folder, found by reference."""
 
     def __init__(self, runs: Path, list_ids: Callable[[], list[str]], read_header: Callable[[Path], RunHeader]) -> None:
-        """`list_ids` gives all ids, newest first; `read_header` raises `StoreError` for a run that is broken."""
+        """`list_ids` returns all ids, newest first; `read_header` raises `StoreError` for an unreadable run."""
         self._runs = runs
         self._list_ids = list_ids
         self._read_header = read_header
@@ -79,8 +84,8 @@ class RunReferences:
         if not fitting:
             known = sorted({f"@{tag}" for _, header in self._headers() for tag in header.tags})
             close = nearest(word, known)
-            there = f"; nearest: {', '.join(close)}" if close else f"; tags there are: {', '.join(known[:5])}" if known else ""
-            raise StoreError(f"no run is tagged {word!r}{there}")
+            hint = f"; nearest: {', '.join(close)}" if close else f"; tags there are: {', '.join(known[:5])}" if known else ""
+            raise StoreError(f"no run is tagged {word!r}{hint}")
         several = f", the newest of {len(fitting)} runs {how} so" if len(fitting) > 1 else ""
         return Found(folder=self._runs / fitting[0], note=f"{word} is {fitting[0]}{several}")
 
@@ -115,5 +120,96 @@ class RunReferences:
 
 
 def is_path(word: str) -> bool:
-    """Return whether a word is the path of a folder, which means itself."""
+    """Return whether a word is the path of a run's folder."""
     return os.sep in word
+
+
+LONGEST = 100
+_LIKE_AN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-")
+
+
+def check_name(name: str) -> None:
+    """Raise `InputError` for a name that could not be used to find the run again."""
+    if not name:
+        return
+    _check_word("name", name)
+    if name in RESERVED:
+        raise InputError(f"a run cannot be named {name!r}, which always means another run; names that are taken: {', '.join(RESERVED)}")
+    if name.startswith("@"):
+        raise InputError(f"a run cannot be named {name!r}: @ marks a tag; --tag {name[1:] or 'TAG'}")
+    if _LIKE_AN_ID.match(name):
+        raise InputError(f"a run cannot be named {name!r}, which looks like the id of a run")
+
+
+def check_tag(tag: str) -> None:
+    """Raise `InputError` for a tag that could not be used to find the run again."""
+    if not tag:
+        raise InputError("a tag of a run is empty")
+    _check_word("tag", tag)
+    if tag.startswith("@") or any(char.isspace() or char == "," for char in tag):
+        raise InputError(f"the tag {tag!r} is no single word; for example: --tag nightly")
+
+
+def read_tags(given: Iterable[str]) -> tuple[str, ...]:
+    """Return the tags from the flags, each once; a flag may hold several, separated by commas."""
+    return tuple(dict.fromkeys(tag.strip() for text in given for tag in text.split(",") if tag.strip()))
+
+
+def _check_word(kind: str, text: str) -> None:
+    if len(text) > LONGEST:
+        raise InputError(f"the {kind} of a run has at most {LONGEST} characters, found {len(text)}")
+    if "/" in text or "\\" in text or text != text.strip() or not all(is_seen(char) for char in text):
+        raise InputError(f"the {kind} {text!r} has a slash, space at an end or a character that cannot be seen; use plain words")
+
+
+BASELINE_FILE = "baseline.json"
+
+
+class _BaselineFile(msgspec.Struct, frozen=True):
+    runs: dict[str, str] = {}
+
+
+class Baselines:
+    """The baselines of a workspace, one for each suite."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / BASELINE_FILE
+
+    def read(self) -> dict[str, str]:
+        """Return the ids of the runs by the names of their suites. Raises `StoreError`."""
+        try:
+            return dict(decode_json(self._path.read_bytes(), _BaselineFile).runs)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StoreError(f"the baseline {str(self._path)!r} cannot be read: {error.strerror}") from error
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"the baseline {str(self._path)!r} is broken: {error}; `proctor baseline unset` forgets it") from error
+
+    def set(self, suite: str, run_id: str) -> None:
+        """Set the baseline run of a suite. Raises `StoreError`."""
+        self._write({**self.read(), suite: run_id})
+
+    def unset(self, suite: str | None = None) -> list[str]:
+        """Remove the baseline of a suite, or all, and return the run ids. No run is deleted."""
+        if suite is None:
+            try:
+                known = self.read()
+            except StoreError:
+                known = {}  # an invalid file is removed too
+            self._path.unlink(missing_ok=True)
+            return list(known.values())
+        known = self.read()
+        removed = known.pop(suite, None)
+        self._write(known)
+        return [] if removed is None else [removed]
+
+    def _write(self, runs: dict[str, str]) -> None:
+        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(write_document(_BaselineFile(runs)))
+            # Atomic: a concurrent reader gets the old file or the new one.
+            os.replace(partial, self._path)
+        except OSError as error:
+            raise StoreError(f"the baseline {str(self._path)!r} cannot be written: {error.strerror}") from error

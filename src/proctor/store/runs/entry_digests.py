@@ -27,9 +27,9 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import run_entries
 
 LARGEST_DIGEST = 4_000
-"""Bytes. Whatever has more to say is read from its body."""
+"""Maximum bytes. A longer digest is not stored; the body is read instead."""
 _FEW, _MANY = 200, 5_000
-"""Rows read in one query: few where there are bodies among them, which may be large."""
+"""Rows per query: few if they include bodies, which may be large."""
 
 
 _DIGEST = make_json_decoder(EntryDigest)
@@ -40,14 +40,14 @@ DIGEST: tuple[sa.ColumnElement[Any], ...] = (
     run_entries.c.digest,
     sa.case((run_entries.c.digest.is_(None), run_entries.c.body), else_=sa.null()).label("body"),
 )
-"""What is selected to read a digest: the body only where there is no digest."""
+"""The columns for a digest: the body only if there is no digest."""
 Edge = tuple[str, str]
-"""When an attempt ended, and its id."""
+"""The end time and the id of an attempt."""
 _ORDER = (run_entries.c.created_at, run_entries.c.id)
 
 
 class _JoinedDigests(FunctionElement[bytes]):
-    """The digests of many rows in one value, with commas between them; given with what they are ordered by."""
+    """The digests of many rows in one value, separated by commas, and the columns that order them."""
 
     inherit_cache = True
     type = sa.LargeBinary()
@@ -62,13 +62,13 @@ def _compile_string_agg(element: _JoinedDigests, compiler: SQLCompiler, **named:
 
 @compiles(_JoinedDigests, "sqlite")
 def _compile_group_concat(element: _JoinedDigests, compiler: SQLCompiler, **named: Any) -> str:
-    # In the order of the rows below it, which SQLite keeps for this function.
+    # In the order of the subquery, which SQLite preserves for this function.
     digest, *_ = (compiler.process(clause, **named) for clause in element.clauses)
     return f"CAST(group_concat({digest}, ',') AS BLOB)"
 
 
 def make_digest(entry: bytes) -> bytes | None:
-    """Return the digest of an entry that is given as JSON; nothing where it would be too long. Raises `StoreError`."""
+    """Return the digest of an entry given as JSON, or None if it would be too long. Raises `StoreError`."""
     digest = shorten_entry(entry)
     return digest if len(digest) <= LARGEST_DIGEST else None
 
@@ -90,7 +90,7 @@ def _decode_stored(digest: bytes | None, body: bytes) -> RunEntry:
 
 
 async def tally_digests(connection: AsyncConnection, run_id: str, add: Callable[[Iterable[EntryDigest]], None]) -> None:
-    """Hand every attempt of a run to `add`, many at once, in the order in which they ended. Raises `StoreError`."""
+    """Pass every attempt of a run to `add`, in batches, in the order in which they ended. Raises `StoreError`."""
     begin: Edge | None = None
     while True:
         end = await _find_edge(connection, run_id, begin)
@@ -101,14 +101,14 @@ async def tally_digests(connection: AsyncConnection, run_id: str, add: Callable[
 
 
 async def _find_edge(connection: AsyncConnection, run_id: str, begin: Edge | None) -> Edge | None:
-    """Return the last attempt of the stretch after `begin`, from the index alone; None if the run ends within it."""
+    """Return the last attempt of the batch after `begin`, from the index alone; None if the run ends within it."""
     query = sa.select(*_ORDER).where(*_match_stretch(run_id, begin, None)).order_by(*_ORDER)
     found = (await connection.execute(query.offset(_MANY - 1).limit(1))).first()
     return None if found is None else (found[0], found[1])
 
 
 def _match_stretch(run_id: str, begin: Edge | None, end: Edge | None) -> list[sa.ColumnElement[bool]]:
-    """Return the condition for the attempts of a run after one of them and up to another."""
+    """Return the condition for the attempts of a run after one and up to another."""
     matched: list[sa.ColumnElement[bool]] = [run_entries.c.run_id == run_id]
     if begin is not None:
         matched.append(sa.tuple_(*_ORDER) > sa.tuple_(*map(sa.literal, begin)))
@@ -121,14 +121,14 @@ async def _tally_stretch(
     connection: AsyncConnection, where: Sequence[sa.ColumnElement[bool]], add: Callable[[Iterable[EntryDigest]], None]
 ) -> None:
     rows = sa.select(*_ORDER, run_entries.c.digest).where(*where).order_by(*_ORDER).subquery()
-    # One row for all of them: a driver takes longer to hand over a row than to read it, and is held up by other threads at each.
+    # One row for all of them: a driver takes longer to return a row than to read it, and competes with other threads at each.
     joined = _JoinedDigests(rows.c.digest, rows.c.created_at, rows.c.id)
     count, known, digests = (await connection.execute(sa.select(sa.func.count(), sa.func.count(rows.c.digest), joined))).one()
     if count == known:
-        # In a thread, many at once: a thread for each attempt takes longer than decoding it.
+        # Many at once in a thread: a thread per attempt would take longer than decoding it.
         await asyncio.to_thread(lambda: add(_decode_joined(digests or b"", count)))
         return
-    # Few at once: there are bodies among them, which may be large.
+    # Few at once: they include bodies, which may be large.
     begin = 0
     while begin < count:
         query = sa.select(*DIGEST).where(*where).order_by(*_ORDER).offset(begin).limit(_FEW)
@@ -148,7 +148,7 @@ def _decode_joined(digests: bytes, count: int) -> list[EntryDigest]:
 
 
 def decode_digest(entry: bytes) -> EntryDigest:
-    """Return of an entry, or of its digest, what digests have. Raises `StoreError`."""
+    """Decode the digest fields of an entry, or of its digest. Raises `StoreError`."""
     try:
         return _DIGEST.decode(entry)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -156,12 +156,12 @@ def decode_digest(entry: bytes) -> EntryDigest:
 
 
 def shorten_entry(entry: bytes) -> bytes:
-    """Return the digest of an entry, whatever its length. Raises `StoreError`."""
+    """Return the digest of an entry, of any length. Raises `StoreError`."""
     digest = decode_digest(entry)
     failed = next((number for number, verdict in enumerate(digest.verdicts) if verdict.outcome in ("fail", "error")), None)
     verdicts: tuple[Verdict, ...] = ()
     if failed is not None:
-        before = (Verdict(verdict.outcome, verdict.score, "", verdict.code) for verdict in digest.verdicts[:failed])
+        passed = (Verdict(verdict.outcome, verdict.score, "", verdict.code) for verdict in digest.verdicts[:failed])
         last = digest.verdicts[failed]
-        verdicts = (*before, Verdict(last.outcome, last.score, last.reason, last.code))
+        verdicts = (*passed, Verdict(last.outcome, last.score, last.reason, last.code))
     return msgspec.json.encode(msgspec.structs.replace(digest, verdicts=verdicts))

@@ -29,11 +29,11 @@ from proctor.store.sql.queries import clean_text
 from proctor.store.sql.tables import run_entries
 
 MOST_ANSWERED, MOST_INPUT, MOST_REASONS = 8_000, 2_000, 2_000
-"""Characters that are looked into: the beginning of each."""
+"""Maximum searched characters, from the beginning of each text."""
 _MOST_PIECES = 1_000
 
 SEARCHED = sa.case((run_entries.c.search_text.is_(None), run_entries.c.body), else_=sa.null()).label("searched_body")
-"""What is selected to look into attempts that have no text: their body."""
+"""The columns to search attempts without a search text: their body."""
 
 
 class _Place(FunctionElement[int]):
@@ -55,20 +55,20 @@ def _compile_instr(element: _Place, compiler: SQLCompiler, **named: Any) -> str:
 
 
 def make_search_text(entry: RunEntry) -> str:
-    """Return the text that an attempt is found by."""
-    seen = entry.evidence or Evidence()
-    turns = seen.turns or ()
+    """Return the search text of an attempt."""
+    evidence = entry.evidence or Evidence()
+    turns = evidence.turns or ()
     answered: list[Json] = [turn.text for turn in turns]
-    answered += [seen.text] if seen.text is not None else [] if any(answered) else [seen.body]
-    inputs: list[Json] = [turn.input for turn in turns] if any(turn.input for turn in turns) else [seen.input]
-    # Those that decided first: of many assertions most have passed.
+    answered += [evidence.text] if evidence.text is not None else [] if any(answered) else [evidence.body]
+    inputs: list[Json] = [turn.input for turn in turns] if any(turn.input for turn in turns) else [evidence.input]
+    # Deciding assertions first: most of the others have passed.
     reasons = [verdict.reason for verdict in sorted(entry.verdicts, key=lambda verdict: verdict.outcome == "pass")]
     parts = (_join(answered, MOST_ANSWERED), _join(inputs, MOST_INPUT), _join([entry.reason, *reasons], MOST_REASONS))
     return "\n".join(part for part in parts if part)
 
 
 def fold_text(text: str) -> str:
-    """Return a text in the letters in which texts are compared."""
+    """Return a text with folded case, for comparison."""
     return clean_text(text).casefold()
 
 
@@ -78,33 +78,33 @@ def match_search_text(query: str) -> sa.ColumnElement[bool]:
 
 
 def _join(pieces: Iterable[Json], most: int) -> str:
-    """Return the beginning of some texts, each once, in the letters in which they are compared."""
+    """Return the beginning of the distinct texts, with folded case."""
     found: dict[str, None] = {}
-    left = most
+    characters_left = most
     for piece in islice(pieces, _MOST_PIECES):
-        if piece is None or left <= 0:
+        if piece is None or characters_left <= 0:
             continue
         text = piece if isinstance(piece, str) else to_json(piece).decode("utf-8", errors="replace")
-        found[fold_text(text[:left])] = None
-        left -= len(text)
+        found[fold_text(text[:characters_left])] = None
+        characters_left -= len(text)
     return "\n".join(found)
 
 
 LONG_TEXT = 1_000_000
-"""Characters from which on a text is long."""
+"""Minimum characters of a long text."""
 LARGEST_SHOWN = 1_000_000
-"""Bytes of JSON. An attempt that has more to show is read from its body."""
+"""Maximum bytes of JSON. A larger preview is not stored; the body is read instead."""
 _END = 8_000
-"""Stored characters at either end of a text; a page shows 6,000 in all."""
+"""Stored characters at either end of a text; a page shows 6,000 in total."""
 _BEFORE, _AFTER = 300, 700
-"""Stored characters before and after the place that a verdict points to; a page shows 200 before, and 400 after."""
+"""Stored characters before and after the position of a verdict; a page shows 200 before, and 400 after."""
 _SHORTEST_GAP = 100
-"""Characters; what is less is not left out."""
+"""Characters; a shorter gap is not omitted."""
 _DEEPEST = 60
-"""Levels of the evidence in which long texts are looked for."""
+"""Levels of the evidence that are searched for long texts."""
 
 Ranges = tuple[tuple[TextRange, ...], ...]
-"""Of each verdict the characters that it is about."""
+"""The text ranges of each verdict."""
 
 
 class _Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -114,13 +114,13 @@ class _Piece(msgspec.Struct, frozen=True, array_like=True):
     gap: int = 0
     """Characters."""
     escapes: int = 0
-    """Characters more that JSON takes to write them."""
+    """Additional characters for JSON escapes."""
     hash: str = ""
-    """Two texts that differ in what was left out are two texts still."""
+    """Distinguishes texts that differ only in the omitted part."""
 
 
 class _LongText(msgspec.Struct, frozen=True, array_like=True):
-    """A long text, and the way to it from the evidence."""
+    """A long text, and its path in the evidence."""
 
     keys: tuple[str | int, ...]
     pieces: tuple[_Piece, ...]
@@ -160,7 +160,7 @@ def make_shown(entry: RunEntry, find_ranges: Callable[[RunEntry], Ranges]) -> by
 
 
 def read_shown(data: bytes) -> ShownEntry:
-    """Return what `make_shown` was given, its long texts filled up. Raises `StoreError`."""
+    """Return the entry given to `make_shown`, with its long texts padded. Raises `StoreError`."""
     try:
         found = _SHOWN.decode(expand_bytes(data, largest=2 * LARGEST_SHOWN))
         for text in found.texts:
@@ -183,17 +183,17 @@ def _iterate_long_texts(value: object, keys: tuple[str | int, ...], depth: int) 
 
 
 def _replace_text(evidence: Any, keys: tuple[str | int, ...], text: str) -> str:
-    """Put a text at a place of the evidence, and return the one that was there."""
+    """Set a text at a path of the evidence, and return the previous one."""
     for key in keys[:-1]:
         evidence = evidence[key]
-    before, evidence[keys[-1]] = evidence[keys[-1]], text
-    return before
+    previous, evidence[keys[-1]] = evidence[keys[-1]], text
+    return previous
 
 
 def _cut_text(text: str, spots: list[int]) -> Iterator[_Piece]:
-    wanted = sorted([(0, _END), (len(text) - _END, len(text)), *((max(0, spot - _BEFORE), spot + _AFTER) for spot in spots)])
+    ranges = sorted([(0, _END), (len(text) - _END, len(text)), *((max(0, spot - _BEFORE), spot + _AFTER) for spot in spots)])
     begin, end = 0, 0
-    for start, after in wanted:
+    for start, after in ranges:
         if start >= len(text):
             break
         if start >= end + _SHORTEST_GAP:
@@ -210,9 +210,9 @@ def _write_piece(text: str, begin: int, end: int, following: int) -> _Piece:
 
 
 def _fill_up(piece: _Piece) -> str:
-    """Return a piece with something in its gap that has as many characters, as they are and as JSON writes them."""
-    # JSON writes a control character with five characters more, and a line break with one more.
+    """Return a piece with its gap padded to the same length, both as text and as JSON."""
+    # JSON needs five extra characters for a control character, and one for a line break.
     controls, breaks = divmod(piece.escapes, 5)
     filling = (chr(1) * controls + chr(10) * breaks)[: piece.gap]
-    left = piece.gap - len(filling)
-    return f"{piece.text}{filling}{piece.hash[:left]}{' ' * (left - len(piece.hash))}"
+    missing = piece.gap - len(filling)
+    return f"{piece.text}{filling}{piece.hash[:missing]}{' ' * (missing - len(piece.hash))}"

@@ -6,40 +6,38 @@ bounded, so that a row that was tampered with cannot fill the memory.
 
 from __future__ import annotations
 
-import json
 import zlib
-
-import msgspec
 
 from proctor.errors import StoreError
 from proctor.model.evidence import Json
+from proctor.model.json_values import decode_strangers, encode_strangers
 
 LARGEST_BODY = 512 * 1024 * 1024
-"""Bytes of JSON in one body. What comes in is far smaller; this is for reading back."""
+"""Maximum bytes of JSON in one body. Incoming bodies are far smaller; this is for reading."""
 
 
 class BodyTooLarge(StoreError):
-    """A stored body that is larger than it may be where it is read."""
+    """A stored body above the reader's limit."""
 
 
 def pack(value: object) -> bytes:
-    """Return JSON, or a Struct, as it is stored."""
+    """Return JSON, or a Struct, in stored form."""
     return compress_bytes(to_json(value))
 
 
 def unpack(body: bytes, *, largest: int = LARGEST_BODY) -> Json:
-    """Return what `pack` was given. Raises `StoreError` for bytes that are no body, or too large a one."""
+    """Return the value given to `pack`. Raises `StoreError` for invalid or too large bytes."""
     return from_json(expand_bytes(body, largest=largest))
 
 
 def compress_bytes(data: bytes) -> bytes:
-    """Return bytes that are JSON already, or something else, compressed."""
+    """Return compressed bytes."""
     return zlib.compress(data, 1)
 
 
 def expand_bytes(body: bytes, *, largest: int = LARGEST_BODY) -> bytes:
-    """Return what `compress_bytes` was given. Raises `StoreError` as `unpack` does."""
-    # Unpacked up to a bound: a few kilobytes can be made to unpack to gigabytes.
+    """Return the bytes given to `compress_bytes`. Raises `StoreError` like `unpack`."""
+    # Limited: a few kilobytes can decompress to gigabytes.
     engine = zlib.decompressobj()
     try:
         data = engine.decompress(body, largest)
@@ -53,24 +51,13 @@ def expand_bytes(body: bytes, *, largest: int = LARGEST_BODY) -> bytes:
 
 
 def to_json(value: object) -> bytes:
-    """Return any JSON value, or a Struct, as text; also what the fast encoder does not know."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        # Halves of surrogate pairs, which JSON can spell and UTF-8 cannot.
-        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+    """Return any JSON value, or a Struct, as text, including values that the fast encoder does not support."""
+    return encode_strangers(value)
 
 
 def from_json(data: bytes | str) -> Json:
-    """Return what `to_json` was given. Raises `StoreError`."""
+    """Return the value given to `to_json`. Raises `StoreError`."""
     try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        return _decode_slowly(data, error)
-
-
-def _decode_slowly(data: bytes | str, error: Exception) -> Json:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
+        return decode_strangers(data)
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"a stored value is no JSON: {error}") from error

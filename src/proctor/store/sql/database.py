@@ -41,24 +41,24 @@ if TYPE_CHECKING:
 
 Dialect = Literal["sqlite", "postgresql"]
 _BUSY_MS = 30_000
-"""How long opening waits for other processes."""
+"""Milliseconds that opening waits for other processes."""
 WRITE_WAIT_S = 5.0
-"""How long a writer waits for the lock of another process, or for a connection, before it fails."""
+"""Seconds that a writer waits for the lock of another process, or for a connection, before it fails."""
 AWAY_S = 1.0
-"""How long other writers fail at once, without waiting themselves, after one could not write."""
+"""Seconds for which other writers fail at once after one could not write."""
 _GIVE_BACK_S = 2.0
-"""How long closing waits for connections that are still in use."""
+"""Seconds that closing waits for connections in use."""
 _STATEMENT_S = 60.0
-"""How long one statement may take on PostgreSQL before it is given up."""
+"""Maximum seconds of one statement on PostgreSQL."""
 _EXPECTED = "expected sqlite:///FILE or postgresql://USER@HOST/NAME"
-# A reader of PostgreSQL sees one snapshot too, and cannot write by mistake; both are part of the message that begins the transaction.
+# A PostgreSQL reader also sees one snapshot, and cannot write by mistake; both are set when the transaction begins.
 _ONE_MOMENT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 # A pooler such as PgBouncer shares connections, so the cache of prepared statements must be switched off.
 _ADDRESS_OPTIONS = ("ssl", "host", "port", "prepared_statement_cache_size")
 
 
 class _Unusable(StoreError):
-    """Raised for what the database itself, or the way to it, could not do."""
+    """Raised for a failure of the database itself, or of the connection to it."""
 
 
 class Database:
@@ -68,40 +68,40 @@ class Database:
         self.engine = engine
         self.dialect: Dialect = dialect
         self._threads = threads
-        """Connections of SQLite, each with a thread, while they are in use."""
-        # SQLite has one writer. Waiting for it here is fair and cheap; its own waiting is a poll that may starve a writer.
+        """Connections of SQLite in use, each with a thread."""
+        # SQLite has one writer. Waiting for it here is fair and cheap; its own waiting polls and may starve a writer.
         self._one_writer = asyncio.Lock()
         self._writes = False
-        """Whether a transaction of ours holds the lock of a file."""
+        """Whether one of our transactions holds the file lock."""
         self._away: tuple[float, StoreError] | None = None
         self._endings: dict[AsyncConnection, list[Callable[[], None]]] = {}
 
     @property
     def file(self) -> Path | None:
-        """Where the database lies, if it is a file."""
+        """The path of the database, if it is a file."""
         return Path(self.engine.url.database) if self.dialect == "sqlite" and self.engine.url.database else None
 
     async def find_outage(self) -> StoreError | None:
-        """Return why nothing can be written at the moment; None where the last writer could. After a failure it is tried again."""
+        """Return why nothing can be written now, or None if the last writer succeeded. After a failure, writing is tested again."""
         if self._away is not None and time.monotonic() - self._away[0] >= AWAY_S:
             with contextlib.suppress(StoreError):
                 async with self.writing() as connection:
                     if self.dialect == "sqlite":
-                        # Writes a page: a lock alone can be had on a disk that is full.
+                        # Writes a page: the lock can be taken even on a full disk.
                         version: int = (await connection.exec_driver_sql("PRAGMA user_version")).scalar_one()
                         await connection.exec_driver_sql(f"PRAGMA user_version = {version}")
         return None if self._away is None else self._away[1]
 
     async def is_locked(self, *, within_s: float) -> bool:
-        """Return whether another program holds the lock for writing for longer than that. Only a file has such a lock."""
+        """Return whether another program holds the write lock for longer than that. Only a file has such a lock."""
         path = self.file
         if path is None or self._writes:
             return False
-        # A writer that has begun since is one of ours.
+        # A writer that has started in the meantime is one of ours.
         return await asyncio.to_thread(_is_locked, path, within_s) and not self._writes
 
     def call_at_end(self, connection: AsyncConnection, call: Callable[[], None]) -> None:
-        """Have something called when the transaction of a connection of `writing` is over, be it durable or undone.
+        """Register a call for the end of a connection's `writing` transaction, committed or rolled back.
 
         What others may read again until then is forgotten only then: in the transaction itself it would be remembered as it was.
         """
@@ -116,15 +116,15 @@ class Database:
 
     def _refuse_while_away(self) -> None:
         if self._away is not None and time.monotonic() - self._away[0] < AWAY_S:
-            # A new error for each caller: one object raised in several tasks would gather all their tracebacks.
+            # A new error for each caller: one object raised in several tasks would accumulate all their tracebacks.
             raise StoreError(str(self._away[1])) from self._away[1].__cause__
 
     @contextlib.asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncConnection]:
-        """Yield a connection that sees one moment of the database; what is written over it is lost."""
+        """Yield a connection that sees one snapshot of the database; writes on it are lost."""
         async with translate_errors(), self.engine.connect() as connection:
             if self.dialect == "sqlite":
-                # Without it each statement sees a moment of its own: the driver begins no transactions here.
+                # Without it, each statement sees its own snapshot: the driver begins no transactions here.
                 await connection.exec_driver_sql("BEGIN")
             else:
                 await connection.execution_options(**_ONE_MOMENT)
@@ -132,7 +132,7 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def writing(self) -> AsyncGenerator[AsyncConnection]:
-        """Yield a transaction that is durable when the block has been left, and undone when it was left by an exception.
+        """Yield a transaction that is committed at the end of the block, and rolled back after an exception.
 
         While the database is away, one writer at a time tests it; the others fail at once.
         """
@@ -144,7 +144,7 @@ class Database:
                 stack.callback(self._call_endings, endings)
                 if self.dialect == "sqlite":
                     await stack.enter_async_context(self._one_writer)
-                    # The writer before may have found that the database is away: then the next one does not wait for it.
+                    # The previous writer may have found the database unavailable: then the next one does not wait.
                     self._refuse_while_away()
                     connection = await stack.enter_async_context(self.engine.begin())
                     # The lock is taken at once: a transaction that read first could not write after another writer.
@@ -157,7 +157,7 @@ class Database:
                 stack.callback(self._endings.pop, connection)
                 yield connection
         except StoreError as error:
-            # One that the block raised, for a lost lease or a body that cannot be read, does not mean that the database is away.
+            # An error raised by the block, such as a lost lease or an unreadable body, does not mean that the database is unavailable.
             if isinstance(error, _Unusable) and is_gone(error):
                 self._away = (time.monotonic(), error)
             raise
@@ -187,7 +187,7 @@ class Database:
 
 @contextlib.asynccontextmanager
 async def translate_errors() -> AsyncGenerator[None]:
-    """Raise `StoreError` for a database that cannot be reached or written to; a broken rule of the schema stays an `IntegrityError`.
+    """Raise `StoreError` for a database that cannot be reached or written to; a constraint violation stays an `IntegrityError`.
 
     So does what the block itself raises, a file that it could not read for example.
     """
@@ -198,14 +198,14 @@ async def translate_errors() -> AsyncGenerator[None]:
     except (DBAPIError, PoolTimeout, sqlite3.Error) as error:
         raise _make_store_error(error) from error
     except Exception as error:
-        # Drivers that lose a connection or wait too long raise errors of the system, and some of their own, as they are.
+        # Drivers that lose a connection or time out raise system errors, and some of their own, unwrapped.
         if not _came_from_a_driver(error):
             raise
         raise _make_store_error(error) from error
 
 
 def is_gone(error: Exception) -> bool:
-    """Return whether the database itself cannot be used (gone, locked, full), so that trying row by row is no use."""
+    """Return whether the database itself is unusable (gone, locked, full), so that trying row by row is useless."""
     cause = error.__cause__
     return isinstance(error, StoreError) and (
         not isinstance(cause, DBAPIError) or isinstance(cause, OperationalError) or cause.connection_invalidated
@@ -217,7 +217,7 @@ def _came_from_a_driver(error: Exception) -> bool:
         return True
     if not isinstance(error, OSError):
         return False
-    # An OSError of the driver and one of the caller's own block look alike; only the frames of the traceback differ.
+    # An `OSError` of the driver and one of the caller's block look alike; only the traceback differs.
     trace = error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__", "")).startswith(("sqlalchemy.", "asyncpg.", "aiosqlite.")):
@@ -228,7 +228,7 @@ def _came_from_a_driver(error: Exception) -> bool:
 
 def _make_store_error(error: Exception) -> StoreError:
     lines = str(getattr(error, "orig", None) or error).splitlines()
-    # The driver wraps its own errors once more: `<class 'asyncpg.exceptions.X'>: message`.
+    # The driver wraps its own errors again: `<class 'asyncpg.exceptions.X'>: message`.
     line = (
         lines[0].partition(">: ")[2] or lines[0]
         if lines and lines[0].startswith("<class ")
@@ -240,7 +240,7 @@ def _make_store_error(error: Exception) -> StoreError:
 
 
 async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool = True) -> Database:
-    """Open the database at `url`, made and migrated where need be.
+    """Open the database at `url`, created and migrated if needed.
 
     Raises `InputError` for a wrong address, `MissingExtra` without the driver, `StoreError` for the rest. With `migrating=False` the
     schema is left as it is, whatever it is.
@@ -271,7 +271,7 @@ async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool
             if migrating:
                 await migrate(engine, dialect)
     except BaseException:
-        # Also when cancelled: connections have threads or sockets, and no other code knows of this engine yet.
+        # Also when cancelled: connections have threads or sockets, and only this code knows the engine yet.
         await engine.dispose()
         raise
     return database
@@ -297,14 +297,14 @@ def _parse_address(url: str | Path) -> URL:
 
 
 def _postgres_arguments(address: URL) -> tuple[URL, dict[str, Any]]:
-    """Return the address as the driver understands it, and its other arguments. Options are spelled as other clients spell them."""
+    """Return the address in the driver's form, and its other arguments. Options are spelled as in other clients."""
     query = dict(address.query)
     arguments: dict[str, Any] = {
         "timeout": WRITE_WAIT_S,
         "command_timeout": _STATEMENT_S,
         "server_settings": {"application_name": query.pop("application_name", "proctor")},
     }
-    # libpq and most tools say `sslmode`; asyncpg takes the same values as `ssl`.
+    # libpq and most tools use `sslmode`; asyncpg accepts the same values as `ssl`.
     if "sslmode" in query:
         query["ssl"] = query.pop("sslmode")
     unknown = sorted(set(query) - set(_ADDRESS_OPTIONS))
@@ -316,11 +316,11 @@ def _postgres_arguments(address: URL) -> tuple[URL, dict[str, Any]]:
 
 
 def _prepare_file(path: Path, *, make: bool) -> None:
-    """Make the file, or find out what is wrong with it, before a pool of connections stumbles over it."""
+    """Create the file, or report errors with it, before a pool of connections is opened."""
     if make:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Readable by its owner alone: traces and results are in it. SQLite gives its `-wal` and `-shm` files the same mode.
+            # Readable by its owner only: it contains traces and results. SQLite gives its `-wal` and `-shm` files the same mode.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except OSError as error:
             if not path.exists():
@@ -334,7 +334,7 @@ def _prepare_file(path: Path, *, make: bool) -> None:
 def _is_locked(path: Path, within_s: float) -> bool:
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=within_s, isolation_level=None)) as connection:
-            # SQLite has no way to ask who holds the lock; to take it for an instant is the question.
+            # SQLite cannot report who holds the lock; taking it for an instant tests that.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
@@ -364,11 +364,11 @@ def _connect_sqlite(threads: WeakSet[OneWayConnection], database: str, **options
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:
-    # Transactions are begun by us (`writing`), not by the driver at the first change.
+    # We begin transactions (`writing`), not the driver at the first change.
     connection.isolation_level = None
     cursor = connection.cursor()
     # FULL: in WAL mode SQLite's NORMAL may lose the last commits in a power cut, and these were acknowledged. The size limit cuts the log
-    # back after a large transaction, which would otherwise keep its size for ever.
+    # back after a large transaction, which would otherwise stay that large.
     for pragma in ("synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY", "journal_size_limit=67108864"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

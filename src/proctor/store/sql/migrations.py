@@ -22,19 +22,24 @@ from proctor.store.sql.tables import (
     annotation_rows,
     audit,
     cases,
+    claims_due,
+    judged_claims,
     keys,
+    proposals,
     records,
     results,
     run_entries,
     run_figures,
+    run_snapshots,
     runs,
     sandbox_events,
     sandboxes,
+    schedules,
     sessions,
     traces,
 )
 
-_LOCK = 0x70726F63  # "proc": the number two servers agree on
+_LOCK = 0x70726F63  # "proc": the lock number shared by all servers
 
 NOTES = sa.Table(
     "schema_steps", sa.MetaData(), sa.Column("name", sa.Text, primary_key=True), sa.Column("applied_at", sa.Text, nullable=False)
@@ -46,8 +51,8 @@ def _create_first_tables(connection: sa.Connection) -> None:
 
 
 def _count_trace_attempts(connection: sa.Connection) -> None:
-    """Let traces count how often work on them broke off, and be taken agent by agent."""
-    # The first step made them already where it ran as it is now.
+    """Add the count of interrupted evaluations to traces, and the index by agent."""
+    # The first step, in its current form, has already created them.
     _add_column(connection, "traces", "attempts", "BIGINT NOT NULL DEFAULT 0")
     connection.execute(sa.text("DROP INDEX IF EXISTS traces_due"))
     for index in traces.indexes:
@@ -55,30 +60,30 @@ def _count_trace_attempts(connection: sa.Connection) -> None:
 
 
 def _index_records_by_age(connection: sa.Connection) -> None:
-    """Let benchmark runs be found by their age."""
+    """Add the index of benchmark runs by age."""
     for index in records.indexes:
         index.create(connection, checkfirst=True)
 
 
 def _add_no_run_of_traces(connection: sa.Connection) -> None:
-    """Let traces say why they are no run of an agent."""
+    """Add the reason why a trace is not an agent run."""
     _add_column(connection, "traces", "no_run", "TEXT")
 
 
 def _add_list_indices(connection: sa.Connection) -> None:
-    """Let lists be found by an index, whatever they are narrowed by."""
+    """Add indices for filtered lists."""
     for table in (agents, alert_rules, audit, cases, keys, results, run_entries, runs, traces):
         _create_indices(connection, table)
 
 
 def _add_column(connection: sa.Connection, table: str, name: str, kind: str) -> None:
-    """Add a column, unless the first step made it already."""
+    """Add a column, unless the first step has created it."""
     if name not in {column["name"] for column in sa.inspect(connection).get_columns(table)}:
         connection.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN {name} {kind}"))
 
 
 def _create_indices(connection: sa.Connection, table: sa.Table) -> None:
-    """Create the indices of a table that are not there; those over columns of later steps are left to these."""
+    """Create the missing indices of a table, except those over columns of later steps."""
     known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
     for index in table.indexes:
         if known.issuperset(column.name for column in index.columns):
@@ -86,40 +91,40 @@ def _create_indices(connection: sa.Connection, table: sa.Table) -> None:
 
 
 def _name_runs(connection: sa.Connection) -> None:
-    """Let runs have names and tags."""
+    """Add names and tags to runs."""
     for name in ("name", "tags"):
         _add_column(connection, "runs", name, "TEXT")
     _create_indices(connection, runs)
 
 
 def _add_sessions(connection: sa.Connection) -> None:
-    """Let browsers have sessions."""
+    """Add browser sessions."""
     sessions.create(connection, checkfirst=True)
 
 
 def _add_annotations(connection: sa.Connection) -> None:
-    """Let people say something about traces and results."""
+    """Add annotations of traces and results."""
     annotation_rows.create(connection, checkfirst=True)
 
 
 def _add_entry_digests(connection: sa.Connection) -> None:
-    """Let lists and comparisons read attempts without their bodies."""
+    """Add digests of attempts, so that lists and comparisons need no bodies."""
     _add_column(connection, "run_entries", "digest", sa.LargeBinary().compile(dialect=connection.dialect))
 
 
 def _add_project_retention(connection: sa.Connection) -> None:
-    """Let projects say how long what is theirs stays."""
+    """Add retention settings to projects."""
     for name in ("trace_days", "run_days"):
         _add_column(connection, "projects", name, "BIGINT")
 
 
 def _add_entry_texts(connection: sa.Connection) -> None:
-    """Let attempts be searched by input, answer and reasons."""
+    """Add search texts to attempts."""
     _add_column(connection, "run_entries", "search_text", "TEXT")
 
 
 def _add_sandboxes(connection: sa.Connection) -> None:
-    """Store simulated systems, and keys for one of them."""
+    """Add simulated systems and their keys."""
     for table in (sandboxes, sandbox_events):
         table.create(connection, checkfirst=True)
     _add_column(connection, "keys", "sandbox_id", "TEXT")
@@ -127,19 +132,51 @@ def _add_sandboxes(connection: sa.Connection) -> None:
 
 
 def _add_shown_entries(connection: sa.Connection) -> None:
-    """Let pages show attempts with very long texts without their bodies."""
+    """Add previews of attempts with very long texts."""
     _add_column(connection, "run_entries", "shown", sa.LargeBinary().compile(dialect=connection.dialect))
 
 
 def _count_by_index(connection: sa.Connection) -> None:
-    """Let the attempts of cases be counted along an index alone."""
+    """Add the index that counts attempts of cases."""
     connection.execute(sa.text("DROP INDEX IF EXISTS run_entries_listed_by_run_id_case_id"))
     _create_indices(connection, run_entries)
 
 
 def _add_run_figures(connection: sa.Connection) -> None:
-    """Store figures of ended runs."""
+    """Add figures of ended runs."""
     run_figures.create(connection, checkfirst=True)
+
+
+def _add_judged_claims(connection: sa.Connection) -> None:
+    """Add the index of judged claims, to be filled from what was decided before, and digests of traces."""
+    _add_column(connection, "traces", "digest", "TEXT")
+    _add_column(connection, "annotations", "question", "TEXT")
+    _create_indices(connection, annotation_rows)
+    for table in (judged_claims, claims_due):
+        table.create(connection, checkfirst=True)
+    for kind, source in (("trace", sa.select(traces.c.id).where(traces.c.outcome.is_not(None))), ("attempt", sa.select(run_entries.c.id))):
+        columns = source.add_columns(sa.literal(kind), sa.literal(""))
+        connection.execute(sa.insert(claims_due).from_select(["subject_id", "subject", "at"], columns))
+
+
+def _add_schedules(connection: sa.Connection) -> None:
+    """Add schedules, their runs, and other destinations of alerts."""
+    schedules.create(connection, checkfirst=True)
+    for name in ("schedule_id", "due_at"):
+        _add_column(connection, "runs", name, "TEXT")
+    _create_indices(connection, runs)
+    _add_column(connection, "alert_rules", "channel", "TEXT NOT NULL DEFAULT 'webhook'")
+    _add_column(connection, "alert_rules", "email", "TEXT")
+
+
+def _add_proposals(connection: sa.Connection) -> None:
+    """Add proposed cases."""
+    proposals.create(connection, checkfirst=True)
+
+
+def _add_run_snapshots(connection: sa.Connection) -> None:
+    """Add what the MCP servers of runs offered."""
+    run_snapshots.create(connection, checkfirst=True)
 
 
 STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
@@ -158,6 +195,10 @@ STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0013_shown_of_attempts", _add_shown_entries),
     ("0014_attempts_by_case", _count_by_index),
     ("0015_figures_of_runs", _add_run_figures),
+    ("0016_judged_claims", _add_judged_claims),
+    ("0017_schedules", _add_schedules),
+    ("0018_proposals", _add_proposals),
+    ("0019_snapshots_of_runs", _add_run_snapshots),
 )
 """Append only. After the first release a step must contain what it creates; `tables.py` is the current schema."""
 MADE_AT_ONCE = frozenset(name for name, _ in STEPS)
@@ -165,7 +206,7 @@ MADE_AT_ONCE = frozenset(name for name, _ in STEPS)
 
 
 class SchemaState(msgspec.Struct, frozen=True, kw_only=True):
-    """Which steps a database has seen."""
+    """The applied steps of a database."""
 
     applied: list[str]
     pending: list[str]
@@ -174,14 +215,14 @@ class SchemaState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_schema_state(connection: AsyncConnection) -> SchemaState:
-    """Return which steps were applied; change nothing."""
+    """Return the applied steps, without changes."""
     return await connection.run_sync(_read_state)
 
 
 async def migrate(engine: AsyncEngine, dialect: Literal["sqlite", "postgresql"]) -> None:
-    """Apply every step that was not applied yet. Raises `StoreError` for a database of a newer program."""
+    """Apply every missing step. Raises `StoreError` for a database of a newer program."""
     async with engine.begin() as connection:
-        # Both databases can undo changes of the schema, so all steps are one transaction, begun with a lock that a second server waits for.
+        # Both databases can roll back schema changes, so all steps are one transaction, with a lock that a second server waits for.
         if dialect == "sqlite":
             await connection.exec_driver_sql("BEGIN IMMEDIATE")
         else:
@@ -209,12 +250,12 @@ def _apply_steps(connection: sa.Connection) -> None:
             f"the database was made by a newer proctor (it knows {state.unknown[-1]!r}, this one ends at {STEPS[-1][0]!r}); "
             "upgrade proctor, or export the data with the newer one"
         )
-    # Not step by step, which asks hundreds of times what is there already: that took five times as long, a quarter of a second.
-    made = MADE_AT_ONCE if set(sa.inspect(connection).get_table_names()) == {NOTES.name} else frozenset[str]()
-    if made:
+    # Not step by step, which checks hundreds of times for existing objects: that took five times as long, a quarter of a second.
+    skipped = MADE_AT_ONCE if set(sa.inspect(connection).get_table_names()) == {NOTES.name} else frozenset[str]()
+    if skipped:
         METADATA.create_all(connection, checkfirst=False)
     for name, step in STEPS:
         if name in state.pending:
-            if name not in made:
+            if name not in skipped:
                 step(connection)
             connection.execute(NOTES.insert().values(name=name, applied_at=datetime.now(UTC).isoformat(timespec="milliseconds")))

@@ -1,4 +1,4 @@
-"""Lists in pages: newest first, continued after the last page, whatever was added in between.
+"""Lists in pages: newest first, continued after the last page, unaffected by rows added in between.
 
 A cursor is the time and id of the row at the edge and the direction to go. It is opaque to callers and checked when it comes back.
 """
@@ -19,10 +19,10 @@ from proctor.model.typed import make_json_decoder
 from proctor.store.sql.queries import ListQuery
 
 STRETCH = 10_000
-"""Rows along an index that are examined for one page."""
+"""Rows of an index that are examined for one page."""
 DEFAULT_LIMIT, LARGEST_LIMIT = 20, 100
 _LONGEST_CURSOR = 500
-"""Characters. A cursor comes back from outside, and a longer one was never given out."""
+"""Maximum characters. Cursors come from clients; we never issue a longer one."""
 _Edge = tuple[Literal["older", "newer"], str, str]
 _EDGE = make_json_decoder(_Edge)
 
@@ -31,7 +31,7 @@ Row = Mapping[str, Any]
 
 
 class BadCursor(ProctorError):
-    """A cursor that no page ever gave out."""
+    """A cursor that we never issued."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,31 +64,31 @@ async def fetch_page(
     at, key = table.c[time], table.c[id]
     edge = _read_cursor(cursor) if cursor else None
     newer = edge is not None and edge[0] == "newer"
-    # By the edge and not by OFFSET: a deep page costs what the first one does, and rows that arrive between two pages shift nothing. The id
-    # decides between rows of the same millisecond.
-    here = sa.tuple_(at, key)
+    # By the edge and not by OFFSET: a deep page costs as much as the first, and new rows between two pages shift nothing. The id
+    # orders rows of the same millisecond.
+    position = sa.tuple_(at, key)
     path, filters = query.path.order_by(None), query.filters
     if edge is not None:
         place = sa.tuple_(sa.literal(edge[1]), sa.literal(edge[2]))
-        path = path.where(here > place if newer else here < place)
+        path = path.where(position > place if newer else position < place)
     path = path.order_by(at.asc(), key.asc()) if newer else path.order_by(at.desc(), key.desc())
     stop: Row | None = None
     if filters:
         stop = await _find_end_of_stretch(connection, path.with_only_columns(at, key))
         if stop is not None:
             end = sa.tuple_(sa.literal(stop[time]), sa.literal(stop[id]))
-            path = path.where(here <= end if newer else here >= end)
-    # One row more than the limit shows whether there is another page, for which a count would have to read everything.
+            path = path.where(position <= end if newer else position >= end)
+    # One extra row shows whether there is another page; a count would have to read everything.
     found = await connection.execute(path.where(*filters).limit(size + 1))
     rows: list[Row] = [dict(row) for row in found.mappings()]
-    more = len(rows) > size
+    has_more = len(rows) > size
     rows = rows[:size]
-    if not more and stop is not None:
+    if not has_more and stop is not None:
         return _short_page(rows, stop, edge, size, time, id)
     if newer:
         rows.reverse()
-    # Where the caller came from there was a row when the cursor was made.
-    to_older, to_newer = (True, more) if newer else (more, edge is not None)
+    # There was a row on the other side when the cursor was issued.
+    to_older, to_newer = (True, has_more) if newer else (has_more, edge is not None)
     return Page(
         rows=rows,
         next=_write_cursor("older", rows[-1], time, id) if rows and to_older else None,
@@ -115,19 +115,19 @@ async def find_cursor(connection: AsyncConnection, query: ListQuery, table: sa.T
 
 
 async def count_rows(connection: AsyncConnection, query: ListQuery) -> int:
-    """Return how many rows a list has. For lists that are known to be short."""
+    """Return the number of rows of a list that is known to be short."""
     return int((await connection.execute(sa.select(sa.func.count()).select_from(query.whole.order_by(None).subquery()))).scalar_one())
 
 
 async def _find_end_of_stretch(connection: AsyncConnection, path: sa.Select[Any, Any]) -> Row | None:
     """Return the last row that a search examines, or None if fewer are left."""
-    # Queried first, over the index alone: with further filters the database could search the whole table, and find nothing.
+    # Queried first, over the index alone: with further filters the database might scan the whole table without a match.
     found = (await connection.execute(path.offset(STRETCH - 1).limit(1))).mappings().first()
     return None if found is None else dict(found)
 
 
 def _short_page(rows: list[Row], stop: Row, edge: _Edge | None, size: int, time: str, id: str) -> Page:
-    """Return a page that ended where the search stopped, not where the list ends."""
+    """Return a page that ends where the search stopped, not at the end of the list."""
     newer = edge is not None and edge[0] == "newer"
     back = None if edge is None else _write_cursor("older" if newer else "newer", {time: edge[1], id: edge[2]}, time, id)
     if newer:
@@ -150,7 +150,7 @@ def _read_cursor(cursor: str) -> _Edge:
         if len(cursor) > _LONGEST_CURSOR:
             raise ValueError
         edge = _EDGE.decode(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
-        # PostgreSQL refuses NUL in a text with an error of its own; no cursor of ours has one.
+        # PostgreSQL rejects NUL in a text with its own error; our cursors have none.
         if "\0" in edge[1] or "\0" in edge[2]:
             raise ValueError
     except (ValueError, binascii.Error, msgspec.MsgspecError):

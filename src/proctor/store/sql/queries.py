@@ -27,7 +27,7 @@ from proctor.store.sql.tables import COMMON
 
 
 class BulkStatement:
-    """A statement that is run for many rows. `names` are the parameters that every row has; the statement has no others."""
+    """A statement that is run for many rows. `names` are the parameters of every row; the statement has no others."""
 
     def __init__(self, statement: sa.sql.Executable, names: Sequence[str]) -> None:
         self._statement = statement
@@ -42,7 +42,7 @@ class BulkStatement:
         await connection.exec_driver_sql(text, [values(row) for row in rows])
 
     def _compile_for(self, dialect: sa.Dialect) -> tuple[str, Any]:
-        # By dialect: the statement is a constant of its module, and one process may have databases of both kinds open.
+        # By dialect: the statement is a module constant, and one process may have databases of both kinds open.
         known = self._known.get(dialect.name)
         if known is None:
             compiled: Any = self._statement.compile(dialect=dialect, column_keys=self._names)  # type: ignore[attr-defined]  # all have it
@@ -51,14 +51,14 @@ class BulkStatement:
 
 
 def clean_text(text: str) -> str:
-    """Return text that both databases take: without NUL characters and halves of surrogate pairs."""
+    """Return text that both databases accept: without NUL characters and half surrogate pairs."""
     if text.isascii() and "\0" not in text:
         return text
     return text.encode("utf-8", errors="replace").decode().replace("\0", "\ufffd")
 
 
 def clean_json(value: Json) -> Json:
-    """Return JSON that both databases can look into, by the same rules."""
+    """Return JSON that both databases can query, by the same rules."""
     match value:
         case str():
             return clean_text(value)
@@ -82,7 +82,7 @@ def insert_or_update(
     key: Iterable[str],
     change: Iterable[str] | Mapping[str, object],
 ) -> Insert:
-    """Return a statement that inserts, and where a row of the same key is there, changes it.
+    """Return a statement that inserts a row, or changes the existing row with the same key.
 
     `change` names the columns that get their new values, or maps columns to what they become (an expression may use the table's own
     columns, which are the values before). `.returning(...)` gives the row that is there afterwards.
@@ -94,7 +94,7 @@ def insert_or_update(
 
 
 def insert_or_ignore(connection: AsyncConnection, table: sa.Table, values: Values, *, key: Iterable[str] = ()) -> Insert:
-    """Return a statement that inserts unless a row of the same key is there; without `key`, of any key that is unique."""
+    """Return a statement that inserts unless a row with the same key exists; without `key`, any unique key counts."""
     return _make_insert(connection, table, values).on_conflict_do_nothing(index_elements=list(key) or None)
 
 
@@ -126,17 +126,22 @@ PATHS: dict[str, tuple[tuple[str, ...], ...]] = {
     "annotations": (("subject_id",), ("project_id",), ("organization_id",)),
     "alert_rules": (("agent_id",), ("project_id",), ("organization_id",)),
     "alert_deliveries": (("rule_id",),),
-    "runs": (("organization_id", "name"), ("project_id", "status"), ("organization_id", "status"), ("project_id",), ("organization_id",)),
+    "runs": (
+        ("schedule_id", "status"), ("schedule_id",),
+        ("organization_id", "name"), ("project_id", "status"), ("organization_id", "status"), ("project_id",), ("organization_id",),
+    ),
+    "schedules": (("project_id",), ("organization_id",)),
+    "proposals": (("project_id", "status"), ("organization_id", "status"), ("project_id",), ("organization_id",)),
     "run_entries": (("run_id", "case_id"), ("run_id", "outcome"), ("run_id",)),
 }  # fmt: skip
 """The columns that lead a list, by table; each tuple has an index that continues with time and id."""
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A list before its page is cut out."""
+    """A list query before paging."""
 
     path: sa.Select[Any]
-    """Everything along an index."""
+    """The part that an index covers."""
     filters: tuple[sa.ColumnElement[bool], ...] = ()
     """Other conditions on its rows."""
 
@@ -147,7 +152,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _OffIndex(FunctionElement[Any]):
-    """A column that leads no query: SQLite, which keeps no statistics, would otherwise take any index that fits."""
+    """A column that must not select an index: SQLite, without statistics, would otherwise use any index that fits."""
 
     inherit_cache = True
     name = "off_index"
@@ -164,7 +169,7 @@ def _compile_plain(element: _OffIndex, compiler: SQLCompiler, **named: Any) -> s
 
 @compiles(_OffIndex, "sqlite")
 def _compile_off_index(element: _OffIndex, compiler: SQLCompiler, **named: Any) -> str:
-    # SQLite's own idiom: a unary plus changes no value, and keeps the term from being used with an index.
+    # SQLite's own idiom: a unary plus changes no value, and prevents the use of an index for the term.
     return f"+{compiler.process(element.clauses.clauses[0], **named)}"
 
 
@@ -176,7 +181,7 @@ def list_query(
     along: Sequence[sa.ColumnElement[bool]] = (),
     filters: Sequence[sa.ColumnElement[bool]] = (),
 ) -> ListQuery:
-    """Return the query for rows whose columns have these values (None does not count), led by an index.
+    """Return the query for rows with these column values (None means no condition), led by an index.
 
     `along` are conditions on the time, which every path goes by; `filters` are others.
     """
@@ -187,16 +192,16 @@ def list_query(
         query = query.where(table.c[name] == wanted[name])
         common = COMMON.get((table.name, name))
         if common is not None:
-            # Written as in the index, so that both databases see that it has all of these rows.
+            # Written as in the index, so that both databases recognise that it has all of these rows.
             query = query.where(table.c[name] != sa.literal_column(f"'{common}'"))
     others = {name: value for name, value in wanted.items() if name not in path}
     owner = others.pop("organization_id", None)
     if owner is not None:
-        # Always true of what belongs to the caller, and never left out.
+        # Always true for the caller's rows, and never omitted.
         query = query.where(_OffIndex(table.c.organization_id) == owner)
     return ListQuery(path=query.where(*along), filters=(*(_OffIndex(table.c[name]) == value for name, value in others.items()), *filters))
 
 
 def _is_leading(table: sa.Table, path: tuple[str, ...], wanted: Mapping[str, object]) -> bool:
-    """Return whether every column of a path is in the filter, with a value that its index has."""
+    """Return whether every column of a path is in the filter, with a value that its index includes."""
     return all(name in wanted and wanted[name] != COMMON.get((table.name, name)) for name in path)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 def settle_waiters(waiting: Sequence[asyncio.Future[None]], fault: Exception | None) -> None:
     """Resolve the pending futures, or fail them with `fault`."""
     for written in waiting:
-        # A cancelled caller is gone, but its line is written all the same.
+        # The caller was cancelled, but its line is still written.
         if written.done():
             continue
         if fault is None:

@@ -1,4 +1,4 @@
-"""Connections to SQLite that switch to their thread once for each statement.
+"""Connections to SQLite that switch to their thread once per statement.
 
 The driver has a thread for every connection, and SQLAlchemy switches to it and back for a cursor, for the statement, for its rows, for the
 end of the cursor and once more when the connection is returned. Next to a busy event loop every one of these switches waits for its turn,
@@ -17,11 +17,11 @@ import aiosqlite
 T = TypeVar("T")
 
 _AHEAD = 1_000
-"""Rows that come along with a statement; more are fetched on demand, so that a stream is never held whole."""
+"""Rows fetched with a statement; more are fetched on demand, so that a stream is never completely in memory."""
 
 
 def connect(database: str, **options: Any) -> OneWayConnection:
-    """Return a connection, to be awaited."""
+    """Return an awaitable connection."""
     return OneWayConnection(database, options)
 
 
@@ -33,44 +33,44 @@ class OneWayConnection(aiosqlite.Connection):
         # As SQLAlchemy does: a connection that was not closed must not prevent the process from ending.
         self._thread.daemon = True
         self._given_up = False
-        """Whether a caller stopped waiting for something that the thread may still do."""
+        """Whether a caller stopped waiting for work that the thread may still do."""
         self._is_stopped = False
         self._end: asyncio.Future[Any] | None = None
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread of this connection is there."""
+        """Whether the thread of this connection is running."""
         return self._thread.is_alive()
 
     def stop(self) -> asyncio.Future[Any] | None:
-        """End the thread after what it was given, and return what is done when it has ended, where there is an event loop to wait in."""
-        # A caller that is cancelled while closing stops the thread by force, and the closing that goes on stops it again. The driver would
-        # wait without end for a thread that has ended, and so would the end of the program.
+        """End the thread after its queued work, and return a future for its end if there is an event loop."""
+        # A caller that is cancelled while closing stops the thread by force, and the continued closing stops it again. The driver would
+        # wait forever for a thread that has ended, and so would the end of the program.
         if not self._is_stopped:
             self._is_stopped = True
             self._end = super().stop()
         return self._end
 
     async def run_in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Do something in the thread of this connection."""
+        """Run work in the thread of this connection."""
         try:
             return await self._execute(work, *arguments)
         except asyncio.CancelledError:
-            # The thread may still be at it, so `in_transaction` is no longer reliable.
+            # The thread may still be running it, so `in_transaction` is no longer reliable.
             self._given_up = True
             raise
 
     @property
     def inner(self) -> sqlite3.Connection:
-        """The connection itself, for code in its thread."""
+        """The inner connection, for code in its thread."""
         return self._conn
 
     def cursor(self) -> OneWayCursor:  # type: ignore[override]  # a context as well, and made without a way
-        """Return a cursor; the thread makes its own with the statement."""
+        """Return a cursor; the thread creates its own with the statement."""
         return OneWayCursor(self)
 
     async def run_all(self, works: Sequence[tuple[str, Sequence[Any]]]) -> None:
-        """Run several statements that answer nothing, one after the other."""
+        """Run several statements without results, one after the other."""
         await self.run_in_thread(self._run_all, works)
 
     def _run_all(self, works: Sequence[tuple[str, Sequence[Any]]]) -> None:
@@ -78,13 +78,13 @@ class OneWayConnection(aiosqlite.Connection):
             self._conn.execute(statement, values).close()
 
     async def rollback(self) -> None:
-        """Undo what is not committed, usually nothing."""
-        # This look costs no way to the thread, and most connections are given back with nothing to undo.
+        """Roll back uncommitted changes, usually none."""
+        # This check needs no switch to the thread, and most connections are returned with nothing to roll back.
         if self._given_up or self._conn.in_transaction:
             await super().rollback()
 
     async def commit(self) -> None:
-        """Commit what was done, if anything was."""
+        """Commit changes, if any."""
         if self._given_up or self._conn.in_transaction:
             await super().commit()
 
@@ -116,7 +116,7 @@ class OneWayCursor:
         return self
 
     async def fetchall(self) -> list[Any]:
-        """Return every row that is left."""
+        """Return the remaining rows."""
         rows, self._rows = self._rows, []
         if self._open is not None:
             rows += await self._connection.run_in_thread(self._open.fetchall)
@@ -136,7 +136,7 @@ class OneWayCursor:
         return next(iter(await self.fetchmany(1)), None)
 
     async def close(self) -> None:
-        """Close the cursor and drop what was not fetched."""
+        """Close the cursor and drop unfetched rows."""
         self._rows = []
         opened, self._open = self._open, None
         if opened is not None:
@@ -146,9 +146,9 @@ class OneWayCursor:
         cursor = self._connection.inner.execute(statement, values)
         self.description, self.lastrowid = cursor.description, cursor.lastrowid
         self._rows = cursor.fetchmany(_AHEAD) if cursor.description is not None else []
-        # After the rows: sqlite3 knows the count of a statement with RETURNING only when its rows were fetched.
+        # After the rows: sqlite3 knows the row count of a statement with RETURNING only after its rows were fetched.
         self.rowcount = cursor.rowcount
-        # Fewer rows than the limit are all of them, and the cursor needs no extra switch to be closed.
+        # Fewer rows than the limit are all rows, and the cursor needs no extra switch to be closed.
         if len(self._rows) == _AHEAD:
             self._open = cursor
         else:

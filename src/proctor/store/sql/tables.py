@@ -18,13 +18,13 @@ METADATA = sa.MetaData()
 
 
 class _Text(sa.TypeDecorator[str]):
-    """Text that both databases can hold: PostgreSQL knows no NUL character, and no encoding knows half of a surrogate pair."""
+    """Text that both databases can store: PostgreSQL has no NUL character, and no encoding has half a surrogate pair."""
 
     impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        """Return the same text, with a replacement character where one cannot be stored."""
+        """Return the text with unstorable characters replaced."""
         if value is None or (value.isascii() and "\0" not in value):
             return value
         return value.encode("utf-8", errors="replace").decode().replace("\0", "\ufffd")
@@ -37,11 +37,11 @@ def make_table(name: str, *columns: sa.schema.SchemaItem) -> sa.Table:
 
 def text_column(name: str, *, null: bool = False, **options: object) -> sa.Column[str]:
     """Return a column of text that both databases can hold."""
-    return sa.Column(name, _Text, nullable=null, **options)  # type: ignore[arg-type]  # passed on as they are
+    return sa.Column(name, _Text, nullable=null, **options)  # type: ignore[arg-type]  # type: ignore[arg-type]  # passed on unchanged
 
 
 def json_column(name: str) -> sa.Column[object]:
-    """Return a column of JSON, null where there is none."""
+    """Return a JSON column, null by default."""
     return sa.Column(name, sa.JSON(none_as_null=True), nullable=True)
 
 
@@ -51,12 +51,12 @@ def integer_column(name: str, *, null: bool = False, default: int | None = None)
 
 
 def boolean_column(name: str, *, default: bool = False) -> sa.Column[bool]:
-    """Return a column of yes and no."""
+    """Return a boolean column."""
     return sa.Column(name, sa.Boolean, nullable=False, server_default=sa.true() if default else sa.false())
 
 
 def timestamp_columns() -> tuple[sa.Column[str], sa.Column[str]]:
-    """Return the columns that say when a row was made and last changed."""
+    """Return the columns for the creation and modification time of a row."""
     return text_column("created_at"), text_column("updated_at")
 
 
@@ -64,24 +64,31 @@ run_figures = make_table(
     "run_figures",
     text_column("run_id", primary_key=True),
     sa.Column("facts", sa.LargeBinary, nullable=False),  # shown on the page of the run, next to its attempts
-    sa.Column("tally", sa.LargeBinary, nullable=False),  # what it is compared by
+    sa.Column("tally", sa.LargeBinary, nullable=False),  # for comparisons
 )
 
+
+run_snapshots = make_table(
+    "run_snapshots",
+    text_column("run_id", primary_key=True),
+    text_column("kind", primary_key=True),  # servers: what MCP servers offered; examination: what the doctor found
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
 
 sandboxes = make_table(
     "sandboxes",
     text_column("id", primary_key=True),
     text_column("organization_id"),
     text_column("kind"),  # of the simulated system
-    text_column("benchmark_run_id", null=True),  # none: made by hand
-    integer_column("revision", default=0),  # counts up with every change of the rows
-    integer_column("reset_revision", default=0),  # the revision at which the rows were brought back to the baseline
-    integer_column("events", default=0),  # how many rows the log has
+    text_column("benchmark_run_id", null=True),  # null: created by hand
+    integer_column("revision", default=0),  # incremented with every change of the rows
+    integer_column("reset_revision", default=0),  # the revision of the last reset to the baseline
+    integer_column("events", default=0),  # number of rows in the log
     integer_column("bytes", default=0),  # stored size of the baseline and the log
-    json_column("steps"),  # what will happen by itself: {at, step, given}, in the order of time
+    json_column("steps"),  # scheduled steps: {at, step, given}, in order of time
     integer_column("steps_done", default=0),
     text_column("expires_at", null=True),
-    text_column("closed_at", null=True),  # from then on nothing changes any more
+    text_column("closed_at", null=True),  # after that time nothing changes any more
     sa.Column("baseline", sa.LargeBinary, nullable=False),
     *timestamp_columns(),
     sa.Index("sandboxes_by_run", "benchmark_run_id"),
@@ -99,8 +106,8 @@ sandbox_events = make_table(
     text_column("sandbox_id"),
     integer_column("number"),  # counts from 1
     text_column("id"),
-    integer_column("revision", null=True),  # that the rows had afterwards; none: nothing was changed
-    boolean_column("by_itself"),  # a step of a scenario, or a dataset that was added: part of the baseline from then on
+    integer_column("revision", null=True),  # the revision afterwards; null: no change
+    boolean_column("by_itself"),  # a scenario step, or an added dataset: part of the baseline from then on
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Column("changes", sa.LargeBinary, nullable=True),
     text_column("created_at"),
@@ -110,11 +117,11 @@ sandbox_events = make_table(
 
 
 COMMON: dict[tuple[str, str], str] = {("traces", "outcome"): "pass", ("traces", "status"): "evaluated", ("results", "outcome"): "pass"}
-"""Values that most rows have, by table and column: indices leave them out."""
+"""Values of most rows, by table and column: indices exclude them."""
 
 
 def _index_by_time(table: sa.Table, *columns: str, time: str = "created_at", where: sa.ColumnElement[bool] | None = None) -> None:
-    """Add an index for rows with these values in the order of time, optionally only for rows that match `where`."""
+    """Add an index for rows with these columns in order of time, optionally only for rows that match `where`."""
     options: dict[str, Any] = {} if where is None else {"sqlite_where": where, "postgresql_where": where}
     sa.Index(f"{table.name}_listed_by_{'_'.join(columns)}", *(table.c[name] for name in (*columns, time, "id")), **options)
 
@@ -137,7 +144,7 @@ projects = make_table(
     boolean_column("paused"),
     json_column("settings"),
     *timestamp_columns(),
-    integer_column("trace_days", null=True),  # how long its traces stay; none: as long as the service keeps them
+    integer_column("trace_days", null=True),  # days that its traces stay; null: the setting of the service
     integer_column("run_days", null=True),
     sa.Index("projects_by_organization", "organization_id", "created_at", "id"),
 )
@@ -163,11 +170,11 @@ cases = make_table(
     text_column("id", primary_key=True),
     text_column("organization_id"),
     text_column("project_id"),
-    text_column("agent_id", null=True),  # none: every agent of the project
+    text_column("agent_id", null=True),  # null: every agent of the project
     text_column("name"),
     text_column("dialect"),
-    text_column("document"),  # as it was written; one document may hold several cases
-    integer_column("version", default=1),  # counts up with every change of the document
+    text_column("document"),  # as written; one document may contain several cases
+    integer_column("version", default=1),  # incremented with every change of the document
     boolean_column("active", default=True),
     json_column("when_matches"),  # input pattern, metadata, tags
     sa.Column("sample", sa.Float, nullable=False, server_default="1"),
@@ -196,7 +203,7 @@ keys = make_table(
     text_column("suffix"),  # the last four characters, for the masked form
     text_column("hash", unique=True),  # SHA-256 of the whole key: it is random, so nothing slower is needed
     text_column("project_id", null=True),
-    json_column("agent_ids"),  # of a project key: the agents it is restricted to; none: all
+    json_column("agent_ids"),  # for a project key: the agents it is restricted to; null: all
     text_column("solver_id", null=True),
     text_column("benchmark_run_id", null=True),
     text_column("sandbox_id", null=True),
@@ -211,7 +218,7 @@ sessions = make_table(
     "sessions",
     text_column("hash", primary_key=True),  # SHA-256 of the token in the cookie
     text_column("organization_id"),
-    text_column("key_id"),  # the key that was shown: the session may what the key may, and ends with it
+    text_column("key_id"),  # the key that opened it: the session has the key's access, and ends with it
     text_column("expires_at"),
     text_column("created_at"),
     sa.Index("sessions_by_expiry", "expires_at"),
@@ -236,21 +243,22 @@ traces = make_table(
     text_column("organization_id"),
     text_column("project_id"),
     text_column("agent_id"),
-    text_column("external_id"),  # x-request-id, or the OTLP trace id, or made up
+    text_column("external_id"),  # x-request-id, or the OTLP trace id, or generated
     text_column("format"),  # mibo, otlp
-    text_column("status"),  # open (more may come), complete, evaluated, failed
-    integer_column("revision", default=1),  # counts up with every change of what was received
+    text_column("status"),  # open (more may arrive), complete, evaluated, failed
+    integer_column("revision", default=1),  # incremented with every arrival
     integer_column("size", default=0),  # stored bytes
-    sa.Column("body", sa.LargeBinary, nullable=True),  # of a body in one piece; OTLP comes in parts
+    sa.Column("body", sa.LargeBinary, nullable=True),  # for a body in one piece; OTLP has parts
     json_column("metadata"),  # metadata of the request, for `when` and for search
     text_column("input_text", null=True),  # the start of the input, for search
     text_column("outcome", null=True),  # the worst of its results
     text_column("error", null=True),  # why it could not be evaluated: a code and a sentence
-    text_column("no_run", null=True),  # why it is no run of an agent, and not judged
-    sa.Column("due_at", sa.Float, nullable=True),  # unix seconds from which it may be evaluated; none: nothing to do
+    text_column("no_run", null=True),  # why it is not an agent run, and not judged
+    text_column("digest", null=True),  # JSON: the answer, duration, tokens and model, for lists
+    sa.Column("due_at", sa.Float, nullable=True),  # unix seconds from which it may be evaluated; null: nothing to do
     sa.Column("leased_until", sa.Float, nullable=True),
     text_column("lease_owner", null=True),
-    integer_column("attempts", default=0),  # how often its worker died before the end
+    integer_column("attempts", default=0),  # how often its worker died
     *timestamp_columns(),
     sa.UniqueConstraint("agent_id", "external_id", name="traces_by_external_id"),
     sa.Index("traces_by_agent", "agent_id", "created_at", "id"),
@@ -258,7 +266,7 @@ traces = make_table(
     sa.Index("traces_by_age", "created_at", "id", "size"),  # for retention, which needs nothing else
 )
 
-# Only of waiting traces, which are few: whose turn it is, and expired leases.
+# Only waiting traces, which are few: the next turn, and expired leases.
 sa.Index(
     "traces_waiting",
     traces.c.agent_id,
@@ -314,25 +322,55 @@ annotation_rows = make_table(
     text_column("subject"),  # trace, result, attempt
     text_column("subject_id"),
     text_column("parent_id"),  # the trace or the run, with which it is deleted
-    integer_column("claim", null=True),  # which assertion of a result or an attempt, counted from 0
-    text_column("label", null=True),  # pass, fail, skip; none: only a note
+    integer_column("claim", null=True),  # the index of the assertion in a result or an attempt, from 0
+    text_column("label", null=True),  # pass, fail, skip; null: only a note
     text_column("note"),
     text_column("author"),  # the id of a key, or `local`
+    text_column("question", null=True),  # that of the judged claim, as in `judged_claims`
     sa.Column("body", sa.LargeBinary, nullable=True),
     *timestamp_columns(),
     sa.Index("annotations_by_organization", "organization_id", "created_at", "id"),
     sa.Index("annotations_by_project", "project_id", "created_at", "id"),
+    sa.Index("annotations_by_question", "project_id", "question", "author", "label"),
     sa.Index("annotations_by_subject", "subject_id", "created_at", "id"),
     sa.Index("annotations_by_parent", "parent_id"),
+)
+
+judged_claims = make_table(
+    "judged_claims",
+    text_column("subject_id"),  # a result of a trace, or an attempt of a run
+    integer_column("claim"),  # the index of the assertion
+    text_column("organization_id"),
+    text_column("project_id"),
+    text_column("agent_id"),  # empty for attempts of runs
+    text_column("subject"),  # result, attempt
+    text_column("parent_id"),  # the trace or the run, with which it is deleted
+    text_column("question"),  # a hash of the question of the judge: the criterion, the answer and its context
+    text_column("outcome"),
+    sa.Column("score", sa.Float, nullable=False),
+    sa.PrimaryKeyConstraint("subject_id", "claim"),
+    # The queue is read from the index alone.
+    sa.Index(
+        "judged_claims_by_question",
+        *("organization_id", "project_id", "question", "subject_id", "claim", "subject", "outcome", "score", "agent_id"),
+    ),
+    sa.Index("judged_claims_by_parent", "parent_id"),
+)
+
+claims_due = make_table(
+    "claims_due",
+    text_column("subject_id", primary_key=True),  # a trace or an attempt whose judged claims are to be indexed
+    text_column("subject"),  # trace, attempt
+    text_column("at"),  # when it was decided; one that is decided again is indexed again
 )
 
 exports = make_table(
     "exports",
     text_column("trace_id", primary_key=True),
     text_column("organization_id"),
-    text_column("since"),  # results that were written from then on are to be exported
+    text_column("since"),  # results written from then on are exported
     sa.Column("queued_at", sa.Float, nullable=False),
-    sa.Column("next_at", sa.Float, nullable=False),  # unix seconds of the next attempt; moved on by the server that makes it
+    sa.Column("next_at", sa.Float, nullable=False),  # unix seconds of the next attempt; advanced by the server that makes it
     sa.Index("exports_due", "next_at"),
 )
 
@@ -343,13 +381,15 @@ alert_rules = make_table(
     text_column("project_id"),
     text_column("agent_id", null=True),
     text_column("name"),
-    text_column("kind"),  # pass_rate, failing_case, missing_evidence
+    text_column("kind"),  # see `notify/alert_kinds.py`
     json_column("settings"),
-    text_column("webhook_url"),
-    text_column("secret", null=True),  # encrypted: signs what is sent
+    text_column("webhook_url"),  # empty: a rule that sends e-mail
+    text_column("secret", null=True),  # encrypted; signs the messages
     boolean_column("active", default=True),
     text_column("state", null=True),  # firing, quiet
     *timestamp_columns(),
+    text_column("channel", server_default="webhook"),  # webhook, slack, email
+    text_column("email", null=True),
     sa.Index("alert_rules_by_project", "project_id", "created_at", "id"),
 )
 
@@ -360,7 +400,7 @@ alert_deliveries = make_table(
     text_column("rule_id"),
     json_column("payload"),
     integer_column("attempts", default=0),
-    sa.Column("next_at", sa.Float, nullable=True),  # none: delivered, or given up
+    sa.Column("next_at", sa.Float, nullable=True),  # null: delivered, or given up
     text_column("delivered_at", null=True),
     text_column("error", null=True),
     *timestamp_columns(),
@@ -375,7 +415,7 @@ runs = make_table(
     text_column("project_id"),
     text_column("suite_name"),
     text_column("dialect"),
-    text_column("document"),  # the suite as it was sent
+    text_column("document"),  # the suite as sent
     text_column("target", null=True),
     json_column("settings"),  # repeat, concurrency, timeout_s, selection, inline target
     text_column("status"),  # queued, running, completed, cancelled, failed
@@ -384,7 +424,7 @@ runs = make_table(
     text_column("error", null=True),
     text_column("note"),
     boolean_column("cancel_requested"),
-    integer_column("claims", default=0),  # how often it was taken up since its last finished attempt
+    integer_column("claims", default=0),  # how often it was leased since its last finished attempt
     sa.Column("leased_until", sa.Float, nullable=True),
     text_column("lease_owner", null=True),
     text_column("started_at", null=True),
@@ -392,6 +432,9 @@ runs = make_table(
     text_column("name", null=True),
     text_column("tags", null=True),  # ",nightly,release,"
     *timestamp_columns(),
+    text_column("schedule_id", null=True),  # the schedule that started it
+    text_column("due_at", null=True),  # the time it was due; null: started by hand
+    sa.Index("runs_by_due_time", "schedule_id", "due_at", unique=True),
     sa.Index("runs_by_project", "project_id", "created_at", "id"),
     sa.Index("runs_by_organization", "organization_id", "created_at", "id"),
     sa.Index("runs_by_status", "status", "leased_until"),
@@ -400,20 +443,20 @@ runs = make_table(
 
 run_entries = make_table(
     "run_entries",
-    text_column("id", unique=True),  # att_...: what pages go by
+    text_column("id", unique=True),  # att_...: orders the pages
     text_column("run_id"),
     text_column("case_id"),
     integer_column("attempt"),
     text_column("outcome"),
-    # Before the body: SQLite reads all of a large value to reach the columns after it.
-    sa.Column("digest", sa.LargeBinary, nullable=True),  # the same without what is long, see `entry_digests.py`
+    # Before the body: SQLite reads the whole of a large value to reach the columns after it.
+    sa.Column("digest", sa.LargeBinary, nullable=True),  # without long values, see `entry_digests.py`
     text_column("search_text", null=True),  # input, answer and reasons, see `entry_previews.py`
-    sa.Column("shown", sa.LargeBinary, nullable=True),  # what a page shows of very long texts, see `shown_entries.py`
+    sa.Column("shown", sa.LargeBinary, nullable=True),  # the preview of very long texts, see `entry_previews.py`
     sa.Column("body", sa.LargeBinary, nullable=False),  # a RunEntry
     text_column("created_at"),
     sa.PrimaryKeyConstraint("run_id", "case_id", "attempt"),
     sa.Index("run_entries_by_time", "run_id", "created_at", "id"),
-    # With the outcome: how the attempts of some cases ended is counted along the index alone.
+    # With the outcome: the outcomes of cases are counted from the index alone.
     sa.Index("run_entries_by_case", "run_id", "case_id", "created_at", "id", "outcome"),
 )
 
@@ -425,6 +468,50 @@ run_events = make_table(
     json_column("body"),
     text_column("at"),
     sa.PrimaryKeyConstraint("run_id", "number"),
+)
+
+schedules = make_table(
+    "schedules",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("project_id"),
+    text_column("name"),
+    text_column("cron"),
+    text_column("timezone"),
+    json_column("run"),  # a `NewRun` without project and suite
+    json_column("suite"),  # of the run; not read in lists
+    text_column("overlap"),  # skip, queue
+    boolean_column("active", default=True),
+    text_column("next_at", null=True),  # due from then on; advanced by the server that starts the run; null: paused
+    text_column("last_run_id", null=True),
+    json_column("missed"),  # due times without a run: count, since, until, reason
+    *timestamp_columns(),
+    sa.Index("schedules_due", "next_at"),
+    sa.Index("schedules_by_project", "project_id", "created_at", "id"),
+)
+
+proposals = make_table(
+    "proposals",
+    text_column("id", primary_key=True),
+    text_column("organization_id"),
+    text_column("project_id"),
+    text_column("agent_id", null=True),  # null: every agent of the project
+    text_column("case_id", null=True),  # the case to change, or the accepted one; null: a new case
+    integer_column("case_version", null=True),  # the version that the change was made to
+    text_column("name"),
+    text_column("dialect"),
+    text_column("document"),
+    json_column("when_matches"),
+    text_column("because"),
+    text_column("source"),  # traces, key
+    text_column("status"),  # pending, accepted, rejected
+    text_column("reason", null=True),  # of a rejection
+    text_column("proposed_by"),  # a key, or local
+    text_column("digest"),  # of the content, to find it when it is proposed again
+    integer_column("version", default=1),  # incremented with every edit
+    *timestamp_columns(),
+    sa.Index("proposals_by_project", "project_id", "created_at", "id"),
+    sa.Index("proposals_by_digest", "project_id", "digest"),
 )
 
 secrets = make_table(
@@ -446,7 +533,7 @@ records = make_table(
     text_column("parent_id", null=True),
     text_column("slug", null=True),
     json_column("body"),
-    sa.Column("blob", sa.LargeBinary, nullable=True),  # what is large: an uploaded state, a snapshot
+    sa.Column("blob", sa.LargeBinary, nullable=True),  # large values: an uploaded state, a snapshot
     *timestamp_columns(),
     sa.UniqueConstraint("kind", "organization_id", "slug", name="records_by_slug"),
     sa.Index("records_by_kind", "organization_id", "kind", "created_at", "id"),
@@ -457,7 +544,7 @@ records = make_table(
 links = make_table(
     "links",
     text_column("from_id"),
-    text_column("kind"),  # environment_simulator, task_entity, public_slug, ...: whatever has to be found from its other end
+    text_column("kind"),  # environment_simulator, task_entity, public_slug, ...: references that are searched by their target
     text_column("to_id"),
     text_column("created_at"),
     sa.PrimaryKeyConstraint("from_id", "kind", "to_id"),
@@ -480,7 +567,7 @@ for _scope in ("project_id", "solver_id", "sandbox_id"):
     _index_by_time(keys, _scope, where=keys.c[_scope].is_not(None))
 _index_by_time(audit, "organization_id", "resource", time="at")
 _index_by_time(audit, "organization_id", "resource_id", time="at")
-# Those that wait, and failed ones: few, of all agents.
+# Waiting and failed ones: few, over all agents.
 _index_by_time(traces, "organization_id", "status", where=_is_rare(traces, "status"))
 _index_by_time(traces, "organization_id")
 _index_by_time(traces, "organization_id", "external_id")
@@ -490,4 +577,11 @@ _index_by_time(alert_rules, "agent_id", where=alert_rules.c.agent_id.is_not(None
 _index_by_time(runs, "organization_id", "status")
 _index_by_time(runs, "project_id", "status")
 _index_by_time(runs, "organization_id", "name", where=runs.c.name.is_not(None))
+_index_by_time(runs, "schedule_id", where=runs.c.schedule_id.is_not(None))
+_index_by_time(runs, "schedule_id", "status", where=runs.c.schedule_id.is_not(None))
+_index_by_time(runs, "project_id", time="completed_at", where=runs.c.schedule_id.is_not(None))  # for alerts
+_index_by_time(schedules, "organization_id")
+for _scope in ("organization_id", "project_id"):
+    _index_by_time(proposals, _scope, "status")
+_index_by_time(proposals, "organization_id")
 _index_by_time(run_entries, "run_id", "outcome")

@@ -19,7 +19,7 @@ _NAME = "lower_text"
 
 
 class _LowerText(FunctionElement[str]):
-    """A text in small letters."""
+    """A text in lower case."""
 
     type = sa.Text()
     inherit_cache = True
@@ -36,10 +36,10 @@ def _write_sqlite_lower(element: _LowerText, compiler: SQLCompiler, **options: A
 
 
 def contains_text(column: sa.ColumnElement[Any], text: str) -> sa.ColumnElement[bool]:
-    """Return the condition that a column holds a text, in whatever case."""
+    """Return the condition that a column contains a text, ignoring case."""
     low = clean_text(text).lower()
-    held = sa.func.lower(column) if low.isascii() else _LowerText(column)
-    return held.contains(low, autoescape=True)
+    folded = sa.func.lower(column) if low.isascii() else _LowerText(column)
+    return folded.contains(low, autoescape=True)
 
 
 def add_text_functions(connection: Any) -> None:
@@ -52,21 +52,21 @@ def _lower(value: object) -> object:
 
 
 MOST_LOOKED_AT = 5_000
-"""Rows of each table, the newest, among which names are looked for."""
+"""The newest rows of each table that are searched for names."""
 
 
 async def find_in_table(
     connection: AsyncConnection, query: sa.Select[Any], table: sa.Table, text: str, names: Sequence[str], limit: int
 ) -> list[Row]:
-    """Return the rows of a query whose id is this text or whose names hold it, the newest first."""
-    shown = [
+    """Return the rows of a query whose id is this text or whose names contain it, newest first."""
+    columns = [
         table.c.id,
         table.c.created_at,
         *(table.c[name] for name in ("project_id",) if name in table.c),
         *(table.c[name] for name in names),
     ]
-    by_id = (await connection.execute(query.where(table.c.id == text).with_only_columns(*shown))).mappings().first()
-    newest = query.with_only_columns(*shown).order_by(table.c.created_at.desc(), table.c.id.desc()).limit(MOST_LOOKED_AT).subquery()
+    by_id = (await connection.execute(query.where(table.c.id == text).with_only_columns(*columns))).mappings().first()
+    newest = query.with_only_columns(*columns).order_by(table.c.created_at.desc(), table.c.id.desc()).limit(MOST_LOOKED_AT).subquery()
     matches = sa.or_(*(contains_text(newest.c[name], text) for name in names))
     named = sa.select(newest).where(matches).order_by(newest.c.created_at.desc(), newest.c.id.desc()).limit(limit)
     found: list[Row] = [dict(row) for row in (await connection.execute(named)).mappings()]
@@ -76,10 +76,10 @@ async def find_in_table(
 
 
 async def find_record_by_id(connection: AsyncConnection, organization_id: str, id: str) -> Row | None:
-    """Return the record of the verification API with this id or slug, whatever its kind."""
+    """Return the record of the verification API with this id or slug, of any kind."""
     query = sa.select(records.c.id, records.c.kind, records.c.slug, records.c.body, records.c.created_at)
     query = query.where(records.c.organization_id == organization_id)
-    # With the kind, which the index of slugs begins with.
+    # With the kind, the first column of the slug index.
     for matches in (records.c.id == id, sa.and_(records.c.kind.in_(("benchmark", "benchmark_version", "solver")), records.c.slug == id)):
         found = (await connection.execute(query.where(matches).limit(1))).mappings().first()
         if found is not None:

@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import InputError
 from proctor.model.evidence import Json
-from proctor.model.json_values import is_number
+from proctor.model.json_values import is_integer, is_number
 from proctor.store.sql.compressed_json import from_json, to_json
 from proctor.store.sql.database import Database
 from proctor.store.sql.migrations import STEPS, read_schema_state
@@ -33,22 +33,22 @@ FORMAT = 1
 _ROWS_AT_ONCE = 50
 """Rows inserted by one statement."""
 _BYTES_AT_ONCE = 4_000_000
-"""Bytes of rows that are held before they are inserted."""
+"""Bytes of rows in memory before they are inserted."""
 _NOT_CONTENT = ("meta", "organizations")
 _LARGEST_INTEGER = 2**63
-"""Integers from here on fit no column of either database."""
+"""Integers from here on exceed both databases' columns."""
 
 
 class ImportCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read in."""
+    """The number of imported rows."""
 
     added: int
     present: int
-    """Rows that were there already, under their id or under another one."""
+    """Rows that already existed, under their id or another one."""
 
 
 async def export_lines(connection: AsyncConnection, now: str) -> AsyncGenerator[bytes]:
-    """Yield every row of every table. `connection` reads; close this (`aclosing`) before the connection."""
+    """Yield every row of every table from a reading connection; close this (`aclosing`) before the connection."""
     yield _write_line({"proctor_export": FORMAT, "schema": [name for name, _ in STEPS], "exported_at": now})
     count = 0
     for table in METADATA.sorted_tables:
@@ -64,13 +64,13 @@ async def export_lines(connection: AsyncConnection, now: str) -> AsyncGenerator[
 
 
 async def import_lines(connection: AsyncConnection, lines: Iterable[bytes], *, merge: bool = False) -> ImportCounts:
-    """Read in what `export_lines` wrote. `connection` writes, and is undone by whatever this raises.
+    """Import the output of `export_lines` with a writing connection, which is rolled back after an exception.
 
     Raises `InputError` naming the line. Without `merge` a database with content is refused; with it, rows that are there already stay.
     """
     if not merge and (full := await _find_table_with_content(connection)):
         raise InputError(f"the database is not empty (there are rows in {full!r}); with --merge they stay and what is missing is added")
-    before = await _count_rows(connection)
+    existing = await _count_rows(connection)
     total = 0
     for number, table, rows in _group_rows(_read_records(lines)):
         try:
@@ -78,7 +78,7 @@ async def import_lines(connection: AsyncConnection, lines: Iterable[bytes], *, m
         except (IntegrityError, DataError) as error:
             raise InputError(f"line {number} or before: a row of {table.name!r} cannot be stored: {_get_first_line(error)}") from error
         total += len(rows)
-    added = await _count_rows(connection) - before
+    added = await _count_rows(connection) - existing
     return ImportCounts(added=added, present=total - added)
 
 
@@ -105,23 +105,23 @@ def _read_records(lines: Iterable[bytes]) -> Iterator[tuple[int, sa.Table, dict[
 
 
 def _group_rows(records: Iterable[tuple[int, sa.Table, dict[str, Any], int]]) -> Iterator[tuple[int, sa.Table, list[dict[str, Any]]]]:
-    """Yield rows of one table with the same columns together, never too many or too large."""
+    """Yield groups of rows of one table with the same columns, limited in number and size."""
     rows: list[dict[str, Any]] = []
-    held: sa.Table | None = None
+    current: sa.Table | None = None
     last, size = 0, 0
     for number, table, row, length in records:
         if (
-            held is not None
+            current is not None
             and rows
             # One INSERT has one list of columns; an export of an older schema may lack some.
-            and (table is not held or row.keys() != rows[0].keys() or len(rows) >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE)
+            and (table is not current or row.keys() != rows[0].keys() or len(rows) >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE)
         ):
-            yield last, held, rows
+            yield last, current, rows
             rows, size = [], 0
         rows.append(row)
-        held, last, size = table, number, size + length
-    if held is not None and rows:
-        yield last, held, rows
+        current, last, size = table, number, size + length
+    if current is not None and rows:
+        yield last, current, rows
 
 
 def _read_line(number: int, line: bytes) -> dict[str, Json]:
@@ -178,7 +178,7 @@ def _read_value(number: int, column: sa.Column[Any], value: Json) -> object:
     elif isinstance(kind, sa.Float):
         fits = is_number(value)
     elif isinstance(kind, sa.Integer):
-        fits = isinstance(value, int) and not isinstance(value, bool) and -_LARGEST_INTEGER <= value < _LARGEST_INTEGER
+        fits = is_integer(value) and -_LARGEST_INTEGER <= value < _LARGEST_INTEGER
     elif not isinstance(kind, sa.JSON):
         fits = isinstance(value, str)
     if not fits:
@@ -211,30 +211,30 @@ def _get_first_line(error: Exception) -> str:
 
 
 class DatabaseStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A database at a glance."""
+    """The status of a database."""
 
     dialect: str
     applied: list[str]
-    """Steps of the schema that were applied."""
+    """Applied schema steps."""
     pending: list[str]
     """Steps that `migrate` would apply."""
     unknown: list[str]
     """Steps of a newer program."""
     bytes: int
-    """What it takes on disk."""
+    """Bytes on disk."""
     rows: dict[str, int]
-    """How many rows each table has; tables that are not made yet are left out."""
+    """The number of rows per table, without missing tables."""
 
 
 async def read_status(database: Database) -> DatabaseStatus:
     """Return the status of a database."""
     async with database.reading() as connection:
         state = await read_schema_state(connection)
-        there = set(await connection.run_sync(lambda sync: sa.inspect(sync).get_table_names()))
+        existing = set(await connection.run_sync(lambda sync: sa.inspect(sync).get_table_names()))
         rows = {
             str(table.name): int((await connection.execute(sa.select(sa.func.count()).select_from(table))).scalar_one())
             for table in METADATA.sorted_tables
-            if table.name in there
+            if table.name in existing
         }
         if database.dialect == "sqlite":
             pages = [int((await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()) for name in ("page_count", "page_size")]

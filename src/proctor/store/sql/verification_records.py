@@ -1,4 +1,4 @@
-"""The plain records of the verification API and the links between them: found, made, changed and deleted with an organization's id.
+"""The records of the verification API and the links between them: found, inserted, changed and deleted with an organization's id.
 
 A record has a kind, a body of JSON, and where it needs them a parent, a slug that is unique among its kind and organization, and a blob for
 what is large. Lists leave the blob out. References that have to be found from their other end are links: JSON in a column is searched
@@ -22,19 +22,19 @@ from proctor.store.sql.queries import insert_or_ignore
 from proctor.store.sql.tables import links, records
 
 SHOWN = tuple(column for column in records.c if column.name != "blob")
-"""Every column but the blob."""
+"""Every column except the blob."""
 _IDS_AT_ONCE = 1_000
-"""Ids in one statement: SQLite bounds how many parameters one may have."""
+"""Ids per statement: SQLite limits the number of parameters."""
 
 
 def records_of(organization_id: str, kind: str, *, parent_id: str | None = None) -> sa.Select[Any]:
-    """Return a query for the records of a kind, of one parent where it is given, without blobs."""
+    """Return a query for the records of a kind, optionally of one parent, without blobs."""
     query = sa.select(*SHOWN).where(records.c.organization_id == organization_id, records.c.kind == kind)
     return query if parent_id is None else query.where(records.c.parent_id == parent_id)
 
 
 async def find_record(connection: AsyncConnection, organization_id: str, kind: str, id: str, *, lock: bool = False) -> Row | None:
-    """Return one record without its blob. `lock` keeps other writers off it until the transaction ends (SQLite has one writer anyway)."""
+    """Return one record without its blob. `lock` blocks other writers until the transaction ends (SQLite has one writer anyway)."""
     query = records_of(organization_id, kind).where(records.c.id == id)
     return await _fetch_first(connection, query.with_for_update() if lock else query)
 
@@ -64,25 +64,25 @@ async def children(
 
 
 async def newest_children(connection: AsyncConnection, organization_id: str, kind: str, parent_id: str, limit: int) -> list[Row]:
-    """Return the newest records of a kind below a parent, no more than `limit`."""
+    """Return the newest records of a kind below a parent, at most `limit`."""
     query = records_of(organization_id, kind, parent_id=parent_id).order_by(records.c.created_at.desc(), records.c.id.desc())
     return [dict(row) for row in (await connection.execute(query.limit(limit))).mappings()]
 
 
 async def count_children(connection: AsyncConnection, organization_id: str, kind: str, parent_id: str) -> int:
-    """Return how many records of a kind are below a parent."""
+    """Return the number of records of a kind below a parent."""
     query = records_of(organization_id, kind, parent_id=parent_id).with_only_columns(sa.func.count())
     return (await connection.execute(query)).scalar_one()
 
 
 async def read_blob(connection: AsyncConnection, organization_id: str, id: str) -> bytes | None:
-    """Return the large part of a record."""
+    """Return the blob of a record."""
     query = sa.select(records.c.blob).where(records.c.organization_id == organization_id, records.c.id == id)
     return (await connection.execute(query)).scalar_one_or_none()
 
 
 class NewRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that is to be stored."""
+    """A record to store."""
 
     id: str
     organization_id: str
@@ -92,18 +92,18 @@ class NewRecord(msgspec.Struct, frozen=True, kw_only=True):
     slug: str | None = None
     """Unique among the records of its kind and organization."""
     blob: bytes | None = None
-    """What is large; lists leave it out."""
+    """Large data; lists omit it."""
 
 
 async def add_record(connection: AsyncConnection, record: NewRecord, *, now: str) -> Row:
-    """Insert a record and return it as it is stored."""
+    """Insert a record and return it as stored."""
     values = msgspec.structs.asdict(record)
     statement = sa.insert(records).values(**values, created_at=now, updated_at=now).returning(*SHOWN)
     return dict((await connection.execute(statement)).mappings().one())
 
 
 async def change_record(connection: AsyncConnection, organization_id: str, id: str, *, now: str, **columns: object) -> Row | None:
-    """Change columns of a record (`body`, `slug`, `blob`, `parent_id`) and return it as it is then."""
+    """Change columns of a record (`body`, `slug`, `blob`, `parent_id`) and return the new row."""
     statement = (
         sa.update(records)
         .where(records.c.organization_id == organization_id, records.c.id == id)
@@ -115,16 +115,16 @@ async def change_record(connection: AsyncConnection, organization_id: str, id: s
 
 
 async def delete_records(connection: AsyncConnection, organization_id: str, ids: Iterable[str]) -> int:
-    """Delete records and every link from or to them; return how many there were."""
+    """Delete records and every link from or to them, and return the number of records."""
     wanted = list(ids)
     count = 0
     for start in range(0, len(wanted), _IDS_AT_ONCE):
         some = wanted[start : start + _IDS_AT_ONCE]
         statement = sa.delete(records).where(records.c.organization_id == organization_id, records.c.id.in_(some))
-        gone = list((await connection.execute(statement.returning(records.c.id))).scalars())
-        # Of the deleted ids, not of the requested ones: an id of another organization keeps its links.
-        await connection.execute(sa.delete(links).where(sa.or_(links.c.from_id.in_(gone), links.c.to_id.in_(gone))))
-        count += len(gone)
+        deleted = list((await connection.execute(statement.returning(records.c.id))).scalars())
+        # For the deleted ids, not the requested ones: an id of another organization keeps its links.
+        await connection.execute(sa.delete(links).where(sa.or_(links.c.from_id.in_(deleted), links.c.to_id.in_(deleted))))
+        count += len(deleted)
     return count
 
 
@@ -132,14 +132,14 @@ async def delete_records(connection: AsyncConnection, organization_id: str, ids:
 
 
 async def link(connection: AsyncConnection, from_id: str, kind: str, to_id: str, now: str) -> bool:
-    """Link two records and return whether the link is new. Both ends were looked up with their organization before."""
+    """Link two records and return whether the link is new. The caller has checked the organization of both."""
     values = {"from_id": from_id, "kind": kind, "to_id": to_id, "created_at": now}
     done = await connection.execute(insert_or_ignore(connection, links, values))
     return done.rowcount > 0
 
 
 async def unlink(connection: AsyncConnection, from_id: str, kind: str, to_id: str | None = None) -> bool:
-    """Delete the link, or every link of this kind, and return whether there was one."""
+    """Delete the link, or every link of this kind, and return whether there was any."""
     statement = sa.delete(links).where(links.c.from_id == from_id, links.c.kind == kind)
     if to_id is not None:
         statement = statement.where(links.c.to_id == to_id)
@@ -149,7 +149,7 @@ async def unlink(connection: AsyncConnection, from_id: str, kind: str, to_id: st
 async def linked(
     connection: AsyncConnection, organization_id: str, kind: str, from_ids: Iterable[str], record_kind: str
 ) -> dict[str, list[Row]]:
-    """Return the records that links of this kind lead to, by where they come from, in the order they were linked."""
+    """Return the targets of links of this kind, by source, in the order of linking."""
     wanted = list(from_ids)
     found: dict[str, list[Row]] = {id: [] for id in wanted}
     if not wanted:
@@ -167,13 +167,13 @@ async def linked(
 
 
 def linked_query(organization_id: str, kind: str, from_id: str, record_kind: str) -> sa.Select[Any]:
-    """Return a query for the records that links of this kind lead to, for a page."""
+    """Return a query for the targets of links of this kind, for a page."""
     to_ids = sa.select(links.c.to_id).where(links.c.kind == kind, links.c.from_id == from_id)
     return records_of(organization_id, record_kind).where(records.c.id.in_(to_ids))
 
 
 async def linking(connection: AsyncConnection, organization_id: str, kind: str, to_ids: Iterable[str], record_kind: str) -> list[Row]:
-    """Return the records from which links of this kind lead to one of these."""
+    """Return the sources of links of this kind to one of these targets."""
     wanted = list(to_ids)
     if not wanted:
         return []
@@ -181,25 +181,25 @@ async def linking(connection: AsyncConnection, organization_id: str, kind: str, 
     return await _fetch_all(connection, records_of(organization_id, record_kind).where(records.c.id.in_(from_ids)))
 
 
-# Across the border of an organization.
+# Across organizations.
 
 
 async def public_record(connection: AsyncConnection, kind: str, link_kind: str, slug: str) -> Row | None:
-    """Return the record that its owner made public under a slug; of several the oldest, so that a name cannot be taken over."""
+    """Return the record that its owner published under a slug; the oldest of several, so that a name cannot be taken over."""
     query = sa.select(*SHOWN).join(links, links.c.from_id == records.c.id)
     query = query.where(links.c.kind == link_kind, links.c.to_id == slug, records.c.kind == kind)
     return await _fetch_first(connection, query.order_by(links.c.created_at, records.c.id))
 
 
 async def shared_record(connection: AsyncConnection, organization_id: str, kind: str, link_kind: str, id: str) -> Row | None:
-    """Return a record of another organization that is linked to this one."""
+    """Return another organization's record that is linked to this one."""
     query = sa.select(*SHOWN).join(links, links.c.from_id == records.c.id)
     query = query.where(links.c.kind == link_kind, links.c.to_id == organization_id, records.c.kind == kind, records.c.id == id)
     return await _fetch_first(connection, query)
 
 
 async def find_marked(connection: AsyncConnection, link_kind: str, ids: Iterable[str]) -> set[str]:
-    """Return which of these records, whosever they are, have a link of this kind."""
+    """Return which of these records, of any organization, have a link of this kind."""
     wanted = list(set(ids))
     found: set[str] = set()
     for start in range(0, len(wanted), _IDS_AT_ONCE):

@@ -9,7 +9,7 @@ nothing has arrived since.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -19,7 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import ReturningInsert
 
 from proctor.store.sql.pages import Row
-from proctor.store.sql.tables import agents, trace_parts, traces
+from proctor.store.sql.queries import insert_or_update
+from proctor.store.sql.tables import agents, exports, results, trace_parts, traces
 
 LARGEST_TRACE = 64 * 1024 * 1024
 """Stored bytes of one trace. Spans beyond that are rejected."""
@@ -42,17 +43,17 @@ class Arrival(msgspec.Struct, kw_only=True):
     """Compressed JSON: an object (a body in one piece), or a list (groups of spans)."""
     metadata: dict[str, Any] | None = None
     replaces: bool = True
-    """Whether it takes the place of what was there; otherwise it is added to it."""
+    """Whether it replaces the earlier content; otherwise it is added."""
     ended: bool = True
     """Whether nothing more is expected."""
     due_at: float
-    """From when it may be evaluated, if `ended` or if it stays like this."""
+    """When it may be evaluated, if `ended` or if nothing more arrives."""
     quiet_due_at: float
-    """The same, if its root came earlier."""
+    """The same, if its root arrived earlier."""
 
     @property
     def key(self) -> Key:
-        """What it is known by."""
+        """Agent and external id."""
         return (self.agent_id, self.external_id)
 
 
@@ -71,12 +72,12 @@ class ArrivalResult(msgspec.Struct, frozen=True, kw_only=True):
 
 async def keep_arrivals(connection: AsyncConnection, arrivals: Sequence[Arrival], now: str) -> dict[Key, ArrivalResult]:
     """Store arrivals, at most one for each trace. Arrivals for deleted agents are rejected."""
-    there = await _list_existing_agents(connection, {arrival.agent_id for arrival in arrivals})
+    existing_agents = await _list_existing_agents(connection, {arrival.agent_id for arrival in arrivals})
     answers: dict[Key, ArrivalResult] = {}
-    # In one order everywhere: two servers that keep the same traces never wait for each other in a circle.
-    ordered = sorted((arrival for arrival in arrivals if arrival.agent_id in there), key=lambda arrival: arrival.key)
+    # In one order everywhere, so that two servers with the same traces cannot deadlock.
+    ordered = sorted((arrival for arrival in arrivals if arrival.agent_id in existing_agents), key=lambda arrival: arrival.key)
     for arrival in arrivals:
-        if arrival.agent_id not in there:
+        if arrival.agent_id not in existing_agents:
             answers[arrival.key] = _make_refusal(arrival, "agent_gone", now)
     if not ordered:
         return answers
@@ -86,7 +87,7 @@ async def keep_arrivals(connection: AsyncConnection, arrivals: Sequence[Arrival]
     again: list[tuple[Arrival, Any]] = []
     for arrival in ordered:
         row = by_key[arrival.key]
-        # The statement returns the row that is there afterwards: with another id than ours it was there before.
+        # The statement returns the final row: if its id is not ours, the trace existed before.
         if row.id != arrival.id:
             again.append((arrival, row))
             continue
@@ -98,26 +99,26 @@ async def keep_arrivals(connection: AsyncConnection, arrivals: Sequence[Arrival]
 
 
 async def _extend_traces(connection: AsyncConnection, again: list[tuple[Arrival, Any]], now: str) -> dict[Key, ArrivalResult]:
-    """Add to traces that were there, or replace them. Their rows are locked by now."""
+    """Extend existing traces, or replace them. Their rows are already locked."""
     added: list[dict[str, Any]] = []
     parts: list[dict[str, Any]] = []
     replaced: list[dict[str, Any]] = []
     answers: dict[Key, ArrivalResult] = {}
     for arrival, row in again:
-        # A body in one piece has no parts that spans could be added to: spans under the same id take its place.
+        # A body in one piece has no parts to which spans could be added: spans under the same id replace it.
         adds = not arrival.replaces and row.format == "otlp"
         size = len(arrival.body) + (row.size if adds else 0)
         if adds and size > LARGEST_TRACE:
             answers[arrival.key] = _make_refusal(arrival, "too_large", now)
             continue
-        # A late span does not open a trace again whose root has ended; it only waits for silence once more.
+        # A late span does not reopen a trace whose root has ended; it only restarts the quiet period.
         ended = arrival.ended or (adds and row.status != "open")
         status = "complete" if ended else "open"
         due = arrival.due_at if arrival.ended or not ended else arrival.quiet_due_at
         change: dict[str, Any] = {"at_id": row.id, "new_status": status, "new_due_at": due, "new_size": size}
         if adds:
             added.append({**change, "new_metadata": {**(row.metadata or {}), **(arrival.metadata or {})}})
-            # The upsert has counted the revision up under the lock of the row, so no other part has this number.
+            # The upsert has incremented the revision under the row lock, so no other part has this number.
             parts.append({"trace_id": row.id, "number": row.revision, "body": arrival.body, "created_at": now})
         else:
             replaced.append({**change, "new_metadata": arrival.metadata, "new_format": arrival.format, "new_body": arrival.body})
@@ -157,14 +158,14 @@ def _make_row(arrival: Arrival, now: str) -> dict[str, Any]:
 
 
 def _make_keep_statement(insert: sqlite.Insert | postgresql.Insert) -> ReturningInsert[Any]:
-    # `DO NOTHING` would return no row for what was there, and lock none. This one returns and locks it, in either database, and what is
-    # added to the row afterwards in the same transaction cannot get lost between two servers.
-    there = insert.on_conflict_do_update(
+    # `DO NOTHING` would neither return nor lock an existing row. This statement does both, in either database, and
+    # later additions to the row in the same transaction cannot be lost between two servers.
+    upsert = insert.on_conflict_do_update(
         index_elements=["agent_id", "external_id"],
         set_={"revision": traces.c.revision + 1, "updated_at": insert.excluded.updated_at},
     )
     known = ("id", "agent_id", "external_id", "revision", "status", "format", "size", "created_at", "metadata")
-    return there.returning(*(traces.c[name] for name in known))
+    return upsert.returning(*(traces.c[name] for name in known))
 
 
 _SQLITE_KEEP = _make_keep_statement(sqlite.insert(traces))
@@ -186,17 +187,89 @@ _REPLACE = _ADD.values(format=sa.bindparam("new_format"), body=sa.bindparam("new
 
 async def _list_existing_agents(connection: AsyncConnection, ids: set[str]) -> set[str]:
     query = sa.select(agents.c.id).where(agents.c.id.in_(sorted(ids))).order_by(agents.c.id)
-    # PostgreSQL: none of them goes away before the traces are there. SQLite has one writer, and leaves this out.
+    # PostgreSQL: no agent is deleted before the traces are stored. SQLite has one writer, and ignores this.
     return set((await connection.execute(query.with_for_update(read=True, key_share=True))).scalars())
 
 
 async def list_pieces(connection: AsyncConnection, rows: Sequence[Row]) -> dict[str, list[bytes]]:
-    """Return everything that came for these traces, by their ids and in the order it came. The rows have `id`, `body` and `revision`."""
+    """Return all stored pieces of these traces, by id and in order of arrival. The rows have `id`, `body` and `revision`."""
     found = {row["id"]: [row["body"]] if row["body"] is not None else [] for row in rows}
-    # The first part is in the row itself; only few traces have several parts and cost a second query.
+    # The first part is in the row itself; only a few traces have several parts and need a second query.
     several = [row["id"] for row in rows if row["revision"] > 1]
     if several:
         query = sa.select(trace_parts.c.trace_id, trace_parts.c.body).where(trace_parts.c.trace_id.in_(several))
         for trace_id, body in (await connection.execute(query.order_by(trace_parts.c.trace_id, trace_parts.c.number))).all():
             found[trace_id].append(body)
     return found
+
+
+# The export queue: traces whose results must still be sent to another system.
+# A row is written in the transaction that writes the results, and deleted when they were accepted: a crash loses nothing. The sender
+# moves `next_at` on first, so that one of several servers sends; a trace that was queued again has another `next_at` and stays.
+
+
+async def queue_exports(connection: AsyncConnection, found: Iterable[Row], now: float) -> None:
+    """Queue the export of new results."""
+    since: dict[str, dict[str, Any]] = {}
+    for row in found:
+        known = since.setdefault(
+            row["trace_id"],
+            {
+                "trace_id": row["trace_id"],
+                "organization_id": row["organization_id"],
+                "since": row["updated_at"],
+                "queued_at": now,
+                "next_at": now,
+            },
+        )
+        known["since"] = min(known["since"], row["updated_at"])
+    if since:
+        # In one order everywhere, to avoid deadlocks. A waiting trace retains its earlier time.
+        ordered = [since[id] for id in sorted(since)]
+        await connection.execute(insert_or_update(connection, exports, ordered, key=("trace_id",), change=("next_at",)))
+
+
+async def take_exports(connection: AsyncConnection, *, now: float, until: float, limit: int) -> list[Row]:
+    """Lease due exports until that time and return them, the longest due first."""
+    due = sa.select(exports.c.trace_id).where(exports.c.next_at <= now).order_by(exports.c.next_at).limit(limit)
+    # PostgreSQL: several servers each get their own rows instead of waiting for the first. SQLite has one writer, and ignores it.
+    chosen = list((await connection.execute(due.with_for_update(skip_locked=True))).scalars())
+    if not chosen:
+        return []
+    statement = sa.update(exports).where(exports.c.trace_id.in_(chosen)).values(next_at=until).returning(*exports.c)
+    return [dict(row) for row in (await connection.execute(statement)).mappings()]
+
+
+async def delete_exports(connection: AsyncConnection, taken: Sequence[Row]) -> None:
+    """Delete exports that were sent or abandoned, except those queued again."""
+    for until, ids in _group_by_lease(taken):
+        # A result written during the export has reset `next_at`, and its export must not be deleted with the old one.
+        await connection.execute(sa.delete(exports).where(exports.c.trace_id.in_(ids), exports.c.next_at == until))
+
+
+async def postpone_exports(connection: AsyncConnection, taken: Sequence[Row], at: float) -> None:
+    """Retry these exports at that time."""
+    for until, ids in _group_by_lease(taken):
+        await connection.execute(sa.update(exports).where(exports.c.trace_id.in_(ids), exports.c.next_at == until).values(next_at=at))
+
+
+async def list_results_to_export(connection: AsyncConnection, row: Row) -> list[Row]:
+    """Return the results of one trace to send."""
+    ours = (results.c.organization_id == row["organization_id"], results.c.trace_id == row["trace_id"])
+    query = sa.select(results).where(*ours, results.c.updated_at >= row["since"]).order_by(results.c.id)
+    return [dict(found) for found in (await connection.execute(query)).mappings()]
+
+
+async def find_trace_to_export(connection: AsyncConnection, row: Row) -> Row | None:
+    """Return the trace of the results with only the needed columns; None if it was deleted."""
+    ours = (traces.c.organization_id == row["organization_id"], traces.c.id == row["trace_id"])
+    columns = (traces.c.id, traces.c.format, traces.c.external_id, traces.c.revision, traces.c.body)
+    found = (await connection.execute(sa.select(*columns).where(*ours))).mappings().first()
+    return None if found is None else dict(found)
+
+
+def _group_by_lease(taken: Sequence[Row]) -> Iterable[tuple[float, list[str]]]:
+    groups: dict[float, list[str]] = {}
+    for row in taken:
+        groups.setdefault(row["next_at"], []).append(row["trace_id"])
+    return groups.items()

@@ -1,1 +1,1 @@
-"""Turns what an agent returned into evidence with an account of what is unknown, by one rule for every kind of target."""
+"""Turns the answer of an agent into evidence with an account of unknown parts, by one rule for every kind of target."""

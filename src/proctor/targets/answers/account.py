@@ -15,7 +15,7 @@ from proctor.model.account import CALL_PARTS, PARTS, PLAIN_READERS, Account, Par
 from proctor.model.evidence import Evidence, Json
 
 AGENT_FAILED = "agent_failed"
-"""The code of a run whose result reports that the run failed."""
+"""The code of a run whose result reports failure."""
 EMPTY_ANSWER = "the answer is empty"
 NO_START = (
     "the run is not recorded from its first message on, so earlier tool calls are unknown: "
@@ -23,12 +23,12 @@ NO_START = (
 )
 NO_ANSWER = "the last message is the user's, so the answer and later tool calls are missing: return all messages of the run"
 UNFINISHED = (ENDS_WITH_CALL, ENDS_WITH_RESULT)
-"""Why answer and later calls are unknown of messages that end with a tool."""
+"""Why the answer and later calls are unknown if messages end with a tool."""
 BEFORE: tuple[Part, ...] = (*CALL_PARTS, "usage")
-"""The parts that messages before the first recorded one would add to."""
+"""The parts that messages before the first recorded one would extend."""
 _INVISIBLE_CATEGORIES = ("Cc", "Cf", "Zl", "Zp", "Zs")
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u2800\u3164\ufe0e\ufe0f\uffa0")
-"""Fillers and selectors: letters or marks by category that show nothing."""
+"""Fillers and selectors: letters or marks by category, but invisible."""
 
 
 def mark_unknown(evidence: Evidence, parts: Sequence[Part], why: str, *, is_cause: bool = False, is_overridable: bool = False) -> Evidence:
@@ -38,7 +38,7 @@ def mark_unknown(evidence: Evidence, parts: Sequence[Part], why: str, *, is_caus
     """
     account = evidence.account or Account()
     added = dict.fromkeys(parts, why)
-    # This reason names the remedy for the same gap.
+    # This reason names the fix for the same gap.
     earlier = {part: reason for part, reason in account.unknown.items() if reason != NO_BEGINNING or part not in added}
     unknown = {**earlier, **added} if is_cause else {**added, **earlier}
     account = msgspec.structs.replace(
@@ -54,20 +54,20 @@ def mark_unknown(evidence: Evidence, parts: Sequence[Part], why: str, *, is_caus
 
 
 def add_account(evidence: Evidence, unknowns: Unknowns, reader: str) -> Evidence:
-    """Return evidence with what its target marked in addition to its reader, whose reasons go first."""
-    given, own = evidence.account or Account(), unknowns.close_account(reader)
-    both = (given, own)
+    """Return evidence with the unknowns of its target added to those of its reader, whose reasons come first."""
+    given, added = evidence.account or Account(), unknowns.close_account(reader)
+    pair = (given, added)
     overridable = tuple(
         part
         for part in PARTS
-        if any(part in each.overridable for each in both) and all(part in each.overridable or part not in each.unknown for each in both)
+        if any(part in each.overridable for each in pair) and all(part in each.overridable or part not in each.unknown for each in pair)
     )
     account = msgspec.structs.replace(
         given,
         reader=reader if given.reader in PLAIN_READERS else given.reader,
-        unknown={**own.unknown, **given.unknown},
-        notes=tuple(dict.fromkeys((*given.notes, *own.notes))),
-        ignored=tuple(dict.fromkeys((*given.ignored, *own.ignored))),
+        unknown={**added.unknown, **given.unknown},
+        notes=tuple(dict.fromkeys((*given.notes, *added.notes))),
+        ignored=tuple(dict.fromkeys((*given.ignored, *added.ignored))),
         overridable=overridable,
     )
     return msgspec.structs.replace(evidence, account=account)
@@ -83,21 +83,21 @@ def is_empty(value: Json) -> bool:
 
 
 def is_blank(evidence: Evidence) -> bool:
-    """Return whether an agent answered an empty text and nothing else was recorded: no call, no error."""
+    """Return whether an agent answered only an empty text, without a call or an error."""
     if evidence.text is None or not is_empty(evidence.text) or evidence.error is not None:
         return False
     return not (evidence.tool_calls or evidence.nodes or evidence.turns or evidence.state)
 
 
 def mark_empty_answer(evidence: Evidence) -> Evidence:
-    """Return evidence in which an empty answer is unknown: no claim about it may pass."""
+    """Return evidence in which an empty answer is unknown, so that no claim about it can pass."""
     if evidence.text is None or not is_empty(evidence.text):
         return evidence
     return mark_unknown(evidence, ("answer",), EMPTY_ANSWER)
 
 
 def mark_messages(evidence: Evidence, before: Sequence[Part] = BEFORE, *, is_last_step: bool = False) -> Evidence:
-    """Return evidence of messages, in which the parts before the first message, or everything after the last, are unknown.
+    """Return evidence of messages in which the parts before the first message, or everything after the last, are unknown.
 
     Whether calls may be missing before the first message, the reader of the messages decides, since some formats never repeat the
     user's message; a response of a provider (`is_last_step`) never contains the earlier steps.

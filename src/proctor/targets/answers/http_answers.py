@@ -1,6 +1,6 @@
 """Turns an HTTP response into evidence.
 
-A response without an answer is an error (`refusals.py`), unless the case claims the status: then the answer of the exchange is unknown.
+A response without an answer is an error (`no_answer.py`), unless the case claims the status: then the answer of the exchange is unknown.
 JSON is read by `json_answers.py`; `response_path` and `answer_format` override where the answer is and how it is written. Status and
 duration are those of the exchange.
 """
@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from proctor.codecs.retry_after import read_retry_after_s
+from proctor.codecs.http import read_retry_after_s
 from proctor.errors import EvidenceError
 from proctor.evidence import mibo
 from proctor.evidence.messages.ai_sdk import complete_last_step
@@ -26,7 +26,7 @@ from proctor.model.show import show
 from proctor.paths.dotted import find_dotted
 from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, mark_empty_answer, mark_messages
 from proctor.targets.answers.json_answers import read_messages, read_object, read_trace
-from proctor.targets.answers.refusals import (
+from proctor.targets.answers.no_answer import (
     READER,
     NoAnswer,
     make_fault,
@@ -49,7 +49,7 @@ _UNFINISHED = {
 
 
 class Mapping(Protocol):
-    """Reads an answer in a format of the user's own."""
+    """Reads an answer in a user's own format."""
 
     def read(self, document: Json, /) -> Evidence:
         """Return the evidence in a document."""
@@ -64,7 +64,7 @@ def evidence_of(
     mapping: Mapping | None = None,
     status_claimed: bool = False,
 ) -> Evidence:
-    """Return one answer as evidence. `format` names how it is written, `mapping` where its parts are; without both it is recognised.
+    """Return one answer as evidence. `format` is its format, `mapping` has the paths of its parts; without both it is recognised.
 
     Raises `TargetFault` for a response without an answer, unless the case claims the status that came (`status_claimed`).
     """
@@ -75,7 +75,7 @@ def evidence_of(
         return _make_unanswered(answer, missing)
     notes: list[str] = []
     text = as_text(find_dotted(answer.body, response_path)) if response_path is not None else None
-    # A refusal that is claimed may report that it is one.
+    # A refusal that the case claims may report a failure.
     is_checked = not status_claimed or answer.status in _ANSWERED
     if mapping is not None and answer.body is not None and answer.status < 400:
         mapped = mapping.read(answer.body)
@@ -101,11 +101,11 @@ def evidence_of(
 
 
 def with_account(evidence: Evidence, answer: HttpAnswer, *, status_claimed: bool = False) -> Evidence:
-    """Return the evidence of an answer with what the exchange leaves unknown."""
+    """Return the evidence of an answer with the parts that the exchange leaves unknown."""
     unknowns = Unknowns()
     refusal = refuse_status(answer)
     if refusal is not None and evidence.tool_calls is None:
-        # A refusal does not report what the agent did before it.
+        # A refusal does not report earlier actions of the agent.
         unknowns.mark_parts(("tool_calls", "nodes"), refusal.reason)
     if evidence.nodes is None and answer.status in _UNFINISHED and not status_claimed:
         unknowns.mark_parts(("answer", "tool_calls"), _UNFINISHED[answer.status])
@@ -115,7 +115,7 @@ def with_account(evidence: Evidence, answer: HttpAnswer, *, status_claimed: bool
 
 
 def _read_failed(answer: HttpAnswer, response_path: str | None) -> Evidence | None:
-    """Return what an answer records although it reports a failure."""
+    """Return the evidence in an answer that reports a failure."""
     if not isinstance(answer.body, dict):
         return None
     evidence = read_object(answer.body, has_path=response_path is not None)
@@ -129,7 +129,7 @@ def _make_unanswered(answer: HttpAnswer, missing: NoAnswer) -> Evidence:
 
 
 def _read(answer: HttpAnswer, format: str | None, notes: list[str], *, has_path: bool, is_checked: bool) -> Evidence:
-    # What reports an error is seldom in the format of an answer.
+    # A body that reports an error is seldom in the format of an answer.
     if format is not None and answer.status < 400:
         return _read_format(answer, format)
     body, evidence, is_broken = complete_last_step(answer.body), None, False
@@ -149,7 +149,7 @@ def _read(answer: HttpAnswer, format: str | None, notes: list[str], *, has_path:
 def _read_format(answer: HttpAnswer, format: str) -> Evidence:
     if answer.body is None:
         raise TargetFault("bad_answer", f"the answer is not JSON, expected the format {format!r}: {show(answer.text)}")
-    # The answer of a Mibo agent is what its trace body has under `data`.
+    # The answer of a Mibo agent is under `data` in its trace body.
     document: Json = {"data": answer.body} if format == "mibo" and not mibo.sniff(answer.body) else answer.body
     try:
         runs = read_document(document, format=format)

@@ -23,13 +23,14 @@ from proctor.evidence.messages.formats import recognise_formats
 from proctor.evidence.plain.record import CALLS, CARRYING, lists_calls, read_plain
 from proctor.evidence.platforms import flowise, n8n
 from proctor.evidence.reading import read_document
+from proctor.evidence.shared.call_identity import unite_calls
 from proctor.evidence.shared.calls import read_calls
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.traces import read_otlp as otlp
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.conflicts import find_answers, unite_calls
-from proctor.evidence.unknowns.endings import STATUS_FIELDS, STOP_FIELDS, find_failure, is_error, to_snake_case
+from proctor.evidence.unknowns.conflicts import find_answers
 from proctor.evidence.unknowns.markers import find_marker, mark_removed
+from proctor.evidence.unknowns.statuses import STATUS_FIELDS, STOP_FIELDS, find_failure, is_error, to_snake_case
 from proctor.evidence.unknowns.unrecognised import ANSWERS, DEFINING, check_field, list_unrecognised
 from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text
@@ -88,7 +89,7 @@ def read_messages(value: Json, before: Sequence[Part] = BEFORE) -> Evidence | No
         try:
             found = read_document(last_step[0], format=last_step[1])
         except EvidenceError:
-            return None  # an object of the agent's own that only resembles a message
+            return None  # the agent's own object, which only resembles a message
         return mark_messages(found[0], before, is_last_step=True) if len(found) == 1 else None
     format = "ai-sdk" if is_result(value) else _find_format(value)
     found = read_document(value, format=format) if format is not None else []
@@ -134,11 +135,11 @@ def _lists_objects_with(value: Json, key: str) -> bool:
 
 
 def replace_answer(run: Evidence, answer: Evidence) -> Evidence:
-    """Return a run whose answer is a text that was returned with it; the answer is unknown if the run ends with another."""
-    # The JSON of a document is no answer to compare with.
+    """Return a run with the text that was returned with it as its answer; the answer is unknown if the run ends with another."""
+    # The JSON of a document is not comparable with the answer.
     ending = run.text if run.body is None or run.text != as_text(run.body) else None
     if ending is None and run.account is not None:
-        # That the messages do not contain the answer does not matter any more.
+        # It no longer matters that the messages do not contain the answer.
         unknown = {part: why for part, why in run.account.unknown.items() if part != "answer"}
         run = trust_end(msgspec.structs.replace(run, account=msgspec.structs.replace(run.account, unknown=unknown)))
     turns = run.turns
@@ -149,7 +150,7 @@ def replace_answer(run: Evidence, answer: Evidence) -> Evidence:
 
 
 def _agree(text: str, shown: str) -> bool:
-    """Return whether one text is part of the other: an agent may cut out its answer, or add words to it."""
+    """Return whether one text is part of the other: an agent may extract its answer, or add words to it."""
     one, other = " ".join(text.split()), " ".join(shown.split())
     return one in other or other in one
 
@@ -158,7 +159,7 @@ def _agree(text: str, shown: str) -> bool:
 
 
 def read_trace(body: Json) -> Evidence | None:
-    """Return the trace in an answer; None if there is none. Raises `EvidenceError` for a broken one, and for several.
+    """Return the trace in an answer; None if there is none. Raises `EvidenceError` for an invalid trace, and for several.
 
     Spans, OTLP and n8n executions record every call. An object whose fields have an `output`, or a text with the id of a chat, may be
     anybody's answer: there the absence of calls is known only if a list of calls is in it.
@@ -239,7 +240,7 @@ def read_object(body: dict[str, Json], *, has_path: bool = False, is_checked: bo
 
 
 def find_answer_field(body: dict[str, Json]) -> str | None:
-    """Return the usual field that holds the answer, or None if the whole object is the answer."""
+    """Return the usual field with the answer, or None if the whole object is the answer."""
     texts = find_answers(body)
     if texts and any(map(str.strip, texts.values())):
         return next(iter(texts))
@@ -275,12 +276,12 @@ def _read_calls(body: dict[str, Json], unknowns: Unknowns) -> tuple[ToolCall, ..
 
 
 def _check_fields(body: dict[str, Json], calls: tuple[ToolCall, ...] | None, is_document: bool, unknowns: Unknowns) -> None:
-    """Mark what the other fields of an object report about the answer and the calls: loss, an early end, calls in another form."""
+    """Mark the parts that other fields of an object report as lost, unfinished, or called in another form."""
     listed = None if calls is None else {name for call in calls for name in (call.name, *call.aliases)}
     fields = Unknowns()
     for key in list_unrecognised(body, _RECOGNISED):
         name = to_snake_case(key)
-        # Fields of a document are the agent's output: its `status` may be that of an order.
+        # Fields of a document are the agent's output: its `status` may describe an order.
         marker = find_marker(key, body[key], calls or ()) if not is_document or name in STOP_FIELDS else None
         if marker is not None:
             _mark(key, marker.parts, marker.why, calls, unknowns)
@@ -297,13 +298,13 @@ def _check_fields(body: dict[str, Json], calls: tuple[ToolCall, ...] | None, is_
 
 def _mark(key: str, parts: Sequence[Part], why: str, calls: tuple[ToolCall, ...] | None, unknowns: Unknowns) -> None:
     for part in parts:
-        # Calls that are not recorded are unknown anyway.
+        # Unrecorded calls are unknown anyway.
         if calls is not None or part not in CALL_PARTS:
             unknowns.mark(part, f"{show(shorten(key, 60))}: {why}")
 
 
 def _list_counts(body: dict[str, Json]) -> Iterator[tuple[str, Json]]:
-    """Yield the fields in the usage, some of which count calls (`web_search_requests`)."""
+    """Yield the fields of the usage, some of which count calls (`web_search_requests`)."""
     waiting: list[tuple[dict[str, Json], int]] = [(body[key], _NESTED_COUNTS) for key in HOLDERS if isinstance(body.get(key), dict)]
     while waiting:
         current, depth = waiting.pop()
@@ -326,5 +327,5 @@ def find_reported_failure(body: Json, *, has_answer: bool) -> str | None:
         value = body[key][0] if isinstance(body[key], list) else body[key]
         words = value.get("message") if isinstance(value, dict) else value if isinstance(value, str) else body.get("message")
         return words if isinstance(words, str) and words.strip() else show(value)
-    rest = {key: value for key, value in body.items() if key not in _ERROR_FIELDS and key not in ANSWERS}
-    return find_failure(rest, status=False, own=True) if has_answer else None
+    other_fields = {key: value for key, value in body.items() if key not in _ERROR_FIELDS and key not in ANSWERS}
+    return find_failure(other_fields, status=False, own=True) if has_answer else None

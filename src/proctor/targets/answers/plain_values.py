@@ -1,4 +1,4 @@
-"""Turns what a Python function returned into values that JSON can hold.
+"""Turns the return value of a Python function into JSON values.
 
 A function can return anything: an object of a framework, a generator, a list that contains itself, half a surrogate pair. Evidence is
 decided on, stored and decided again, so every value in it must be one that JSON can hold and that comes back the same. What is not is
@@ -15,8 +15,8 @@ from typing import cast
 
 import msgspec
 
-from proctor.evidence.values.json_bytes import MAX_DEPTH
 from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import MAX_DEPTH
 from proctor.model.show import shorten
 from proctor.model.typed import convert_to
 
@@ -26,7 +26,7 @@ class Unreadable(Exception):
 
 
 def type_name(value: object) -> str:
-    """Return the type of a value, with the package it comes from."""
+    """Return the type of a value, with its package."""
     kind = type(value)
     module = getattr(kind, "__module__", "builtins")
     name = str(getattr(kind, "__qualname__", "object"))
@@ -34,13 +34,13 @@ def type_name(value: object) -> str:
 
 
 def plain_value(value: object, path: str = "$", depth: int = 0) -> Json:
-    """Return the value in plain types, down to the last member. Raises `Unreadable`."""
+    """Return the value in plain types, recursively. Raises `Unreadable`."""
     if value is None or value is True or value is False:
         return value
     if isinstance(value, str):
         return _plain_text(value, path)
     if isinstance(value, int):
-        # Of a subclass such as `IntEnum` the plain number, whatever its own methods say.
+        # For a subclass such as `IntEnum`, the plain number, regardless of its own methods.
         return int.__index__(value)
     if isinstance(value, float):
         number = float.__float__(value)
@@ -62,7 +62,7 @@ def plain_value(value: object, path: str = "$", depth: int = 0) -> Json:
 
 
 def plain_evidence(evidence: Evidence) -> Evidence:
-    """Return the evidence in plain types, each field of the kind it must have. Raises `Unreadable`."""
+    """Return the evidence in plain types, with each field of its declared type. Raises `Unreadable`."""
     fields = plain_value(_unpack_structs(evidence))
     try:
         return convert_to(fields, Evidence)
@@ -82,7 +82,7 @@ def _unpack_structs(value: object, depth: int = 0) -> object:
 
 
 def _plain_text(value: str, path: str) -> str:
-    text = "".join((value,))  # of a subclass, the text itself
+    text = "".join((value,))  # for a subclass, the text itself
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""Captures what OpenTelemetry records while the function of an agent runs, and reads it together with what the function returned.
+"""Captures the OpenTelemetry spans recorded while an agent's function runs, and combines them with its return value.
 
 Installed instrumentation writes its spans to the tracer provider of the process; a span processor of ours keeps those of each call in
 memory (`span_processor.py`, `call_spans.py`), the reader of traces reads them, and `merge_returned_and_traced` makes one evidence of both.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Capture = Literal["otel"]
 WAIT_S = 1.0
-"""Seconds to wait for spans that are open when the function has returned: those of a stream end a little later."""
+"""Seconds to wait for spans that are open when the function returns: those of a stream end a little later."""
 NEXT_STEP = (
     "install an OpenTelemetry instrumentation for the agent's framework and switch it on where its module is imported "
     "(docs/how-to/capture-traces-in-process.md)"
@@ -38,7 +38,7 @@ _INCOMPLETE: tuple[Part, ...] = ("tool_calls", "usage", "nodes")
 
 
 class Captured(msgspec.Struct, frozen=True):
-    """The evidence of one call, and what its spans showed."""
+    """The evidence of one call, and which kinds of spans it had."""
 
     evidence: Evidence
     has_work: bool = True
@@ -48,7 +48,7 @@ class Captured(msgspec.Struct, frozen=True):
 
 
 def check_capture(capture: object) -> None:
-    """Reject a capture that does not exist, or whose package is missing. Raises `SpecError`."""
+    """Reject an unknown capture, or one whose package is missing. Raises `SpecError`."""
     if capture is None:
         return
     if capture != "otel":
@@ -68,7 +68,7 @@ def prepare_capture(capture: Capture | None) -> None:
 
 
 async def capture_call(answer: Callable[[], Awaitable[Evidence]], *, name: str) -> Captured:
-    """Return what the function returned, with what was captured while it ran; a fault keeps what was captured before it."""
+    """Return the function's result combined with the spans captured while it ran; a fault includes the spans before it."""
     from proctor.evidence.traces.merge_returned_and_traced import find_inner_work, merge_returned_and_traced
     from proctor.targets.capture.call_spans import CallSpans, CapturedSpans  # loads the SDK
     from proctor.targets.capture.processor import stop_watching, watch_call
@@ -90,9 +90,9 @@ async def capture_call(answer: Callable[[], Awaitable[Evidence]], *, name: str) 
     traced, has_work = read_captured(captured)
     inner = find_inner_work(captured.spans, traced) if traced.tool_calls else None
     evidence = merge_returned_and_traced(returned, traced, inner)
-    # A list of calls that the function itself writes is complete; what a framework returned may lack calls that only spans show.
-    own = returned.account.reader if returned.account is not None else ""
-    if not has_work and traced.account is not None and own not in PLAIN_READERS:
+    # A list of calls written by the function is complete; a framework's result may lack calls that only spans show.
+    reader = returned.account.reader if returned.account is not None else ""
+    if not has_work and traced.account is not None and reader not in PLAIN_READERS:
         evidence = mark_unknown(evidence, CALL_PARTS, traced.account.unknown["tool_calls"], is_overridable=True)
     return Captured(evidence, has_work, inner is not None)
 
@@ -105,7 +105,7 @@ def read_captured(captured: CapturedSpans) -> tuple[Evidence, bool]:
         why = f"no span was recorded while the function ran: {captured.gaps[0] if captured.gaps else NEXT_STEP}"
         return Evidence(account=Account("otlp", {"tool_calls": shorten(why, _MAX_CHARACTERS)})), False
     try:
-        # One call is one run, even if parts of it began traces of their own.
+        # One call is one run, even if parts of it started separate traces.
         evidence = build_evidence(captured.spans)
     except (EvidenceError, RecursionError) as error:
         return Evidence(account=Account("otlp", {"tool_calls": f"the spans cannot be read: {exception_text(error)}"})), True
@@ -122,6 +122,6 @@ def read_captured(captured: CapturedSpans) -> tuple[Evidence, bool]:
         seen_tools=() if captured.gaps else account.seen_tools,
         overridable=() if captured.gaps else account.overridable,
     )
-    # The id of the trace finds it in other exports; the rest of the metadata is known already.
+    # The id of the trace identifies it in other exports; the other metadata is already known.
     metadata = {key: value for key, value in evidence.metadata.items() if key == "trace_id"}
     return msgspec.structs.replace(evidence, no_run=None, account=account, metadata=metadata), evidence.no_run is None

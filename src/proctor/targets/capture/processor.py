@@ -1,4 +1,4 @@
-"""Hands every span of the process to the call of an agent's function that it belongs to.
+"""Assigns every span of the process to the agent call that it belongs to.
 
 A span belongs to a call by two signs. Its trace id is that of the span that was opened around the call, or of a trace that began within
 the call: children have it, also in threads that carry the context of OpenTelemetry alone. Or the context variable of its thread or task
@@ -25,19 +25,18 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces.kind import find_kind
 from proctor.evidence.traces.shape import find_shape
 from proctor.model.show import exception_text, show
-from proctor.targets.capture.call_spans import CallSpans, SpanKey
-from proctor.targets.capture.sdk_spans import convert_span
+from proctor.targets.capture.call_spans import CallSpans, SpanKey, convert_span
 
 SCOPE = "proctor.capture"
 """The instrumentation scope of the spans that we open around calls."""
 
 _CURRENT: ContextVar[CallSpans | None] = ContextVar("proctor_call", default=None)
 _IS_OURS: ContextVar[bool] = ContextVar("proctor_drives", default=False)
-"""Whether proctor itself works in this context, as when it asks a judge: those spans are of no call."""
+"""Whether proctor itself is working in this context, for example calling a judge: those spans belong to no call."""
 
 
 class _Stranger:
-    """A span of unknown origin, and the calls that ran when it began."""
+    """A span of unknown origin, and the calls that were running when it started."""
 
     __slots__ = ("calls",)
 
@@ -46,10 +45,10 @@ class _Stranger:
 
 
 class CallSpanProcessor(SpanProcessor):
-    """Sorts spans by the calls they belong to. It never raises: an agent must not fail because it is watched."""
+    """Assigns spans to calls. It never raises: an agent must not fail because it is observed."""
 
     def __init__(self) -> None:
-        # Reentrant, for the reason that `CallSpans` has.
+        # Reentrant, for the same reason as in `CallSpans`.
         self._lock = threading.RLock()
         self._calls: set[CallSpans] = set()
         self._by_trace: dict[int, CallSpans] = {}
@@ -61,23 +60,23 @@ class CallSpanProcessor(SpanProcessor):
         """Find the call that a span belongs to."""
         if span.instrumentation_scope is not None and span.instrumentation_scope.name == SCOPE:
             self._roots.add(span.get_span_context().span_id)
-        # Every span of the process passes here, also while no call is observed: then it must cost nothing.
+        # Called for every span of the process, also while no call is observed: then it must cost nothing.
         elif self._calls:
             self._guard(span, self._sort)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Keep a span with its call."""
+        """Store a span with its call."""
         if self._running:
             self._guard(span, self._finish)
 
     def take_root(self, span_id: int) -> bool:
-        """Return whether a span of ours was seen to begin."""
-        seen = span_id in self._roots
+        """Return whether the start of one of our spans was seen."""
+        has_started = span_id in self._roots
         self._roots.discard(span_id)
-        return seen
+        return has_started
 
     def open(self, call: CallSpans, root: trace.Span) -> None:
-        """Take spans for a call from now on."""
+        """Accept spans for a call from now on."""
         context = root.get_span_context()
         call.root_id = context.span_id if context.is_valid else None
         with self._lock:
@@ -86,12 +85,12 @@ class CallSpanProcessor(SpanProcessor):
                 self._by_trace[context.trace_id] = call
 
     def close(self, call: CallSpans, unfinished: list[SpanKey]) -> None:
-        """Take no more spans for a call."""
+        """Accept no more spans for a call."""
         with self._lock:
             self._calls.discard(call)
             for trace_id in [trace_id for trace_id, owner in self._by_trace.items() if owner is call]:
                 del self._by_trace[trace_id]
-            # They may never end, and would be remembered for as long as the process lives.
+            # They may never end, and would stay in memory until the process ends.
             for key in unfinished:
                 self._running.pop(key, None)
 
@@ -119,7 +118,7 @@ class CallSpanProcessor(SpanProcessor):
                 return
             if owner is not None and owner.begin(key, span):
                 self._running[key] = owner
-                # A trace that began elsewhere may also continue elsewhere.
+                # A trace that started elsewhere may also continue elsewhere.
                 if by_trace is None and span.parent is None:
                     self._by_trace[key[0]] = owner
                 return
@@ -153,17 +152,17 @@ _PROVIDERS: dict[int, object] = {}
 
 
 def find_provider() -> trace.TracerProvider:
-    """Return the tracer provider of the process; set one up where there is none. Raises `InputError` for one that cannot be watched."""
+    """Return the tracer provider of the process, creating one if there is none. Raises `InputError` if it cannot be observed."""
     with _SET_UP:
         provider = trace.get_tracer_provider()
         if isinstance(provider, trace.ProxyTracerProvider):
-            # Nothing is exported, so nothing is gained by the usual limits, which cut long conversations.
+            # Nothing is exported, so the usual limits, which truncate long conversations, are not needed.
             no_limits = SpanLimits(max_span_attributes=SpanLimits.UNSET, max_events=SpanLimits.UNSET, max_event_attributes=SpanLimits.UNSET)
             trace.set_tracer_provider(TracerProvider(span_limits=no_limits, shutdown_on_exit=False))
             provider = trace.get_tracer_provider()
         if id(provider) not in _PROVIDERS:
             _add_processor(provider)
-            # Keeps a reference to the object: the id of a deleted one may be reused.
+            # References the object: the id of a deleted one may be reused.
             _PROVIDERS[id(provider)] = provider
     return provider
 
@@ -181,11 +180,11 @@ def _add_processor(provider: trace.TracerProvider) -> None:
 
 @contextmanager
 def watch_call(call: CallSpans, name: str) -> Generator[None]:
-    """Take the spans of what runs inside for `call`, until `stop_watching`."""
+    """Assign the spans of the enclosed code to `call`, until `stop_watching`."""
     provider = find_provider()
     root = _open_root(provider, name, call)
     _PROCESSOR.open(call, root)
-    # Not reset: what this task does after the call, such as asking a judge, is proctor's own work.
+    # Not reset: what this task does after the call, such as calling a judge, is proctor's own work.
     _IS_OURS.set(True)
     token = _CURRENT.set(call)
     attached = context_api.attach(trace.set_span_in_context(root))
@@ -196,25 +195,25 @@ def watch_call(call: CallSpans, name: str) -> Generator[None]:
         _CURRENT.reset(token)
         root.end()
         if isinstance(root, ReadableSpan) and (root.attributes or root.events or not root.status.is_unset):
-            # The function wrote something on the span that it found around itself.
+            # The function added something to the surrounding span.
             call.end(_ROOT_KEY, root)
 
 
 def stop_watching(call: CallSpans, unfinished: list[SpanKey]) -> None:
-    """Take no more spans for a call; those that come nevertheless are of unknown origin."""
+    """Accept no more spans for a call; later ones are of unknown origin."""
     _PROCESSOR.close(call, unfinished)
 
 
 def _open_root(provider: trace.TracerProvider, name: str, call: CallSpans) -> trace.Span:
     """Open the span around a call, and check that this processor receives spans."""
     tracer = provider.get_tracer(SCOPE)
-    # In an empty context: a span around the whole run would give all calls one trace, and the trace identifies the call.
+    # In an empty context: a span around the whole run would put all calls into one trace, and the trace identifies the call.
     root = tracer.start_span(name, context=context_api.Context())
     if not root.is_recording():
         call.note_gap("the tracer provider records no spans: OTEL_SDK_DISABLED is set, or its sampler drops them")
         return root
     if not _PROCESSOR.take_root(root.get_span_context().span_id):
-        # The provider has been replaced since.
+        # The provider has been replaced in the meantime.
         root.end()
         _add_processor(provider)
         root = provider.get_tracer(SCOPE).start_span(name, context=context_api.Context())
@@ -227,7 +226,7 @@ def _open_root(provider: trace.TracerProvider, name: str, call: CallSpans) -> tr
 
 
 def explain_sampling(sampler: object) -> str | None:
-    """Explain why a sampler may have dropped spans; None if it keeps all or is unknown."""
+    """Explain why a sampler may have dropped spans; None if it records all or is unknown."""
     describe = getattr(sampler, "get_description", None)
     if describe is None:
         return None

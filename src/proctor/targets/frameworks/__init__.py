@@ -1,1 +1,1 @@
-"""What agent frameworks return, read as evidence: one file per framework, and `recognise.py`, which finds the right one."""
+"""Reads the return values of agent frameworks as evidence: one file per framework, and `recognise.py`, which chooses among them."""

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from proctor.model.account import CALL_PARTS
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
-from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member, take_items
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _RESPONSES = ("RunResponse", "AsyncRunResponse")
@@ -45,7 +44,7 @@ def _read_history(history: list[Any], summary: object, budget: Budget) -> Found:
         found.mark(EVERYTHING, "the chat has no history")
         return found
     written = _name_two(written)
-    # A silent participant sends an empty message, so that the chat continues or ends; that is not a question.
+    # A silent participant sends an empty message so that the chat continues or ends; that is not a question.
     messages = [
         entry for entry in written if entry.get("content") not in (None, "") or entry.get("tool_calls") or entry.get("tool_responses")
     ]
@@ -57,7 +56,7 @@ def _read_history(history: list[Any], summary: object, budget: Budget) -> Found:
 
 
 def _name_two(history: list[Any]) -> list[Any]:
-    """Give all participants but the asking one the same name, if there are several or tools are called without a name."""
+    """Give all participants except the one who asks the same name, if there are several or if tools are called without a name."""
     asker = history[0].get("name") or "user"
     named = [{**history[0], "name": asker}, *history[1:]]
     names = {entry.get("name") for entry in named} - {None}
@@ -68,7 +67,7 @@ def _name_two(history: list[Any]) -> list[Any]:
 
 
 def _drop_none_text(entry: dict[str, Any]) -> dict[str, Any]:
-    # In group chats the content of a message that only calls is the word.
+    # In group chats, a message with only calls has this word as content.
     return {**entry, "content": None} if entry.get("tool_calls") and entry.get("content") == "None" else entry
 
 

@@ -1,4 +1,4 @@
-"""AG2 since version 1: the events of an agent's stream, as the history of a reply keeps them or as they were pushed.
+"""AG2 since version 1: the events of an agent's stream, from the history of a reply or as they were emitted.
 
 A request begins an exchange; a response of the model names the calls, whose results follow. A subtask or another agent that is used as a
 tool works on a stream of its own. A history that was compacted has lost its beginning. Pieces of text alone show no calls. The history of
@@ -15,8 +15,7 @@ from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import exception_text
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
-from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.frameworks.streams import ReplyHistory
 
@@ -34,7 +33,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return None
     found = _read_events(items, budget)
     if not any(exchange["tool_calls"] for exchange in found.document.get("turns", ())):
-        # A request is emitted again after everything that followed from it, so it is also among the last events.
+        # A request is emitted again after its consequences, so it is also among the last events.
         found.mark(CALL_PARTS, "these events show no call, so they may be the last ones only: return the `AgentReply`")
     return found
 
@@ -43,7 +42,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     """Read the events of a stream, exchange by exchange."""
     exchanges: list[dict[str, Any]] = []
     found = Found(document={"turns": exchanges})
-    # A stream hands an event on when everything that followed from it is done: a request arrives last.
+    # A stream emits an event when all its consequences are done: a request arrives last.
     in_order = sorted(events, key=lambda event: float(read_member(event, "created_at") or 0))
     recorded = [event for event in in_order if is_instance_of(event, _PACKAGE, "ModelRequest", "ModelResponse", *_OTHER_EVENTS)]
     if not recorded or not is_instance_of(recorded[0], _PACKAGE, "ModelRequest"):
@@ -97,7 +96,7 @@ def _add_event(exchange: dict[str, Any], event: object, found: Found, budget: Bu
 
 
 def _add_call(exchange: dict[str, Any], call: object) -> None:
-    # A call is in the response of the model, in the list that follows it, and on its own.
+    # A call is in the response of the model, in the list after it, and in its own event.
     id = read_member(call, "id")
     if all(known["id"] != id for known in exchange["tool_calls"]):
         exchange["tool_calls"].append({"name": read_member(call, "name"), "arguments": read_member(call, "arguments"), "id": id})
@@ -131,7 +130,7 @@ def _join_texts(parts: list[object]) -> str | None:
 
 
 def _close_exchange(exchange: dict[str, Any]) -> None:
-    """Convert the tokens of an exchange to plain evidence; unknown if one response lacks them."""
+    """Convert the tokens of an exchange to plain evidence; they are unknown if a response lacks them."""
     spent, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
     counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in spent or responses]
     if counts and all(isinstance(count, (int, float)) for pair in counts for count in pair):

@@ -11,8 +11,18 @@ import sys
 
 from proctor.model.account import CALL_PARTS
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage
-from proctor.targets.frameworks.looking import call_member, find_entry, find_package, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import (
+    EVERYTHING,
+    Found,
+    Framework,
+    add_usage,
+    call_member,
+    find_entry,
+    find_package,
+    is_instance_of,
+    list_members,
+    read_member,
+)
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _PACKAGE = "agent_framework"
@@ -37,7 +47,7 @@ def read(value: object, budget: Budget) -> Found | None:
 
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
-    """Read the updates of a stream, which the framework itself puts together, or a list of messages."""
+    """Read the updates of a stream, which the framework itself joins, or a list of messages."""
     if items and all(is_instance_of(item, _PACKAGE, "Message", "ChatMessage") for item in items):
         found = _read_messages(items, budget)
         found.needs_message = True
@@ -53,7 +63,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     if found is not None and not _is_whole(items):
         found.mark(CALL_PARTS, "these are not all updates of the stream: an answer of the model has no end (`finish_reason`)")
     elif found is not None and not any(_has_call(update) for update in items):
-        # The last answer of a run with tools looks like the only answer of a run without.
+        # The last answer of a run with tools looks like the only answer of a run without tools.
         found.mark(CALL_PARTS, "these updates show no call, and not whether they begin with the run: return the stream itself")
     return found
 

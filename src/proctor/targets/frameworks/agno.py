@@ -19,8 +19,17 @@ from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten
 from proctor.targets.answers.account import trust_start
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, read_last
-from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import (
+    EVERYTHING,
+    Found,
+    Framework,
+    call_member,
+    find_entry,
+    is_instance_of,
+    list_members,
+    read_last,
+    read_member,
+)
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _RUNS = ("RunOutput", "RunResponse", "TeamRunOutput", "TeamRunResponse")
@@ -49,8 +58,8 @@ def read(value: object, budget: Budget) -> Found | None:
     document: dict[str, Any] = {key: member for key, member in run.items() if key in _RUN_KEYS}
     document.setdefault("session_id", None)
     messages = document.get("messages") or []
-    own = [message for message in messages if not (isinstance(message, dict) and message.get("from_history") is True)]
-    document["messages"] = [_name_calls(message) for message in own]
+    new_messages = [message for message in messages if not (isinstance(message, dict) and message.get("from_history") is True)]
+    document["messages"] = [_name_calls(message) for message in new_messages]
     content, status = read_member(value, "content"), document.get("status")
     has_ended = status is None or status in _ENDED
     if not document["messages"]:
@@ -61,8 +70,8 @@ def read(value: object, budget: Budget) -> Found | None:
     if content is not None and not isinstance(content, str) and has_ended:
         found.body = simplify(content, budget, "$.content")
     if status in _FAILED:
-        # A guard may reject the model's answer; then the answer is in place of the error.
-        texts = {find_entry(message, "content") for message in own if find_entry(message, "role") == "assistant"}
+        # A guard may reject the model's answer; then its text replaces the error.
+        texts = {find_entry(message, "content") for message in new_messages if find_entry(message, "role") == "assistant"}
         found.failed = content if isinstance(content, str) and content and content not in texts else NO_WORDS
     elif not has_ended:
         found.mark(EVERYTHING, f"the run was not over: its status is {status!r}")
@@ -71,7 +80,7 @@ def read(value: object, budget: Budget) -> Found | None:
 
 
 def _name_calls(message: Any) -> Any:
-    """Return a message whose calls have one id: over the Responses API an item has one and the call another, which the result names."""
+    """Return a message with one id per call: in the Responses API the item and the call have different ids, and results use the latter."""
     if not isinstance(message, dict) or not isinstance(message.get("tool_calls"), list):
         return message
     calls = [
@@ -88,7 +97,7 @@ def _read_member_calls(member: object, found: Found, budget: Budget) -> list[Too
 
 
 def read_inner_calls(member: object, found: Found, budget: Budget, who: str) -> list[ToolCall]:
-    """Return the calls of a nested run, and mark what is unknown of them."""
+    """Return the calls of a nested run, and mark its unknown parts."""
     inner = read(member, budget)
     if inner is None or inner.format != "agno":
         found.mark(CALL_PARTS, f"{who} keeps no messages, so its calls are unknown")
@@ -109,8 +118,8 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return None
     if all(is_instance_of(item, "agno", "Message") for item in items):
         written = [simplify(call_member(item, "to_dict"), budget, f"$[{at}]") for at, item in enumerate(items)]
-        own = [_name_calls(message) for message in written if find_entry(message, "from_history") is not True]
-        return Found(document=own, format="agno", needs_message=True)
+        new_messages = [_name_calls(message) for message in written if find_entry(message, "from_history") is not True]
+        return Found(document=new_messages, format="agno", needs_message=True)
     if is_instance_of(items[-1], "agno", *_RUNS):
         return read_last(items, read, budget)
     if not all(is_instance_of(item, "agno", "BaseRunOutputEvent", "BaseAgentRunEvent", "BaseTeamRunEvent") for item in items):
@@ -129,7 +138,7 @@ def read_events(events: list[object], budget: Budget) -> Found:
     if not has_events:
         found.mark(CALL_PARTS, "this stream has content events only: use `stream_events=True`, or for `yield_run_output=True`")
         return found
-    # A tool that raised ends twice: with its error, and as any other.
+    # A tool that raised ends twice: with its error, and like any other.
     ended_tools = [read_member(event, "tool") for event in events if is_instance_of(event, "agno", *_CALLED)]
     done = list({read_member(tool, "tool_call_id"): tool for tool in ended_tools}.values())
     begun = [read_member(event, "tool") for event in events if is_instance_of(event, "agno", *_BEGUN)]
@@ -144,7 +153,7 @@ def read_events(events: list[object], budget: Budget) -> Found:
 
 
 def write_answer(content: object, budget: Budget) -> Found:
-    """Return what was answered: a text, or a value."""
+    """Return the answer: a text, or a value."""
     found = Found(document={"text": content if isinstance(content, str) else None})
     if content is not None and not isinstance(content, str):
         found.body = simplify(content, budget, "$.content")
@@ -152,7 +161,7 @@ def write_answer(content: object, budget: Budget) -> Found:
 
 
 def _check_end(events: list[object], found: Found) -> None:
-    """Mark what is unknown of a run that is paused, cancelled or met an error; if an error comes last, the run failed."""
+    """Mark the unknown parts of a run that paused, was cancelled or had an error; if the error comes last, the run failed."""
     paused = [event for event in events if is_instance_of(event, "agno", *_PAUSED)]
     if paused:
         waits = [
@@ -169,12 +178,12 @@ def _check_end(events: list[object], found: Found) -> None:
     elif errors:
         found.mark(EVERYTHING, f"a run in it ended in an error: {shorten(words, 200)}")
     if found.unknowns and not found.document["text"]:
-        # No content so far is not the same as an empty answer.
+        # No content so far is not an empty answer.
         found.document["text"] = None
 
 
 def _shows_one_request(events: list[object]) -> bool:
-    """Return whether the model was called once: an agent that called a tool calls it again."""
+    """Return whether the model was called once: after a tool call it would be called again."""
     requests = [type(event).__name__ for event in events if is_instance_of(event, "agno", *_MODEL_EVENTS)]
     return bool(requests) and len(set(requests)) == len(requests)
 

@@ -15,8 +15,7 @@ from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import ToolCall
 from proctor.model.show import shorten
 from proctor.targets.frameworks.agno import NO_WORDS, read_events, read_inner_calls, write_answer
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, read_last
-from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members, read_last, read_member
 from proctor.targets.frameworks.simplify import Budget
 
 _SEEN = ("agent", "team")
@@ -66,7 +65,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     ended = [event for event in events if is_instance_of(event, "agno", "WorkflowCompletedEvent")]
     broken = [event for event in events if is_instance_of(event, "agno", "WorkflowErrorEvent")]
     if ended:
-        # What an agent in it met with is an error of that step; the workflow went on.
+        # An error of an agent in it is an error of that step; the workflow continued.
         _mark_failure(found)
         answer = write_answer(read_member(ended[-1], "content"), budget)
         found.document["text"], found.body = answer.document["text"], answer.body
@@ -96,7 +95,7 @@ def _mark_failure(found: Found) -> None:
 
 
 def _list_steps(results: list[Any]) -> Iterator[object]:
-    """Yield the steps that did something themselves: steps may hold others, and stand in lists."""
+    """Yield the steps that acted themselves: steps may contain others, and be in lists."""
     for result in results:
         inner = cast("list[Any]", result) if isinstance(result, list) else list_members(result, "steps") if result is not None else []
         if inner:

@@ -12,11 +12,10 @@ import msgspec
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, read_last
-from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members, read_last, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
-# A team that ends by a word of its own, a handoff or an answer ends as it was meant to.
+# A team that ends with its own stop word, a handoff or an answer ends as intended.
 _STOPPED = re.compile(
     r"Maximum number of (turns|messages) |Token usage limit reached|Timeout of .* reached|External termination requested|Max rounds "
 )
@@ -43,13 +42,13 @@ def read(value: object, budget: Budget) -> Found | None:
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read a stream, which ends with the result, or a list of messages."""
     if items and all(is_instance_of(item, "autogen_agentchat", "BaseChatMessage", "BaseAgentEvent") for item in items):
-        whole = [item for item in items if not is_instance_of(item, "autogen_agentchat", "ModelClientStreamingChunkEvent")]
-        return _read_events(whole, budget) if whole else _read_pieces(items)
+        complete_items = [item for item in items if not is_instance_of(item, "autogen_agentchat", "ModelClientStreamingChunkEvent")]
+        return _read_events(complete_items, budget) if complete_items else _read_pieces(items)
     return read_last(items, read, budget)
 
 
 def _read_events(events: list[object], budget: Budget) -> Found:
-    """Read what a stream held without its result: messages and events. Messages alone may have been picked out of them."""
+    """Read a stream without its result: messages and events. If there are only messages, others may have been filtered out."""
     found = _read_messages(events, budget)
     if not any(is_instance_of(event, "autogen_agentchat", *_CALLING) for event in events):
         found.mark(CALL_PARTS, "messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")
@@ -61,7 +60,7 @@ def _read_messages(messages: list[object], budget: Budget) -> Found:
     for at, message in enumerate(messages):
         written = _drop_zeros(simplify(message, budget, f"$[{at}]"))
         if is_instance_of(message, "autogen_agentchat", "StructuredMessage") and isinstance(written, dict):
-            # An answer in a given form; its type is a property, which is no field.
+            # A structured answer; its type is a property, not a field.
             found.body = written.get("content")
             common = {key: member for key, member in written.items() if key in ("source", "models_usage", "metadata", "created_at", "id")}
             written = {**common, "type": "TextMessage", "content": msgspec.json.encode(found.body).decode()}

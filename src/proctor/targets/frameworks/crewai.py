@@ -1,4 +1,4 @@
-"""CrewAI: the output of a crew, of a task, or of an agent on its own.
+"""CrewAI: the output of a crew, of a task, or of a single agent.
 
 Since version 1 each task keeps the messages of its agent, which show the calls; where they are not there, nothing is known of calls. A
 coworker that a task is delegated to works out of sight, and a conversation that grew too long is replaced by a summary.
@@ -14,8 +14,7 @@ from proctor.evidence.reading import read_document
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.targets.answers.account import UNFINISHED, trust_start
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage
-from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage, find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.frameworks.streams import is_crew_stream
 
@@ -48,13 +47,13 @@ def read(value: object, budget: Budget) -> Found | None:
     totals = simplify(spent, budget, "$.token_usage") if spent is not None else None
     answers = sum(1 for task in tasks for message in list_members(task, "messages") if find_entry(message, "role") == "assistant")
     if isinstance(totals, dict) and totals.get("successful_requests") == answers:
-        # The count goes on over everything that an agent does; only where it is about these messages it is about this run.
+        # The count continues over all work of an agent; it applies to this run only if it covers exactly these messages.
         found.usage = add_usage([(totals.get("prompt_tokens"), totals.get("completion_tokens"))])
     return found
 
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
-    """Read the chunks of a stream without its result: the text of the last task, and nothing of what the tools gave."""
+    """Read the chunks of a stream without its result: the text of the last task, without tool results."""
     if not items or not all(is_instance_of(item, "crewai", "StreamChunk", "StreamFrame") for item in items):
         return None
     last = read_member(items[-1], "task_id")
@@ -74,7 +73,7 @@ def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]
     evidence = trust_start(read_document(written, format="openai")[0])
     account = evidence.account
     for part, why in account.unknown.items() if account is not None else ():
-        # Whether the run ended with the result of a tool, its output shows.
+        # The output shows whether the run ended with the result of a tool.
         if part != "answer" and why not in UNFINISHED:
             found.mark((part,), why)
     if any(isinstance(message.get("content"), str) and message["content"].startswith("<summary>") for message in written):
@@ -88,7 +87,7 @@ def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]
 
 
 def _is_forced(messages: list[Json], evidence: Evidence, answer: object) -> bool:
-    """Return whether the agent was made to answer: the messages say so, or they end with a tool whose result is not the answer."""
+    """Return whether the agent was forced to answer: the messages contain that instruction, or end with a tool and another answer."""
     if any(isinstance(message.get("content"), str) and _FORCED in message["content"] for message in messages):
         return True
     ends_with_tool = evidence.account is not None and evidence.account.unknown.get("answer") in UNFINISHED

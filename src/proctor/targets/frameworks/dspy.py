@@ -15,8 +15,7 @@ from typing import Any, cast
 from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage, read_last
-from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage, call_member, find_entry, is_instance_of, read_last
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _ASIDE = ("trajectory", "reasoning", "rationale")
@@ -35,7 +34,7 @@ def read(value: object, budget: Budget) -> Found | None:
         _read_trajectory(simplify(trajectory, budget, "$.trajectory"), found)
     else:
         found.mark(CALL_PARTS, "a prediction without a trajectory shows no calls")
-    # Only with `dspy.configure(track_usage=True)`; by model.
+    # Only with `dspy.configure(track_usage=True)`; one entry per model.
     spent = simplify(call_member(value, "get_lm_usage"), budget, "$.usage") if hasattr(value, "get_lm_usage") else None
     if isinstance(spent, dict):
         found.usage = add_usage([(find_entry(one, "prompt_tokens"), find_entry(one, "completion_tokens")) for one in spent.values()])

@@ -1,24 +1,102 @@
-"""The result of a framework reader: a document for the evidence readers, plus known facts."""
+"""How framework readers inspect foreign objects, and their result: a document for the evidence readers, plus known facts.
+
+No framework is imported here. An object is recognised by the names of its classes and their modules, so users' subclasses are recognised
+too. A missing member is None; one that raises makes the whole value unreadable.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import msgspec
 
-from proctor.evidence.unknowns.endings import find_stop
 from proctor.evidence.unknowns.markers import find_stop_marker
+from proctor.evidence.unknowns.statuses import find_stop
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.targets.answers.account import mark_unknown
+from proctor.targets.answers.plain_values import Unreadable, type_name
 from proctor.targets.frameworks.simplify import Budget
+
+_BUILT_IN = frozenset((dict, list, tuple, str, int, float, bool, type(None)))
+MAX_ITEMS = 100_000
+"""Maximum messages, events or steps of one answer."""
+
+
+def is_instance_of(value: object, package: str, *names: str) -> bool:
+    """Return whether the type of a value, or a class it inherits from, has one of these names and is defined in this package."""
+    if type(value) in _BUILT_IN:  # the most common return types, checked first because every framework is tried in turn
+        return False
+    for kind in type(value).__mro__:
+        module = cast(object, kind.__module__)
+        if kind.__name__ in names and isinstance(module, str) and (module == package or module.startswith(f"{package}.")):
+            return True
+    return False
+
+
+def find_package(value: object) -> str:
+    """Return the full module that defines the type of a value: `google.adk.events.event`."""
+    try:
+        module = cast(object, type(value).__module__)
+    except Exception:  # a foreign class may raise anything; then it belongs to no package
+        return ""
+    return module if isinstance(module, str) else ""
+
+
+def read_member(value: object, name: str) -> Any:
+    """Return a member of an object, or None if it is missing. Raises `Unreadable` if access raises."""
+    try:
+        return getattr(value, name, None)
+    except Exception as error:
+        raise Unreadable(f"{type_name(value)}.{name} raised {type(error).__name__}") from None
+
+
+def call_member(value: object, name: str, *arguments: object, **options: object) -> Any:
+    """Return the result of an object's method. Raises `Unreadable` if it is missing or raises."""
+    method = read_member(value, name)
+    if not callable(method):
+        raise Unreadable(f"{type_name(value)} has no method {name}")
+    try:
+        return method(*arguments, **options)
+    except Exception as error:
+        raise Unreadable(f"{type_name(value)}.{name}() raised {type(error).__name__}") from None
+
+
+def list_members(value: object, name: str) -> list[Any]:
+    """Return a member that is a list or a tuple as a list; an empty list if it is None."""
+    found = read_member(value, name)
+    if found is None:
+        return []
+    if not isinstance(found, (list, tuple)):
+        raise Unreadable(f"{type_name(value)}.{name} is of the type {type_name(found)}, expected a list")
+    return take_items(cast("Iterable[object]", found))
+
+
+def take_items(items: Iterable[object]) -> list[Any]:
+    """Return the items as a list. Raises `Unreadable` if there are too many."""
+    found = list(items)
+    if len(found) > MAX_ITEMS:
+        raise Unreadable(f"it holds {len(found)} items, more than {MAX_ITEMS}")
+    return found
+
+
+def find_entry(value: object, key: str) -> Any:
+    """Return an entry of a mapping, or None if it is missing or the value is not a mapping."""
+    if not isinstance(value, Mapping):
+        return None
+    try:
+        return cast("Mapping[object, object]", value).get(key)
+    except Exception as error:
+        raise Unreadable(f"a {type_name(value)} raised {type(error).__name__} when reading {key!r}") from None
+
 
 EVERYTHING: tuple[Part, ...] = (*CALL_PARTS, "answer")
 LOOKS_WHOLE = "an answer that was cut at a limit of tokens, or by a filter, looks whole here"
 """Note for a framework that does not record why its model stopped."""
 _LONGEST_STAND_IN = 400
-"""Characters of a text that a framework writes in place of an answer; an answer that quotes one is longer."""
+"""Characters of a text that a framework writes instead of an answer; an answer that quotes one is longer."""
 _STAND_INS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Sorry, need more steps to process this request\.$"), "the graph was stopped by its limit of steps (`recursion_limit`)"),
     (re.compile(r"Agent stopped due to .{1,40}$"), "the executor stopped the agent (`max_iterations`)"),
@@ -29,33 +107,33 @@ _STAND_INS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 class Found(msgspec.Struct, kw_only=True):
-    """What was found in a returned value."""
+    """The content of a returned value."""
 
     document: Json
     """Read by `proctor.evidence.reading.read_document`."""
     format: str | None = "plain"
     body: Json = None
-    """An answer in a given form."""
+    """A structured answer."""
     usage: Usage | None = None
     calls: tuple[ToolCall, ...] | None = None
-    """Calls that the document does not show; None: it shows all there are."""
+    """Calls that the document does not show; None: the document is complete."""
     needs_message: bool = False
-    """Whether it is a list of messages, which shows every call only from the input on."""
+    """Whether it is a list of messages, which shows every call only if it starts with the input."""
     unknowns: list[tuple[Part, str]] = []
     notes: list[str] = []
     failed: str | None = None
     """The error that ended the run, as recorded by the framework: an error message is not an answer."""
     is_over: bool = False
-    """Whether the framework reports that the run ended, so that one that ends with a call was not cut off."""
+    """Whether the framework reports that the run ended, so that a final call is not a cut."""
 
     def mark(self, parts: Sequence[Part], why: str) -> None:
-        """Note that these parts are unknown, or not wholly known."""
+        """Mark these parts as unknown, or not completely known."""
         self.unknowns = [*self.unknowns, *((part, why) for part in parts)]
 
     def mark_end(self, reason: object) -> None:
-        """Note what the reason why the model stopped leaves open: an answer that was cut is not the whole of it."""
+        """Mark the parts that a stop reason leaves unknown: a cut answer is incomplete."""
         word = getattr(reason, "value", reason)
-        # Whether one that stopped to call tools called some is seen by its calls.
+        # The calls themselves show whether a model that stopped for tools called any.
         sign = find_stop_marker(word) if isinstance(word, str) and find_stop(word) != "tools" else None
         if sign is not None:
             self.mark(sign.parts, sign.why)
@@ -65,19 +143,19 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     """How the values of one framework are recognised and read."""
 
     name: str
-    """As its users write it."""
+    """As users spell it."""
     page: str
-    """The guide under `docs/how-to/frameworks/` that shows what to return."""
+    """The guide under `docs/how-to/frameworks/` that explains the return value."""
     packages: tuple[str, ...]
     """The packages that define its types."""
     read: Callable[[object, Budget], Found | None]
-    """Reads one returned value; None where it is none of this framework's."""
+    """Reads one returned value; returns None if it does not belong to this framework."""
     raised: tuple[str, ...] = ()
     """Prefixes of a result whose tool raised, if the framework records that only as text."""
     has_stop_reason: bool = True
     """Whether its values record why the model stopped; if not, a cut answer looks complete, and a note is added."""
     read_stream: Callable[[list[object], Budget], Found | None] | None = None
-    """Reads what a stream, or a list, held; None where it is none of this framework's."""
+    """Reads the items of a stream or a list; returns None if they do not belong to this framework."""
 
 
 def read_last(items: Sequence[object], read: Callable[[object, Budget], Found | None], budget: Budget) -> Found | None:
@@ -97,7 +175,7 @@ def add_usage(parts: Sequence[tuple[Json, Json]]) -> Usage | None:
 
 
 def mark_stand_in(evidence: Evidence) -> Evidence:
-    """Return evidence in which answer and calls are unknown if its text is one that a framework writes when it stops an agent.
+    """Return evidence with unknown answer and calls if its text is one that a framework writes when it stops an agent.
 
     Tried with langchain 1.4, langgraph 1.2, smolagents 1.26: `tests/frameworks/returns.yaml`.
     """

@@ -1,4 +1,4 @@
-"""Google ADK: the events that a runner gives, or a session.
+"""Google ADK: the events of a runner, or a session.
 
 Events of a runner are those of one message, without that message; a session holds the whole conversation.
 
@@ -10,8 +10,7 @@ from __future__ import annotations
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.json_values import drop_nulls
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
-from proctor.targets.frameworks.looking import is_instance_of, list_members
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 
@@ -35,7 +34,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     found = Found(document=_write_events(items, budget), format="adk")
     _check_end(found)
     if not any(event.get("author") == "user" or _has_call(event) for event in found.document):
-        # The last event of a run with tools looks like the only event of a run without.
+        # The last event of a run with tools looks like the only event of a run without tools.
         found.mark(CALL_PARTS, "these events show no call and not the message, so they may be the last ones only: return the session")
     return found
 
@@ -56,7 +55,7 @@ def _has_call(event: Json) -> bool:
 
 
 def _write_events(events: list[object], budget: Budget) -> list[Json]:
-    # Without what an event does not say: its parts have a field for everything that a part can be.
+    # Without unset fields: a part has a field for every kind of part.
     return [drop_nulls(simplify(event, budget, f"$[{at}]")) for at, event in enumerate(events)]
 
 

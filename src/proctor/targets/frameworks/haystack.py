@@ -1,4 +1,4 @@
-"""Haystack: what an agent gives (`{"messages": [...]}`), alone or under its name in what a pipeline gives, messages, and chunks.
+"""Haystack: the result of an agent (`{"messages": [...]}`), directly or under its name in a pipeline's result, messages, and chunks.
 
 Tried with haystack-ai 3.4: `tests/frameworks/returns.yaml`.
 """
@@ -11,23 +11,32 @@ from typing import Any, cast
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
-from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, list_members, read_member, take_items
+from proctor.targets.frameworks.found import (
+    EVERYTHING,
+    Found,
+    Framework,
+    call_member,
+    find_entry,
+    is_instance_of,
+    list_members,
+    read_member,
+    take_items,
+)
 from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
 
-_ENDED = ("text", "length", "content_filter")  # the answer shows the last two as well
+_ENDED = ("text", "length", "content_filter")  # the answer also shows the last two
 _LAST_ONLY = "the replies of a generator show the last step only: return what the agent gives"
 
 
 def read(value: object, budget: Budget) -> Found | None:
-    """Read what an agent or a pipeline gives, or one message."""
+    """Read the result of an agent or a pipeline, or one message."""
     if _is_message(value):
         return _read_replies([value], budget)
     if not isinstance(value, Mapping):
         return None
-    own = _list_messages(value, "messages")
-    if own is not None:
-        return _check_exit(find_entry(value, "exit_reason"), _read_messages(own, budget))
+    messages = _list_messages(value, "messages")
+    if messages is not None:
+        return _check_exit(find_entry(value, "exit_reason"), _read_messages(messages, budget))
     parts = [member for _, member in list_fields(cast(object, value)) or () if isinstance(member, Mapping)]
     inner = [(found, part) for part in parts if (found := _list_messages(part, "messages")) is not None]
     if len(inner) > 1:
@@ -108,7 +117,7 @@ def read_chunks(chunks: list[object], budget: Budget) -> Found:
             answer.add(chunk, budget)
     messages.extend(answer.close(found))
     if not any("tool_call" in part or "tool_call_result" in part for message in messages for part in message["content"]):
-        # The last answer of a run with tools looks like the only answer of a run without.
+        # The last answer of a run with tools looks like the only answer of a run without tools.
         found.mark(CALL_PARTS, "these chunks show no call, and not whether they begin with the run: yield what the agent gives after them")
     if not messages or messages[-1]["role"] == "tool" or any("tool_call" in part for part in messages[-1]["content"]):
         found.mark(EVERYTHING, "the stream did not come to its end")
@@ -116,7 +125,7 @@ def read_chunks(chunks: list[object], budget: Budget) -> Found:
 
 
 class _Answer:
-    """One answer of the model, as far as its chunks have come."""
+    """One answer of the model, from the chunks so far."""
 
     def __init__(self) -> None:
         self.finish: str | None = None
@@ -125,7 +134,7 @@ class _Answer:
         self._usage: Json = None
 
     def add(self, chunk: object, budget: Budget) -> None:
-        """Take one chunk."""
+        """Add one chunk."""
         piece = read_member(chunk, "content")
         if isinstance(piece, str):
             budget.spend(len(piece))
@@ -139,7 +148,7 @@ class _Answer:
         self._usage = simplify(find_entry(read_member(chunk, "meta"), "usage"), budget, "$.meta.usage") or self._usage
 
     def close(self, found: Found) -> list[dict[str, Any]]:
-        """Return the answer as a message; none where no chunk held anything."""
+        """Return the answer as a message, or None if no chunk had content."""
         text = "".join(self._pieces)
         if self.finish is None and (text or self._calls):
             found.mark(CALL_PARTS, "these chunks are not all that was streamed: an answer has no end (`finish_reason`)")

@@ -14,8 +14,7 @@ from typing import Any, cast
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
-from proctor.targets.frameworks.looking import find_entry, is_instance_of, read_member, take_items
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, find_entry, is_instance_of, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
 
 _WAITS = "the graph waits for a human (`__interrupt__`): what it would do then is unknown"
@@ -49,7 +48,7 @@ def read(value: object, budget: Budget) -> Found | None:
 
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
-    """Read a list of messages, or the chunks of `stream`: states, updates of nodes, or messages with what belongs to them."""
+    """Read a list of messages, or the chunks of `stream`: states, updates of nodes, or messages with metadata."""
     if items and all(is_message(item) for item in items):
         found = _read_messages(_join_chunks(items), budget)
         found.needs_message = True
@@ -75,14 +74,14 @@ def _write_message(message: object, budget: Budget) -> Json:
     fields = list_fields(message)
     if fields is None:
         raise Unreadable(f"a {type_name(message)} has no fields")
-    # What a tool hands to the program and not to the model may be anything, and is no result.
+    # An artifact that a tool passes to the program and not to the model may be anything, and is not a result.
     return {str(name): simplify(member, budget, f"$.{name}") for name, member in fields if name != "artifact"}
 
 
 def _read_messages(messages: list[Any], budget: Budget, *, is_whole: bool = False) -> Found:
-    """Read messages; where it is unknown that they are all, answers of the model alone may have followed calls that were left out."""
+    """Read messages; if they may be incomplete, answers of only the model may follow calls that were left out."""
     found = Found(document=[_write_message(message, budget) for message in messages], format="langchain")
-    # Chunks of a message have a type of their own.
+    # Chunks of a message have their own type.
     kinds = {str(read_member(message, "type")).removesuffix("MessageChunk").lower() for message in messages}
     if not is_whole and kinds == {"ai"} and not any(read_member(message, "tool_calls") for message in messages):
         found.mark(CALL_PARTS, _LAST_ONLY)
@@ -120,7 +119,7 @@ def _read_state(state: object, budget: Budget) -> Found | None:
 def _holds_messages(value: object, depth: int = 0) -> bool:
     if is_message(value):
         return True
-    # A state may hold anything, itself included, so the look into it is bounded.
+    # A state may contain anything, including itself, so the search is bounded.
     if depth > 4 or isinstance(value, (str, bytes)):
         return False
     if isinstance(value, Mapping):
@@ -168,7 +167,7 @@ def _read_steps(value: object, budget: Budget) -> Found:
 
 
 def _is_of_subgraph(item: object) -> bool:
-    # With subgraphs every chunk begins with the place of its graph, which is empty for the outermost.
+    # With subgraphs every chunk begins with the path of its graph, which is empty for the outermost.
     return (
         isinstance(item, tuple)
         and bool(item)
@@ -185,10 +184,10 @@ def _holds_more(items: list[object], state: object) -> bool:
 
 
 def _unwrap_chunk(item: object) -> tuple[str | None, object]:
-    """Return the mode of a chunk, where the stream names it, and the chunk."""
+    """Return the mode of a chunk, if the stream names it, and the chunk."""
     if isinstance(item, tuple):
         parts = cast("tuple[object, ...]", item)
-        # With subgraphs the place of the node comes first, with several modes the mode.
+        # With subgraphs the path of the node comes first, with several modes the mode.
         if len(parts) in (2, 3) and isinstance(parts[0], tuple):
             parts = parts[1:]
         if len(parts) == 2 and isinstance(parts[0], str):
@@ -216,7 +215,7 @@ def _begins_run(pair: object) -> bool:
 
 
 def _join_chunks(messages: list[object]) -> list[object]:
-    """Join the chunks of a message, which have one id, into the message."""
+    """Join the chunks of a message, which share an id, into the message."""
     joined: dict[object, Any] = {}
     for index, message in enumerate(messages):
         name = read_member(message, "id") or index
@@ -229,7 +228,7 @@ def _join_chunks(messages: list[object]) -> list[object]:
 
 
 def _read_updates(chunks: list[object], budget: Budget) -> Found | None:
-    """Read what each node wrote to the state."""
+    """Read the updates that each node wrote to the state."""
     messages: dict[object, Any] = {}
     waits = False
     for chunk in chunks:
@@ -241,7 +240,7 @@ def _read_updates(chunks: list[object], budget: Budget) -> Found | None:
                     messages[read_member(message, "id") or len(messages)] = message
     if not messages:
         return None
-    # One update without a call is a whole run, or the rest of one whose other updates were dropped.
+    # One update without a call is a complete run, or the rest of one whose other updates were dropped.
     found = _read_messages(list(messages.values()), budget, is_whole=len(messages) > 1)
     if waits:
         found.mark(EVERYTHING, _WAITS)

@@ -18,8 +18,7 @@ import msgspec
 from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
-from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _NOT_OVER = "the last output asks for a tool, so the run goes on after it: return what `agent.run` gives, or yield all events"
@@ -34,7 +33,7 @@ def read(value: object, budget: Budget) -> Found | None:
         calls = _write_calls(value, budget)
         found = _read_output(value, calls, budget)
         if _waits_for_tool(calls) and not found.document["text"]:
-            # A tool that answers directly gives the text; a step that only asks for a tool has none.
+            # A tool that answers directly provides the text; a step that only requests a tool has none.
             found.mark(EVERYTHING, _NOT_OVER)
         return found
     if _is(value, "AgentChatResponse", "StreamingAgentChatResponse"):
@@ -84,7 +83,7 @@ def _waits_for_tool(calls: list[dict[str, Json]]) -> bool:
 
 
 def _list_outputs(items: list[object]) -> list[object]:
-    """Return every output among the events once: the last one may come again, as the result of the run."""
+    """Return every distinct output among the events: the last one may be repeated as the result of the run."""
     results = [read_member(item, "result") if _is(item, "StopEvent") and not _is(item, "AgentOutput") else item for item in items]
     return list({id(item): item for item in results if _is(item, "AgentOutput")}.values())
 
@@ -93,7 +92,7 @@ def _unite_calls(*lists: list[dict[str, Json]]) -> list[dict[str, Json]]:
     """Return each call once, even if several events contain it; the first one wins."""
     united: list[dict[str, Json]] = []
     for calls in lists:
-        # Some models name two calls of one tool alike, so calls are counted.
+        # Some models use one id for two calls of a tool, so calls are counted.
         known = Counter(_name_call(call) for call in united)
         for call in calls:
             name = _name_call(call)
@@ -123,7 +122,7 @@ def _read_output(output: object, calls: list[dict[str, Json]], budget: Budget) -
 
 
 def _list_reasons(raw: object) -> list[object]:
-    """Return why the model stopped, out of the provider's own answer or the last chunk of it."""
+    """Return the finish reasons from the provider's own answer or its last chunk."""
     found = [_look_up(raw, key) for key in ("finish_reason", "stop_reason", "done_reason")]
     for key in ("choices", "candidates"):
         listed = _look_up(raw, key)
@@ -157,7 +156,7 @@ def _write_result(output: object, budget: Budget) -> dict[str, Json]:
         return {"error": str(read_member(output, "content") or "the tool failed"), "error_kind": CONTENT_ERROR}
     raw = read_member(output, "raw_output")
     is_plain = raw is None or isinstance(raw, (str, int, float, bool, list, tuple, dict))
-    # The text that the model saw replaces a result that is a tool's own object.
+    # If a result is a tool's own object, the text that the model saw replaces it.
     return {"result": simplify(raw if is_plain else read_member(output, "content"), budget, "$.tool_output")}
 
 

@@ -13,8 +13,18 @@ from typing import cast
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.found import EVERYTHING, LOOKS_WHOLE, Found, Framework, add_usage
-from proctor.targets.frameworks.looking import call_member, is_instance_of, list_members, read_member, take_items
+from proctor.targets.frameworks.found import (
+    EVERYTHING,
+    LOOKS_WHOLE,
+    Found,
+    Framework,
+    add_usage,
+    call_member,
+    is_instance_of,
+    list_members,
+    read_member,
+    take_items,
+)
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _RAISED = ("An error occurred while running the tool.",)
@@ -58,7 +68,7 @@ def read(value: object, budget: Budget) -> Found | None:
 
 
 def _is_given_by_handler(value: object) -> bool:
-    """Return whether the last message of a run is in no answer of the model."""
+    """Return whether the last message of a run is in none of the model's answers."""
     items, responses = list_members(value, "new_items"), list_members(value, "raw_responses")
     if not items or not responses or not is_instance_of(items[-1], "agents", "MessageOutputItem"):
         return False

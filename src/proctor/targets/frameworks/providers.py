@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from proctor.evidence.values.json_bytes import MAX_DEPTH
 from proctor.model.account import CALL_PARTS
-from proctor.targets.frameworks.found import Found, Framework
-from proctor.targets.frameworks.looking import find_package, is_instance_of, list_members, read_member
+from proctor.model.json_values import MAX_DEPTH
+from proctor.targets.frameworks.found import Found, Framework, find_package, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _ANSWERS = (
@@ -25,7 +24,7 @@ _CLIENTS = ("openai", "anthropic", "litellm", "mistralai", "groq", "cohere", "ol
 
 
 def unpack_answers(value: object, budget: Budget, depth: int = 0) -> object:
-    """Return a list or mapping with the objects of clients in it as mappings; everything else is left as it is."""
+    """Return a list or mapping with client objects converted to mappings; other values are unchanged."""
     if type(value) in (list, tuple) and depth <= MAX_DEPTH:
         return [unpack_answers(item, budget, depth + 1) for item in cast("list[object]", value)]
     if type(value) is dict and depth <= MAX_DEPTH:

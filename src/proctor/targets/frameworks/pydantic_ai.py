@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, read_last
-from proctor.targets.frameworks.looking import call_member, is_instance_of, read_member
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, call_member, is_instance_of, read_last, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _RESULTS = ("AgentRunResult", "StreamedRunResult", "StreamedRunResultSync", "RunResult")
@@ -20,12 +19,12 @@ _INNER = frozenset(("otel_metadata",))
 
 
 def read(value: object, budget: Budget) -> Found | None:
-    """Read a result, or what holds one."""
+    """Read a result, or an object that contains one."""
     if is_instance_of(value, "pydantic_ai", "AgentRunResultEvent", "AgentRun"):
-        held = read_member(value, "result")
-        if held is None:
+        result = read_member(value, "result")
+        if result is None:
             raise Unreadable("the run has no result: read it to its end before you return it")
-        value = held
+        value = result
     if not is_instance_of(value, "pydantic_ai", *_RESULTS):
         return None
     written = call_member(value, "new_messages_json")
@@ -64,9 +63,9 @@ def _read_messages(messages: list[object], budget: Budget) -> Found:
 
 
 def _read_nodes(nodes: list[object], budget: Budget) -> Found:
-    """Read the nodes of `iter`: requests to the model and its responses take turns."""
-    held = [read_member(node, "request") or read_member(node, "model_response") for node in nodes]
-    messages = [message for message in held if message is not None]
+    """Read the nodes of `iter`: requests to the model alternate with its responses."""
+    entries = [read_member(node, "request") or read_member(node, "model_response") for node in nodes]
+    messages = [message for message in entries if message is not None]
     found = _read_messages(messages, budget)
     ended = nodes[-1] if is_instance_of(nodes[-1], "pydantic_graph", "End") else None
     kinds = [is_instance_of(message, "pydantic_ai", "ModelResponse") for message in messages]

@@ -39,8 +39,7 @@ from proctor.targets.frameworks import (
     smolagents,
     strands,
 )
-from proctor.targets.frameworks.found import EVERYTHING, LOOKS_WHOLE, Found, Framework, mark_stand_in, read_last
-from proctor.targets.frameworks.looking import find_package
+from proctor.targets.frameworks.found import EVERYTHING, LOOKS_WHOLE, Found, Framework, find_package, mark_stand_in, read_last
 from proctor.targets.frameworks.simplify import Budget
 
 FRAMEWORKS: tuple[Framework, ...] = tuple(
@@ -81,8 +80,8 @@ def read_returned(value: object) -> Evidence | None:
 
 
 def read_streamed(items: list[object]) -> Evidence | None:
-    """Return the evidence in the items of a stream; None if they are of no known framework."""
-    # At the end of a stream of text or of progress messages comes the result.
+    """Return the evidence in the items of a stream; None if they belong to no known framework."""
+    # A stream of text or progress messages ends with the result.
     return _read_first(lambda framework, budget: _read_items(framework, items, budget)) or _read_last(items)
 
 
@@ -105,7 +104,7 @@ def _read_first(read: Callable[[Framework, Budget], Found | None]) -> Evidence |
 
 
 def find_page(value: object) -> str:
-    """Return the guide that helps with a value that cannot be read: its framework's, else that of functions."""
+    """Return the guide for an unreadable value: its framework's, else the one for functions."""
     package = find_package(value)
     if type(value) is list and value:
         package = find_package(cast("list[object]", value)[0])
@@ -117,14 +116,14 @@ def find_page(value: object) -> str:
 
 def _make_evidence(found: Found, framework: Framework) -> Evidence:
     evidence = read_document(found.document, format=found.format)[0]
-    # A result of a framework is a whole run unless its reader marks otherwise, even if it does not repeat the user's message.
+    # A framework's result is a complete run unless its reader marks otherwise, even if it does not repeat the user's message.
     evidence = evidence if found.needs_message else trust_start(evidence)
     for part, why in found.unknowns:
         evidence = mark_unknown(evidence, (part,), why)
     evidence = trust_end(evidence, CALL_PARTS) if found.is_over else evidence
     unknown = (evidence.account or Account()).unknown
     if unknown.get("answer") in UNFINISHED and not found.is_over:
-        # Calls after the last one are missing as well as the answer.
+        # Calls after the last one may be missing as well as the answer.
         evidence = mark_unknown(evidence, CALL_PARTS, unknown["answer"])
     if found.usage is None and "tool_calls" in unknown:
         # Missing steps used tokens, too.
@@ -149,7 +148,7 @@ def _add_findings(evidence: Evidence, found: Found) -> Evidence:
         evidence = msgspec.structs.replace(evidence, body=found.body, text=evidence.text or as_text(found.body))
     if found.usage is None:
         return evidence
-    # Of a whole conversation, the tokens of this run are those of its last exchange.
+    # For a whole conversation, the tokens of this run are those of its last exchange.
     turns = evidence.turns and (*evidence.turns[:-1], msgspec.structs.replace(evidence.turns[-1], usage=found.usage))
     account = evidence.account or Account()
     unknown = {part: why for part, why in account.unknown.items() if part != "usage"}
@@ -157,7 +156,7 @@ def _add_findings(evidence: Evidence, found: Found) -> Evidence:
 
 
 def _mark_failed(evidence: Evidence, error: str) -> Evidence:
-    """Return the evidence of a run that ended in an error, whose last text is that of the error."""
+    """Return the evidence of a run that ended in an error, whose last text is the error's."""
     turns = evidence.turns and (*evidence.turns[:-1], msgspec.structs.replace(evidence.turns[-1], text=None))
     evidence = mark_unknown(evidence, (*EVERYTHING, "usage"), error, is_cause=True)
     return msgspec.structs.replace(

@@ -13,8 +13,7 @@ from typing import Any
 
 from proctor.model.account import CALL_PARTS
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.found import LOOKS_WHOLE, Found, Framework
-from proctor.targets.frameworks.looking import call_member, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import LOOKS_WHOLE, Found, Framework, call_member, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget
 
 _PACKAGE = "semantic_kernel"
@@ -48,7 +47,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
             found.mark_end(read_member(item, "finish_reason"))
         return found
     if items and all(is_instance_of(item, _PACKAGE, "ChatMessageContent") for item in items):
-        # What `invoke` yields are the answers; the calls before them stand in the history.
+        # `invoke` yields the answers; the history has the calls before them.
         found = _read_messages(items, budget)
         found.needs_message = True
         return found
@@ -67,7 +66,7 @@ def _read_responses(items: list[object], budget: Budget) -> Found:
 
 
 def _check_pieces(items: list[object], found: Found) -> Found:
-    """Check why the model stopped, which the history of a stream lacks: one of its last pieces has the reason, or none."""
+    """Check why the model stopped, which the history of a stream lacks: one of its last pieces may have the reason."""
     pieces = [message for item in items if is_instance_of(message := read_member(item, "message"), _PACKAGE, "StreamingChatMessageContent")]
     reason = next((reason for piece in reversed(pieces) if (reason := read_member(piece, "finish_reason")) is not None), None)
     found.mark_end(reason)
@@ -88,7 +87,7 @@ def _read_messages(messages: list[Any], budget: Budget) -> Found:
     found = Found(document={"messages": written}, format="semantic-kernel")
     for call in (call for message in written for call in _list_calls(message)):
         if call.get("function_name") is not None and call.get("function_name") == call.get("plugin_name"):
-            # An agent that is used as a plugin is a function of its own name in a plugin of its own name.
+            # An agent used as a plugin is a function and a plugin of the same name.
             found.mark(CALL_PARTS, f"{call['function_name']} is an agent of its own, whose calls are not in the history")
     return found
 

@@ -1,4 +1,4 @@
-"""Turns the fields of a framework's object into JSON, within bounds.
+"""Turns the fields of a framework's object into JSON, within limits.
 
 Frameworks keep messages as pydantic models or dataclasses whose fields are values of Python: enumerations, times, paths, decimals. These
 have one obvious form in JSON. Whatever has none (a function, a client, a socket) is refused by its place and its type, like everything
@@ -19,19 +19,19 @@ from typing import Any, cast
 
 import msgspec
 
-from proctor.evidence.values.json_bytes import MAX_DEPTH
 from proctor.model.evidence import Json
+from proctor.model.json_values import MAX_DEPTH
 from proctor.model.show import exception_text, shorten
 from proctor.targets.answers.plain_values import Unreadable, plain_value, type_name
 
 MAX_VALUES = 500_000
-"""How many values one answer may have."""
+"""Maximum values of one answer."""
 MAX_BYTES = 32 * 1024 * 1024
-"""How much text and binary content one answer may have."""
+"""Maximum bytes of text and binary content of one answer."""
 
 
 class Budget:
-    """What is left of the bounds of one answer."""
+    """The remaining limits of one answer."""
 
     __slots__ = ("bytes", "values")
 
@@ -40,7 +40,7 @@ class Budget:
         self.bytes = MAX_BYTES
 
     def spend(self, size: int = 0) -> None:
-        """Take one value of this size into account. Raises `Unreadable` where it is too much."""
+        """Count one value of this size. Raises `Unreadable` if it exceeds the limits."""
         self.values -= 1
         self.bytes -= size
         if self.values < 0:
@@ -50,11 +50,11 @@ class Budget:
 
 
 def simplify(value: object, budget: Budget, path: str = "$", *, without: frozenset[str] = frozenset(), depth: int = 0) -> Json:
-    """Return a value in plain types, down to its last member; members named in `without` are left out of objects."""
+    """Return a value in plain types, recursively; members named in `without` are left out of objects."""
     budget.spend(len(value) if isinstance(value, (str, bytes, bytearray)) else 0)
     if depth > MAX_DEPTH:
         raise Unreadable(f"{shorten(path, 80)} lies more than {MAX_DEPTH} levels deep; does it contain itself?")
-    # Before numbers and texts: a member of `IntEnum` or `StrEnum` is one of those as well.
+    # Before numbers and texts: members of `IntEnum` or `StrEnum` are also numbers or texts.
     if isinstance(value, enum.Enum):
         return simplify(value.value, budget, path, depth=depth + 1)
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -76,11 +76,11 @@ def simplify(value: object, budget: Budget, path: str = "$", *, without: frozens
 
 
 def list_fields(value: object) -> list[tuple[object, object]] | None:
-    """Return the members of a mapping, or the fields of a pydantic model, a dataclass or a struct; None for everything else."""
+    """Return the members of a mapping, or the fields of a pydantic model, a dataclass or a struct; None for other values."""
     try:
         if isinstance(value, Mapping):
             return list(cast("Mapping[object, object]", value).items())
-        # A class declares the fields of its objects (`is_dataclass` holds of it, too) and has no values for them.
+        # A class declares the fields of its objects (`is_dataclass` is true for it, too) but has no values for them.
         if isinstance(value, type):
             return None
         if isinstance(value, msgspec.Struct):

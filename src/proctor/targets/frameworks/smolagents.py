@@ -12,14 +12,22 @@ from typing import Any, cast
 
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
-from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import (
+    EVERYTHING,
+    Found,
+    Framework,
+    call_member,
+    find_entry,
+    is_instance_of,
+    list_members,
+    read_member,
+)
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _MANAGED = "Here is the final answer from your managed agent"
 _RUN_KEYS = {"output", "state", "steps", "token_usage", "timing"}
 _CUT_OFF = "the run was stopped at max_steps (max_steps_error): what it would have done then is unknown"
-# The model's input grows with every step; the provider's answer is in the step already; pictures have no JSON form.
+# The model's input grows with every step; the provider's answer is already in the step; pictures have no JSON form.
 _LEFT_OUT = frozenset(("model_input_messages", "raw", "observations_images", "task_images"))
 
 
@@ -46,7 +54,7 @@ def read(value: object, budget: Budget) -> Found | None:
 
 
 def _is_written_run(value: object) -> bool:
-    """Return whether this is what `RunResult.dict()` writes."""
+    """Return whether this is the output of `RunResult.dict()`."""
     if not isinstance(find_entry(value, "steps"), list) or not isinstance(find_entry(value, "state"), str):
         return False
     return isinstance(find_entry(value, "timing"), dict) and set(cast("dict[str, Any]", value)) == _RUN_KEYS
@@ -96,21 +104,21 @@ def _read_steps(steps: list[Any], budget: Budget) -> Found:
 
 
 def _counts_on(steps: list[Json]) -> bool:
-    """Return whether the steps are numbered without a gap; a run in the same memory begins with 1 again."""
-    before = 0
+    """Return whether the steps are numbered without a gap; another run in the same memory starts at 1 again."""
+    previous = 0
     for number in (find_entry(step, "step_number") for step in steps):
-        if isinstance(number, int) and number not in (1, before + 1):
+        if isinstance(number, int) and number not in (1, previous + 1):
             return False
-        before = number if isinstance(number, int) else before
+        previous = number if isinstance(number, int) else previous
     return True
 
 
 def _write_step(step: object, budget: Budget, path: str) -> Json:
-    # `dict()` writes an error and calls in the form that a memory is stored in.
+    # `dict()` writes errors and calls in the stored form of a memory.
     fields = call_member(step, "dict") if callable(read_member(step, "dict")) else step
     written = simplify(fields, budget, path, without=_LEFT_OUT)
     if isinstance(written, dict) and "task" in written:
-        written["task_images"] = None  # the sign of a task
+        written["task_images"] = None  # identifies a task
     return written
 
 

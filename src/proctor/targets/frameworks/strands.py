@@ -15,8 +15,17 @@ from proctor.evidence.reading import read_document
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
 from proctor.targets.answers.account import trust_start
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage, read_last
-from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import (
+    EVERYTHING,
+    Found,
+    Framework,
+    add_usage,
+    find_entry,
+    is_instance_of,
+    list_members,
+    read_last,
+    read_member,
+)
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 # A guard's text is what the user sees. A filter cuts the answer; any other reason is not a normal end.
@@ -34,7 +43,7 @@ def read(value: object, budget: Budget) -> Found | None:
 
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
-    """Read the events of `stream_async`, the last of which holds the result."""
+    """Read the events of `stream_async`, the last of which has the result."""
     results = [result for item in items if (result := find_entry(item, "result")) is not None]
     return read_last(results, read, budget)
 
@@ -67,7 +76,7 @@ def _read_result(value: object, budget: Budget) -> Found:
 
 
 def _list_messages(metrics: object, budget: Budget) -> list[Json] | None:
-    """Return the messages of this run's cycles; None where one is missing."""
+    """Return the messages of this run's cycles; None if one is missing."""
     invocations, traces = list_members(metrics, "agent_invocations"), list_members(metrics, "traces")
     cycles = len(list_members(invocations[-1], "cycles")) if invocations else 0
     if not cycles or len(traces) < cycles:
@@ -85,7 +94,7 @@ def _list_messages(metrics: object, budget: Budget) -> list[Json] | None:
             if name == "stream_messages":
                 messages.append(written)
             elif isinstance(written, dict):
-                # Where several tools ran at once, each trace holds its own result, or the message that answers all of them.
+                # If several tools ran in parallel, each trace has its own result, or the message with all results.
                 results.extend(part for part in written.get("content") or () if part not in results)
         if results:
             messages.append({"role": "user", "content": results})

@@ -13,31 +13,31 @@ from typing import Any, cast
 import msgspec
 
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.looking import MAX_ITEMS, call_member, is_instance_of, read_member
+from proctor.targets.frameworks.found import MAX_ITEMS, call_member, is_instance_of, read_member
 from proctor.targets.frameworks.simplify import MAX_BYTES
 
 
 class Streamed(msgspec.Struct):
-    """What a stream held."""
+    """The items of a stream."""
 
     items: list[object]
 
 
 class ReplyHistory(msgspec.Struct):
-    """All events of a reply of AG2, which have to be awaited."""
+    """All events of a reply of AG2, which must be awaited."""
 
     events: list[object]
 
 
 class _Collected:
-    """Collects the items of a stream, within bounds."""
+    """Collects the items of a stream, within limits."""
 
     def __init__(self) -> None:
         self.items: list[object] = []
         self._left = MAX_BYTES
 
     def add(self, item: object) -> None:
-        # Only texts are measured here; what other items hold is counted when they are read (`Budget`).
+        # Only texts are measured here; the content of other items is counted when they are read (`Budget`).
         self._left -= len(item) if isinstance(item, (str, bytes)) else 0
         if len(self.items) >= MAX_ITEMS or self._left < 0:
             raise Unreadable(f"its stream holds more than {MAX_ITEMS} items or {MAX_BYTES} bytes of text")
@@ -45,9 +45,9 @@ class _Collected:
 
 
 def drain(value: object, given_up: threading.Event) -> object:
-    """Read a stream that blocks, in the thread of the function; return any other value as it is."""
+    """Read a blocking stream in the thread of the function; return any other value unchanged."""
     if is_instance_of(value, "autogen", "RunResponse"):
-        # The result is filled in when the events are read; a second time there are none.
+        # The result is filled in while the events are read, which is possible only once.
         if not read_member(value, "messages"):
             _collect(cast("Iterable[object]", read_member(value, "events")), given_up)
         return value
@@ -63,7 +63,7 @@ def drain(value: object, given_up: threading.Event) -> object:
 
 
 async def drain_async(value: object) -> object:
-    """Read an asynchronous stream; return any other value as it is."""
+    """Read an asynchronous stream; return any other value unchanged."""
     if is_instance_of(value, "agents", "RunResultStreaming"):
         if read_member(value, "is_complete") is not True:
             await _collect_async(call_member(value, "stream_events"))
@@ -73,7 +73,7 @@ async def drain_async(value: object) -> object:
             await _collect_async(read_member(value, "events"))
         return value
     if is_instance_of(value, "pydantic_ai", "AgentRun"):
-        # Its nodes can be read within its context only; afterwards it has the result, or none.
+        # Its nodes can be read only within its context; afterwards it may have the result.
         return value
     if is_instance_of(value, "pydantic_ai", "_RunStreamEventsContext"):
         async with value as events:  # type: ignore[attr-defined]  # known by the name of its class
@@ -83,7 +83,7 @@ async def drain_async(value: object) -> object:
             await _collect_async(value)
         return value
     if is_instance_of(value, "ag2", "AgentReply"):
-        # The history may be stored elsewhere, so it is awaited.
+        # The history may be stored elsewhere, so it must be awaited.
         return ReplyHistory(list(cast("Iterable[object]", await call_member(read_member(value, "history"), "get_events"))))
     if is_instance_of(value, "agent_framework", "ResponseStream"):
         return await call_member(value, "get_final_response")
@@ -91,18 +91,18 @@ async def drain_async(value: object) -> object:
 
 
 def is_blocking_stream(value: object) -> bool:
-    """Return whether reading this value to its end blocks the thread that does it."""
+    """Return whether reading this value blocks its thread."""
     is_crew = is_crew_stream(value) and not _is_async_crew_stream(value)
     return is_crew or _is_iterator(value) or is_instance_of(value, "autogen", "RunResponse")
 
 
 def is_crew_stream(value: object) -> bool:
-    """Return whether a value is a stream of CrewAI, which holds the result once it was read."""
+    """Return whether a value is a CrewAI stream, which has the result after it was read."""
     return is_instance_of(value, "crewai", "StreamingOutputBase", "CrewStreamingOutput", "StreamSessionBase")
 
 
 def _is_async_crew_stream(value: object) -> bool:
-    # One class serves crews that block and crews that are awaited; which it is shows in what it reads from.
+    # One class serves both blocking and awaited crews; its source distinguishes them.
     return is_instance_of(value, "crewai", "AsyncStreamSession") or (
         is_crew_stream(value) and read_member(value, "_sync_iterator") is None and read_member(value, "_async_iterator") is not None
     )
@@ -119,7 +119,7 @@ def _is_async_stream(value: object) -> bool:
 def _collect(stream: Iterable[object], given_up: threading.Event) -> list[object]:
     collected = _Collected()
     for item in stream:
-        # The caller has given up, and a thread cannot be stopped from outside: an endless stream would be read for ever.
+        # The caller has timed out, and a thread cannot be stopped from outside: an endless stream would be read forever.
         if given_up.is_set():
             break
         collected.add(item)

@@ -1,4 +1,4 @@
-"""A Python function as the agent: the quickest way to test what runs in the same process.
+"""A Python function as the agent: the quickest way to test code in the same process.
 
 The function is called with the message. Where its signature has them it also gets `context`, `session_id`, `request_id`, `turn` (from 0)
 and `history` (the exchanges before, as `{"input", "text"}`), each call copies of its own. It answers with a text, with plain evidence as a
@@ -38,7 +38,7 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence, EvidenceTurn, Json
 from proctor.model.problem import Problem
 from proctor.model.show import exception_text, kind_of, nearest
-from proctor.processes.threads import run_in_thread
+from proctor.processes.threads import is_interrupt, run_in_thread
 from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, mark_empty_answer, mark_missing_answer, mark_unknown
 from proctor.targets.answers.json_answers import read_json_answer, replace_answer
 from proctor.targets.answers.plain_values import Unreadable, plain_evidence, plain_value, type_name
@@ -54,22 +54,22 @@ from proctor.targets.local.agent_objects import (
     find_agent_object,
     find_inner_agents,
     find_known_tools,
+    import_local_module,
+    lies_in,
 )
 from proctor.targets.shared.conversation import Message, converse
 from proctor.targets.shared.faults import TargetFault
-from proctor.targets.shared.interrupts import is_interrupt
 from proctor.targets.shared.marks import AgentMark, find_mark, list_marked
-from proctor.targets.shared.module_import import import_local_module, lies_in
-from proctor.targets.shared.stopwatch import Stopwatch
+from proctor.targets.shared.wire import Stopwatch
 
-# --- turns what the function of an agent returned into evidence
+# --- turns the return value of an agent's function into evidence
 
 _MAX_KINDS = 5
-"""Kinds of items that a message about a stream or a tuple names."""
+"""Kinds of items named in a message about a stream or a tuple."""
 
 
 def read_returned_value(value: object) -> Evidence | None:
-    """Return the evidence in a returned value; None for a value that is no evidence. Raises `EvidenceError` or `Unreadable`."""
+    """Return the evidence in a returned value; None for a value that is not evidence. Raises `EvidenceError` or `Unreadable`."""
     pair = _split_pair(value)
     if pair is not None:
         run, answer = read_returned_value(pair[1]), read_returned_value(pair[0])
@@ -92,7 +92,7 @@ def _read_text(text: str) -> Evidence:
 
 
 def _read_messages(value: object) -> Evidence | None:
-    """Return what messages of a framework record next to a text in a mapping; None for everything else."""
+    """Return the evidence of framework messages next to a text in a mapping; None for other values."""
     entry = cast("dict[object, object]", value) if type(value) is dict else {}
     text = entry.get("text")
     run = read_returned(entry["messages"]) if entry.keys() == {"text", "messages"} and isinstance(text, str) else None
@@ -100,7 +100,7 @@ def _read_messages(value: object) -> Evidence | None:
 
 
 def _read_stream(items: list[object]) -> Evidence | None:
-    """Return what a stream contained as evidence."""
+    """Return the content of a stream as evidence."""
     if all(isinstance(item, str) for item in items):
         return _read_text("".join(cast("list[str]", items)))
     found = read_streamed(items)
@@ -109,7 +109,7 @@ def _read_stream(items: list[object]) -> Evidence | None:
     *pieces, last = items
     if isinstance(last, (Evidence, Mapping, list)) and all(isinstance(piece, str) for piece in pieces):
         run = read_returned_value(cast(object, last))
-        # Pieces before an answer with a text of its own are that text as it was generated, or progress messages.
+        # Pieces before an answer with its own text are that text as it was generated, or progress messages.
         text = _read_text("".join(cast("list[str]", pieces))) if run is not None and run.text is None and pieces else None
         return run if run is None or text is None else replace_answer(run, text)
     kinds = ", ".join(dict.fromkeys(describe_kind(item) for item in items[:_MAX_KINDS]))
@@ -117,12 +117,12 @@ def _read_stream(items: list[object]) -> Evidence | None:
 
 
 def _split_pair(value: object) -> tuple[str, object] | None:
-    """Return the text of a pair and the other value; None for everything else."""
+    """Return the text of a pair and the other value; None for other values."""
     if not isinstance(value, (tuple, list)) or len(cast("Sequence[object]", value)) != 2:
         return None
     first, second = cast("Sequence[object]", value)
     text, other = (first, second) if isinstance(first, str) else (second, first)
-    # No run is recorded as a pair within a pair, which may contain itself.
+    # Nested pairs are not supported; a pair may contain itself.
     is_alone = other is None or isinstance(other, (str, bool, int, float)) or _contains_text(other)
     # A list of a text and an object may be the parts of one message.
     is_message = isinstance(value, list) and not isinstance(other, list)
@@ -134,7 +134,7 @@ def _contains_text(value: object) -> bool:
 
 
 def describe_kind(value: object) -> str:
-    """Return the user's word for this kind of value, else its type."""
+    """Return the user's term for this kind of value, else its type."""
     if isinstance(value, tuple):
         kinds = ", ".join(describe_kind(item) for item in cast("tuple[object, ...]", value)[:_MAX_KINDS])
         return f"a tuple ({kinds})"
@@ -146,7 +146,7 @@ def describe_kind(value: object) -> str:
 
 
 def keep_current_exchange(evidence: Evidence, message: Message) -> Evidence:
-    """Return the evidence from the last time the message was sent; after other turns it is unknown if the message is not found.
+    """Return the evidence from the last occurrence of the message; after the first turn, it is unknown if the message is not found.
 
     Many frameworks return the whole conversation after every message: a call of the first turn must not count for the second.
     """
@@ -160,9 +160,9 @@ def keep_current_exchange(evidence: Evidence, message: Message) -> Evidence:
 
 
 def _is_other_exchange(evidence: Evidence, message: Message) -> bool:
-    """Return whether the only returned exchange, after the first turn, begins with another message than that of this turn."""
+    """Return whether the only returned exchange, after the first turn, begins with a message other than this turn's."""
     sent, recorded = message.content, evidence.input
-    # It may repeat an earlier message, or reword this one: which of the two is unknown.
+    # It may repeat an earlier message or reword this one, which cannot be distinguished.
     return message.turn > 0 and isinstance(sent, str) and isinstance(recorded, str) and bool(sent.strip()) and sent.strip() not in recorded
 
 
@@ -171,7 +171,7 @@ def _find_message(turns: tuple[EvidenceTurn, ...], sent: str) -> int | None:
     if not sent:
         return None
     exact = [index for index, turn in enumerate(turns) if (turn.input or "").strip() == sent]
-    # An agent may wrap the message in a prompt of its own.
+    # An agent may wrap the message in its own prompt.
     wrapped = [index for index, turn in enumerate(turns) if sent in (turn.input or "")]
     return exact[-1] if exact else wrapped[-1] if wrapped else None
 
@@ -199,7 +199,7 @@ Function = Callable[..., Any]
 READER = "callable"
 DEFAULT_TIMEOUT_S = 120.0
 OFFERED = ("context", "session_id", "request_id", "turn", "history")
-"""What a function may ask for by the names of its parameters."""
+"""Values that a function can request by parameter name."""
 
 
 class CallableSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -222,7 +222,7 @@ class CallableTarget:
     has_wire = False
 
     def __init__(self, name: str, function: Function, *, timeout_s: float | None = None, capture: Capture | None = None) -> None:
-        """Raises `SpecError` for a function that cannot be called with a message, and for a capture that cannot be made."""
+        """Raises `SpecError` for a function that cannot be called with a message, and for an unavailable capture."""
         mark = find_mark(function) or AgentMark()
         self._capture: Capture | None = capture if capture is not None else mark.capture
         check_capture(self._capture)
@@ -246,27 +246,27 @@ class CallableTarget:
         return []
 
     def describe_risk(self) -> str | None:
-        """Return a warning where all cases share an agent that keeps its conversation."""
+        """Return a warning if all cases share an agent that stores its conversation."""
         return describe_shared_agent(self._function, self._name)
 
     def describe_forgetting(self) -> str | None:
-        """Return why the function cannot know which conversation a message belongs to; None if it gets that."""
+        """Return why the function cannot identify the conversation of a message; None if it receives that."""
         if {"session_id", "history"}.intersection(self._wanted):
             return None
         page = "docs/how-to/test-a-python-function.md#one-conversation-for-each-case"
         return f"{_describe_call(self._function)} takes neither session_id nor history ({page})"
 
     def find_tools(self) -> frozenset[str] | None:
-        """Return the names of the agent's tools; None where they are unknown."""
+        """Return the names of the agent's tools; None if they are unknown."""
         return find_known_tools(self._function)
 
     def uses_variable(self, name: str) -> bool:
-        """Return whether the function can see a variable of the case: it takes `context`."""
+        """Return whether the function receives a variable of the case: it takes `context`."""
         return "context" in self._wanted
 
     async def open(self) -> None:
-        """Look whether spans can be captured, where they are to be, and load the readers of answers; there is nothing to connect."""
-        # A tenth of a second, in which no answer to another case could be taken.
+        """Check that spans can be captured, if requested, and load the readers of answers; there is nothing to connect."""
+        # Takes a tenth of a second, which would delay the answers to other cases.
         importlib.import_module("proctor.evidence.recognise")
         prepare_capture(self._capture)
 
@@ -298,7 +298,7 @@ class CallableTarget:
         """Do nothing: there is nothing to close."""
 
     def list_warnings(self) -> list[str]:
-        """Return what the run showed about the target that its user should know."""
+        """Return warnings about the target that the run revealed."""
         found: list[str] = []
         if self._calls_without_spans:
             found.append(
@@ -313,12 +313,12 @@ class CallableTarget:
         return found
 
     async def _observe(self, answer: Callable[[], Awaitable[Evidence]], name: str) -> Evidence:
-        """Return the evidence of one call, with what was captured meanwhile and with what no capture could show."""
+        """Return the evidence of one call, including its captured spans, with the parts that no capture can show marked."""
         captured = Captured(await answer()) if self._capture is None else await capture_call(answer, name=name)
         evidence = captured.evidence
         self._calls += 1
         self._calls_without_spans += not captured.has_work
-        # A list of calls that the function itself writes is complete.
+        # A list of calls written by the function is complete.
         if captured.has_inner_work or evidence.account is None or evidence.account.reader in PLAIN_READERS:
             return evidence
         inner = find_inner_agents(self._function, [call.name for call in evidence.tool_calls or ()])
@@ -350,7 +350,7 @@ class CallableTarget:
                             lambda: watch.call(lambda: drain(self._function(message.content, **arguments), given_up))
                         )
                     return await self._finish(answer, given_up, watch)
-                except TimeoutError as error:  # the function's own; ours shows outside of the bound
+                except TimeoutError as error:  # the function's own timeout; ours is raised outside
                     raise self._describe_exception(error) from error
         except TimeoutError:
             raise TargetFault("timeout", f"{_describe_call(self._function)} did not answer within {self._timeout_s:g} s") from None
@@ -366,7 +366,7 @@ class CallableTarget:
             given_up.set()
 
     async def _run_blocking(self, work: Callable[[], object]) -> Any:
-        # The thread sees the context variables of its caller, as a function that is awaited would.
+        # The thread sees its caller's context variables, like an awaited function.
         answer, raised = await run_in_thread(work, contextvars.copy_context(), "proctor-callable")
         if isinstance(raised, Unreadable):
             raise raised
@@ -375,7 +375,7 @@ class CallableTarget:
         return answer
 
     async def _finish(self, answer: Any, given_up: threading.Event, watch: Stopwatch) -> object:
-        """Return what was promised, and what a stream held once it was read to its end."""
+        """Await the result, and read a stream to its end."""
         if inspect.isawaitable(answer):
             with watch:
                 answer = await answer
@@ -388,13 +388,13 @@ class CallableTarget:
         return TargetFault("agent_failed", f"{_describe_call(self._function)} raised {describe_exception(error)}")
 
     def _read_evidence(self, answer: object) -> Evidence:
-        """Return what the function returned as evidence; an error while reading it is the fault of the function."""
+        """Return the function's result as evidence; an error while reading it is the function's fault."""
         try:
             found = read_returned_value(answer)
         except (EvidenceError, Unreadable) as error:
             raise self._refuse_answer(answer, exception_text(error)) from None
         except Exception as error:
-            # A mapping of the user's own may raise anything when it is read.
+            # A user's mapping may raise anything when it is read.
             raise self._refuse_answer(answer, f"reading it raised {type(error).__name__}: {exception_text(error)}") from error
         if found is not None:
             return found
@@ -406,15 +406,15 @@ class CallableTarget:
         )
 
     def _refuse_answer(self, answer: object, why: str) -> TargetFault:
-        shown = answer.items[-1] if isinstance(answer, Streamed) and answer.items else answer
-        # Names of formats help on the command line, not in a function.
+        last_value = answer.items[-1] if isinstance(answer, Streamed) and answer.items else answer
+        # Names of formats are useful on the command line, not for a function.
         why = why.partition("\n  known forms")[0]
-        message = f"what {_describe_call(self._function)} returned ({describe_kind(shown)}) is not evidence: {why}"
-        return TargetFault("bad_answer", f"{message}; see {find_page(shown)}")
+        message = f"what {_describe_call(self._function)} returned ({describe_kind(last_value)}) is not evidence: {why}"
+        return TargetFault("bad_answer", f"{message}; see {find_page(last_value)}")
 
 
 def load_function(reference: str, *, base: Path | None = None, trusted: bool = True) -> Function:
-    """Return the function that `module:function` names; raises `SpecError` where there is none.
+    """Return the function that `module:function` names; raises `SpecError` if there is none.
 
     Where the reference is not to be trusted (a suite may be anybody's), only modules that lie in the folder `base` are taken: the
     library of Python has functions that must not be called with a message out of a suite.
@@ -433,13 +433,13 @@ def load_function(reference: str, *, base: Path | None = None, trusted: bool = T
     if not callable(found):
         raise SpecError(f"function: {reference} is {kind_of(found)}, not a function", field="function")
     if not trusted and not lies_in(sys.modules.get(getattr(found, "__module__", None) or ""), base):
-        # `agent:subprocess.run` goes through a module of the folder, and leaves it.
+        # `agent:subprocess.run` would leave the folder through one of its modules.
         raise SpecError(f"function: {reference} is not written in the folder of the suite", field="function")
     return found
 
 
 def _name_marked(module: object, name: str) -> str:
-    """Return the name of the only function of a module that is marked `@proctor.agent`."""
+    """Return the name of a module's only function marked `@proctor.agent`."""
     marked = list_marked(module)
     if len(marked) == 1:
         return marked[0]
@@ -452,7 +452,7 @@ def _describe_call(function: Function) -> str:
 
 
 def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
-    """Return the names of the offered values that the function takes."""
+    """Return the offered values that the function takes as parameters."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a built-in without a signature
@@ -460,7 +460,7 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         if find_agent_object(function) is None:
             return OFFERED
-        # What an agent of a framework does with names that it does not know is its own affair.
+        # A framework agent may treat unknown names in its own way.
         parameters = [one for one in parameters if one.kind is not one.VAR_KEYWORD]
     positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     has_message = bool(positional) or any(one.kind is one.VAR_POSITIONAL for one in parameters)
@@ -481,7 +481,7 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
 
 
 def _mark_unseen_turn(evidence: Evidence, message: Message) -> Evidence:
-    """Return evidence in which the calls of a turn that shows none are unknown, whatever the other turns show."""
+    """Return evidence in which the calls of a turn without calls are unknown, regardless of other turns."""
     is_alone = len(message.attempt.case.turns or ()) < 2 and message.attempt.speaker is None
     if is_alone or evidence.tool_calls is not None or evidence.nodes is not None or evidence.body is not None:
         return evidence

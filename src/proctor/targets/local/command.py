@@ -29,11 +29,10 @@ from proctor.cassettes.ports import Tape
 from proctor.errors import EvidenceError, SpecError
 from proctor.evidence.plain.record import read_plain
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
-from proctor.model.json_values import MISSING, write_as_text
+from proctor.model.json_values import MISSING, decode_embedded, write_as_text
 from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
 from proctor.model.system import list_variables
@@ -47,9 +46,9 @@ from proctor.targets.shared.masking import Secrets, names_a_secret, show_setting
 # --- runs one program to its end: writes its standard input, reads bounded output, and leaves no process running
 
 _GRACE_S = 2.0
-"""How long a program may take to end after SIGTERM, and its pipes to end after it."""
+"""Seconds for a program to end after SIGTERM, and for its pipes to close afterwards."""
 _POLL_S = 0.01
-"""How often the exit code is looked for."""
+"""Seconds between checks for the exit code."""
 _CHUNK = 1 << 16
 
 
@@ -79,14 +78,14 @@ class _Child:
 
     async def finish(self, given: bytes) -> Finished:
         """Write the input, read until the process has ended, and return its output. Raises `TooLarge`."""
-        # Read and written side by side: a program that prints before it has read everything would wait for us, and we for it.
+        # Read and written concurrently: a program that prints before it has read everything would otherwise deadlock with us.
         reading = [asyncio.create_task(self._read_output()), asyncio.create_task(self._read_errors())]
         writing = asyncio.create_task(self._write(given))
         try:
             await self._wait_for_exit(reading[0])
-            # Something that the program started may hold the pipes open for as long as it likes.
+            # A child of the program may hold the pipes open indefinitely.
             await asyncio.wait(reading, timeout=_GRACE_S)
-            # `asyncio.wait` raises nothing itself: output over the limit at the end is only found here.
+            # `asyncio.wait` does not raise: output over the limit at the end is detected only here.
             if reading[0].done():
                 reading[0].result()
         finally:
@@ -101,7 +100,7 @@ class _Child:
         return read_tail(self._errors)
 
     async def end(self) -> None:
-        """End the process and what it started in its group; bounded in time."""
+        """End the process and its group, within a limited time."""
         process = self._process
         is_running = process.returncode is None
         if is_running:
@@ -109,7 +108,7 @@ class _Child:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_GRACE_S):
                     await self._wait_for_exit(None)
-        # Also where the program has ended by itself: what it started in its group may go on.
+        # Also if the program has ended by itself: its children in the group may still run.
         signal_group(process, "SIGKILL")
         if is_running:
             kill_strays(self._mark)
@@ -135,7 +134,7 @@ class _Child:
 
     async def _read_errors(self) -> None:
         assert self._process.stderr is not None
-        # Read to its end although only the tail is stored: a program whose pipe is full stops and waits.
+        # Read to its end although only the tail is stored: a program with a full pipe would block.
         while chunk := await self._process.stderr.read(_CHUNK):
             self._errors = (self._errors + chunk)[-TAIL_BYTES:]
 
@@ -152,7 +151,7 @@ class _Child:
 
 
 async def run_child(command: Sequence[str], given: bytes, *, env: Mapping[str, str], cwd: Path | None, limit_bytes: int) -> Finished:
-    """Run a program with `given` on its standard input until it ends. Raises `OSError` where it cannot be started, and `TooLarge`.
+    """Run a program with `given` on its standard input until it ends. Raises `OSError` if it cannot be started, and `TooLarge`.
 
     A caller that is cancelled waits until the program has been ended.
     """
@@ -164,7 +163,7 @@ async def run_child(command: Sequence[str], given: bytes, *, env: Mapping[str, s
 
 
 async def _start_safely(command: Sequence[str], env: Mapping[str, str], cwd: Path | None, limit_bytes: int) -> _Child:
-    """Start the process; a caller that is cancelled meanwhile leaves neither it nor what it started."""
+    """Start the process; if the caller is cancelled, neither it nor its children are left running."""
 
     async def start() -> _Child:
         mark = mark_program()
@@ -175,7 +174,7 @@ async def _start_safely(command: Sequence[str], env: Mapping[str, str], cwd: Pat
             stderr=asyncio.subprocess.PIPE,
             env={**env, **GUARD.mark_child(), **mark},
             cwd=cwd,
-            # A group of its own: what the program starts can be ended with it, and Ctrl-C on a terminal does not reach it.
+            # Its own group: its children can be ended with it, and Ctrl-C on a terminal does not reach it.
             start_new_session=True,
         )
         GUARD.watch_group(process.pid)
@@ -193,7 +192,7 @@ async def _start_safely(command: Sequence[str], env: Mapping[str, str], cwd: Pat
 
 
 async def _finish_despite_cancel(task: asyncio.Future[None]) -> None:
-    """Await work that must be completed, also when the caller is cancelled meanwhile; the work itself is bounded in time."""
+    """Await work that must be completed, even if the caller is cancelled; the work itself is bounded in time."""
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -207,9 +206,9 @@ async def _finish_despite_cancel(task: asyncio.Future[None]) -> None:
 
 READER = "command"
 MAX_OUTPUT_BYTES = 50 * 1024 * 1024
-"""The most that a program may print, as much as an HTTP agent may answer."""
+"""Maximum bytes of a program's output, the same as for an HTTP agent."""
 INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "SYSTEMROOT", "TEMP", "TERM", "TMP", "TMPDIR", "USER")
-"""The variables that a program gets which a suite describes."""
+"""The environment variables of a program that a suite describes."""
 _PLACEHOLDER = re.compile(r"\{(input|messages|session_id)\}")
 _MESSAGE = ("{input}", "{messages}")
 _JSON_BEGINS = re.compile(r'\s*(?:\{\s*"|\[\s*\{)')
@@ -228,7 +227,7 @@ class CommandSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     cwd: str | None = None
     """The folder to start it in, from that of the workspace file, which is the default."""
     timeout_s: float = 120.0
-    """How long one answer may take."""
+    """Maximum seconds for one answer."""
 
     def __repr__(self) -> str:
         return show_settings(self)
@@ -259,8 +258,8 @@ class CommandTarget:
         self._timeout_s = settings.timeout_s
         if not 0 < settings.timeout_s < float("inf"):
             raise SpecError(f"timeout_s: expected a number above 0, found {settings.timeout_s:g}", field="timeout_s")
-        own = {name: value for name, value in os.environ.items() if whole_environment or name in INHERITED}
-        self._env = {**own, **settings.env}
+        inherited = {name: value for name, value in os.environ.items() if whole_environment or name in INHERITED}
+        self._env = {**inherited, **settings.env}
         self._secrets = Secrets(secrets | {value for name, value in settings.env.items() if names_a_secret(name)})
 
     @property
@@ -269,11 +268,11 @@ class CommandTarget:
         return self._name
 
     def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
-        """Return no problems: a program takes any case."""
+        """Return no problems: a program supports any case."""
         return []
 
     async def open(self) -> None:
-        """Do nothing: every message starts a program of its own."""
+        """Do nothing: every message starts its own program."""
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Start the program with every message of the case."""
@@ -305,7 +304,7 @@ class CommandTarget:
 
     async def _run_program(self, message: Message) -> Finished:
         text = write_as_text(message.content)
-        # Half a surrogate stays what it is: `msgspec` refuses it.
+        # Half a surrogate pair is left unchanged: `msgspec` rejects it.
         history = json.dumps(message.list_messages(), ensure_ascii=False) if self._sends_history else ""
         filled = {"input": text, "messages": history, "session_id": message.session_id}
         words = [_fill(word, filled) for word in self._words]
@@ -321,12 +320,12 @@ class CommandTarget:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await run_child(words, given, env=env, cwd=self._cwd, limit_bytes=MAX_OUTPUT_BYTES)
-        # The program is gone by now: `run_child` ends it before it lets a cancellation through.
+        # The program has ended: `run_child` ends it before it re-raises a cancellation.
         except TimeoutError:
             raise TargetFault("timeout", f"{self.describe()} did not answer within {self._timeout_s:g} s and was ended") from None
         except TooLarge:
             raise TargetFault("too_large", f"{self.describe()} printed more than {MAX_OUTPUT_BYTES:,} bytes and was ended") from None
-        # `ValueError`: Python refuses to start a program with a zero byte in a variable or in its folder.
+        # `ValueError`: Python rejects a zero byte in a variable or in the folder.
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             place = f" in {str(self._cwd)!r}" if self._cwd is not None else ""
@@ -337,10 +336,10 @@ class CommandTarget:
         return f" on standard output; on standard error: {shorten(errors, 400)}" if errors else ""
 
     def _read(self, text: str) -> Evidence:
-        """Return what the program printed as evidence."""
+        """Return the program's output as evidence."""
         document: Any = decode_embedded(text) if text.lstrip()[:1] in ("{", "[") else MISSING
         if document is MISSING:
-            # Taken for plain text, one half of a document would be judged as the answer.
+            # Otherwise an incomplete document would be judged as a text answer.
             if _JSON_BEGINS.match(text):
                 problem = "begins like JSON but is not JSON: it was cut off, or mixed with other output"
                 raise TargetFault("bad_answer", f"what {self.describe()} printed {problem}: {show(text)}")
@@ -356,12 +355,12 @@ class CommandTarget:
         return evidence
 
     def describe(self) -> str:
-        """Return the command in a few words, without secrets."""
+        """Return a short form of the command, without secrets."""
         return self._secrets.hide(shorten(shlex.join(self._words), 120))
 
 
 def split_command(given: Iterable[str]) -> tuple[str, ...]:
-    """Return the words of a command; one text alone is split as a shell would. Raises `SpecError`."""
+    """Return the words of a command; a single text is split like in a shell. Raises `SpecError`."""
     words = tuple(given)
     if len(words) == 1:
         try:
@@ -374,10 +373,10 @@ def split_command(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _fill(text: str, values: Mapping[str, str]) -> str:
-    # In one pass: a message that holds `{messages}` or `{session_id}` itself is passed on as it is.
+    # In one pass: a message that contains `{messages}` or `{session_id}` is passed on unchanged.
     return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
 
 
 def _name_systems(case: Case) -> dict[str, str]:
-    """Return the variables that lead to the simulated systems of a case, named as variables of an environment are."""
+    """Return the environment variables for the simulated systems of a case."""
     return {re.sub(r"\W", "_", name).upper(): str(case.context[name]) for name in list_variables(case.systems) if name in case.context}

@@ -1,4 +1,4 @@
-"""An agent that was recorded: answers with evidence from files, by the id or name of the case.
+"""A recorded agent: answers with evidence from files, by the id or name of the case.
 
 Several recordings of one case answer its attempts in order. Which cases a recording answers is decided as in `proctor check`: one that
 names no case by its input. One that could answer several cases is refused, so that no case is answered by luck.
@@ -27,7 +27,7 @@ from proctor.sources.records import Record, read_records
 from proctor.targets.shared.faults import TargetFault
 
 _SHOWN = 3
-"""How many recordings a message names; the rest are counted."""
+"""Recordings named in a message; the rest are counted."""
 
 
 class RecordedSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,9 +57,9 @@ class RecordedTarget:
         self._recordings: dict[str, list[Evidence]] | None = None
         self._unknown_names: list[str] = []
         self.other_inputs = OtherInputs()
-        """The recordings that were used although their input differs from the input of their case."""
+        """The recordings that were used although their input differs from that of their case."""
         self.declared: DeclaredEvidence | None = None
-        """How the recordings are read, as the suite or the workspace declares."""
+        """How the recordings are read, as declared in the suite or the workspace."""
 
     @property
     def name(self) -> str:
@@ -68,21 +68,21 @@ class RecordedTarget:
 
     @property
     def records_without_case(self) -> int:
-        """How many recordings name a case that the suite does not have, of those that were read last."""
+        """The number of recordings read last that name an unknown case."""
         return len(self._unknown_names)
 
     def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
-        """Return no problems: a recording takes any case."""
+        """Return no problems: a recording supports any case."""
         return []
 
     def learn_cases(self, selected: Sequence[Case], left_out: Sequence[Case]) -> None:
-        """Learn the cases of the suite, among which a recording that names none finds its own."""
+        """Set the cases of the suite, among which a recording without a case is matched."""
         self._index = CaseIndex(selected, left_out)
 
     async def open(self) -> None:
         """Read the recordings."""
         if self._read_records is None:
-            # In a thread, as reading files of many megabytes would hold up the loop.
+            # In a thread, because reading large files would block the event loop.
             self._read_records = await asyncio.to_thread(self._read)
             if self._index is not None:
                 self._recordings = self._assign(self._read_records, self._index)
@@ -92,7 +92,7 @@ class RecordedTarget:
         if self._read_records is None:
             raise TargetFault("not_open", f"{self._name}: the target was not opened")
         case = attempt.case
-        # Without a suite the case that is driven is the only one there is.
+        # Without a suite, the current case is the only one.
         recordings = self._assign(self._read_records, CaseIndex((case,))) if self._recordings is None else self._recordings
         found = recordings.get(case.id)
         if found is None:
@@ -138,15 +138,15 @@ class RecordedTarget:
             for position in positions or ():
                 (unnamed if evidence.case is None else named).setdefault(index.cases[position].id, []).append(evidence)
         self._refuse("recordings that do not say which case they answer", refused)
-        # A case with recordings that name it does not use those that name none.
+        # A case with recordings that name it does not use unnamed ones.
         return unnamed | named
 
     def _refuse(self, what: str, records: Sequence[Record]) -> None:
         if not records:
             return
         listed = "\n  ".join(_describe_record(record) for record in records[:_SHOWN])
-        more = count_rest(len(records), _SHOWN, "\n  and")
-        raise TargetFault("no_recording", f"{self._name}: {what}:\n  {listed}{more}")
+        omitted = count_rest(len(records), _SHOWN, "\n  and")
+        raise TargetFault("no_recording", f"{self._name}: {what}:\n  {listed}{omitted}")
 
 
 def _describe_record(record: Record) -> str:

@@ -1,4 +1,4 @@
-"""Our own agent: a chat model that is given the tools of MCP servers and works until it has an answer.
+"""Our own agent: a chat model with the tools of MCP servers that works until it has an answer.
 
 Every attempt has a conversation of its own (`agent_conversation.py` has the rules), within the time of the attempt, and sessions of its
 own with the servers. The simulated systems of a case are servers, too, without any configuration (`WithSystems`).
@@ -53,6 +53,8 @@ class McpAgent:
         self._servers = servers
         self._model_for = model_for
         self._settings = settings or AgentSettings()
+        self.listings: tuple[Listing, ...] = ()
+        """What the servers offered when they were connected."""
 
     @property
     def name(self) -> str:
@@ -60,19 +62,20 @@ class McpAgent:
         return self._name
 
     def uses_variable(self, name: str) -> bool:
-        """Return False: of a case only its messages are sent."""
+        """Return False: only the messages of a case are sent."""
         return False
 
     async def open(self) -> None:
         """Connect the servers."""
         await self._servers.open()
+        self.listings = self._servers.listings
 
     async def close(self) -> None:
         """Close the connections to the servers."""
         await self._servers.close()
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Work through the turns of the case, in sessions of their own."""
+        """Work through the turns of the case, in separate sessions."""
         async with self._servers.open_session() as servers:
             reached = servers if attempt.tools is None else WithSystems(servers, attempt.tools)
             return await self._drive_case(reached, attempt, tape)
@@ -83,7 +86,7 @@ class McpAgent:
         texts = () if silent else list_inputs(attempt.case)
         files = load_attachments(attempt.case)
         systems = () if attempt.tools is None else tuple(attempt.tools.list_tools())
-        wanted = tuple(dict.fromkeys((*list_wanted_servers(attempt.case, servers.ids), *systems)))
+        server_ids = tuple(dict.fromkeys((*list_wanted_servers(attempt.case, servers.ids), *systems)))
         conversation = AgentConversation(self._settings, servers, self._model_for(tape), attempt, tape)
         speaker = choose_speaker(attempt, texts)
         inputs: list[str] = []
@@ -92,11 +95,11 @@ class McpAgent:
         def make_evidence() -> Evidence:
             return with_user(conversation.make_evidence(inputs if attempt.speaker is not None else texts, measure_ms(started)), attempt)
 
-        # A little less than our own limit, so that the caller still gets what we observed.
+        # A little less than our own limit, so that the caller still gets the observations.
         deadline = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
         try:
             async with deadline:
-                await conversation.list_tools(wanted)
+                await conversation.list_tools(server_ids)
                 await conversation.call_directly(call for call in direct if call.after_prompts == 0)
                 while conversation.broken is None and (text := await self._ask_speaker(speaker, conversation, make_evidence)) is not None:
                     inputs.append(text)
@@ -131,9 +134,9 @@ def build_mcp_agent(
 
     `type` and `model` stand in the file too; the model itself is made by the caller.
     """
-    own = {key: value for key, value in settings.items() if key not in ("type", "model", "servers")}
+    loop_settings = {key: value for key, value in settings.items() if key not in ("type", "model", "servers")}
     try:
-        agent = convert_to(own, AgentSettings)
+        agent = convert_to(loop_settings, AgentSettings)
     except msgspec.ValidationError as error:
         problem, _, at = str(error).partition(" - at `$.")
         raise SpecError(f"an MCP agent: {problem}", field=at.rstrip("`") or None) from None
@@ -148,7 +151,7 @@ def build_mcp_agent(
 
 
 def has_input(case: Case) -> bool:
-    """Return whether a case has anything to say."""
+    """Return whether a case has any message."""
     return case.custom_body is not None or bool(case.turns) or case.input is not None
 
 
@@ -164,7 +167,7 @@ def list_inputs(case: Case) -> tuple[str, ...]:
 
 
 def list_wanted_servers(case: Case, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the ids of the servers that the case uses; all of them where it names none."""
+    """Return the ids of the servers that the case uses; all of them if it names none."""
     named = case.settings.get("mcp_servers")
     if not isinstance(named, list):
         return known
@@ -173,7 +176,7 @@ def list_wanted_servers(case: Case, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def load_attachments(case: Case) -> tuple[Attachment, ...]:
-    """Return the files that go with the first message. Raises `TargetError` for one that was not loaded."""
+    """Return the files of the first message. Raises `TargetError` for one that was not loaded."""
     found: list[Attachment] = []
     for each in case.settings.get("attachments") or ():
         if not each.get("data") and not each.get("url"):
@@ -189,13 +192,13 @@ class WithSystems:
     """The servers of an agent, and the systems of one attempt."""
 
     def __init__(self, servers: ReachedServers, tools: OwnTools) -> None:
-        """Raises `TargetError` where a system and a server have the same name."""
+        """Raises `TargetError` if a system and a server have the same name."""
         self._servers = servers
         self._tools = tools
         self._listed = tools.list_tools()
-        both = [name for name in self._listed if name in servers.ids]
-        if both:
-            message = f"the agent has an MCP server {both[0]!r}, and the case a system of that name; call one of them otherwise"
+        duplicates = [name for name in self._listed if name in servers.ids]
+        if duplicates:
+            message = f"the agent has an MCP server {duplicates[0]!r}, and the case a system of that name; call one of them otherwise"
             raise TargetError(message, code="bad_request")
 
     @property
@@ -204,7 +207,7 @@ class WithSystems:
         return (*self._servers.ids, *self._listed)
 
     async def get_listing(self, server: str) -> Listing:
-        """Return who a server is and what it offers."""
+        """Return the identity and the tools of a server."""
         if server not in self._listed:
             return await self._servers.get_listing(server)
         tools = tuple(RemoteTool(name=tool.name, description=tool.description, schema=tool.schema) for tool in self._listed[server])

@@ -33,7 +33,7 @@ from proctor.evidence.values.text import parse_json
 from proctor.llm.ports import Attachment, ChatMessage, ChatModel, ChatReply, ChatRequest, Finish, ModelCall, ModelFault, ToolDefinition
 from proctor.model.account import Account
 from proctor.model.attempt import Attempt
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, mcp_error
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, find_result_error
 from proctor.model.show import nearest, show
 from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
@@ -54,7 +54,7 @@ _NO_CALL: Final = "the model stopped to call tools, and its reply contains no ca
 _NOTHING_LEFT: Final = "a content filter left nothing of the model's answer"
 _CUT_OFF: Final = "the time of the run was over before the tool had answered; whether it took effect is unknown"
 _MESSAGE_LIMIT: Final = 4_000
-"""Characters of a tool result in the stored messages: the whole result is next to the call."""
+"""Characters of a tool result in the stored messages: the complete result is stored with the call."""
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,12 +62,12 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     system: str = ""
     max_turns: int = MAX_TURNS
-    """Model calls a case may take, over all its turns."""
+    """Maximum model calls of a case, over all its turns."""
     temperature: float | None = None
     max_tokens: int | None = None
     seed: int | None = None
     result_limit: int = RESULT_LIMIT
-    """Characters of one tool result the model is given."""
+    """Maximum characters of one tool result passed to the model."""
     tool_results: ResultForm = "whole"
     """How the model gets a tool result. `whole`: the whole MCP result as compact JSON, as in MCPLab and MCPJam; `text`: its
     texts, then whatever else there is as compact JSON."""
@@ -90,7 +90,7 @@ class AgentConversation:
         self._about: dict[int, dict[str, Json]] = {}
         """Time and cost of a message, by its index."""
         self._cut_off: ToolCall | None = None
-        """The call that was under way when the run was ended from outside."""
+        """The call that was running when the run was ended from outside."""
         self._tools: dict[str, OfferedTool] = {}
         self._definitions: tuple[ToolDefinition, ...] = ()
         self._about_servers: list[dict[str, Json]] = []
@@ -101,7 +101,7 @@ class AgentConversation:
         self._last: ChatReply | None = None
         self._unknowns = Unknowns()
         self.broken: tuple[str, str] | None = None
-        """The code and the reason why the run was broken off, if it was."""
+        """The code and the reason why the run was stopped, if it was."""
 
     async def list_tools(self, wanted: Sequence[str]) -> None:
         """Ask the servers for their tools."""
@@ -123,7 +123,7 @@ class AgentConversation:
         ]
 
     async def work_turn(self, text: str, attachments: tuple[Attachment, ...]) -> None:
-        """Send one message and work until it is answered; whatever happens is recorded."""
+        """Send one message and work until it is answered; every outcome is recorded."""
         started, first_call = time.perf_counter(), len(self._calls)
         spent: list[Usage | None] = []
         answer: str | None = None
@@ -132,7 +132,7 @@ class AgentConversation:
             answer = await self._answer_turn(spent)
         finally:
             if self.broken is not None and self.broken[0] == "max_turns":
-                # As MCPLab has it: a run that reached its limit has the answer "", not none.
+                # As in MCPLab: a run that reached its limit has the answer "".
                 answer = ""
             self._turns.append(
                 EvidenceTurn(
@@ -147,16 +147,16 @@ class AgentConversation:
             )
 
     async def call_directly(self, calls: Iterable[DirectCall]) -> None:
-        """Make the calls of the case itself; what happens after a turn belongs to that turn."""
+        """Make the calls of the case itself; calls after a turn belong to that turn."""
         first_call = len(self._calls)
         for call in calls:
             if self.broken is not None:
                 break
             await self._call_directly(call)
-        made = self._calls[first_call:]
-        if made and self._turns:
+        new_calls = self._calls[first_call:]
+        if new_calls and self._turns:
             last = self._turns[-1]
-            self._turns[-1] = msgspec.structs.replace(last, tool_calls=(*(last.tool_calls or ()), *made))
+            self._turns[-1] = msgspec.structs.replace(last, tool_calls=(*(last.tool_calls or ()), *new_calls))
 
     async def _call_directly(self, call: DirectCall) -> None:
         server = call.find_server(self._servers.ids)
@@ -164,16 +164,16 @@ class AgentConversation:
             self.broken = ("unknown_server", call.describe_unknown_server(self._servers.ids))
             return
         started = time.perf_counter()
-        made = ToolCall(name=call.tool, arguments=call.arguments, id=call.id, server=server, aliases=(f"{server}:{call.tool}",))
+        record = ToolCall(name=call.tool, arguments=call.arguments, id=call.id, server=server, aliases=(f"{server}:{call.tool}",))
         try:
-            made, gone = await self._send_call(made, OfferedTool(name=call.tool, server=server, tool=call.tool), call.arguments)
+            record, is_gone = await self._send_call(record, OfferedTool(name=call.tool, server=server, tool=call.tool), call.arguments)
         except asyncio.CancelledError:
-            self._record_cut_off_call(made, started)
+            self._record_cut_off_call(record, started)
             raise
-        self._calls.append(msgspec.structs.replace(made, duration_ms=measure_ms(started)))
+        self._calls.append(msgspec.structs.replace(record, duration_ms=measure_ms(started)))
         self._direct += 1
-        if gone:
-            self.broken = ("server_gone", str(made.error))
+        if is_gone:
+            self.broken = ("server_gone", str(record.error))
 
     async def _answer_turn(self, spent: list[Usage | None]) -> str | None:
         while self.broken is None:
@@ -194,7 +194,7 @@ class AgentConversation:
         return None
 
     def _make_account(self) -> Account:
-        """Return what is known of the run, and what is not."""
+        """Return the account of the run."""
         if self.broken is not None:
             why = f"the run did not finish: {self.broken[1]}"
             self._unknowns.mark("answer", why)
@@ -203,20 +203,20 @@ class AgentConversation:
 
     def _say(self, message: ChatMessage, usage: Usage | None = None) -> None:
         """Add a message to the conversation, with the time of day."""
-        about: dict[str, Json] = {"ts": stamp_moment(datetime.now(UTC))}
+        details: dict[str, Json] = {"ts": stamp_moment(datetime.now(UTC))}
         if usage is not None:
-            about["usage"] = msgspec.to_builtins(usage)
-        self._about[len(self._messages)] = about
+            details["usage"] = msgspec.to_builtins(usage)
+        self._about[len(self._messages)] = details
         self._messages.append(message)
 
     def _record_cut_off_call(self, call: ToolCall, started: float) -> None:
-        """Record a call that never came back: its server may have run it."""
+        """Record a call without a response: its server may have run it."""
         changes: dict[str, Json] = {"error": _CUT_OFF, "error_kind": PROTOCOL_ERROR, "duration_ms": measure_ms(started)}
         self._cut_off = msgspec.structs.replace(call, **changes)
         self._calls.append(self._cut_off)
 
     def describe_open_call(self) -> str:
-        """Return which call was open when the run was ended, as the end of a sentence; empty where none was."""
+        """Return the call that was open when the run was ended, as the end of a sentence; empty if there was none."""
         if self._cut_off is None:
             return ""
         return f", while the tool {self._cut_off.name!r} of the MCP server {self._cut_off.server!r} was being called"
@@ -234,7 +234,7 @@ class AgentConversation:
         try:
             self._last = await self._model.complete(request)
         except ModelFault as fault:
-            # Nothing was observed yet, so this is a fault that may be tried again. Later the tools have had their effect.
+            # Nothing was observed yet, so this fault can be retried. Later, tools have had their effect.
             if not self._calls and not self._turns:
                 raise
             self.broken = (fault.code, f"the model failed: {fault.message}")
@@ -242,35 +242,35 @@ class AgentConversation:
         return self._last
 
     async def _make_call(self, call: ModelCall) -> bool:
-        """Make one call and answer it to the model; False when its server is gone."""
+        """Make one call and return its result to the model; False if its server is gone."""
         started = time.perf_counter()
         tool = self._tools.get(call.name)
         arguments = {} if call.arguments is None else call.arguments
-        gone = False
+        is_gone = False
         if tool is None:
-            made = ToolCall(
+            record = ToolCall(
                 name=call.name, arguments=arguments, id=call.id, error=self._describe_unknown_tool(call.name), error_kind=PROTOCOL_ERROR
             )
         else:
-            made = ToolCall(name=tool.tool, arguments=arguments, id=call.id, server=tool.server, aliases=(f"{tool.server}:{tool.tool}",))
+            record = ToolCall(name=tool.tool, arguments=arguments, id=call.id, server=tool.server, aliases=(f"{tool.server}:{tool.tool}",))
             # MCP only takes an object; `read_arguments` stored other arguments as text.
             if not isinstance(arguments, dict):
                 message = f"the arguments of {call.name!r} are not a JSON object: {show(arguments)}"
-                made = msgspec.structs.replace(made, arguments=bound_result(arguments), error=message, error_kind=PROTOCOL_ERROR)
+                record = msgspec.structs.replace(record, arguments=bound_result(arguments), error=message, error_kind=PROTOCOL_ERROR)
             else:
                 try:
-                    made, gone = await self._send_call(made, tool, arguments)
+                    record, is_gone = await self._send_call(record, tool, arguments)
                 except asyncio.CancelledError:
-                    self._record_cut_off_call(made, started)
+                    self._record_cut_off_call(record, started)
                     self._say(ChatMessage(role="tool", text=f"Error: {_CUT_OFF}", call_id=call.id, name=call.name))
                     raise
-        self._calls.append(msgspec.structs.replace(made, duration_ms=measure_ms(started)))
+        self._calls.append(msgspec.structs.replace(record, duration_ms=measure_ms(started)))
         if tool is None and self._settings.unknown_tools == "end":
-            self.broken = ("unknown_tool", str(made.error))
-        answer = self._write_result(made)
+            self.broken = ("unknown_tool", str(record.error))
+        answer = self._write_result(record)
         self._say(ChatMessage(role="tool", text=cut_middle(answer, self._settings.result_limit), call_id=call.id, name=call.name))
-        if gone:
-            self.broken = ("server_gone", str(made.error))
+        if is_gone:
+            self.broken = ("server_gone", str(record.error))
         return self.broken is None
 
     async def _send_call(self, made: ToolCall, tool: OfferedTool, arguments: dict[str, Json]) -> tuple[ToolCall, bool]:
@@ -282,12 +282,12 @@ class AgentConversation:
         answer = convert_to(await self._tape.exchange("tool", request, send), CallResult)
         if answer.error is not None:
             return msgspec.structs.replace(made, error=answer.error, error_kind=PROTOCOL_ERROR), answer.gone
-        failure = mcp_error(answer.result)
+        failure = find_result_error(answer.result)
         kind = None if failure is None else CONTENT_ERROR
         return msgspec.structs.replace(made, result=answer.result, error=failure, error_kind=kind), False
 
     def _write_result(self, made: ToolCall) -> str:
-        """Return the text that the model gets for a call: the result, also one with `isError`, else why there is none."""
+        """Return the text that the model gets for a call: the result, also with `isError`, or else the error."""
         settings = self._settings
         if made.result is not None:
             return text_for_model(made.result, settings.result_limit, settings.tool_results)
@@ -298,7 +298,7 @@ class AgentConversation:
         return f"there is no tool {show(name, 80)}" + (f"; nearest: {', '.join(close)}" if close else "")
 
     def show_last_turn(self) -> Evidence | None:
-        """Return what was observed of the last turn alone, or None before the first."""
+        """Return the observations of the last turn, or None before the first."""
         if not self._turns:
             return None
         last = self._turns[-1]
@@ -316,10 +316,10 @@ class AgentConversation:
         )
 
     def make_evidence(self, inputs: Sequence[str], duration_ms: float) -> Evidence:
-        """Return everything that was observed."""
+        """Return all observations as evidence."""
         last = self._turns[-1] if self._turns else None
-        own = {each.tool: None for each in self._tools.values()}
-        # A claim may name a tool alone or with its server, as the calls have both names, too (`aliases`).
+        names = {each.tool: None for each in self._tools.values()}
+        # A claim may name a tool with or without its server, because calls have both names (`aliases`).
         qualified = {f"{each.server}:{each.tool}": None for each in self._tools.values()}
         metadata: dict[str, Json] = {
             "provider": self._model.provider,
@@ -344,7 +344,7 @@ class AgentConversation:
             usage=add_usage(turn.usage for turn in self._turns),
             turns=tuple(self._turns) or None,
             context=self._attempt.case.context or None,
-            available_tools=(*own, *qualified),
+            available_tools=(*names, *qualified),
             timezone=self._attempt.case.timezone,
             error=self.broken[1] if self.broken is not None else None,
             model=self._find_model_name(),
@@ -353,17 +353,17 @@ class AgentConversation:
         )
 
     def _find_model_name(self) -> str:
-        """Return the model as it calls itself, else as the settings call it."""
+        """Return the model's name as the provider reports it, else from the settings."""
         return (self._last.model if self._last is not None else "") or self._model.name
 
 
 def _complete_schema(tool: OfferedTool) -> dict[str, Json]:
-    """Return the schema of a tool, with the type `object` where it names none: models refuse anything else."""
+    """Return the schema of a tool, with the default type `object`: models reject any other."""
     return tool.schema if "type" in tool.schema else {"type": "object", **tool.schema}
 
 
 def _shorten_message(message: ChatMessage) -> dict[str, Json]:
-    """Return a message for reports, without the bulk of files and results."""
+    """Return a message for reports, without the content of files and large results."""
     stored: dict[str, Json] = msgspec.to_builtins(message)
     if message.role == "tool":
         stored["text"] = cut_middle(message.text, _MESSAGE_LIMIT)
@@ -381,7 +381,7 @@ def measure_ms(since: float) -> float:
 
 
 def _mark_reply(unknowns: Unknowns, reply: ChatReply) -> None:
-    """Mark what is unknown after a reply: one that was cut off, filtered or contains unrecognised parts is not the whole answer."""
+    """Mark the parts that are unknown after a reply that was cut off, filtered or has unrecognised parts."""
     for what in reply.unread:
         if what.startswith("an answer"):
             unknowns.mark("answer", f"the model gave {what}")
@@ -390,7 +390,7 @@ def _mark_reply(unknowns: Unknowns, reply: ChatReply) -> None:
     if reply.tool_calls:
         return  # the conversation continues
     if reply.finish == "tool_calls":
-        # The unrecognised part may be the call.
+        # The unrecognised part may be a call.
         if not reply.unread:
             unknowns.mark_parts(("tool_calls", "answer"), _NO_CALL)
     elif reply.finish == "content_filter" and not reply.text:

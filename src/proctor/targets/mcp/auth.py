@@ -1,4 +1,4 @@
-"""Proves to an MCP server over HTTP who we are: adds the credentials to each request as it leaves.
+"""Authenticates requests to an MCP server over HTTP: adds the credentials to each request as it is sent.
 
 * Headers of the settings win over what the auth would send, as in MCPLab.
 * A token of the client credentials grant is fetched by a form POST, cached until 30 seconds before it expires, and fetched once more
@@ -20,23 +20,23 @@ import msgspec
 from proctor.targets.mcp.settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings, sort_secrets, strip_url
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("proctor_mcp_request_id", default=None)
-"""The attempt a tool call belongs to; sent as `x-request-id`."""
+"""The attempt of a tool call; sent as `x-request-id`."""
 
 LIFE_LEFT_S = 30.0
-"""A token with less life left than this is not used any more."""
+"""A token with less remaining time is not used any more."""
 _DEFAULT_LIFE_S = 3600.0
-"""How long a token is used whose server does not say when it expires."""
+"""Lifetime of a token without an expiry."""
 
 
 class FetchedToken:
-    """The token of one server, fetched once for all the sessions with it."""
+    """The token of one server, shared by all its sessions."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.token: str | None = None
         self.stale_at = 0.0
         self.fetched: list[str] = []
-        """The last tokens, none of which may be shown."""
+        """The latest tokens, which must never be shown."""
 
 
 class ServerAuth(httpx2.Auth):
@@ -51,14 +51,14 @@ class ServerAuth(httpx2.Auth):
         self._clock = clock
         self._fetched = fetched or FetchedToken()
         self.refusal: tuple[int, str] | None = None
-        """Status and reason of the last answer that was an error or a redirect."""
+        """Status and reason of the last error or redirect."""
 
     def list_secrets(self) -> tuple[str, ...]:
         """Return the tokens fetched so far."""
         return sort_secrets(self._fetched.fetched)
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Add the credentials that the server wants, and fetch a token first where one is needed."""
+        """Add the required credentials, and fetch a token first if needed."""
         request_id = REQUEST_ID.get()
         if request_id is not None and "x-request-id" not in self._own_headers:
             request.headers["x-request-id"] = request_id
@@ -69,9 +69,9 @@ class ServerAuth(httpx2.Auth):
                 self._add_header(request, name, value)
             case ClientCredentials() as credentials:
                 cache = self._fetched
-                # Twice at most: a token may be withdrawn before its time is over, and a new one that is refused too stays refused.
+                # Twice at most: a token may be revoked early, but a new token that is rejected stays rejected.
                 for last in (False, True):
-                    # One request fetches for all: sessions that begin side by side would otherwise fetch a token each.
+                    # One request fetches for all: concurrent sessions would otherwise each fetch a token.
                     async with cache.lock:
                         if cache.token is None or self._clock() >= cache.stale_at:
                             answer = yield self._token_request(credentials)
@@ -84,7 +84,7 @@ class ServerAuth(httpx2.Auth):
                     if response.status_code != 401 or last:
                         return
                     await response.aread()
-                    # Another session may have fetched a new one meanwhile, which must not be thrown away.
+                    # Another session may have fetched a new one in the meantime, which must not be discarded.
                     if cache.token == used:
                         cache.token = None
                 return
@@ -112,7 +112,7 @@ class ServerAuth(httpx2.Auth):
             auth.token_url,
             content=urlencode({**form, **auth.token_params}).encode(),
             headers={"content-type": "application/x-www-form-urlencoded", "accept": "application/json"},
-            # A request built by hand has no limits of its own.
+            # A manually built request has no timeouts.
             extensions={"timeout": httpx2.Timeout(self._settings.timeout_s).as_dict()},
         )
 
@@ -134,7 +134,7 @@ class ServerAuth(httpx2.Auth):
             life_s = _DEFAULT_LIFE_S
         cache = self._fetched
         cache.token = token
-        # A long run fetches many; the last ten are enough to scrub what a server can still echo.
+        # A long run fetches many; the last ten are enough to remove echoed tokens.
         cache.fetched = [*cache.fetched[-9:], token]
         cache.stale_at = self._clock() + life_s - LIFE_LEFT_S
 
@@ -143,7 +143,7 @@ class ServerAuth(httpx2.Auth):
 
 
 def _error_word(response: httpx2.Response) -> str:
-    """Return the `error` word of RFC 6749; nothing else of the answer, which may echo the secret."""
+    """Return only the `error` code of RFC 6749, because the rest of the answer may echo the secret."""
     try:
         word = msgspec.json.decode(response.content).get("error")
     except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):

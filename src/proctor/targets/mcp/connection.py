@@ -8,6 +8,18 @@ the tools, signals that it is ready and waits for the signal to leave.
 * A server that does not take streamable HTTP is spoken with by server-sent events alone, where its settings allow that.
 * A tool call is never repeated: its effect is unknown. One that times out or fails on the wire is a failed call; if the server is gone, the
   error names that, and the next `get_listing` connects again.
+
+HTTP answers of an MCP server and of its token endpoint are limited and completed. The `mcp` package reads an answer as a whole, however
+large, and a packed one may be a million times what was sent. So:
+
+* Compressed answers are neither requested nor unpacked.
+* A body is counted as it comes and ends with an error above `MAX_ANSWER_BYTES`, whatever length it claims.
+* A stream of events may grow for ever: there the package bounds each event. It counts as one only where the package reads it so.
+
+A result of a tool without `content` has none of it, as the TypeScript package reads it, by which the original systems work; the Python one
+would refuse it.
+
+Limits are hooks of the client rather than a transport around its own, which would take the proxies of the environment from it.
 """
 
 from __future__ import annotations
@@ -17,27 +29,30 @@ import functools
 import logging
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from inspect import isawaitable
+from typing import Any, cast
 
 import httpx2
-from mcp import Client
+from mcp import Client, ClientSession
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Implementation
+from mcp.shared.message import SessionMessage
+from mcp_types import CONNECTION_CLOSED, LOG_LEVEL_META_KEY, REQUEST_TIMEOUT, ElicitResult, Implementation, Request, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter
 
 from proctor import __version__
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.network.addresses import AddressRefused
-from proctor.targets.mcp.answers import HOOKS, add_missing_content
 from proctor.targets.mcp.auth import REQUEST_ID, FetchedToken, ServerAuth
 from proctor.targets.mcp.results import CallResult, Listing, RemoteTool, bound_result, can_be_written, mend_texts, plain_result
 from proctor.targets.mcp.settings import (
     ClientCredentials,
+    ClientHooks,
     ServerFault,
     ServerSettings,
     hide_secrets,
@@ -46,16 +61,20 @@ from proctor.targets.mcp.settings import (
     strip_url,
 )
 from proctor.targets.mcp.stdio import MOST_LINE_BYTES, ChildServer, finish_despite_cancel
-from proctor.targets.shared.wire import MakeTransport
+from proctor.targets.shared.wire import MAX_ANSWER_BYTES, MakeTransport
 
-# --- the wire to one MCP server: how a client is connected, and what it means in words when that fails
+OnProgress = Callable[[float, float | None, str | None], Any]
+"""Called with progress, total and message."""
+_ANY_RESULT: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
+
+# --- the transport to one MCP server: how a client connects, and explanations of failures
 
 _QUIET_STREAM_S = 300.0
-"""How long a stream of events may be silent before it counts as lost."""
+"""Seconds of silence after which an event stream counts as lost."""
 
 
 class ServerWire:
-    """One way to a server, from one try to connect on."""
+    """One transport to a server, for one connection attempt."""
 
     def __init__(
         self,
@@ -65,10 +84,15 @@ class ServerWire:
         clock: Callable[[], float],
         transport: MakeTransport | None,
         fetched: FetchedToken,
+        hooks: ClientHooks,
     ) -> None:
         self.settings = settings
         self.over_sse = over_sse
-        """Whether the server is spoken with by server-sent events alone."""
+        """Whether the server is used only by server-sent events."""
+        self.session_id: str | None = None
+        """The session that the server assigned, over streamable HTTP."""
+        self._hooks = hooks
+        self._handling: set[asyncio.Task[None]] = set()
         self._clock = clock
         self._transport = transport
         self._fetched = fetched
@@ -76,7 +100,7 @@ class ServerWire:
         self.auth: ServerAuth | None = None
 
     def list_secrets(self) -> tuple[str, ...]:
-        """Return what must not be shown, including tokens fetched meanwhile."""
+        """Return the values that must not be shown, including fetched tokens."""
         return sort_secrets((*self.settings.list_secrets(), *(self.auth.list_secrets() if self.auth is not None else ())))
 
     @asynccontextmanager
@@ -85,40 +109,91 @@ class ServerWire:
         settings = self.settings
         common: dict[str, Any] = {
             "mode": "legacy" if settings.era == "handshake" else "auto",
-            "client_info": Implementation(name="proctor", version=__version__),
-            # By default the package may answer from a cache as long as a server allows; `is_answering` has to reach the server.
+            "client_info": Implementation.model_validate({"name": "proctor", "version": __version__, **self._hooks.client_info}),
+            # By default the package may answer from a cache; `is_answering` must reach the server.
             "cache": None,
             "read_timeout_seconds": settings.timeout_s,
+            "message_handler": self._pass_notification if self._hooks.on_notification is not None else None,
+            "elicitation_callback": self._answer_elicitation if self._hooks.on_elicitation is not None else None,
         }
         if settings.transport == "in_process":
             async with Client(settings.server, **common) as client:
                 yield client
         elif settings.transport == "stdio":
             self.child = ChildServer(settings.command, settings.args, env=settings.env, cwd=settings.cwd)
-            async with Client(self.child, **common) as client:
+            async with Client(self._tap(self.child), **common) as client:
                 yield client
         else:
             self.auth = ServerAuth(settings, clock=self._clock, fetched=self._fetched)
-            # A stream of events may be silent for long; each call has its own limit as well.
+            # An event stream may be silent for long; each call has its own limit.
             timeout = httpx2.Timeout(settings.timeout_s, read=max(_QUIET_STREAM_S, settings.timeout_s))
             by = self._transport(_uses_https(settings)) if self._transport is not None else None
             http = httpx2.AsyncClient(
-                headers=settings.headers, auth=self.auth, timeout=timeout, transport=by, event_hooks=HOOKS, verify=_load_certificates()
+                headers=settings.headers,
+                auth=self.auth,
+                timeout=timeout,
+                transport=by,
+                verify=_load_certificates(),
+                event_hooks={**HOOKS, "response": [*HOOKS["response"], self._note_session]},
             )
             if self.over_sse:
-                # Such servers are older than the protocol without a handshake. The package closes the client it is given.
+                # Such servers are older than the protocol without a handshake. The package closes the given client.
                 wire = sse_client(settings.url, httpx_client_factory=lambda headers=None, timeout=None, auth=None: http)
                 common["mode"] = "legacy"
-                async with Client(wire, **common) as client:
+                async with Client(self._tap(wire), **common) as client:
                     yield client
                 return
             async with http:
                 wire = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MOST_LINE_BYTES)
-                async with Client(wire, **common) as client:
+                async with Client(self._tap(wire), **common) as client:
                     yield client
 
+    async def _note_session(self, response: httpx2.Response) -> None:
+        self.session_id = response.headers.get("mcp-session-id") or self.session_id
+
+    def _tap(self, wire: Any) -> Any:
+        return _Tap(wire, self._hear) if self._hooks.on_message is not None or self._hooks.on_notification is not None else wire
+
+    def _hear(self, direction: str, item: Any) -> None:
+        """Pass on a message of the wire, and notifications that the package drops."""
+        if not isinstance(item, SessionMessage):
+            return
+        message = item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        if self._hooks.on_message is not None:
+            self._hooks.on_message(direction, hide_secrets_in(message, self.list_secrets()))
+        if direction == "receive" and message.get("method") == "notifications/tasks/status":
+            self._notify("notifications/tasks/status", message.get("params") or {})
+
+    async def _pass_notification(self, message: Any) -> None:
+        if not isinstance(message, Exception):
+            plain = message.model_dump(by_alias=True, mode="json", exclude_none=True, exclude_unset=True)
+            self._notify(message.method, plain.get("params") or {})
+
+    def _notify(self, method: str, params: dict[str, Json]) -> None:
+        """Call the handler in a task of its own: one that makes a request must not stop the reading."""
+        handler = self._hooks.on_notification
+        if handler is None:
+            return
+
+        async def handle() -> None:
+            try:
+                answer = handler(method, params)
+                if isawaitable(answer):
+                    await answer
+            except Exception:
+                logging.getLogger(__name__).exception("the handler of %s failed", method)
+
+        task = asyncio.create_task(handle())
+        self._handling.add(task)
+        task.add_done_callback(self._handling.discard)
+
+    async def _answer_elicitation(self, context: Any, params: Any) -> ElicitResult:
+        assert self._hooks.on_elicitation is not None
+        answer = await self._hooks.on_elicitation(params.model_dump(by_alias=True, mode="json", exclude_none=True))
+        return ElicitResult.model_validate(answer)
+
     def make_fault(self, code: Any, message: str, *, permanent: bool = False) -> ServerFault:
-        """Return a fault of this server, without anything secret in its message. A permanent one is not tried again."""
+        """Return a fault of this server with secrets removed from its message. A permanent one is not retried."""
         return ServerFault(code, self.settings.id, hide_secrets(message, self.list_secrets()), permanent=permanent)
 
     def describe_timeout(self) -> ServerFault:
@@ -127,18 +202,18 @@ class ServerWire:
         return self.make_fault("timeout", f"({self.settings.describe_place()}) {limit}{self.quote_stderr()}", permanent=True)
 
     def explain_error(self, error: BaseException) -> ServerFault:
-        """Return why the server cannot be used, in words: what is permanent there is no use in trying again."""
+        """Explain why the server cannot be used; a permanent reason is not worth a retry."""
         leaf = _find_cause(error)
-        where = self.settings.describe_place()
+        server = self.settings.describe_place()
         if isinstance(leaf, ServerFault):
             return leaf
         if self.settings.transport == "stdio":
             if isinstance(leaf, OSError) and (self.child is None or self.child.exit_code is None):
-                return self.make_fault("command_not_found", f"cannot be started: {where}: {leaf.strerror or leaf}", permanent=True)
+                return self.make_fault("command_not_found", f"cannot be started: {server}: {leaf.strerror or leaf}", permanent=True)
             if isinstance(leaf, MCPError) and is_local_error(leaf, CONNECTION_CLOSED):
-                return self.make_fault("server_exited", f"({where}) {self.describe_exit()}")
+                return self.make_fault("server_exited", f"({server}) {self.describe_exit()}")
         if isinstance(leaf, AddressRefused):
-            return self.make_fault("address_refused", f"({where}) may not be reached: {leaf}", permanent=True)
+            return self.make_fault("address_refused", f"({server}) may not be reached: {leaf}", permanent=True)
         if isinstance(leaf, httpx2.TransportError | httpx2.DecodingError):
             target = strip_url(str(leaf.request.url if _has_request(leaf) else self.settings.url))
             if isinstance(leaf, httpx2.DecodingError):
@@ -146,19 +221,19 @@ class ServerWire:
             return self.make_fault("unreachable", f"cannot be reached at {target}: {leaf or type(leaf).__name__}")
         if isinstance(leaf, httpx2.HTTPStatusError):
             status = leaf.response.status_code
-            message = f"({where}) refused to connect: it answered {status} {leaf.response.reason_phrase}".rstrip()
+            message = f"({server}) refused to connect: it answered {status} {leaf.response.reason_phrase}".rstrip()
             code = "unauthorized" if status in (401, 403) else "refused"
-            # 408 and 429 pass by themselves; any other refusal below 500 is the same the next time.
+            # 408 and 429 are temporary; any other status below 500 would repeat.
             return self.make_fault(code, message, permanent=300 <= status < 500 and status not in (408, 429))
         if isinstance(leaf, MCPError):
             status = self.auth.refusal[0] if self.auth is not None and self.auth.refusal is not None else None
             code = "unauthorized" if status in (401, 403) else "refused"
             permanent = status is not None and 300 <= status < 500 and status not in (408, 429)
-            return self.make_fault(code, f"({where}) refused to connect: {shorten(self.describe_refusal(leaf), 500)}", permanent=permanent)
-        return self.make_fault("protocol", f"({where}) answered nonsense: {type(leaf).__name__}: {shorten(str(leaf), 500)}")
+            return self.make_fault(code, f"({server}) refused to connect: {shorten(self.describe_refusal(leaf), 500)}", permanent=permanent)
+        return self.make_fault("protocol", f"({server}) answered nonsense: {type(leaf).__name__}: {shorten(str(leaf), 500)}")
 
     def describe_refusal(self, error: MCPError) -> str:
-        """Return why the server refused; its status if the package hides it."""
+        """Return why the server rejected the request; its status if the package hides it."""
         refusal = self.auth.refusal if self.auth is not None else None
         if refusal is None or error.message not in ("Server returned an error response", "Not Found"):
             return error.message
@@ -175,7 +250,7 @@ class ServerWire:
         return f"ended{how} before it answered{self.quote_stderr()}"
 
     def quote_stderr(self) -> str:
-        """Return the last words of a child process, as the end of a sentence."""
+        """Return the last lines of a child process, as the end of a sentence."""
         child = self.child
         if child is None:
             return ""
@@ -187,14 +262,83 @@ class ServerWire:
         return "; it wrote nothing on standard error"
 
 
+def _make_progress(call: OnProgress | None) -> Any:
+    """Return the callback that the package awaits."""
+    if call is None:
+        return None
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        answer = call(progress, total, message)
+        if isawaitable(answer):
+            await answer
+
+    return report
+
+
+class _Tap:
+    """A transport whose messages are shown to a listener on their way."""
+
+    def __init__(self, inner: Any, hear: Callable[[str, Any], None]) -> None:
+        self._inner = inner
+        self._hear = hear
+
+    async def __aenter__(self) -> tuple[Any, Any]:
+        return tuple(_TappedStream(stream, self._hear) for stream in await self._inner.__aenter__())  # type: ignore[return-value]
+
+    async def __aexit__(self, *reason: Any) -> None:
+        await self._inner.__aexit__(*reason)
+
+
+class _TappedStream:
+    def __init__(self, inner: Any, hear: Callable[[str, Any], None]) -> None:
+        self._inner = inner
+        self._hear = hear
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def __aenter__(self) -> _TappedStream:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *reason: Any) -> None:
+        await self._inner.__aexit__(*reason)
+
+    def __aiter__(self) -> _TappedStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await self._inner.__anext__()
+        self._hear("receive", item)
+        return item
+
+    async def send(self, item: Any) -> None:
+        self._hear("send", item)
+        await self._inner.send(item)
+
+
+def _read_tool(tool: Tool) -> RemoteTool:
+    given = tool.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return RemoteTool(
+        name=tool.name,
+        title=tool.title or "",
+        description=tool.description or "",
+        schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        annotations=given.get("annotations", {}),
+        icons=tuple(given.get("icons", ())),
+        meta=given.get("_meta", {}),
+    )
+
+
 @functools.cache
 def _load_certificates() -> ssl.SSLContext:
-    """Return the certificates we trust over HTTPS, read once: it takes 80 ms, and every attempt has connections of its own."""
+    """Return the trusted certificates for HTTPS, loaded once: it takes 80 ms, and every attempt has its own connections."""
     return httpx2.create_ssl_context()
 
 
 def _uses_https(settings: ServerSettings) -> bool:
-    """Return whether certificates are needed: for the server, or for the place its token comes from."""
+    """Return whether certificates are needed: for the server, or for its token endpoint."""
     places = [settings.url, settings.auth.token_url if isinstance(settings.auth, ClientCredentials) else ""]
     return any(place.lower().startswith("https") for place in places)
 
@@ -203,7 +347,7 @@ _LOCAL_ERRORS = {CONNECTION_CLOSED: "Connection closed", REQUEST_TIMEOUT: "Reque
 
 
 def is_local_error(error: MCPError, code: int) -> bool:
-    """Return whether an error is the package's own: servers use the same codes for what they like, in words of their own."""
+    """Return whether an error comes from the package itself: servers use the same codes with their own messages."""
     return error.code == code and error.message == _LOCAL_ERRORS[code]
 
 
@@ -225,15 +369,15 @@ def _has_request(error: httpx2.RequestError) -> bool:
 
 
 RETRY_WAITS_S = (0.25, 0.5, 0.75)
-"""The pauses between tries to connect, as MCPLab makes them."""
+"""The pauses between connection attempts, as in MCPLab."""
 _MOST_PAGES = 1_000
 """Maximum number of pages of tools: a server's pages may never end."""
 _CLOSE_S = 10.0
-"""How long a child process has to end before its connection is cancelled."""
+"""Seconds for a child process to end before its connection is cancelled."""
 _CLOSE_HTTP_S = 3.0
-"""Saying goodbye to a server over HTTP may not take longer."""
+"""Maximum seconds to close an HTTP session."""
 
-# The package reports what it survives by logging; without a handler Python would print that on standard error.
+# The package logs non-fatal errors; without a handler Python would print them on standard error.
 for _name in ("mcp", "client", "httpx2"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
@@ -249,8 +393,13 @@ class Connection:
         clock: Callable[[], float] = time.monotonic,
         transport: MakeTransport | None = None,
         fetched: FetchedToken | None = None,
+        hooks: ClientHooks | None = None,
     ) -> None:
         self.settings = settings
+        self.log_level: str | None = None
+        """The level of log messages that requests of the stateless era ask for."""
+        self._hooks = hooks or ClientHooks()
+        self._listener: asyncio.Task[None] | None = None
         self._fetched = fetched or FetchedToken()
         self._transport = transport
         self._waits_s = waits_s
@@ -264,15 +413,17 @@ class Connection:
         self._wire = self._make_wire(over_sse=settings.transport == "sse")
 
     def _make_wire(self, *, over_sse: bool) -> ServerWire:
-        return ServerWire(self.settings, over_sse=over_sse, clock=self._clock, transport=self._transport, fetched=self._fetched)
+        return ServerWire(
+            self.settings, over_sse=over_sse, clock=self._clock, transport=self._transport, fetched=self._fetched, hooks=self._hooks
+        )
 
     def list_secrets(self) -> tuple[str, ...]:
-        """Return what must not be shown, including tokens fetched meanwhile."""
+        """Return the values that must not be shown, including fetched tokens."""
         return self._wire.list_secrets()
 
     async def get_listing(self) -> Listing:
-        """Return who the server is and what it offers; connect first where that is needed."""
-        # Several attempts may find the server gone at once: one of them connects, the others use what it made.
+        """Return the identity and the tools of the server, after connecting if needed."""
+        # Several attempts may find the server gone at once: one of them reconnects for all.
         async with self._lock:
             if not self._is_alive() or self._listing is None:
                 await self._end_owner()
@@ -280,20 +431,48 @@ class Connection:
             assert self._listing is not None
             return self._listing
 
-    async def call(self, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
+    @property
+    def listing(self) -> Listing | None:
+        """The listing, once it was connected."""
+        return self._listing
+
+    @property
+    def client(self) -> Client | None:
+        """The client of the `mcp` package, while it is connected."""
+        return self._client if self._is_alive() else None
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that the server assigned, over streamable HTTP."""
+        return self._wire.session_id
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the server speaks a revision without sessions."""
+        return self._client is not None and self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    async def call(
+        self,
+        tool: str,
+        arguments: dict[str, Json],
+        *,
+        request_id: str | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> CallResult:
         """Call a tool, once."""
-        # A lost server is not reconnected here: its session and state of this attempt are lost.
+        # A lost server is not reconnected here: the session state of this attempt is lost.
         client = self._client
         if client is None or not self._is_alive():
             return CallResult(error=self._describe_loss(), gone=True)
-        limit = self.settings.timeout_s
+        limit = timeout_s or self.settings.timeout_s
         if not can_be_written(arguments):
             return CallResult(error="the arguments contain a lone surrogate, which cannot be sent")
         mark = REQUEST_ID.set(request_id)
         try:
-            # The package keeps the limit; ours is for the case that it does not.
+            # The package enforces the limit; ours is a fallback.
             async with asyncio.timeout(limit + 5):
-                answer = await client.call_tool(tool, arguments, read_timeout_seconds=limit)
+                answer = await client.call_tool(tool, arguments, limit, _make_progress(on_progress), meta=cast(Any, self._make_meta()))
         except TimeoutError:
             return CallResult(error=f"timed out after {limit:g} s")
         except MCPError as error:
@@ -303,19 +482,87 @@ class Connection:
                 return CallResult(error=self._describe_loss(), gone=True)
             return CallResult(error=hide_secrets(shorten(self._wire.describe_refusal(error), 2000), self.list_secrets()))
         except (RuntimeError, ValueError) as error:
-            # The result does not fit the schema the tool declared, or is no result at all.
+            # The result does not match the schema that the tool declared, or is not a result at all.
             return CallResult(error=hide_secrets(shorten(str(error), 2000), self.list_secrets()))
         finally:
             REQUEST_ID.reset(mark)
         plain = mend_texts(plain_result(answer.model_dump(by_alias=True, mode="json", exclude_none=True, exclude_unset=True)))
         return CallResult(result=bound_result(hide_secrets_in(plain, self.list_secrets())))
 
+    async def request(
+        self, method: str, params: dict[str, Json], *, timeout_s: float | None = None, on_progress: OnProgress | None = None
+    ) -> dict[str, Json]:
+        """Send any other request and return its result. Raises `ServerFault`; `error_code` is the code of a refusal."""
+        client, limit = self._client, timeout_s or self.settings.timeout_s
+        if client is None or not self._is_alive():
+            raise ServerFault("server_gone", self.settings.id, self._describe_loss())
+        meta = self._make_meta()
+        try:
+            async with asyncio.timeout(limit):
+                # These two may ask for input first, which the client of the package answers.
+                if method == "resources/read":
+                    found = await client.read_resource(params["uri"], meta=cast(Any, meta))
+                elif method == "prompts/get":
+                    found = await client.get_prompt(params["name"], params.get("arguments"), meta=cast(Any, meta))
+                else:
+                    given: dict[str, Any] = {**params, **({"_meta": meta} if meta else {})}
+                    message = Request[dict[str, Any], str](method=method, params=given)
+                    found = await client.session.send_request(message, _ANY_RESULT, limit, progress_callback=_make_progress(on_progress))
+        except TimeoutError:
+            raise self._wire.make_fault("timeout", f"did not answer `{method}` within {limit:g} s") from None
+        except MCPError as error:
+            if error.code == REQUEST_TIMEOUT:
+                raise self._wire.make_fault("timeout", f"did not answer `{method}` within {limit:g} s") from None
+            if is_local_error(error, CONNECTION_CLOSED) and await self._is_gone():
+                raise ServerFault("server_gone", self.settings.id, self._describe_loss()) from None
+            reason = hide_secrets(shorten(self._wire.describe_refusal(error), 2000), self.list_secrets())
+            raise ServerFault("refused", self.settings.id, f"refused `{method}`: {reason} ({error.code})", error_code=error.code) from None
+        except (RuntimeError, ValueError) as error:
+            raise self._wire.make_fault("protocol", f"answered `{method}` with nonsense: {shorten(str(error), 2000)}") from None
+        plain = found if isinstance(found, dict) else found.model_dump(by_alias=True, mode="json", exclude_none=True, exclude_unset=True)
+        return hide_secrets_in(mend_texts(plain_result(plain, content=False)), self.list_secrets())
+
+    async def listen(self, uris: Iterable[str]) -> None:
+        """In the stateless era, let the server send notices: of changed lists, and of these resources."""
+        client = self._client
+        if client is None or not self.is_stateless:
+            return
+        await self._end_listener()
+        declared, uris = client.server_capabilities, tuple(uris)
+        lists = {
+            f"{name}_list_changed": bool(getattr(getattr(declared, name), "list_changed", False))
+            for name in ("tools", "prompts", "resources")
+        }
+        ready = asyncio.Event()
+
+        async def hear() -> None:
+            # The events also come as notifications; here they are only taken off the queue.
+            with suppress(MCPError, RuntimeError, TimeoutError):
+                async with client.listen(**lists, resource_subscriptions=uris) as events:
+                    ready.set()
+                    async for _ in events:
+                        pass
+            ready.set()
+
+        if any(lists.values()) or uris:
+            self._listener = asyncio.create_task(hear())
+            await ready.wait()
+
+    async def _end_listener(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.cancel()
+            await asyncio.wait({listener}, timeout=_CLOSE_HTTP_S)
+
+    def _make_meta(self) -> dict[str, Json] | None:
+        return {LOG_LEVEL_META_KEY: self.log_level} if self.log_level is not None and self.is_stateless else None
+
     async def is_answering(self) -> bool:
-        """Return whether the server answers now. The newer protocol has no ping, so this asks for its tools."""
+        """Return whether the server answers now. The newer protocol has no ping, so this lists its tools."""
         client = self._client
         if client is None or not self._is_alive():
             return False
-        # It would reject the request; an open connection is all that can be known.
+        # It would reject the request; only the open connection is known.
         if client.server_capabilities.tools is None:
             return True
         try:
@@ -326,7 +573,7 @@ class Connection:
         return True
 
     async def close(self) -> None:
-        """Close the connection; a child process has ended when this returns, also when the caller is cancelled."""
+        """Close the connection; a child process has ended when this returns, even if the caller is cancelled."""
         await finish_despite_cancel(self._end_owner())
 
     def _is_alive(self) -> bool:
@@ -342,17 +589,17 @@ class Connection:
         if self._wire.child is not None:
             await self._wire.child.wait_for_last_words()
         elif self._owner is not None:
-            await asyncio.wait({self._owner}, timeout=0.2)  # it may be about to learn why
+            await asyncio.wait({self._owner}, timeout=0.2)  # the reason may arrive in a moment
         return self.settings.transport != "http" or self._wire.over_sse or not self._is_alive()
 
     async def _connect(self) -> None:
         self.settings.check()
-        # None is the last try, after which there is no pause.
+        # None is the last attempt, without a pause after it.
         for wait_s in (*self._waits_s, None):
             fault = await self._try_to_connect()
             if fault is None or (self._may_need_sse(fault) and await self._connect_over_sse()):
                 return
-            # A command that does not exist, or a key that is refused, will be the same in half a second.
+            # A missing command or a rejected key would fail again.
             if wait_s is None or fault.permanent:
                 raise fault
             await asyncio.sleep(wait_s)
@@ -361,14 +608,14 @@ class Connection:
         return self.settings.sse_fallback and self.settings.transport == "http" and fault.code in ("refused", "protocol")
 
     async def _connect_over_sse(self) -> bool:
-        """Connect by server-sent events and return whether that worked; if not, the refusal of streamable HTTP is what is reported."""
+        """Connect by server-sent events and return whether that worked; if not, the error of streamable HTTP is reported."""
         self._wire.over_sse = True
         reached = await self._try_to_connect() is None
         self._wire.over_sse = reached
         return reached
 
     async def _try_to_connect(self) -> ServerFault | None:
-        # A new wire for each try: the child and the refusal that an old one remembers belong to the try that failed.
+        # A new wire for each attempt: the child and the error of an old one belong to the failed attempt.
         self._wire = self._make_wire(over_sse=self._wire.over_sse)
         self._stop = asyncio.Event()
         ready: asyncio.Future[ServerFault | None] = asyncio.get_running_loop().create_future()
@@ -401,7 +648,7 @@ class Connection:
         finally:
             self._client = None
             self._lost = str(fault) if fault is not None else None
-            # Also if this task was cancelled: callers waiting for `ready` would wait for ever.
+            # Also if this task was cancelled: callers would wait for `ready` forever.
             if not ready.done():
                 ready.set_result(fault or self._wire.make_fault("unreachable", "was left before it answered"))
 
@@ -410,17 +657,17 @@ class Connection:
             message = f"({self.settings.describe_place()}) speaks protocol {client.protocol_version}, not the requested stateless one"
             raise self._wire.make_fault("protocol", message, permanent=True)
         tools: list[RemoteTool] = []
-        seen: set[str] = set()
+        cursors: set[str] = set()
         cursor: str | None = None
         if client.server_capabilities.tools is not None:
             for _ in range(_MOST_PAGES):
                 page = await client.list_tools(cursor=cursor)
-                tools += [RemoteTool(name=tool.name, description=tool.description or "", schema=tool.input_schema) for tool in page.tools]
+                tools += [_read_tool(tool) for tool in page.tools]
                 cursor = page.next_cursor
-                # A server that gives the same cursor again would send us round in a circle.
-                if cursor is None or cursor in seen:
+                # A server that repeats a cursor would cause an endless loop.
+                if cursor is None or cursor in cursors:
                     break
-                seen.add(cursor)
+                cursors.add(cursor)
         who = client.server_info
         return Listing(
             server=self.settings.id,
@@ -431,12 +678,13 @@ class Connection:
         )
 
     async def _end_owner(self) -> None:
+        await self._end_listener()
         owner, self._owner = self._owner, None
         if owner is None:
             return
         self._stop.set()
         if self._client is None:
-            owner.cancel()  # still connecting: it does not look at the sign
+            owner.cancel()  # still connecting: it does not check the signal
         await asyncio.wait({owner}, timeout=_CLOSE_HTTP_S if self.settings.is_remote else _CLOSE_S)
         if not owner.done():
             owner.cancel()
@@ -448,3 +696,76 @@ class Connection:
             return self._lost or f"the connection to MCP server {self.settings.id!r} was lost"
         words = self._wire.describe_exit().replace(" before it answered", "")
         return hide_secrets(f"MCP server {self.settings.id!r} {words}", self.list_secrets())
+
+
+class _BoundedBody(httpx2.AsyncByteStream):
+    """The body of an answer, up to the limit."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, response: httpx2.Response) -> None:
+        self._inner = inner
+        self._response = response
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        length = 0
+        pieces = self._inner.__aiter__()
+        try:
+            async for piece in pieces:
+                _refuse_packed(self._response)
+                length += len(piece)
+                if length > MAX_ANSWER_BYTES:
+                    why = f"it is larger than {MAX_ANSWER_BYTES / 2**20:g} MB"
+                    raise httpx2.DecodingError(why, request=self._response.request)
+                yield piece
+        finally:
+            # Otherwise an abandoned generator would be closed by the garbage collector at any time, and not by this task.
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def _refuse_compression(request: httpx2.Request) -> None:
+    request.headers["accept-encoding"] = "identity"
+
+
+async def _bound_answer(response: httpx2.Response) -> None:
+    if _is_event_stream(response):
+        _refuse_packed(response)  # at once: the package would treat an error during reading as the end of the stream
+    else:
+        response.stream = _BoundedBody(cast(httpx2.AsyncByteStream, response.stream), response)
+
+
+def _is_event_stream(response: httpx2.Response) -> bool:
+    request = response.request
+    return (
+        response.is_success
+        and request.method in ("GET", "POST")
+        and "text/event-stream" in request.headers.get("accept", "")
+        and response.headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
+    )
+
+
+def _refuse_packed(response: httpx2.Response) -> None:
+    given = response.headers.get("content-encoding", "")
+    if any(each.strip().lower() not in ("", "identity") for each in given.split(",")):
+        why = f"it is compressed (content-encoding: {shorten(given, 100)}), which was not requested"
+        raise httpx2.DecodingError(why, request=response.request)
+
+
+def add_missing_content(session: ClientSession) -> None:
+    """Give results of tools that lack `content` an empty one, before the package validates them."""
+    dispatcher: Any = session._dispatcher  # pyright: ignore[reportPrivateUsage] - the package has no place of its own for this
+    send = dispatcher.send_raw_request
+
+    async def send_raw_request(method: str, params: Any, opts: Any = None, **more: Any) -> dict[str, Any]:
+        raw = await send(method, params, opts, **more)
+        if method == "tools/call" and "content" not in raw and raw.get("resultType", "complete") == "complete":
+            return {**raw, "content": []}
+        return raw
+
+    dispatcher.send_raw_request = send_raw_request
+
+
+HOOKS: dict[str, list[Any]] = {"request": [_refuse_compression], "response": [_bound_answer]}
+"""For `event_hooks` of the client; token requests also use them."""

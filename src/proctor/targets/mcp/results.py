@@ -18,7 +18,7 @@ ResultForm = Literal["whole", "text"]
 RESULT_LIMIT = 100_000
 """Maximum characters of one text in a tool result."""
 _WHOLE = 4
-"""A whole result may be this many times as long as one text in it."""
+"""The limit of a whole result, as a multiple of the limit of one text."""
 _SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 
@@ -26,8 +26,13 @@ class RemoteTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool as its server describes it."""
 
     name: str
+    title: str = ""
     description: str = ""
     schema: dict[str, Json] = {}
+    output_schema: dict[str, Json] | None = None
+    annotations: dict[str, Json] = {}
+    icons: tuple[dict[str, Json], ...] = ()
+    meta: dict[str, Json] = {}
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,10 +47,10 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a tool call."""
+    """The outcome of a tool call."""
 
     result: Json = None
-    """The MCP result; nothing where the call itself failed."""
+    """The MCP result; None if the call itself failed."""
     error: str | None = None
     """Why the call itself failed."""
     gone: bool = False
@@ -53,7 +58,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def cut_middle(text: str, limit: int) -> str:
-    """Return a text of about `limit` characters: the middle is taken out, visibly."""
+    """Return a text of about `limit` characters, with its middle visibly removed."""
     if len(text) <= limit:
         return text
     head = limit * 3 // 4
@@ -61,15 +66,15 @@ def cut_middle(text: str, limit: int) -> str:
     return f"{text[:head]}\n[… {len(text) - limit:,} of {len(text):,} characters cut by proctor …]\n{text[len(text) - tail :]}"
 
 
-def plain_result(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result as the server gave it, without what only the protocol needs."""
-    content = {"content": [], **{key: value for key, value in result.items() if key not in ("_meta", "resultType")}}
+def plain_result(result: dict[str, Any], *, content: bool = True) -> dict[str, Any]:
+    """Return a result as the server sent it, without protocol fields; a result of a tool has `content`."""
+    fields = {**({"content": []} if content else {}), **{key: value for key, value in result.items() if key not in ("_meta", "resultType")}}
     meta = {key: value for key, value in (result.get("_meta") or {}).items() if key != _SERVER_INFO}
-    return {**content, "_meta": meta} if meta else content
+    return {**fields, "_meta": meta} if meta else fields
 
 
 def can_be_written(value: Json) -> bool:
-    """Return whether all texts in a value are text: half a surrogate pair is not."""
+    """Return whether all texts in a value can be encoded: half a surrogate pair cannot."""
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -91,7 +96,7 @@ def mend_texts(value: Json) -> Json:
 
 
 def bound_result(value: Json, limit: int = RESULT_LIMIT) -> Json:
-    """Return the value with long texts cut; the whole is at most a few times `limit`."""
+    """Return the value with long texts cut; its total is at most a few times `limit`."""
     encoded = msgspec.json.encode(value)
     if len(encoded) <= limit:
         return value
@@ -99,9 +104,9 @@ def bound_result(value: Json, limit: int = RESULT_LIMIT) -> Json:
     encoded = msgspec.json.encode(shorter)
     if len(encoded) <= _WHOLE * limit:
         return shorter
-    # A failure stays one however much of it is cut.
-    whole = {"content": [{"type": "text", "text": cut_middle(encoded.decode(), limit)}]}
-    return {**whole, "isError": True} if isinstance(value, dict) and value.get("isError") is True else whole
+    # A failure stays a failure after cutting.
+    shortened = {"content": [{"type": "text", "text": cut_middle(encoded.decode(), limit)}]}
+    return {**shortened, "isError": True} if isinstance(value, dict) and value.get("isError") is True else shortened
 
 
 def _cut_texts(value: Json, limit: int) -> Json:
@@ -116,13 +121,13 @@ def _cut_texts(value: Json, limit: int) -> Json:
 
 
 def text_for_model(result: Json, limit: int = RESULT_LIMIT, form: ResultForm = "whole") -> str:
-    """Return the text that the model gets: the whole result as compact JSON, or its texts and then whatever else is in it."""
+    """Return the text for the model: the whole result as compact JSON, or its texts followed by the rest."""
     if form == "whole" or not isinstance(result, dict):
         return cut_middle(_encode_compact(result), limit)
     content = result.get("content")
     parts = [_write_part(part) for part in content] if isinstance(content, list) else []
     structured = result.get("structuredContent")
-    # A server that sends both usually writes the one into the other.
+    # A server that sends both usually repeats one in the other.
     if structured is not None and not any(parse_json(part) == structured for part in parts):
         parts.append(_encode_compact(structured))
     text = cut_middle("\n".join(parts), limit) or "(no content)"
@@ -134,7 +139,7 @@ def _write_part(part: Json) -> str:
         if part.get("type") == "text" and isinstance(part.get("text"), str):
             return part["text"]
         if isinstance(part.get("data"), str):
-            # Half a picture in base64 is of no use to anyone.
+            # A truncated base64 picture is useless.
             return _encode_compact({**part, "data": f"({len(part['data']):,} characters of base64)"})
     return _encode_compact(part)
 

@@ -27,7 +27,7 @@ from proctor.errors import MissingExtra, TargetError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.targets.mcp.results import CallResult, Listing
-from proctor.targets.mcp.settings import ServerFault, ServerSettings
+from proctor.targets.mcp.settings import ClientHooks, ServerFault, ServerSettings
 
 if TYPE_CHECKING:
     from proctor.targets.mcp.auth import FetchedToken
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from proctor.targets.shared.wire import MakeTransport
 
 LONGEST_NAME = 64
-"""Characters of a tool's name that every model provider takes."""
+"""Maximum characters of a tool's name that every model provider accepts."""
 MOST_LEAVING = 16
-"""How many sessions may be on their way out before a new one waits."""
+"""Maximum sessions being closed before a new one waits."""
 _REFUSED = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -45,7 +45,7 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """A tool as a model sees it."""
 
     name: str
-    """Under which the model calls it."""
+    """The name used by the model."""
     server: str
     tool: str
     """Its own name on its server."""
@@ -54,14 +54,14 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def name_tools(listings: Iterable[Listing]) -> tuple[OfferedTool, ...]:
-    """Return all tools of these servers under names that differ."""
+    """Return all tools of these servers under distinct names."""
     tools = [(listing.server, tool) for listing in listings for tool in listing.tools]
     often = Counter(tool.name for _, tool in tools)
-    taken: set[str] = set()
+    used_names: set[str] = set()
     found: list[OfferedTool] = []
     for server, tool in tools:
-        name = _free_name(tool.name if often[tool.name] == 1 else f"{server}__{tool.name}", taken)
-        taken.add(name)
+        name = _free_name(tool.name if often[tool.name] == 1 else f"{server}__{tool.name}", used_names)
+        used_names.add(name)
         found.append(OfferedTool(name=name, server=server, tool=tool.name, description=tool.description, schema=tool.schema))
     return tuple(found)
 
@@ -77,7 +77,7 @@ def _free_name(wanted: str, taken: set[str]) -> str:
 
 
 class ReachedServers(Protocol):
-    """The servers that an agent loop may ask."""
+    """The servers that an agent loop may use."""
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class ReachedServers(Protocol):
         ...
 
     async def get_listing(self, server: str) -> Listing:
-        """Return who a server is and what it offers."""
+        """Return the identity and the tools of a server."""
         ...
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
@@ -115,7 +115,7 @@ class _OwnSessions:
         if self._servers.is_shared(server):
             return await self._servers.call_tool(server, tool, arguments, request_id=request_id)
         if server not in self._own:
-            # Stored before it is connected: `open_session` closes everything here, also if connecting fails or is cancelled.
+            # Stored before it connects: `open_session` closes everything here, even if connecting fails or is cancelled.
             self._own[server] = connection = await self._servers.new_connection(server)
             try:
                 await connection.get_listing()
@@ -137,6 +137,7 @@ class McpServers:
         waits_s: Sequence[float] | None = None,
         offline: bool = False,
         transport: MakeTransport | None = None,
+        hooks: ClientHooks | None = None,
     ) -> None:
         ids = Counter(each.id for each in settings)
         twice = [name for name, count in ids.items() if count > 1]
@@ -146,6 +147,7 @@ class McpServers:
         self._waits_s = waits_s
         self._offline = offline
         self._transport = transport
+        self._hooks = hooks
         self._connections: dict[str, Connection] = {}
         self._listings: dict[str, Listing] = {}
         self._tokens: dict[str, FetchedToken] = {}
@@ -156,6 +158,11 @@ class McpServers:
         """The servers, in the order of the settings."""
         return tuple(self._settings)
 
+    @property
+    def listings(self) -> tuple[Listing, ...]:
+        """What the connected servers offer."""
+        return tuple(each.listing for each in self._connections.values() if each.listing is not None)
+
     async def __aenter__(self) -> McpServers:
         await self.open()
         return self
@@ -164,8 +171,8 @@ class McpServers:
         await self.close()
 
     async def open(self) -> None:
-        """Connect all servers, side by side. Raises `TargetError` naming every server that cannot be reached."""
-        connections = [] if self._offline else [self._get_connection(name) for name in self._settings]
+        """Connect all servers concurrently. Raises `TargetError` naming every unreachable server."""
+        connections = [] if self._offline else [self.get_connection(name) for name in self._settings]
         try:
             faults = await _connect_all(connections)
         except BaseException:
@@ -178,51 +185,51 @@ class McpServers:
             raise TargetError("\n".join(str(fault) for fault in faults))
 
     async def close(self) -> None:
-        """Close all servers, side by side. None of their processes is left when this returns or is cancelled."""
+        """Close all servers concurrently. None of their processes is left when this returns or is cancelled."""
         connections, self._connections = list(self._connections.values()), {}
         self._listings.clear()
         if not connections and not self._leaving:
             return
-        from proctor.targets.mcp.stdio import finish_despite_cancel  # loads the `mcp` package, which is loaded by now
+        from proctor.targets.mcp.stdio import finish_despite_cancel  # the `mcp` package is already loaded by now
 
         await finish_despite_cancel(_quietly_close(connections, self._leaving))
 
     @asynccontextmanager
     async def open_session(self) -> AsyncGenerator[ReachedServers]:
-        """Yield the servers for one attempt, each with a session of its own unless its settings say otherwise."""
-        own = _OwnSessions(self)
+        """Yield the servers for one attempt, each with its own session unless configured otherwise."""
+        sessions = _OwnSessions(self)
         try:
-            yield own
+            yield sessions
         finally:
-            self.close_later(own.connections)
+            self.close_later(sessions.connections)
 
     async def get_listing(self, server: str) -> Listing:
-        """Return who a server is and what it offers. One that was lost is connected again."""
-        # An attempt has taken its session over; connecting another one only to list the same tools would start a process for nothing.
+        """Return the identity and the tools of a server, after reconnecting a lost one."""
+        # An attempt has taken over the session; connecting another only to list the same tools would start a process for nothing.
         if server not in self._connections and server in self._listings:
             return self._listings[server]
-        self._listings[server] = listing = await self._get_connection(server).get_listing()
+        self._listings[server] = listing = await self.get_connection(server).get_listing()
         return listing
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
         """Call a tool of a server, once; a failure is part of the result."""
-        return await self._get_connection(server).call(tool, arguments, request_id=request_id)
+        return await self.get_connection(server).call(tool, arguments, request_id=request_id)
 
     async def is_answering(self, server: str) -> bool:
         """Return whether a connected server answers now."""
-        return await self._get_connection(server).is_answering()
+        return await self.get_connection(server).is_answering()
 
     def is_shared(self, server: str) -> bool:
         """Whether all attempts have one session with this server."""
         return server not in self._settings or self._settings[server].session == "shared"
 
     async def new_connection(self, server: str) -> Connection:
-        """Return an exclusive session; not connected yet, unless it is the one that `open` made."""
-        # A process may take seconds to end; attempts that are quicker than that would pile up processes.
+        """Return an exclusive session, not connected yet unless it is the one from `open`."""
+        # A process may take seconds to end; faster attempts would accumulate processes.
         while len(self._leaving) >= MOST_LEAVING:
             await asyncio.wait(self._leaving, return_when=asyncio.FIRST_COMPLETED)
-        # Taken out, so that the next attempt gets a session of its own. The first one finds here what `open` has connected.
-        self._get_connection(server)
+        # Removed, so that the next attempt gets its own session. The first attempt gets the one that `open` connected.
+        self.get_connection(server)
         return self._connections.pop(server)
 
     def close_later(self, connections: Iterable[Connection]) -> None:
@@ -233,30 +240,33 @@ class McpServers:
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
 
-    def _get_connection(self, server: str) -> Connection:
+    def get_connection(self, server: str) -> Connection:
+        """Return the connection to a server, connected or not yet."""
         if server not in self._connections:
             if server not in self._settings:
                 close = nearest(server, self._settings)
                 raise TargetError(f"unknown MCP server {server!r}" + (f"; nearest: {close[0]!r}" if close else ""))
             if importlib.util.find_spec("mcp") is None:
-                raise MissingExtra("MCP servers", "mcp")
+                raise MissingExtra("An MCP server", "mcp")
             from proctor.targets.mcp.auth import FetchedToken  # loads the `mcp` package: 1.5 seconds
             from proctor.targets.mcp.connection import RETRY_WAITS_S, Connection
 
             waits_s = RETRY_WAITS_S if self._waits_s is None else self._waits_s
-            # Apart from the connections: each attempt has its own, and all share the token.
+            # Separate from the connections: each attempt has its own, and all share the token.
             fetched = self._tokens.setdefault(server, FetchedToken())
-            self._connections[server] = Connection(self._settings[server], waits_s=waits_s, transport=self._transport, fetched=fetched)
+            self._connections[server] = Connection(
+                self._settings[server], waits_s=waits_s, transport=self._transport, fetched=fetched, hooks=self._hooks
+            )
         return self._connections[server]
 
 
 async def _connect_all(connections: Sequence[Connection]) -> list[ServerFault]:
-    """Connect them side by side and return those that failed; a cancelled caller leaves no attempt running."""
+    """Connect concurrently and return those that failed; a cancelled caller leaves no connection attempt running."""
     if not connections:
         return []
     tasks = [asyncio.create_task(connection.get_listing()) for connection in connections]
     try:
-        # For all of them, also after one has failed: the user learns of every server that cannot be reached at once.
+        # Wait for all, even after a failure, so that the error names every unreachable server.
         await asyncio.wait(tasks)
     except BaseException:
         for task in tasks:

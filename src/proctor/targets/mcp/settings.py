@@ -6,8 +6,8 @@ standard error) is scrubbed of the secrets it was given before it reaches a mess
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -35,21 +35,36 @@ FaultCode = Literal[
 
 HIDDEN = "***"
 _SHORTEST_SECRET = 4
-"""Characters. A shorter text is no secret worth hiding, and hiding it would tear holes in ordinary words."""
+"""Characters. A shorter text is not worth hiding, and replacing it would damage ordinary words."""
 _SECRET_WORDS = ("token", "key", "secret", "password", "passwd", "auth", "cookie", "credential")
 
 
 class ServerFault(TargetError):
-    """An MCP server could not be reached, or ended; `permanent` means that a retry cannot help."""
+    """An MCP server could not be reached, refused a request, or ended; `permanent` means that a retry cannot help."""
 
-    def __init__(self, code: FaultCode, server: str, message: str, *, permanent: bool = False) -> None:
+    def __init__(self, code: FaultCode, server: str, message: str, *, permanent: bool = False, error_code: int | None = None) -> None:
         super().__init__(f"MCP server {server!r} {message}", code=code)
         self.server = server
         self.permanent = permanent
+        self.error_code = error_code
+        """The JSON-RPC code of a refused request."""
+
+
+class ClientHooks(msgspec.Struct, frozen=True, kw_only=True):
+    """How a client presents itself to a server, and who hears what the server sends unrequested."""
+
+    client_info: dict[str, Json] = {}
+    """Fields of the client's `clientInfo`, instead of ours."""
+    on_notification: Callable[[str, dict[str, Json]], Any] | None = None
+    """Called with method and parameters of every notification."""
+    on_elicitation: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]] | None = None
+    """Answers requests for input of the user. Without it, the capability is not declared."""
+    on_message: Callable[[str, dict[str, Json]], None] | None = None
+    """Called with `send` or `receive` and every JSON-RPC message. A server in this process exchanges none."""
 
 
 class Bearer(msgspec.Struct, frozen=True, kw_only=True, tag="bearer", forbid_unknown_fields=True):
-    """A token sent as `Authorization: Bearer`: one written down, or one given on the command line."""
+    """A token sent as `Authorization: Bearer`, from the settings or the command line."""
 
     token: str
 
@@ -58,7 +73,7 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True, tag="bearer", forbid_unk
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True, tag="api_key", forbid_unknown_fields=True):
-    """A key sent in a header of its own."""
+    """A key sent in its own header."""
 
     value: str
     header_name: str = "X-API-Key"
@@ -76,7 +91,7 @@ class ClientCredentials(msgspec.Struct, frozen=True, kw_only=True, tag="oauth_cl
     scope: str | None = None
     audience: str | None = None
     token_params: dict[str, str] = {}
-    """More form fields of the token request."""
+    """Additional form fields of the token request."""
 
     def __repr__(self) -> str:
         return f"ClientCredentials(token_url={strip_url(self.token_url)!r}, client_id={self.client_id!r}, client_secret=***)"
@@ -94,21 +109,21 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Over stdio: the program to start."""
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
-    """Added to the few harmless variables a child process gets (PATH, HOME, USER, ...)."""
+    """Added to the few harmless variables of a child process (PATH, HOME, USER, ...)."""
     cwd: str | None = None
     url: str = ""
     """Over HTTP, streamable or by server-sent events alone (`sse`, servers before 2025-03-26): the endpoint."""
     sse_fallback: bool = False
-    """Try `sse` where a server does not take streamable HTTP."""
+    """Try `sse` if a server does not support streamable HTTP."""
     headers: dict[str, str] = {}
-    """Sent with every request; they win over what `auth` would send."""
+    """Sent with every request; they override those of `auth`."""
     auth: Auth | None = None
     server: Json = None
     """In process: the server object of the `mcp` package."""
     era: Era = "auto"
-    """`handshake` speaks protocol versions up to 2025-11-25, `stateless` 2026-07-28; `auto` finds out."""
+    """`handshake` supports protocol versions up to 2025-11-25, `stateless` 2026-07-28; `auto` detects the version."""
     timeout_s: float = 30.0
-    """How long one try to connect and list the tools may take, and how long one tool call may."""
+    """Maximum seconds for one attempt to connect and list the tools, and for one tool call."""
     session: Literal["attempt", "shared"] = "attempt"
     """`attempt`: every attempt at a case has a session of its own (over stdio: a process of its own), made for its first tool call;
     `shared`: all attempts have one together, for servers that are expensive to start and keep nothing between calls."""
@@ -118,11 +133,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is reached at an address."""
+        """Whether it has an address."""
         return self.transport in ("http", "sse")
 
     def describe_place(self) -> str:
-        """Return what the server is, for messages: its command or its address, without secrets."""
+        """Return the command or the address of the server for messages, without secrets."""
         if self.is_remote:
             return strip_url(self.url)
         if self.transport == "in_process":
@@ -130,7 +145,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return hide_secrets(" ".join((self.command, *self.args)), self.list_secrets())
 
     def list_secrets(self) -> tuple[str, ...]:
-        """Return everything in here that must never be shown, longest first."""
+        """Return all values that must never be shown, longest first."""
         found: list[str] = []
         match self.auth:
             case Bearer(token=token):
@@ -144,7 +159,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return sort_secrets((*found, *_secret_values(self.headers), *_secret_values(self.env)))
 
     def check(self) -> None:
-        """Raise `ServerFault` for settings that nothing can be reached with."""
+        """Raise `ServerFault` for unusable settings."""
         if not (is_finite(self.timeout_s) and self.timeout_s > 0):
             message = f"needs a number of seconds above 0 as 'timeout_s', found {self.timeout_s}"
             raise ServerFault("bad_settings", self.id, message, permanent=True)
@@ -159,7 +174,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def read_servers(value: Json) -> tuple[ServerSettings, ...]:
-    """Servers as a file describes them: a list of entries with `id`, or a map of them. Raises `SpecError`.
+    """Read servers from a file: a list of entries with `id`, or a map of them. Raises `SpecError`.
 
     With a `url` it speaks HTTP (with a path ending in `/sse`, the older transport), with a `command` it is run, unless `transport` is set.
     """
@@ -189,7 +204,7 @@ def read_servers(value: Json) -> tuple[ServerSettings, ...]:
 
 
 def guess_transport(url: Json) -> Transport:
-    """Return the transport for an address, where the settings name none."""
+    """Return the transport for an address if the settings name none."""
     try:
         path = urlsplit(url).path if isinstance(url, str) else ""
     except ValueError:
@@ -199,12 +214,12 @@ def guess_transport(url: Json) -> Transport:
 
 def _secret_values(named: Mapping[str, str]) -> list[str]:
     values = [value for name, value in named.items() if any(word in name.lower() for word in _SECRET_WORDS)]
-    # `Bearer abc`: the token alone is the secret too.
+    # `Bearer abc`: the token alone is also secret.
     return [*values, *(value.partition(" ")[2] for value in values if " " in value)]
 
 
 def sort_secrets(values: Iterable[str]) -> tuple[str, ...]:
-    """Return the secrets, longest first so that none is left half hidden, without those too short to be one."""
+    """Return the secrets, longest first so that none is partly shown, without those that are too short."""
     return tuple(sorted({value for value in values if len(value) >= _SHORTEST_SECRET}, key=lambda value: (-len(value), value)))
 
 
@@ -219,7 +234,7 @@ def hide_secrets_in(value: Json, secrets: tuple[str, ...]) -> Json:
     """Return a JSON value with every secret replaced, keys included."""
     if not secrets:
         return value
-    # Replaced in the encoded form: keys and texts at any depth are found in one pass, and a secret with quotes is escaped alike.
+    # Replaced in the encoded form: keys and texts at any depth are found in one pass, and quotes in a secret are escaped too.
     encoded = msgspec.json.encode(value)
     changed = encoded
     for secret in secrets:

@@ -28,13 +28,13 @@ from proctor.model.show import shorten
 from proctor.processes.guard import GUARD, TAIL_BYTES, kill_strays, mark_program, read_tail, release_pipes, signal_group
 
 MOST_LINE_BYTES = 256_000_000
-"""The longest message that is read; a server that sends more would fill the memory."""
+"""Maximum bytes of a message; a server that sends more would fill the memory."""
 GRACE_S = 2.0
-"""How long a server may take to end by itself, and again after SIGTERM."""
+"""Seconds for a server to end by itself, and again after SIGTERM."""
 _POLL_S = 0.01
-"""How often the exit code is looked for while a process ends."""
+"""Seconds between checks for the exit code while a process ends."""
 _WATCH_S = 0.1
-"""How often a server is checked whose output something else may hold open."""
+"""Seconds between checks of a server whose output another process may hold open."""
 _CHUNK = 1 << 20
 """Bytes read at once from a pipe."""
 
@@ -43,6 +43,10 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 class ChildServer:
     """A transport for `mcp.Client` that starts the server and ends it."""
+
+    most_line_bytes = MOST_LINE_BYTES
+    grace_s = GRACE_S
+    """Seconds for it to end by itself."""
 
     def __init__(self, command: str, args: tuple[str, ...] = (), *, env: dict[str, str] | None = None, cwd: str | None = None) -> None:
         self._command = (command, *args)
@@ -56,25 +60,29 @@ class ChildServer:
         self.ended = False
         """Whether the server's output has ended: no more requests are possible."""
         self.noise: str | None = None
-        """The first line of standard output that was no message."""
+        """The first line of standard output that was not a message."""
         self.fault: str | None = None
         """Why we stopped listening, if we did."""
+        self.needed_signal = ""
+        """The signal that ended it; empty if it ended by itself when its input was closed."""
+        self.ended_after_s = 0.0
+        """Seconds from the end of its input to its exit."""
 
     async def __aenter__(self) -> Streams:
         self._process = await self._start_safely()
-        # No await from here on, or a cancellation would lose the process.
-        # Without a buffer: a server that sends faster than its messages are taken has to wait, and nothing piles up here.
+        # No await from here on: a cancellation would lose the process.
+        # Unbuffered: a server that sends faster than its messages are read must wait, and nothing accumulates here.
         incoming, self._read_end = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         self._write_end, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         self._incoming = incoming
         self._outgoing = outgoing
-        # Others name these tasks by their place: 0 reads, 1 writes, 2 listens to standard error.
+        # Other code refers to these tasks by index: 0 reads, 1 writes, 2 reads standard error.
         work = (self._read(incoming), self._write(outgoing), self._listen_to_stderr(), self._watch_exit())
         self._tasks = [asyncio.create_task(each) for each in work]
         return self._read_end, self._write_end
 
     async def _start_safely(self) -> asyncio.subprocess.Process:
-        """Start the process; a caller that is cancelled meanwhile leaves neither it nor what it started."""
+        """Start the process; if the caller is cancelled, neither it nor its children are left running."""
         # Shielded: cancelling a start half way would leave a process with an unknown id.
         spawning = asyncio.ensure_future(self._start_process())
         try:
@@ -98,7 +106,7 @@ class ChildServer:
             stderr=asyncio.subprocess.PIPE,
             env={**get_default_environment(), **GUARD.mark_child(), **self._mark, **self._env},
             cwd=self._cwd,
-            # A group of its own: what the server starts can be ended with it, and Ctrl-C on a terminal does not reach it.
+            # Its own group: its children can be ended with it, and Ctrl-C on a terminal does not reach it.
             start_new_session=True,
             limit=_CHUNK,
         )
@@ -110,7 +118,7 @@ class ChildServer:
 
     @property
     def exit_code(self) -> int | None:
-        """The code the process ended with; negative: the signal that ended it."""
+        """The exit code; negative for the number of a signal."""
         return None if self._process is None else self._process.returncode
 
     def stderr_tail(self) -> str:
@@ -130,7 +138,7 @@ class ChildServer:
         try:
             while chunk := await stdout.read(_CHUNK):
                 if self._closing or self.fault:
-                    continue  # a server that cannot write cannot end either, so its output is read and dropped
+                    continue  # a server that cannot write cannot end, so its output is read and dropped
                 # Pieces of a line are joined once, at its end: joining each to all before it takes quadratic time.
                 first, *others = chunk.split(b"\n")
                 parts.append(first)
@@ -138,8 +146,8 @@ class ChildServer:
                 for line in others:
                     await self._deliver(b"".join(parts), incoming)
                     parts, size = [line], len(line)
-                if size > MOST_LINE_BYTES:
-                    self.fault = f"wrote a line of more than {MOST_LINE_BYTES:,} bytes"
+                if size > self.most_line_bytes:
+                    self.fault = f"wrote a line of more than {self.most_line_bytes:,} bytes"
                     parts, size = [], 0
                     incoming.close()
         finally:
@@ -155,16 +163,20 @@ class ChildServer:
             if self.noise is None:
                 self.noise = shorten(line[:1000].decode("utf-8", "replace").strip())
             return
-        # The caller has gone; an answer that is still on its way is dropped.
+        # The caller has gone; a late answer is dropped.
         with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
             await incoming.send(SessionMessage(message))
+
+    def _encode(self, message: SessionMessage) -> bytes:
+        """Return the line of a message."""
+        return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
     async def _write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
         assert self._process is not None and self._process.stdin is not None
         stdin = self._process.stdin
         try:
             async for message in outgoing:
-                stdin.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                stdin.write(self._encode(message))
                 await stdin.drain()
         except (OSError, anyio.ClosedResourceError):
             self._incoming.close()  # a request that was never sent must not be waited for
@@ -173,15 +185,15 @@ class ChildServer:
 
     async def _listen_to_stderr(self) -> None:
         assert self._process is not None and self._process.stderr is not None
-        # Read to its end although only the tail is stored: a server whose pipe is full stops and waits.
+        # Read to its end although only the tail is stored: a server with a full pipe would block.
         while chunk := await self._process.stderr.read(_CHUNK):
             self._stderr = (self._stderr + chunk)[-TAIL_BYTES:]
 
     async def _watch_exit(self) -> None:
-        """Notice that the server ended although something it started still holds its output open."""
+        """Detect that the server ended although one of its children still holds its output open."""
         while self.exit_code is None:
             await asyncio.sleep(_WATCH_S)
-        # What it wrote before it ended may still be in the pipe.
+        # Its last output may still be in the pipe.
         await asyncio.wait(self._tasks[:1], timeout=_WATCH_S)
         self.ended = True
         self._incoming.close()
@@ -193,7 +205,7 @@ class ChildServer:
         try:
             await self._end_kindly(process)
         finally:
-            # Also when the server itself is gone, since what it started may not be; and when there is no time left to be kind.
+            # Also if the server itself is gone, because its children may not be; and if there is no time left for a clean exit.
             signal_group(process, "SIGKILL")
             GUARD.forget_group(process.pid)
             release_pipes(process)
@@ -202,14 +214,16 @@ class ChildServer:
         self._closing = True
         self._read_end.close()
         self._write_end.close()
-        await asyncio.wait(self._tasks[1:2], timeout=0.5)  # what was accepted is still sent
+        await asyncio.wait(self._tasks[1:2], timeout=0.5)  # accepted requests are still sent
         # The order that MCP sets for stdio: the end of its input first, then SIGTERM, then SIGKILL.
+        began = asyncio.get_running_loop().time()
         if process.stdin is not None:
             process.stdin.close()
-        if not await self._wait_for_exit(GRACE_S):
+        if not await self._wait_for_exit(self.grace_s):
             signal_group(process, "SIGTERM")
-            await self._wait_for_exit(GRACE_S)
+            self.needed_signal = "SIGTERM" if await self._wait_for_exit(GRACE_S) else "SIGKILL"
             kill_strays(self._mark)
+        self.ended_after_s = asyncio.get_running_loop().time() - began
         signal_group(process, "SIGKILL")
         await self._wait_for_exit(GRACE_S)
         await asyncio.wait(self._tasks, timeout=0.2)
@@ -231,10 +245,10 @@ class ChildServer:
 
 
 async def finish_despite_cancel(work: Awaitable[None]) -> None:
-    """Await work that must be completed, also when the caller is cancelled meanwhile; the work itself is bounded in time."""
+    """Await work that must be completed, even if the caller is cancelled; the work itself is bounded in time."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
-    # A second Ctrl-C cancels again while we wait: the work goes on each time, and the cancellation is raised at the end.
+    # A second Ctrl-C cancels again during the wait: the work continues, and the cancellation is raised at the end.
     while not task.done():
         try:
             await asyncio.shield(task)

@@ -17,9 +17,8 @@ from proctor.evidence.platforms import flowise
 from proctor.model.evidence import Evidence, Json
 from proctor.targets.answers.account import is_blank
 from proctor.targets.answers.http_answers import evidence_of, with_account
-from proctor.targets.answers.refusals import make_fault, refuse_empty, refuse_failure, refuse_status
-from proctor.targets.platforms.http import check_positive, secret_headers
-from proctor.targets.platforms.wire_target import WireTarget
+from proctor.targets.answers.no_answer import make_fault, refuse_empty, refuse_failure, refuse_status
+from proctor.targets.platforms.http import WireTarget, check_positive, secret_headers
 from proctor.targets.shared.conversation import Message
 from proctor.targets.shared.masking import Ids, show_settings
 from proctor.targets.shared.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
@@ -30,24 +29,24 @@ class FlowiseSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     type: Literal["flowise"] = "flowise"
     url: str
-    """Where Flowise runs: `http://127.0.0.1:3000`."""
+    """The address of Flowise: `http://127.0.0.1:3000`."""
     flow: str
     """The id of the chatflow or agentflow."""
     api_key: str | None = None
     """The key of the flow, as `${NAME}`, if it has one."""
     override_config: dict[str, Json] = {}
-    """More of `overrideConfig`; the session is added to it."""
+    """Additional fields of `overrideConfig`; the session is added."""
     headers: dict[str, str] = {}
-    """More headers."""
+    """Additional headers."""
     timeout_s: float = 120.0
-    """How long one answer may take."""
+    """Maximum seconds for one answer."""
 
     def __repr__(self) -> str:
         return show_settings(self)
 
 
 class FlowiseTarget(WireTarget):
-    """Talks to a flow of Flowise."""
+    """Sends messages to a Flowise flow."""
 
     def __init__(
         self, name: str, settings: FlowiseSettings, *, secrets: frozenset[str] = frozenset(), transport: MakeTransport | None = None
@@ -60,11 +59,11 @@ class FlowiseTarget(WireTarget):
         self._settings = settings
         key = frozenset((settings.api_key,)) if settings.api_key else frozenset[str]()
         super().__init__(name, Wire(secrets=secrets | key | secret_headers(settings.headers), transport=transport))
-        # The address may be copied with the path of the API in it.
+        # The address may contain the path of the API.
         self._url = f"{settings.url.rstrip('/').removesuffix('/api/v1')}/api/v1/prediction/{quote(settings.flow, safe='')}"
 
     async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
-        """Ask the flow one message."""
+        """Send one message to the flow."""
         answer = await self._wire.exchange(self._make_request(message), tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
         return _read_prediction(answer, status_claimed=message.claims_status(answer.status))
 

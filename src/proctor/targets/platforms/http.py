@@ -3,10 +3,14 @@
 Every message is one request: the template with its placeholders filled as JSON, or the case's own body exactly as written. `GET` and
 `HEAD` send the members of the template as query parameters instead. Each request carries `x-request-id`. Address and headers may
 hold placeholders too.
+
+`WireTarget` is the base of every HTTP target: one wire, opened once, and a conversation per attempt.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from collections.abc import Mapping as Members
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
@@ -18,16 +22,73 @@ from proctor.errors import CheckFault, SpecError
 from proctor.evidence.mapping.read import Mapping, compile_mapping
 from proctor.evidence.recognise import FORMATS
 from proctor.expressions.text_form import write_text_form
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.mapping import EvidenceSettings
+from proctor.model.problem import Problem
 from proctor.model.show import nearest
 from proctor.targets.answers.http_answers import evidence_of
-from proctor.targets.platforms.wire_target import WireTarget
-from proctor.targets.shared.conversation import Message
+from proctor.targets.shared.conversation import Message, converse, ids_of
 from proctor.targets.shared.faults import TargetFault
 from proctor.targets.shared.masking import Ids, names_a_secret, show_settings
-from proctor.targets.shared.templates import CONVERSATION_NAME, SESSION_NAME, Template, TextTemplate, message_template, values_for
+from proctor.targets.shared.templates import (
+    CONVERSATION_NAME,
+    SESSION_NAME,
+    Template,
+    TextTemplate,
+    message_template,
+    unknown_placeholders,
+    values_for,
+)
 from proctor.targets.shared.wire import HttpRequest, MakeTransport, Wire, check_address
+
+
+class WireTarget(ABC):
+    """A target that sends every message of a case over one wire."""
+
+    takes_speakers = True
+
+    def __init__(self, name: str, wire: Wire, *, placeholders: frozenset[str] = frozenset()) -> None:
+        """`placeholders` are the names that a case must have a value for."""
+        self._name = name
+        self._wire = wire
+        self._placeholders = placeholders
+
+    @property
+    def name(self) -> str:
+        """The name that reports show."""
+        return self._name
+
+    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
+        """Return the cases that cannot be sent, detected before anything is sent."""
+        return unknown_placeholders(self._placeholders, cases, self._name)
+
+    def uses_variable(self, name: str) -> bool:
+        """Return whether a variable of the case is sent."""
+        return name in self._placeholders
+
+    async def open(self) -> None:
+        """Prepare to connect."""
+        await self._wire.open()
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Send every message of the case and return the evidence."""
+        ids = Ids(*ids_of(attempt))
+
+        async def say(message: Message) -> Evidence:
+            return await self.say(message, tape, ids)
+
+        return await converse(attempt, say, target=self._name)
+
+    @abstractmethod
+    async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
+        """Send one message and read the response; `ids` are those of the attempt, to be masked on the tape."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._wire.close()
+
 
 DEFAULT_TEMPLATE: dict[str, Json] = {"input": "{user_message}"}
 _BODILESS = ("GET", "HEAD")
@@ -36,7 +97,7 @@ _NOT_IN_VALUE = frozenset("\r\n\0")
 
 
 class Auth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The way in which requests prove who sends them."""
+    """The authentication of requests."""
 
     type: Literal["none", "bearer", "headers"] = "none"
     """`bearer`: a token; `headers`: headers of your own."""
@@ -49,7 +110,7 @@ class Auth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return show_settings(self)
 
     def make_headers(self) -> dict[str, str]:
-        """Return the headers to send. Raises `SpecError` where something is missing."""
+        """Return the headers to send. Raises `SpecError` if a value is missing."""
         if self.type == "bearer":
             if not self.token:
                 raise SpecError("auth: a bearer token is missing or empty", field="auth.token", hint='write token: "${NAME}"')
@@ -72,11 +133,11 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     type: Literal["http"] = "http"
     url: str
-    """Where messages are sent; placeholders are percent-encoded."""
+    """The address for messages; placeholders are percent-encoded."""
     method: str = "POST"
     auth: Auth = Auth()
     headers: dict[str, str] = {}
-    """More headers; placeholders are allowed in their values."""
+    """Additional headers; placeholders are allowed in their values."""
     template: Json = msgspec.field(default_factory=lambda: DEFAULT_TEMPLATE)
     """The body of a message, with placeholders."""
     response_path: str | None = None
@@ -84,9 +145,9 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     answer_format: str | None = None
     """How the answer is written, if it is more than text: `openai`, `anthropic`, `n8n`, ... as for `--evidence-format`."""
     evidence: EvidenceSettings | None = None
-    """Where the evidence is in an answer of a format of its own, and which parts of it are complete."""
+    """The paths of the evidence in an answer with its own format, and its complete parts."""
     timeout_s: float = 60.0
-    """How long one answer may take."""
+    """Maximum seconds for one answer."""
 
     def __repr__(self) -> str:
         return show_settings(self)
@@ -98,13 +159,13 @@ class Requests:
     def __init__(
         self, *, method: str, url: str, headers: Members[str, str], credentials: Members[str, str], template: Json, field: str = "url"
     ) -> None:
-        """Raises `SpecError` for what cannot be sent; `field` is what the address is called."""
-        # A placeholder is no part of an address before it is filled; without its braces the rest can be checked now.
+        """Raises `SpecError` for invalid requests; `field` is the name of the address field."""
+        # A placeholder is not part of the address before it is filled; without its braces the rest can be checked now.
         check_address(url.replace("{", "").replace("}", ""), field)
         if not method.isascii() or not method.isalpha():
             raise SpecError(f"method: {method!r} is not an HTTP method", field="method")
         self._method = method.upper()
-        # A slash in a value must not become a step of the path.
+        # A slash in a value must not become a path separator.
         self._url = TextTemplate(url, field=field, written=lambda text: quote(text, safe=""))
         self._headers = {name: TextTemplate(value, field=f"headers.{name}") for name, value in headers.items()}
         self._credentials = dict(credentials)
@@ -119,7 +180,7 @@ class Requests:
         return self._body.placeholders | self._url.placeholders | frozenset().union(*(h.placeholders for h in self._headers.values()))
 
     def make(self, message: Message, more: Members[str, str] | None = None) -> HttpRequest:
-        """Return the request for one message. Raises `TargetFault` where it cannot be made."""
+        """Return the request for one message. Raises `TargetFault` if it cannot be made."""
         attempt = message.attempt
         values = values_for(
             attempt.case.context,
@@ -140,7 +201,7 @@ class Requests:
     def _fill_request(self, message: Message, values: Members[str, Json], more: Members[str, str]) -> HttpRequest:
         url = self._url.fill(values)
         headers = {name: template.fill(values) for name, template in self._headers.items()}
-        # The later wins: no template replaces the credentials, and neither of them the id by which an execution is found again.
+        # Later ones win: templates cannot replace the credentials, and neither can replace the id that identifies the execution.
         headers = {**headers, **self._credentials, "x-request-id": message.request_id, **more}
         for name, value in headers.items():
             if not _can_be_sent(name, value):
@@ -154,7 +215,7 @@ class Requests:
 
 
 class HttpTarget(WireTarget):
-    """Talks to an agent with an HTTP API."""
+    """Sends messages to an agent with an HTTP API."""
 
     def __init__(
         self, name: str, settings: HttpSettings, *, secrets: frozenset[str] = frozenset(), transport: MakeTransport | None = None
@@ -178,7 +239,7 @@ class HttpTarget(WireTarget):
         )
 
     def describe_forgetting(self) -> str | None:
-        """Return why the agent cannot know which conversation a message belongs to; None if it gets that."""
+        """Return why the agent cannot identify the conversation of a message; None if it receives that."""
         if {SESSION_NAME, CONVERSATION_NAME} & self._requests.placeholders:
             return None
         return f"it is sent neither {{{SESSION_NAME}}} nor {{{CONVERSATION_NAME}}} (docs/how-to/test-an-http-agent.md#placeholders)"
@@ -197,7 +258,7 @@ class HttpTarget(WireTarget):
 
 
 def _compile_mapping(settings: HttpSettings) -> Mapping | None:
-    """Return the mapping of the answers. Raises `SpecError` for one that cannot be used."""
+    """Return the mapping of the answers. Raises `SpecError` for an invalid one."""
     paths = settings.evidence.map if settings.evidence is not None else None
     if paths is None:
         return None
@@ -221,18 +282,18 @@ def check_format(name: str | None) -> None:
 
 
 def check_positive(value: float, field: str) -> None:
-    """Raise `SpecError` unless the value is a time above 0."""
+    """Raise `SpecError` unless the value is a positive duration."""
     if not 0 < value < float("inf"):
         raise SpecError(f"{field}: expected a number above 0, found {value:g}", field=field)
 
 
 def secret_headers(headers: Members[str, str]) -> frozenset[str]:
-    """Return the values of headers that are named like a secret."""
+    """Return the values of headers with secret names."""
     return frozenset(value for name, value in headers.items() if names_a_secret(name))
 
 
 def _can_be_sent(name: str, value: str) -> bool:
-    """Return whether name and value make one header: a line break in either would make two."""
+    """Return whether name and value form one header: a line break in either would make two."""
     return name.isascii() and _NOT_IN_NAME.isdisjoint(name) and bool(name) and _NOT_IN_VALUE.isdisjoint(value)
 
 

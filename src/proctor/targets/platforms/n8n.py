@@ -23,15 +23,14 @@ from proctor.cassettes.ports import Tape
 from proctor.errors import EvidenceError, SpecError
 from proctor.evidence.platforms import n8n
 from proctor.evidence.values.access import dict_or_empty, list_of, text_or_none
-from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.evidence.values.text import NODE_KEYS, find_text
 from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import decode_embedded
 from proctor.targets.answers.account import is_blank, mark_empty_answer, mark_unknown
 from proctor.targets.answers.http_answers import evidence_of, with_account
 from proctor.targets.answers.json_answers import read_trace
-from proctor.targets.answers.refusals import make_fault, make_unanswered, refuse_empty, refuse_failure, refuse_status
-from proctor.targets.platforms.http import Auth, Requests, check_positive, secret_headers
-from proctor.targets.platforms.wire_target import WireTarget
+from proctor.targets.answers.no_answer import make_fault, make_unanswered, refuse_empty, refuse_failure, refuse_status
+from proctor.targets.platforms.http import Auth, Requests, WireTarget, check_positive, secret_headers
 from proctor.targets.shared.conversation import Message
 from proctor.targets.shared.faults import TargetFault
 from proctor.targets.shared.masking import Ids, show_settings
@@ -39,14 +38,14 @@ from proctor.targets.shared.wire import HttpAnswer, HttpRequest, MakeTransport, 
 
 DEFAULT_TEMPLATE: dict[str, Json] = {"chatInput": "{user_message}", "sessionId": "{session_id}", "requestId": "{request_id}"}
 _UNFINISHED = ("new", "running", "waiting", "unknown")
-# The workflow has run already; one look that fails is no reason to give it up.
+# The workflow has already run; one failed poll is no reason to give up.
 _PASSING = ("unreachable", "transport", "timeout")
 _PAGE = 20
 """Executions requested per page."""
 _MOST_PAGES = 5
-"""How far back an execution is looked for: ours is among the newest."""
+"""Maximum pages to search for an execution: ours is among the newest."""
 _LONGEST_PAUSE_S = 2.0
-"""The longest pause between two looks, however long the workflow takes."""
+"""The longest pause between two polls."""
 
 
 class N8nSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,25 +56,25 @@ class N8nSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The address of its webhook: `http://127.0.0.1:5678/webhook/agent`."""
     method: str = "POST"
     auth: Auth = Auth()
-    """What the webhook asks for."""
+    """The authentication of the webhook."""
     headers: dict[str, str] = {}
-    """More headers for the webhook."""
+    """Additional headers for the webhook."""
     template: Json = msgspec.field(default_factory=lambda: DEFAULT_TEMPLATE)
-    """What the webhook is sent, with placeholders."""
+    """The body for the webhook, with placeholders."""
     response_path: str | None = None
     """The path of the text in the webhook's answer, if the executions are not read."""
     api: str | None = None
-    """Where n8n runs, for its API: `http://127.0.0.1:5678`."""
+    """The address of n8n's API: `http://127.0.0.1:5678`."""
     api_key: str | None = None
     """A key of n8n's API, as `${NAME}`; with it the execution is read."""
     workflow_id: str | None = None
-    """Look at executions of this workflow only."""
+    """Search only executions of this workflow."""
     poll_every_s: float = 0.25
-    """The first pause between two looks; pauses grow up to two seconds."""
+    """The first pause between two polls; pauses grow up to two seconds."""
     poll_for_s: float = 30.0
-    """How long to look for the execution after the webhook answered."""
+    """Seconds to search for the execution after the webhook answered."""
     timeout_s: float = 120.0
-    """How long the webhook, or one look, may take."""
+    """Maximum seconds for the webhook, or for one poll."""
 
     def __repr__(self) -> str:
         return show_settings(self)
@@ -119,7 +118,7 @@ class N8nTarget(WireTarget):
         if _was_turned_away(answer):
             return _read_answer(answer, None, message)
         look = HttpRequest(method="GET", url=self._list_url(None), headers={"x-n8n-api-key": self._settings.api_key or ""})
-        # All looks together are one exchange on the tape: how many there are differs from run to run.
+        # All polls together are one exchange on the tape: their number differs from run to run.
         found = await self._wire.exchange_over_tape(
             look, lambda: self._wait_for_execution(message.request_id), tape=tape, ids=ids, note=f"until {message.request_id} is finished"
         )
@@ -137,7 +136,7 @@ class N8nTarget(WireTarget):
         return f"{(settings.api or '').rstrip('/').removesuffix('/api/v1')}/api/v1/executions?{urlencode(query)}"
 
     async def _wait_for_execution(self, request_id: str) -> HttpAnswer:
-        """Look for the finished execution until it is there or the time is up."""
+        """Poll for the finished execution until it is found or the time is up."""
         settings = self._settings
         state = "n8n lists none that received it"
         pause = settings.poll_every_s
@@ -186,28 +185,28 @@ class N8nTarget(WireTarget):
         return answer, None
 
     def _read_page(self, answer: HttpAnswer) -> dict[str, Any]:
-        where = f"n8n's API at {self._wire.show_url(self._settings.api or '')}"
+        source = f"n8n's API at {self._wire.show_url(self._settings.api or '')}"
         if answer.status in (401, 403):
-            raise TargetFault("unauthorized", f"{where} refused the key (status {answer.status}); it needs the scope execution:list")
+            raise TargetFault("unauthorized", f"{source} refused the key (status {answer.status}); it needs the scope execution:list")
         if answer.status >= 300 or not isinstance(answer.body, dict):
-            raise TargetFault("bad_answer", f"{where} answered status {answer.status} without a list of executions")
+            raise TargetFault("bad_answer", f"{source} answered status {answer.status} without a list of executions")
         return answer.body
 
 
 def _received_ids(execution: dict[str, Any]) -> Iterator[str]:
-    """Yield every text that may be the request id which a node of this execution was started with."""
+    """Yield every text that may be the request id with which a node of this execution was started."""
     run_data = dict_or_empty(dict_or_empty(dict_or_empty(execution.get("data")).get("resultData")).get("runData"))
     for records in run_data.values():
         for record in list_of(records):
             if any(list_of(dict_or_empty(record).get("source"))):
-                continue  # fed by another node, so it is not what started the execution
+                continue  # fed by another node, so it did not start the execution
             for outputs in dict_or_empty(dict_or_empty(record).get("data")).values():
                 for item in (item for branch in list_of(outputs) for item in list_of(branch)):
                     yield from _ids_in(dict_or_empty(dict_or_empty(item).get("json")))
 
 
 def _ids_in(item: dict[str, Any]) -> Iterator[str]:
-    """Yield the ids in an item: that of a webhook has headers and a body, that of a Chat Trigger is the body."""
+    """Yield the ids in an item: a webhook's item has headers and a body, a Chat Trigger's item is the body."""
     yield from (
         value for name, value in dict_or_empty(item.get("headers")).items() if name.lower() == "x-request-id" and isinstance(value, str)
     )
@@ -215,8 +214,8 @@ def _ids_in(item: dict[str, Any]) -> Iterator[str]:
 
 
 def _was_turned_away(answer: HttpAnswer) -> bool:
-    """Return whether n8n itself refused (no such webhook, or not authorised), so that no execution will come of it."""
-    # A workflow that answers 401 or 403 itself does not name this realm, which is n8n's own.
+    """Return whether n8n itself rejected the request (no such webhook, or not authorised), so that there will be no execution."""
+    # A workflow that answers 401 or 403 itself does not use this realm, which is n8n's own.
     return answer.status == 404 or (answer.status in (401, 403) and answer.headers.get("www-authenticate") == 'Basic realm="Webhook"')
 
 
@@ -272,7 +271,7 @@ def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message
         # A webhook that answers with its items wraps the only one in a list.
         run = None
         with suppress(EvidenceError):
-            # An item that looks like a trace and cannot be read as one is still an answer.
+            # An item that looks like a trace but is not readable as one is still an answer.
             run = read_trace(body[0])
         if run is not None:
             return with_account(msgspec.structs.replace(run, http_status=answer.status, duration_ms=answer.duration_ms), answer)
@@ -283,8 +282,8 @@ def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message
 def _read_item(answer: HttpAnswer, evidence: Evidence, message: Message) -> Evidence:
     """Return the content of the only item of a webhook's answer."""
     item = answer.body[0]
-    alone = msgspec.structs.replace(answer, body=item)
-    refusal = refuse_failure(alone, None)
+    unwrapped = msgspec.structs.replace(answer, body=item)
+    refusal = refuse_failure(unwrapped, None)
     spoken = msgspec.structs.replace(evidence, text=find_text(item, NODE_KEYS))
     if refusal is None and is_blank(spoken):
         refusal = refuse_empty(answer, "an item with nothing in it")
@@ -292,7 +291,7 @@ def _read_item(answer: HttpAnswer, evidence: Evidence, message: Message) -> Evid
         raise make_fault(refusal, answer)
     if refusal is not None:
         return make_unanswered(answer, refusal.reason, body=answer.body)
-    return with_account(spoken, alone)
+    return with_account(spoken, unwrapped)
 
 
 # --- streams --------------------------------------------------------------------------------------------------------
@@ -314,7 +313,7 @@ def _read_pieces(answer: str | None) -> Streamed | None:
     An agent begins and ends once for every round with its model. The answer is the text of the last round that has any. A stream that
     stops before the last round has ended was cut off.
     """
-    # n8n writes its pieces without blanks. An answer of an agent that only begins so is found out by its lines.
+    # n8n writes its pieces without blanks. The lines distinguish an agent's answer that only begins like this.
     if answer is None or not answer.startswith('{"type":"'):
         return None
     rounds: list[list[str]] = []

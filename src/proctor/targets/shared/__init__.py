@@ -1,1 +1,1 @@
-"""What several kinds of targets use: the conversation, the HTTP client, templates, faults."""
+"""Shared by several kinds of targets: the conversation, the HTTP client, templates, faults."""

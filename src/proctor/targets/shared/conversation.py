@@ -1,4 +1,4 @@
-"""Turns a case into messages in order, and joins what was seen of each.
+"""Turns a case into messages in order, and joins the observations of each.
 
 A case is one message, or several turns, or one body that is sent as it is. Every message of an attempt has an id (the attempt's id, with
 the number of the turn where there are several), all of them share one session. A turn that cannot be sent, or that the agent does not
@@ -33,7 +33,7 @@ UNSUPPORTED_STEP = "unsupported_step"
 
 
 class DirectCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call, as the reader of the dialect keeps it."""
+    """One call, as the reader of the dialect stores it."""
 
     server: str
     tool: str
@@ -42,14 +42,14 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     server_id: str | None = None
     render_timeout_ms: int | None = None
-    """How long a widget may take to appear: nothing is rendered here."""
+    """The time limit for rendering a widget, which is not used: nothing is rendered here."""
 
     def find_server(self, known: tuple[str, ...]) -> str | None:
-        """Return the server that is meant: by its name, else by its id."""
+        """Return the server of the call: by its name, else by its id."""
         return next((name for name in (self.server, self.server_id) if name in known), None)
 
     def describe_unknown_server(self, known: tuple[str, ...]) -> str:
-        """Return the message for a target that has no such server."""
+        """Return the message for a target without such a server."""
         close = nearest(self.server, known)
         hint = f"; nearest: {', '.join(close)}" if close else ""
         return f"a toolCall step: there is no MCP server {show(self.server, 80)}{hint}; known: {', '.join(known) or 'none'}"
@@ -67,8 +67,8 @@ def direct_calls(case: Case) -> tuple[DirectCall, ...]:
         raise TargetError(f"case {case.id!r}: settings.direct_calls cannot be used: {error}", code="bad_request") from None
     for number, call in enumerate(calls):
         if not 0 <= call.after_prompts <= prompts:
-            where = f"settings.direct_calls[{number}].after_prompts"
-            raise TargetError(f"case {case.id!r}: {where}: expected 0 to {prompts}, found {call.after_prompts}", code="bad_request")
+            field = f"settings.direct_calls[{number}].after_prompts"
+            raise TargetError(f"case {case.id!r}: {field}: expected 0 to {prompts}, found {call.after_prompts}", code="bad_request")
     return calls
 
 
@@ -76,7 +76,7 @@ def direct_calls(case: Case) -> tuple[DirectCall, ...]:
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to say to an agent."""
+    """One message to an agent."""
 
     attempt: Attempt
     turn: int
@@ -91,15 +91,15 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content(self) -> Json:
-        """The text, or the body that is sent in its place."""
+        """The text, or the body that replaces it."""
         return self.body if self.text is None else self.text
 
     def list_messages(self) -> list[dict[str, Json]]:
-        """Return the conversation so far with this message at its end, for an agent that keeps none itself."""
+        """Return the conversation so far including this message, for a stateless agent."""
         return [*self.earlier, {"role": "user", "content": as_text(self.content)}]
 
     def claims_status(self, status: int) -> bool:
-        """Return whether the case claims itself that this message is answered with this HTTP status.
+        """Return whether the case itself claims this HTTP status for this message.
 
         An `advisory` assertion is no such claim, and neither is one that may be skipped (`depends_on`).
         """
@@ -114,12 +114,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ids_of(attempt: Attempt) -> tuple[str, str]:
-    """Return the request and session id of an attempt in a form that fits a header: a case may be named in any script."""
+    """Return the request and session id of an attempt in a form that fits a header: a case name may be in any script."""
     return _header_safe(attempt.request_id), _header_safe(attempt.session_id)
 
 
 def messages_of(attempt: Attempt) -> list[Message]:
-    """Return every message of this attempt. Raises `TargetFault` where there is none."""
+    """Return every message of this attempt. Raises `TargetFault` if there is none."""
     case = attempt.case
     if case.settings.get("direct_calls"):
         content = (
@@ -152,14 +152,14 @@ class _Messages:
     """The messages of one attempt in order: those of the case, or of its simulated user."""
 
     def __init__(self, attempt: Attempt) -> None:
-        """Raises `TargetFault` where there is nothing to say."""
+        """Raises `TargetFault` if there is no message."""
         self._attempt = attempt
         self._fixed = messages_of(attempt) if attempt.speaker is None else []
         self._earlier: list[dict[str, Json]] = []
         self.given: list[Message] = []
 
     async def get_next(self, answer: Evidence | None) -> Message | None:
-        """Return the next message, or None after the last one. Raises `TargetError` where the user cannot go on."""
+        """Return the next message, or None after the last one. Raises `TargetError` if the user cannot continue."""
         place, speaker = len(self.given), self._attempt.speaker
         if answer is not None:
             text = answer.text if answer.text is not None else as_text(answer.body) or ""
@@ -175,7 +175,7 @@ class _Messages:
         return message
 
     def name_turn(self) -> str:
-        """Return which turn is under way, in words; empty where there is only one."""
+        """Return the current turn as text; empty if there is only one."""
         if self._attempt.speaker is not None:
             return f"turn {len(self.given)}"
         return f"turn {len(self.given)} of {len(self._fixed)}" if len(self._fixed) > 1 else ""
@@ -187,42 +187,42 @@ def _make_spoken_message(attempt: Attempt, turn: int, text: str) -> Message:
 
 
 async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence]], *, target: str) -> Evidence:
-    """Say every message of the case in order, within the time of the attempt, and join what was seen."""
+    """Send every message of the case in order, within the time of the attempt, and join the observations."""
     messages = _Messages(attempt)
-    seen: list[Evidence] = []
-    # A little less than our own limit, so that the caller still gets what we observed.
+    observations: list[Evidence] = []
+    # A little less than our own limit, so that the caller still gets the observations.
     bound = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
     try:
         async with bound:
-            while (message := await messages.get_next(seen[-1] if seen else None)) is not None:
-                seen.append(await say(message))
+            while (message := await messages.get_next(observations[-1] if observations else None)) is not None:
+                observations.append(await say(message))
     except TimeoutError:
-        # A `TimeoutError` of the target's own is not the end of our time.
+        # A `TimeoutError` of the target is not our timeout.
         if not bound.expired():
             raise
-        where = f" (in {messages.name_turn()})" if messages.name_turn() else ""
-        fault = TargetFault("timeout", f"{target}: not finished after {attempt.timeout_s:g} s{where}")
-        raise with_conversation(fault, _join_seen(messages.given, seen)) from None
+        turn_note = f" (in {messages.name_turn()})" if messages.name_turn() else ""
+        fault = TargetFault("timeout", f"{target}: not finished after {attempt.timeout_s:g} s{turn_note}")
+        raise with_conversation(fault, _join_seen(messages.given, observations)) from None
     except TargetError as fault:
-        where = messages.name_turn()
-        if not where:
+        turn_note = messages.name_turn()
+        if not turn_note:
             raise
         located = TargetFault(
             fault.code,
-            # A failure of the user names its turn itself.
-            f"{where}: {fault.message}" if len(messages.given) > len(seen) else fault.message,
+            # A failure of the user already names its turn.
+            f"{turn_note}: {fault.message}" if len(messages.given) > len(observations) else fault.message,
             # Earlier turns did reach the agent; a rate-limited attempt repeats all of them.
-            safe=fault.safe and (not seen or fault.code == "rate_limited"),
+            safe=fault.safe and (not observations or fault.code == "rate_limited"),
             retry_after_s=fault.retry_after_s,
         )
         raise with_conversation(
-            located, _join_seen(messages.given, [*seen, *([fault.evidence] if fault.evidence is not None else [])])
+            located, _join_seen(messages.given, [*observations, *([fault.evidence] if fault.evidence is not None else [])])
         ) from None
-    return with_user(join_evidence(messages.given, seen), attempt)
+    return with_user(join_evidence(messages.given, observations), attempt)
 
 
 def with_conversation(fault: TargetFault, evidence: Evidence | None) -> TargetFault:
-    """Return the fault with what was seen before it: evidence of a run that broke off, also when it is decided again."""
+    """Return the fault with the earlier observations as evidence of an aborted run."""
     if evidence is not None:
         metadata = evidence.metadata if "code" in evidence.metadata else {**evidence.metadata, "code": fault.code}
         fault.evidence = msgspec.structs.replace(evidence, error=evidence.error or fault.message, metadata=metadata)
@@ -230,7 +230,7 @@ def with_conversation(fault: TargetFault, evidence: Evidence | None) -> TargetFa
 
 
 def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
-    """Return what was seen of one message, or of a conversation of several, as one piece of evidence."""
+    """Return the observations of one message, or of a conversation, as one evidence."""
     attempt = messages[0].attempt
     request_id, session_id = ids_of(attempt)
     ids: dict[str, Json] = {"request_id": request_id, "session_id": session_id}
@@ -240,7 +240,7 @@ def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evid
             only, case=attempt.case.id, input=messages[0].content if only.input is None else only.input, metadata={**ids, **only.metadata}
         )
     account = _join_accounts(seen)
-    # Not strict: a conversation that broke off has seen fewer turns than it has messages.
+    # Not strict: an aborted conversation has fewer observed turns than messages.
     models = tuple(dict.fromkeys(evidence.model for evidence in seen if evidence.model is not None))
     turns = [_make_turn(message, evidence, several=len(models) > 1) for message, evidence in zip(messages, seen, strict=False)]
     offered = [name for evidence in seen for name in evidence.available_tools or ()]
@@ -263,11 +263,11 @@ def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evid
 
 
 def _join_accounts(seen: Sequence[Evidence]) -> Account | None:
-    """Return what is unknown of a conversation: the unknowns of every turn, and of the answer those of the last turn."""
+    """Return the unknowns of a conversation: those of every turn, and for the answer those of the last turn."""
     accounts = [evidence.account for evidence in seen if evidence.account is not None]
     if not accounts:
         return None
-    # Reversed: of several turns with the same unknown part, the first gives the reason.
+    # Reversed: if a part is unknown in several turns, the first one gives the reason.
     unknown: dict[Part, str] = {part: why for account in reversed(accounts) for part, why in account.unknown.items() if part != "answer"}
     if any(evidence.usage is None for evidence in seen) and any(evidence.usage is not None for evidence in seen):
         unknown.setdefault("usage", "a turn has no token counts")
@@ -279,7 +279,7 @@ def _join_accounts(seen: Sequence[Evidence]) -> Account | None:
         unknown,
         tuple(dict.fromkeys(note for account in accounts for note in account.notes)),
         ignored=tuple(dict.fromkeys(name for account in accounts for name in account.ignored)),
-        # A declaration of completeness must reach every turn in which the part is unknown.
+        # A declaration of completeness must cover every turn in which the part is unknown.
         overridable=tuple(
             part for part in unknown if all(part not in account.unknown or part in account.overridable for account in accounts)
         ),
@@ -293,7 +293,7 @@ def _join_seen(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidenc
 def _make_turn(message: Message, evidence: Evidence, *, several: bool) -> EvidenceTurn:
     usage = evidence.usage
     if several and usage is not None and evidence.model is not None and not usage.models:
-        # A turn has no model of its own, and its tokens are priced by who answered it.
+        # A turn has no model of its own, and its tokens are priced by the model that answered it.
         usage = msgspec.structs.replace(usage, models=(evidence.model,))
     return EvidenceTurn(
         input=as_text(message.content),
@@ -312,7 +312,7 @@ def _make_turn(message: Message, evidence: Evidence, *, several: bool) -> Eviden
 
 
 class FixedTexts:
-    """Sends the texts of the case, whatever the agent answers."""
+    """Sends the texts of the case, regardless of the answers."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._left = iter(texts)
@@ -332,7 +332,7 @@ def choose_speaker(attempt: Attempt, texts: Sequence[str]) -> Speaker:
 
 
 def with_user(evidence: Evidence, attempt: Attempt) -> Evidence:
-    """Return the evidence with how the conversation of the simulated user ended; an agent cannot report that itself."""
+    """Return the evidence with how the simulated user's conversation ended, which an agent cannot report."""
     ending = attempt.speaker.describe_ending() if attempt.speaker is not None else None
     if ending is None:
         return evidence if evidence.simulated_user is None else msgspec.structs.replace(evidence, simulated_user=None)

@@ -14,25 +14,25 @@ from proctor.model.evidence import Evidence
 TargetCode = Literal[
     "unreachable",  # no connection: nothing was sent
     "timeout",
-    "transport",  # the connection broke in the middle
+    "transport",  # the connection broke during the exchange
     "too_large",
     "redirected",
-    "bad_request",  # what would be sent cannot be sent
+    "bad_request",  # the request cannot be built
     "bad_answer",
-    "http_status",  # the agent answered with a status that is none of success
+    "http_status",  # the agent answered with a status other than success
     "rate_limited",  # it answered 429
     "empty_answer",
-    "response_path",  # the answer is not where it should be
+    "response_path",  # the answer is not at the expected place
     "unauthorized",
     "agent_failed",  # a Python function raised
-    "no_execution",  # n8n knows of no finished execution
+    "no_execution",  # n8n has no finished execution
     "no_recording",
     "not_open",
 ]
 
 
 class TargetFault(TargetError):
-    """An agent could not be driven. `safe`: nothing reached it, so trying again cannot harm."""
+    """An agent could not be driven. `safe`: nothing reached it, so a retry is harmless."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ class AgentMark(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of an agent's decorator."""
 
     timeout_s: float | None = None
-    """How long one call may take."""
+    """Maximum seconds for one call."""
     capture: Literal["otel"] | None = None
     """`otel`: spans that are recorded while the function runs are evidence, too."""
 
@@ -36,7 +36,7 @@ def agent(*, timeout_s: float | None = None, capture: Literal["otel"] | None = N
 def agent(
     function: Callable[..., Any] | None = None, /, *, timeout_s: float | None = None, capture: Literal["otel"] | None = None
 ) -> Callable[..., Any]:
-    """Mark a function as an agent: `@proctor.agent`, or `@proctor.agent(timeout_s=30)`. The function itself stays as it is."""
+    """Mark a function as an agent: `@proctor.agent`, or `@proctor.agent(timeout_s=30)`. The function itself is unchanged."""
     if timeout_s is not None and (type(timeout_s) not in (int, float) or not timeout_s > 0):
         raise InputError(f"timeout_s: expected seconds above 0, found {timeout_s!r}")
     if capture not in (None, "otel"):
@@ -53,7 +53,7 @@ def agent(
 
 
 def find_mark(function: object) -> AgentMark | None:
-    """Return the mark of a function, or None where it has none."""
+    """Return the mark of a function, or None."""
     try:
         found = getattr(function, _MARK, None)
     except Exception:  # a foreign object may raise anything
@@ -63,9 +63,9 @@ def find_mark(function: object) -> AgentMark | None:
 
 def list_marked(module: object) -> list[str]:
     """Return the names of a module's own marked functions, in order."""
-    own = getattr(module, "__name__", None)
-    # Reversed: of a function with several names in the module, the first one stays.
+    module_name = getattr(module, "__name__", None)
+    # Reversed: if a function has several names in the module, the first one is used.
     found = {id(value): name for name, value in reversed(list(vars(module).items())) if find_mark(value) is not None}
     names = [name for name, value in vars(module).items() if found.get(id(value)) == name]
-    written_here = [name for name in names if getattr(getattr(module, name), "__module__", own) == own]
+    written_here = [name for name in names if getattr(getattr(module, name), "__module__", module_name) == module_name]
     return written_here or names

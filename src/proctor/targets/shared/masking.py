@@ -1,4 +1,4 @@
-"""Replaces what must not be stored or shown: secrets always, the ids of an attempt on a tape.
+"""Replaces values that must not be stored or shown: secrets always, the ids of an attempt on a tape.
 
 A recording is found by its request. The ids of an attempt differ from run to run, so the tape has fixed words in their place, and replayed
 answers get the ids of the current attempt.
@@ -16,14 +16,14 @@ from proctor.model.evidence import Json
 REDACTED = "[redacted]"
 _SECRET_WORDS = ("authorization", "cookie", "token", "secret", "password", "passwd", "api-key", "api_key", "apikey", "-key", "signature")
 _SHORTEST_SECRET = 4
-"""Characters. A shorter text is no secret worth hiding, and hiding it would tear holes in ordinary words."""
+"""Characters. A shorter text is not worth hiding, and replacing it would damage ordinary words."""
 _SHORTEST_ID = 8
-"""Characters. A shorter id may stand in a text by chance, and is not masked."""
+"""Characters. A shorter id may occur in a text by chance, and is not masked."""
 _REQUEST, _SESSION = "<<proctor:request_id>>", "<<proctor:session_id>>"
 
 
 def names_a_secret(name: str) -> bool:
-    """Return whether a header or parameter of this name holds a secret."""
+    """Return whether a header or parameter of this name contains a secret."""
     lowered = name.lower()
     return lowered in ("key", "sig") or any(word in lowered for word in _SECRET_WORDS)
 
@@ -43,16 +43,16 @@ class Secrets:
         return text
 
     def hide_in(self, value: Json) -> Json:
-        """Return the value with no secret in any of its texts."""
+        """Return the value with the secrets in its texts removed."""
         return rewrite_texts(value, self.hide) if self._values else value
 
     def hide_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers without secrets."""
-        # Sorted, so that a new recording differs only where something changed.
+        # Sorted, so that a new recording differs only if something changed.
         return {name.lower(): REDACTED if names_a_secret(name) else self.hide(value) for name, value in sorted(headers.items())}
 
     def hide_address(self, url: str) -> str:
-        """Return an address without user, password and the values of parameters that are named like a secret."""
+        """Return an address without user, password and the values of parameters with secret names."""
         return self.hide(_strip_url(urlsplit(url)))
 
 
@@ -64,11 +64,11 @@ class Ids:
         self._pairs = [(real, word) for real, word in pairs if len(real) >= _SHORTEST_ID]
 
     def mask(self, value: Json) -> Json:
-        """Return the value with words in place of the ids."""
+        """Return the value with placeholders instead of the ids."""
         return rewrite_texts(value, self._mask)
 
     def restore(self, value: Json) -> Json:
-        """Return the value with the ids of this attempt in place of the words."""
+        """Return the value with the ids of this attempt instead of the placeholders."""
         return rewrite_texts(value, self._restore)
 
     def _mask(self, text: str) -> str:
@@ -84,14 +84,14 @@ class Ids:
 
 
 def show_settings(settings: msgspec.Struct) -> str:
-    """Return the text of settings for tracebacks and logs, without what may be secret."""
+    """Return the text of settings for tracebacks and logs, without secrets."""
     open_fields = ("type", "method", "flow", "workflow_id", "timeout_s", "response_path")
-    shown = {name: getattr(settings, name) for name in open_fields if name in settings.__struct_fields__}
-    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())}, ...)"
+    visible = {name: getattr(settings, name) for name in open_fields if name in settings.__struct_fields__}
+    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in visible.items())}, ...)"
 
 
 def rewrite_texts(value: Json, change: Callable[[str], str]) -> Json:
-    """Return the value with every text in it changed, keys too; its decoder bounds the depth."""
+    """Return the value with every text in it changed, including keys; its decoder bounds the depth."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):

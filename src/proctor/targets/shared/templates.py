@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from proctor.evidence.values.json_bytes import decode_container
-from proctor.expressions.braces import Part, compile_braces, find_whole_name, find_whole_text, join_parts, split_braces
-from proctor.expressions.text_form import write_text_form
+from proctor.expressions.text_form import Part, compile_braces, find_whole_name, find_whole_text, join_parts, split_braces, write_text_form
 from proctor.model.case import Case
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
@@ -37,7 +36,7 @@ class Template:
     def __init__(self, value: Json, *, field: str = "template") -> None:
         """Raises `SpecError` for a brace that is neither a placeholder nor doubled."""
         self._names: set[str] = set()
-        # Compiled once for the target: a run fills it for every message of every attempt.
+        # Compiled once per target: a run fills it for every message of every attempt.
         self._fill = self._compile(value, field)
         self.placeholders = frozenset(self._names)
 
@@ -74,14 +73,14 @@ class TextTemplate:
 
 
 def message_template(value: Json, *, field: str = "template") -> Template:
-    """Return the template of a message; one that is written as JSON text is parsed."""
+    """Return the template of a message, parsed if it is JSON text."""
     return Template(decode_container(value), field=field)
 
 
 def values_for(context: Mapping[str, Json], *, message: Json, request_id: str, session_id: str, messages: Json = None) -> dict[str, Any]:
-    """Return the value of each placeholder in one message; built-in names win over variables of the same name, but for `messages`."""
+    """Return the value of each placeholder in one message; built-in names except `messages` win over variables of the same name."""
     return {
-        # The youngest of the names: suites may have had a variable that is called so.
+        # The newest of the names: older suites may have a variable with this name.
         CONVERSATION_NAME: messages,
         **context,
         **dict.fromkeys(MESSAGE_NAMES, message),
@@ -91,7 +90,7 @@ def values_for(context: Mapping[str, Json], *, message: Json, request_id: str, s
 
 
 def unknown_placeholders(placeholders: Iterable[str], cases: Iterable[Case], target: str) -> list[Problem]:
-    """Return a problem for every case that lacks a variable of the template of `target`, unless the case sends a body of its own."""
+    """Return a problem for every case that lacks a variable of `target`'s template, unless the case has its own body."""
     wanted = sorted(set(placeholders) - BUILT_IN)
     problems: list[Problem] = []
     for case in cases:
@@ -119,6 +118,6 @@ def _split_parts(text: str, field: str) -> list[Part]:
 def _text_filler(parts: list[Part]) -> Callable[[Mapping[str, Json]], Json]:
     if (name := find_whole_name(parts)) is not None:
         return lambda values: values[name]
-    if (whole := find_whole_text(parts)) is not None:
-        return lambda values: whole
+    if (only_part := find_whole_text(parts)) is not None:
+        return lambda values: only_part
     return lambda values: join_parts(parts, values)

@@ -11,49 +11,50 @@ from __future__ import annotations
 import asyncio
 import importlib
 import socket
+import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
 from proctor.cassettes.ports import LIVE, Tape
-from proctor.codecs.content_encoding import ACCEPT_ENCODING, BadPacking, TooLarge, unpack_answer
+from proctor.codecs.http import ACCEPT_ENCODING, BadPacking, TooLarge, unpack_answer
 from proctor.errors import EvidenceError, MissingExtra, SpecError, TargetError
-from proctor.evidence.values.json_bytes import decode, exceeds_depth, too_deep_error
+from proctor.evidence.values.json_bytes import decode, too_deep_error
 from proctor.model.evidence import Json
+from proctor.model.json_values import exceeds_depth
 from proctor.model.show import show
 from proctor.model.typed import convert_to
 from proctor.network.addresses import AddressRefused
 from proctor.targets.shared.faults import TargetFault
 from proctor.targets.shared.masking import Ids, Secrets
-from proctor.targets.shared.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import httpx2
 
-# --- reads the bytes of an HTTP answer: a JSON value, a text, or nothing that can be read
+# --- reads the bytes of an HTTP answer: a JSON value, a text, or unreadable
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer holds: `body` where it is JSON and no text, else `text`."""
+    """The content of an answer: `body` if it is JSON other than a text, else `text`."""
 
     body: Json = None
     text: str | None = None
     json_text: bool = False
-    """Whether `text` came as a JSON text, in quotes."""
+    """Whether `text` was a JSON text, in quotes."""
     unread: str | None = None
-    """Why the bytes are no text; `text` is then what can be shown of them."""
+    """Why the bytes are not text; `text` is then a printable form of them."""
 
 
 def read_content(data: bytes, charset: str | None) -> Content:
-    """Read the bytes of an answer; `charset` is the one that its header names."""
+    """Read the bytes of an answer; `charset` is the one in its header."""
     text, unread = _decode_text(data, charset or "utf-8")
     for candidate in _list_json_candidates(data, text if unread is None else None):
         try:
             value = decode(candidate)
         except EvidenceError as error:
-            # It is JSON that cannot be used; taking it for text instead would hide that.
+            # Invalid JSON; treating it as text would hide that.
             if error.code in ("too_deep", "duplicate_key"):
                 return Content(text=text, unread=error.message)
             continue
@@ -65,7 +66,7 @@ def read_content(data: bytes, charset: str | None) -> Content:
 
 
 def _list_json_candidates(data: bytes, text: str | None) -> list[bytes]:
-    """Return the byte strings that may be JSON in UTF-8, the likelier first."""
+    """Return the byte strings that may be JSON in UTF-8, the most likely first."""
     again = text.encode("utf-8", "replace") if text is not None else data
     if again == data:
         return [data]
@@ -87,17 +88,17 @@ def _decode_text(data: bytes, charset: str) -> tuple[str, str | None]:
 MAX_ANSWER_BYTES = 50 * 1024 * 1024
 """The largest answer that is read, also after decompression."""
 MOST_REDIRECTS = 5
-"""How often a request is led on before it counts as sent in a circle."""
+"""Maximum redirects of a request."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _STORED_HEADERS = ("content-type", "retry-after", "date", "x-request-id", "www-authenticate")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
-"""Makes restricted connections; gets whether certificates are verified."""
+"""Makes restricted connections; the argument is whether certificates are verified."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent."""
+    """A request."""
 
     method: str
     url: str
@@ -108,20 +109,20 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came back: JSON in `body` where it is JSON, else `text`."""
+    """A response: JSON in `body`, else `text`."""
 
     status: int
     headers: dict[str, str] = {}
     body: Json = None
     text: str | None = None
     json_text: bool = False
-    """Whether `text` came as a JSON text, in quotes."""
+    """Whether `text` was a JSON text, in quotes."""
     unread: str | None = None
-    """Why the bytes are no text; `text` is then what can be shown of them."""
+    """Why the bytes are not text; `text` is then a printable form of them."""
     duration_ms: float = 0.0
     """From sending the request on an open connection to the end of the answer."""
     redirects: tuple[str, ...] = ()
-    """Where the request was led on to before it was answered, in words."""
+    """The redirects of the request, as text."""
 
 
 class Wire:
@@ -134,16 +135,16 @@ class Wire:
         self._transport = transport
         self._limit = limit_bytes
         self._clients: dict[str, httpx2.AsyncClient] | None = None
-        """By scheme, each made when it is first needed."""
+        """By scheme, each created on first use."""
 
     async def open(self) -> None:
-        """Make ready to connect; nothing is sent yet."""
+        """Prepare to connect; nothing is sent yet."""
         if self._clients is not None:
             return
         try:
-            importlib.import_module("httpx2")  # takes a sixth of a second, and is missed here rather than at the first message
+            importlib.import_module("httpx2")  # takes a sixth of a second, here instead of at the first message
         except ImportError:
-            raise MissingExtra("HTTP targets", "live") from None
+            raise MissingExtra("An HTTP target", "live") from None
         self._clients = {}
 
     async def close(self) -> None:
@@ -162,7 +163,7 @@ class Wire:
         return client
 
     async def exchange(self, request: HttpRequest, *, tape: Tape, ids: Ids, timeout_s: float) -> HttpAnswer:
-        """Send and wait for the answer."""
+        """Send a request and wait for the answer."""
         return await self.exchange_over_tape(request, lambda: self.send(request, timeout_s=timeout_s), tape=tape, ids=ids)
 
     async def exchange_over_tape(
@@ -176,35 +177,35 @@ class Wire:
             return ids.mask(msgspec.to_builtins(await send()))
 
         try:
-            came = await tape.exchange("http", self._make_tape_request(request, ids, note), keep)
+            answer = await tape.exchange("http", self._make_tape_request(request, ids, note), keep)
         except TargetError as error:
             if type(error) is not TargetError:
                 raise
-            # A fault out of a recording has lost its kind.
+            # A replayed fault has lost its type.
             raise TargetFault(error.code, error.message, safe=error.safe) from None
         try:
-            return convert_to(ids.restore(came), HttpAnswer)
+            return convert_to(ids.restore(answer), HttpAnswer)
         except msgspec.ValidationError as error:
             raise TargetFault("bad_answer", f"the tape's answer to {self._describe_request(request)}: {error}") from None
 
     async def send(self, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
-        """Send for real, following redirects on the same host."""
+        """Send without the tape, following redirects on the same host."""
         bound = asyncio.timeout(timeout_s)
         try:
             async with bound:
                 return await self._follow_redirects(request, Stopwatch())
         except TimeoutError:
-            # A `TimeoutError` of something inside is no end of our time.
+            # A `TimeoutError` from inside is not our timeout.
             if not bound.expired():
                 raise
             raise TargetFault("timeout", f"{self._describe_request(request)}: no whole answer within {timeout_s:g} s") from None
 
     def show_url(self, url: str) -> str:
-        """Return an address as it may stand in a message."""
+        """Return an address for a message, without secrets."""
         return self.secrets.hide_address(url)
 
     def _describe_request(self, request: HttpRequest) -> str:
-        """Return how a message about a request begins."""
+        """Return the start of a message about a request."""
         return f"{request.method} {self.show_url(request.url)}"
 
     def _make_tape_request(self, request: HttpRequest, ids: Ids, note: str | None) -> Json:
@@ -220,13 +221,13 @@ class Wire:
         return ids.mask(described)
 
     async def _follow_redirects(self, request: HttpRequest, watch: Stopwatch) -> HttpAnswer:
-        led: list[str] = []
+        redirects: list[str] = []
         for _ in range(MOST_REDIRECTS + 1):
             answer, location = await self._send_once(request, watch)
             if answer.status not in _REDIRECTS or not location:
-                return msgspec.structs.replace(answer, redirects=tuple(led)) if led else answer
+                return msgspec.structs.replace(answer, redirects=tuple(redirects)) if redirects else answer
             onward = urljoin(request.url, location)
-            # Every step is compared with the one before it, so a chain of redirects leaves the server nowhere.
+            # Every step is compared with the previous one, so a chain of redirects never leaves the server.
             if not is_same_server(request.url, onward):
                 raise TargetFault(
                     "redirected",
@@ -236,7 +237,7 @@ class Wire:
                 )
             request = msgspec.structs.replace(request, url=onward)
             changed = ", requested with GET and without the message" if answer.status == 303 else ""
-            led.append(f"status {answer.status} led on to {self.show_url(onward)}{changed}")
+            redirects.append(f"status {answer.status} led on to {self.show_url(onward)}{changed}")
             if changed:
                 request = msgspec.structs.replace(request, method="GET", body=None, has_body=False)
         raise TargetFault("redirected", f"{self.show_url(request.url)}: more than {MOST_REDIRECTS} redirects")
@@ -254,7 +255,7 @@ class Wire:
                 content=json_bytes(request.body) if request.has_body else None,
                 extensions={"trace": watch.note_event},
             )
-            # Streamed, so that an answer beyond the limit is given up instead of read to its end.
+            # Streamed, so that an answer beyond the limit is aborted instead of read to its end.
             with watch:
                 response = await client.send(built, stream=True, auth=None)
                 _acknowledge_at_once(response)
@@ -281,12 +282,12 @@ class Wire:
             raise TargetFault(
                 "transport", f"{self._describe_request(request)}: the connection broke before the answer was complete ({why})"
             ) from None
-        came = dict(response.headers.items())
-        headers = {name: self.secrets.hide(came[name]) for name in _STORED_HEADERS if name in came}
+        received = dict(response.headers.items())
+        headers = {name: self.secrets.hide(received[name]) for name in _STORED_HEADERS if name in received}
         if "retry-after" not in headers:
-            headers.pop("date", None)  # only a time to come needs it
+            headers.pop("date", None)  # needed only for a wait
         answer = HttpAnswer(status=response.status_code, headers=headers, duration_ms=watch.read_ms())
-        return self._read_answer(data, response, answer), came.get("location")
+        return self._read_answer(data, response, answer), received.get("location")
 
     def _read_answer(self, data: bytes, response: httpx2.Response, answer: HttpAnswer) -> HttpAnswer:
         """Return the answer with its content, as JSON or else as text, without secrets."""
@@ -297,7 +298,7 @@ class Wire:
 
 
 def _acknowledge_at_once(response: httpx2.Response) -> None:
-    """Have the system acknowledge what came of an answer, where it can.
+    """Make the system acknowledge received data at once, if it can.
 
     A server that writes head and body apart waits for the acknowledgement of the head, which Linux holds back for 40 ms.
     """
@@ -309,22 +310,22 @@ def _acknowledge_at_once(response: httpx2.Response) -> None:
     try:
         connection.setsockopt(socket.IPPROTO_TCP, option, 1)
     except OSError:
-        return  # no TCP, or closed by now: reading the answer will show
+        return  # not TCP, or already closed: reading the answer will show that
 
 
 def new_client(*, certificates: bool, transport: MakeTransport | None = None) -> httpx2.AsyncClient:
-    """Return a client for agents; without `certificates` plain HTTP only, since loading certificates takes 80 ms."""
+    """Return a client for agents; without `certificates` only plain HTTP, because loading certificates takes 80 ms."""
     import ssl  # these come with the client
     from http.cookiejar import CookieJar, DefaultCookiePolicy
 
     import httpx2  # loaded by `open`
 
     return httpx2.AsyncClient(
-        # One jar would carry the session of one case into the next.
+        # A shared cookie jar would carry the session of one case into the next.
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-        timeout=None,  # `send` ends every exchange as a whole
-        # How many attempts run at once is the runner's to say; with a limit
-        # here requests would wait for a connection within their own time.
+        timeout=None,  # `send` limits the time of every exchange
+        # The runner limits the number of concurrent attempts; with a limit
+        # here, requests would wait for a connection within their own timeout.
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
         trust_env=False,
         transport=transport(certificates) if transport is not None else None,
@@ -333,7 +334,7 @@ def new_client(*, certificates: bool, transport: MakeTransport | None = None) ->
 
 
 def is_same_server(one: str, other: str) -> bool:
-    """Return whether two addresses are of one server; `http` to `https` on the same host counts as one, not the reverse."""
+    """Return whether two addresses belong to one server; `http` to `https` on the same host counts, not the reverse."""
     first, second = urlsplit(one), urlsplit(other)
     if second.scheme not in _DEFAULT_PORTS or first.hostname != second.hostname:
         return False
@@ -343,7 +344,7 @@ def is_same_server(one: str, other: str) -> bool:
 
 
 def check_address(url: str, field: str) -> None:
-    """Raise `SpecError` unless this is the address of a web server. The message does not show it: it may hold a secret."""
+    """Raise `SpecError` unless this is the address of a web server. The message does not show it, because it may contain a secret."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and _get_port(parts) is not None
@@ -367,12 +368,52 @@ def json_bytes(value: Json) -> bytes:
 
 def _complete_headers(request: HttpRequest) -> dict[str, str]:
     known = {name.lower() for name in request.headers}
-    more = {"accept": "application/json, */*;q=0.5", "accept-encoding": ACCEPT_ENCODING, "user-agent": "proctor"}
+    defaults = {"accept": "application/json, */*;q=0.5", "accept-encoding": ACCEPT_ENCODING, "user-agent": "proctor"}
     if request.has_body:
-        more["content-type"] = "application/json"
-    return {**{name: value for name, value in more.items() if name not in known}, **request.headers}
+        defaults["content-type"] = "application/json"
+    return {**{name: value for name, value in defaults.items() if name not in known}, **request.headers}
 
 
 def _get_port(parts: Any) -> int | None:
     given = cast("int | None", parts.port)
     return given if given is not None else _DEFAULT_PORTS.get(parts.scheme)
+
+
+_SENDING = ".send_request_headers.started"
+"""Event names of the HTTP client for an open connection and a sent request, after the name of the protocol."""
+
+
+def read_clock() -> float:
+    """Return the seconds of a monotonic clock."""
+    return time.perf_counter()
+
+
+class Stopwatch:
+    """The total time spent waiting for an agent: the sum of all intervals from a request or call to its response."""
+
+    def __init__(self) -> None:
+        self._total_s = 0.0
+        self._since: float | None = None
+        self._is_sent = False
+
+    def __enter__(self) -> Self:
+        self._since, self._is_sent = read_clock(), False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._since is not None:
+            self._total_s += read_clock() - self._since
+
+    def call(self, work: Callable[[], object]) -> object:
+        """Return the result of `work`, measured in its own thread."""
+        with self:
+            return work()
+
+    async def note_event(self, name: str, _: object) -> None:
+        """Handle an event of the HTTP client: an exchange begins when the connection is open and the headers are sent."""
+        if not self._is_sent and name.endswith(_SENDING):
+            self._since, self._is_sent = read_clock(), True
+
+    def read_ms(self) -> float:
+        """Return the milliseconds of all intervals."""
+        return round(self._total_s * 1000, 3)

@@ -231,8 +231,8 @@ async def find_published_version(connection: AsyncConnection, caller: Caller, re
     # `isdigit` alone also accepts digits that `int` rejects, such as a superscript two.
     if not _SLUG.fullmatch(slug) or (at and not (number.isascii() and number.isdigit() and len(number) < 10)):
         raise Refusal("VALIDATION_ERROR", "invalid benchmark reference", fields={"benchmark": ["expected slug@version"]})
-    own = await find_by_slug(connection, caller.organization_id, "benchmark", slug)
-    for row in (own, await public_record(connection, "benchmark", PUBLIC, slug)):
+    own_benchmark = await find_by_slug(connection, caller.organization_id, "benchmark", slug)
+    for row in (own_benchmark, await public_record(connection, "benchmark", PUBLIC, slug)):
         if row is not None and row["body"].get("version"):
             wanted = f"{slug}@{int(number) if at else row['body']['version']}"
             version = await find_by_slug(connection, row["organization_id"], "benchmark_version", wanted)

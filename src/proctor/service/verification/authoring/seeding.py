@@ -19,8 +19,7 @@ from proctor.model.system import System
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.fields import invalid
-from proctor.simulators.ports import Desk, Surroundings
-from proctor.simulators.registry import find_simulator
+from proctor.simulators.ports import Desk, Surroundings, find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, count_rows
 from proctor.simulators.store import SandboxFull
 from proctor.simulators.type_names import describe_spec_error, find_config_seed, find_kind, join_config

@@ -36,12 +36,10 @@ from proctor.service.verification.shared.fields import (
     text,
 )
 from proctor.service.verification.shared.resources import Paging, authorize, require_record
-from proctor.simulators import scenarios
-from proctor.simulators.ports import Desk
-from proctor.simulators.registry import find_simulator
+from proctor.simulators import seeds
+from proctor.simulators.ports import Desk, find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft
-from proctor.simulators.scenarios import ScenarioStep
-from proctor.simulators.seeds import NotHeld
+from proctor.simulators.seeds import NotHeld, ScenarioStep
 from proctor.simulators.type_names import describe_spec_error, find_kind
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import records
@@ -51,7 +49,7 @@ from proctor.store.sql.verification_records import children, count_children, lin
 def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
     """Return the steps of a scenario. Raises `Refusal` with the place of a problem."""
     try:
-        return scenarios.read_scenario(value)
+        return seeds.read_scenario(value)
     except SpecError as error:
         place = f"scenario.{error.field}" if error.field else "scenario"
         raise invalid("task", {place: [error.message]}) from None

@@ -134,7 +134,7 @@ def _show_board(board: _Ranked, place: Shape) -> dict[str, Json]:
 async def _rank_places(connection: AsyncConnection, organization_id: str, benchmark_id: str, version: int | None = None) -> _Ranked:
     """Return the places, the best first; with `version` only of its runs."""
     newest = await newest_children(connection, organization_id, RUN.kind, benchmark_id, MOST_RUNS)
-    whole = len(newest) < MOST_RUNS or await count_children(connection, organization_id, RUN.kind, benchmark_id) == MOST_RUNS
+    is_complete = len(newest) < MOST_RUNS or await count_children(connection, organization_id, RUN.kind, benchmark_id) == MOST_RUNS
     runs = await _choose_listed_runs(connection, newest, version)
     repeats: dict[PlaceKey, list[Row]] = {}
     for run in runs:
@@ -153,7 +153,7 @@ async def _rank_places(connection: AsyncConnection, organization_id: str, benchm
         {"rank": rates.index(rate) + 1, **_show_place(some, [task for run in some for task in tasks[run["id"]]])}
         for some, rate in zip(shown, rates, strict=True)
     ]
-    return _Ranked(places=places, places_in_all=len(counted), whole=whole)
+    return _Ranked(places=places, places_in_all=len(counted), whole=is_complete)
 
 
 async def _choose_listed_runs(connection: AsyncConnection, newest: Sequence[Row], version: int | None) -> list[Row]:

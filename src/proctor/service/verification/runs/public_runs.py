@@ -190,8 +190,8 @@ async def get_public_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
         run = await _find_visible(connection, caller, id)
         tasks = await list_task_runs_of(connection, owner.organization_id, id)
         # Its systems are for the owner and the token of the run; the solver's organization reads the result.
-        own = caller.organization_id == owner.organization_id
-        sandboxes = await _list_sandboxes(connection, owner, tasks) if own else []
+        is_owner = caller.organization_id == owner.organization_id
+        sandboxes = await _list_sandboxes(connection, owner, tasks) if is_owner else []
     figures = {name: value for name, value in RUN.show(run).items() if name in _FIGURES}
     done = [_pick(_DONE, TASK_RUN.show(task)) for task in tasks]
     return {**_show_head(run), **figures, "task_runs": done, "sandboxes": sandboxes}

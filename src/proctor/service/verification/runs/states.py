@@ -101,10 +101,10 @@ def _find_unknown(given: Mapping[str, Json], known: tuple[str, ...], prefix: str
 
 async def store_state(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row, upload: PackedUpload) -> dict[str, Json]:
     """Store the state of a locked run, replacing an earlier one."""
-    before = await find_by_slug(connection, caller.organization_id, _STORED, run["id"])
+    stored = await find_by_slug(connection, caller.organization_id, _STORED, run["id"])
     # The number distinguishes two uploads at the same time.
-    body: dict[str, Json] = {"families": upload.families, "upload": (before["body"]["upload"] if before else 0) + 1}
-    row = await _put_blob(connection, hub, caller, run, before, body, upload.redacted)
+    body: dict[str, Json] = {"families": upload.families, "upload": (stored["body"]["upload"] if stored else 0) + 1}
+    row = await _put_blob(connection, hub, caller, run, stored, body, upload.redacted)
     # Also without secrets in the new upload: the earlier original must not be verified.
     await drop_sealed_states(connection, caller.organization_id, [run["id"]])
     if upload.sealed is not None:

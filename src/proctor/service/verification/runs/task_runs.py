@@ -45,7 +45,7 @@ from proctor.service.verification.shared.declaration import Operation
 from proctor.service.verification.shared.fields import read_only
 from proctor.service.verification.shared.hidden_values import HiddenValues, find_hidden_values
 from proctor.service.verification.shared.resources import Paging, authorize, require_record
-from proctor.simulators.scenarios import ScenarioStep
+from proctor.simulators.seeds import ScenarioStep
 from proctor.store.accounts.sandboxes import find_heads
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import change_record, children

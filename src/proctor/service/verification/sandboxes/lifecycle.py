@@ -20,10 +20,9 @@ from proctor.service.access.keys import KeySpec, issue_key
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal
 from proctor.service.verification.authoring.seeding import Baseline, Filling, get_limits, make_baseline, make_surroundings
-from proctor.simulators.ports import Desk
-from proctor.simulators.registry import find_simulator
+from proctor.simulators.ports import Desk, find_simulator
 from proctor.simulators.rows import Change, Draft, Rows, apply_changes
-from proctor.simulators.scenarios import ScenarioStep
+from proctor.simulators.seeds import ScenarioStep
 from proctor.simulators.type_names import describe_spec_error, find_kind
 from proctor.store.accounts.keys import revoke_keys_of_sandboxes
 from proctor.store.accounts.sandboxes import DatabaseStore, NewSandbox, add_sandbox, close_sandboxes, count_open
@@ -86,7 +85,7 @@ async def provision(
             f"{hub.settings.sandboxes} sandboxes are active, which is the limit (--sandboxes): tear some down, or complete their task runs",
             hint="sandboxes {action: list}, then sandboxes {action: teardown}",
         )
-    own = [step for step in steps if step.kind == prepared.kind]
+    kind_steps = [step for step in steps if step.kind == prepared.kind]
     lifetime_s = hub.settings.sandbox_hours * 3600
     new = NewSandbox(
         id=sandbox,
@@ -94,8 +93,8 @@ async def provision(
         kind=prepared.kind,
         rows=prepared.baseline.rows,
         packed=prepared.baseline.packed,
-        happened=await asyncio.to_thread(_perform_at_once, hub, prepared, [step for step in own if step.after_s == 0]),
-        steps=_schedule(hub, [step for step in own if step.after_s > 0]),
+        happened=await asyncio.to_thread(_perform_at_once, hub, prepared, [step for step in kind_steps if step.after_s == 0]),
+        steps=_schedule(hub, [step for step in kind_steps if step.after_s > 0]),
         benchmark_run_id=benchmark_run_id,
         expires_at=stamp(hub.clock() + min(lifetime_s, lifetime_s if timeout_s is None else timeout_s)),
     )

@@ -23,7 +23,7 @@ from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import Field, id_of, nested_field, read_only, read_only_id
 from proctor.service.verification.shared.resources import Paging, authorize, require_record
-from proctor.simulators.scenarios import ScenarioStep
+from proctor.simulators.seeds import ScenarioStep
 from proctor.simulators.type_names import find_kind
 from proctor.store.accounts.sandboxes import list_overdue
 from proctor.store.sql.pages import Row
@@ -131,8 +131,8 @@ async def open_playground(connection: AsyncConnection, hub: Hub, caller: Caller,
         kind = find_kind(simulator["body"]["type"])
         # It is addressed through the run, with the run's token.
         access = None if kind is None else _describe_access(simulator, kind, run_id, url=f"/v1/benchmark-runs/{run_id}/{kind}")
-        made = _make_sandbox(simulator, row["id"], status="provisioning", credentials=access)
-        await resources.store_record(connection, hub, caller, SANDBOX, made)
+        sandbox = _make_sandbox(simulator, row["id"], status="provisioning", credentials=access)
+        await resources.store_record(connection, hub, caller, SANDBOX, sandbox)
     return row
 
 

@@ -24,8 +24,7 @@ from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource
 from proctor.service.verification.shared.fields import Shape, read_only, read_only_id, read_only_json
 from proctor.service.verification.shared.resources import Paging, authorize, require_record
-from proctor.simulators.ports import Desk
-from proctor.simulators.registry import find_simulator
+from proctor.simulators.ports import Desk, find_simulator
 from proctor.simulators.rows import Draft
 from proctor.simulators.store import SandboxClosed, SandboxFull
 from proctor.simulators.type_names import describe_spec_error, find_kind

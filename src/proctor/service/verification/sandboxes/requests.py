@@ -28,8 +28,7 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.authoring.seeding import make_surroundings
 from proctor.service.verification.sandboxes.lifecycle import open_store, perform_step
 from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response
-from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool
-from proctor.simulators.registry import find_simulator, list_kinds
+from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool, find_simulator, list_kinds
 from proctor.simulators.sandbox import Sandbox, answer_counted, is_open_path, join_state
 from proctor.simulators.store import SandboxClosed, SandboxFull
 from proctor.simulators.tools import describe_wrong_call, find_tools, make_tool_request, write_tool_refusal, write_tool_result

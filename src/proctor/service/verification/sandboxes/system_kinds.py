@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from proctor.model.evidence import Json
-from proctor.simulators.registry import find_simulator
+from proctor.simulators.ports import find_simulator
 from proctor.simulators.type_names import find_config_seed
 
 _PATHS = {"clearinghouse": "x12", "faxes": "fax"}
@@ -53,8 +53,8 @@ def complete_addresses(found: Json, root: str) -> Json:
         return found
     record = cast("dict[str, Json]", found)
     if isinstance(access := record.get("credentials"), dict):
-        whole = {name: f"{root}{one}" if name.endswith("_url") and str(one).startswith("/") else one for name, one in access.items()}
-        return {**record, "credentials": whole}
+        absolute = {name: f"{root}{one}" if name.endswith("_url") and str(one).startswith("/") else one for name, one in access.items()}
+        return {**record, "credentials": absolute}
     # Sandboxes are on list pages, and inside playgrounds and runs.
     return {name: complete_addresses(one, root) if name in ("data", "sandboxes") else one for name, one in record.items()}
 

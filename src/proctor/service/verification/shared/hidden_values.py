@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import cast
 
-from proctor.cassettes.scrub import REDACTED
+from proctor.cassettes.entries import REDACTED
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.show import show

@@ -1,0 +1,259 @@
+"""An examination of an MCP server: its options with the files they name, and its form as a run.
+
+As a run, each check of the doctor is a case, and the examined server is the target. The suite depends on the options alone, so that two
+runs have the same cases whatever the server speaks. The examination is made once, when the run opens its target; each case then gets the
+findings of its check, one for each examined revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+import msgspec
+import yaml
+
+from proctor.cassettes.ports import Tape
+from proctor.checks.run.server_conforms import ServerConforms
+from proctor.doctor.catalogue import CHECKS, VERSION, find_profile, parse_profile
+from proctor.doctor.expected import read_expected
+from proctor.doctor.lock import Lock, read_lock, write_lock
+from proctor.doctor.model import HANDSHAKE, Area, Check, Examination, Finding
+from proctor.errors import InputError, MissingExtra, TargetError
+from proctor.model.attempt import Attempt
+from proctor.model.case import Assertion, Case, Suite
+from proctor.model.evidence import Evidence, Json
+from proctor.model.show import shorten
+from proctor.model.typed import convert_to
+from proctor.network.addresses import AddressRefused
+from proctor.targets.mcp.settings import ServerFault, ServerSettings, read_servers
+from proctor.targets.shared.wire import MakeTransport
+
+try:
+    from proctor.doctor.calls import read_calls
+    from proctor.doctor.examine import DEFAULT, Options, examine
+    from proctor.doctor.login import Login
+except ModuleNotFoundError:
+    raise MissingExtra("The doctor", "mcp") from None
+
+TAG: Final = "doctor"
+"""The tag of every run that examines a server."""
+EXPECTED: Final = "expected-failures"
+LOCKED: Final = "locked-definitions"
+_LONGEST_NAME: Final = 150
+
+
+def make_options(
+    *,
+    calls: str | Mapping[str, Json] | None,
+    fuzz: int,
+    profiles: Sequence[str],
+    areas: Sequence[str],
+    expected: str | Sequence[str],
+    lock: str | None,
+    timeout_s: float,
+    authorization: bool | None = None,
+    other_tools: Sequence[str] = (),
+    login: Login | None = None,
+) -> Options:
+    """Read the files that options name. Raises `InputError`."""
+    if fuzz and calls is None:
+        raise InputError("`fuzz` needs `calls`: only declared tools are called")
+    document: Any = yaml.safe_load(_read(calls)) if isinstance(calls, str) else calls
+    entries = read_expected(_read(expected), expected) if isinstance(expected, str) else read_expected("\n".join(expected), "expected")
+    return Options(
+        profiles=tuple(profiles),
+        areas=tuple(areas),
+        calls=None if document is None else read_calls(document, calls if isinstance(calls, str) else "calls"),
+        fuzz=fuzz,
+        authorization=authorization,
+        expected=entries,
+        lock=None if lock is None else read_lock(_read(lock).encode(), lock),
+        other_tools=frozenset(other_tools),
+        login=login,
+        timeout_s=timeout_s,
+    )
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path!r}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def describe_lock(found: Examination) -> str:
+    """Return the lock file of an examined server. Raises `InputError` if it offers nothing."""
+    if not any(part.score is not None for part in found.examined):
+        raise InputError("the server could not be examined, so there is nothing to lock")
+    return write_lock(convert_to(found.snapshot, Lock))
+
+
+# --- the run
+
+
+def make_suite(settings: ServerSettings, options: Options) -> Suite:
+    """Return the cases of an examination. Raises `InputError` for a server that cannot be examined."""
+    if settings.transport not in ("stdio", "http"):
+        raise InputError(f"the doctor examines servers over stdio and streamable HTTP, not {settings.transport}")
+    name = settings.id if settings.id != "server" else settings.describe_place()
+    cases = [
+        _make_case(check.id, check.claim, {"area": check.area, "level": check.level}, check.find_page(check.revisions[-1]))
+        for check in _list_checks(settings, options)
+    ]
+    if options.expected:
+        cases.append(_make_case(EXPECTED, "Every expected failure still occurs.", {"area": "expected", "level": "MUST"}))
+    if options.lock is not None:
+        cases.append(_make_case(LOCKED, "No locked definition was removed, broken or reworded.", {"area": "lock", "level": "MUST"}))
+    return Suite(name=f"doctor {shorten(name, _LONGEST_NAME)}", cases=tuple(cases))
+
+
+def _make_case(rule: str, claim: str, tags: dict[str, Json], clause: str = "") -> Case:
+    assertion = Assertion(check="server_conforms", spec=ServerConforms(rule=rule))
+    return Case(id=rule, name=claim, description=clause, tags=tags, assertions=(assertion,))
+
+
+def _list_checks(settings: ServerSettings, options: Options) -> list[Check]:
+    """Return every check that may be examined. A server may choose an older revision with a handshake than the one it is offered."""
+    wanted = [parse_profile(name) for name in options.profiles] or [(revision, VERSION) for revision in DEFAULT]
+    optional = {"calls": options.calls is not None, "authorization": options.authorization is not False}
+    parts = frozenset(name for name, is_wanted in optional.items() if is_wanted)
+    found: set[str] = set()
+    for revision, version in wanted:
+        for each in HANDSHAKE if revision in HANDSHAKE else (revision,):
+            found |= {check.id for check in find_profile(each, version, settings.transport, parts).checks}
+    return [check for check in CHECKS if check.id in found and (not options.areas or check.area in options.areas)]
+
+
+class ExaminedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An examined server as the target of a run, in the settings of a request; secrets are resolved."""
+
+    type: Literal["mcp_server"]
+    server: dict[str, Json]
+    """Its settings, as below `servers` of an agent, with its `id`."""
+    profiles: tuple[str, ...] = ()
+    areas: tuple[Area, ...] = ()
+    calls: Json = None
+    fuzz: int = 0
+    expected: tuple[str, ...] = ()
+    lock: Json = None
+    timeout_s: float = 10.0
+
+
+def build_examined_server(settings: Json, transport: MakeTransport | None) -> ExaminedServer:
+    """Return the target that settings describe; `transport` makes its connections over HTTP. Raises `InputError`."""
+    given = read_settings(settings)
+    return ExaminedServer(read_server(given.server), read_options(given, transport))
+
+
+def read_settings(settings: Json) -> ExaminedSettings:
+    """Return the settings of an examined server. Raises `InputError`."""
+    try:
+        return convert_to(settings, ExaminedSettings)
+    except msgspec.ValidationError as error:
+        raise InputError(f"an examination: {error}") from None
+
+
+def read_server(settings: Mapping[str, Json]) -> ServerSettings:
+    """Return the settings of a server with its `id`. Raises `InputError`."""
+    return read_servers({str(settings.get("id", "server")): {key: value for key, value in settings.items() if key != "id"}})[0]
+
+
+def read_options(given: ExaminedSettings, transport: MakeTransport | None = None) -> Options:
+    """Return the options of a request. Raises `InputError`."""
+    options = make_options(
+        calls=cast("Mapping[str, Json] | None", given.calls),
+        fuzz=given.fuzz,
+        profiles=given.profiles,
+        areas=given.areas,
+        expected=given.expected,
+        lock=None,
+        timeout_s=given.timeout_s,
+    )
+    lock = None if given.lock is None else read_lock(msgspec.json.encode(given.lock), "lock")
+    return msgspec.structs.replace(options, lock=lock, transport=transport)
+
+
+class ExaminedServer:
+    """An MCP server as the target of a run."""
+
+    def __init__(self, settings: ServerSettings, options: Options) -> None:
+        self._settings = settings
+        self._options = options
+        self.examination: Examination | None = None
+        """The findings, after `open`."""
+
+    @property
+    def name(self) -> str:
+        """The command or the address, without secrets."""
+        return self._settings.describe_place()
+
+    async def open(self) -> None:
+        """Examine the server. Raises `TargetError` if it cannot be started."""
+        try:
+            self.examination = await examine(self._settings, self._options)
+        except InputError as error:
+            # Such as a declared call of a tool that the server lacks: the run did not begin, and must not look interrupted.
+            raise TargetError(str(error), code="bad_request") from None
+        except AddressRefused as error:
+            raise ServerFault("address_refused", self._settings.id, f"may not be reached: {error}", permanent=True) from None
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Return the findings of the check that a case is about."""
+        assert self.examination is not None, "it is opened before"
+        return describe_findings(self.examination, attempt.case.id)
+
+    async def close(self) -> None:
+        """Do nothing: an examination closes its connections itself."""
+
+    def list_snapshots(self) -> dict[str, bytes]:
+        """Return what is stored with the run: the definitions of the server, and the whole examination."""
+        found = self.examination
+        if found is None:
+            return {}
+        return {"servers": msgspec.json.encode({self._settings.id: found.snapshot}), "examination": msgspec.json.encode(found)}
+
+
+def describe_findings(found: Examination, rule: str) -> Evidence:
+    """Return the findings of one check as evidence: for readers as text, for the claim as metadata."""
+    if rule == EXPECTED:
+        rows = [_make_row(rule, "fail", f"{', '.join(found.stale)}: no such failure any more; remove the entry" if found.stale else "")]
+        return _make_evidence(rows if found.stale else [_make_row(rule, "pass")], [])
+    if rule == LOCKED:
+        return _make_evidence(*_describe_changes(found))
+    rows: list[dict[str, Json]] = []
+    lines: list[str] = []
+    for part in found.examined:
+        for finding in part.findings:
+            if finding.check == rule:
+                rows.append(_make_row(rule, finding.verdict, finding.reason, part.revision, finding.level, found.expects(finding, part)))
+                lines += _describe_finding(finding, part.revision)
+    return _make_evidence(rows, lines)
+
+
+def _make_row(
+    rule: str, verdict: str, reason: str = "", revision: str = "", level: str = "MUST", expected: bool = False
+) -> dict[str, Json]:
+    return {"check": rule, "verdict": verdict, "reason": reason, "revision": revision, "level": level, "expected": expected}
+
+
+def _make_evidence(rows: list[dict[str, Json]], lines: list[str]) -> Evidence:
+    return Evidence(text="\n".join(lines) or "; ".join(str(row["verdict"]) for row in rows) or "not examined", metadata={"findings": rows})
+
+
+def _describe_finding(finding: Finding, revision: str) -> list[str]:
+    lines = [f"{revision}: {finding.verdict.replace('_', ' ')}" + (f": {finding.reason}" if finding.reason else "")]
+    lines += [f"  {message.direction} #{message.number}: {f'{message.http} {message.text}'.strip()}" for message in finding.evidence]
+    return lines
+
+
+def _describe_changes(found: Examination) -> tuple[list[dict[str, Json]], list[str]]:
+    changes: list[Mapping[str, Any]] = [change for change in found.changes if isinstance(change, dict)]
+    lines = [f"{change['kind']}: {change['item']} {change['what']}" for change in changes]
+    failing = [line for change, line in zip(changes, lines, strict=True) if change.get("fails")]
+    if failing:
+        return [_make_row(LOCKED, "fail", "; ".join(failing[:6]) + (f" (and {len(failing) - 6} more)" if len(failing) > 6 else ""))], lines
+    if not any(finding.verdict == "pass" for finding in found.findings):
+        return [_make_row(LOCKED, "could_not_run", "the definitions could not be read")], lines
+    return [_make_row(LOCKED, "pass")], lines

@@ -1,0 +1,1 @@
+"""Generates cases, and accepts proposed ones into a suite."""

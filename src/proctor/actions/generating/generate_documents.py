@@ -1,0 +1,69 @@
+"""Proposes cases from a document: a list of tools, a workflow, an OpenAPI description; or from the tools of a running MCP server."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from pathlib import Path
+
+import msgspec
+
+from proctor.errors import InputError
+from proctor.formats.text.documents import read_text
+from proctor.formats.text.located import Reading
+from proctor.generation.schema_cases import make_openapi_cases, make_tool_cases
+from proctor.generation.workflow_cases import make_workflow_cases
+from proctor.generation.workflow_graph import read_workflow
+from proctor.model.evidence import Json
+from proctor.sources.texts import read_suite_text
+from proctor.targets.mcp.servers import McpServers
+from proctor.targets.mcp.settings import ServerSettings
+
+Documents = list[dict[str, Json]]
+
+
+def read_document(path: Path) -> Json:
+    """Return the data of a JSON or YAML file. Raises `InputError`."""
+    text = read_suite_text(path)
+    reading = Reading(file=str(path), text=text)
+    found = read_text(text, file=str(path), reading=reading)
+    reading.finish()
+    if found is None:
+        raise InputError(f"{str(path)!r} is empty")
+    return found.plain()
+
+
+def generate_from_tools(source: str, server: str) -> Documents:
+    """Return the cases of a tool list in a file, or of an MCP server: an address, or a command."""
+    if Path(source).is_file():
+        document = read_document(Path(source))
+        inner = document.get("result", document) if isinstance(document, dict) else document
+        tools = inner.get("tools") if isinstance(inner, dict) else inner
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in tools):
+            raise InputError(f"{source!r}: expected a list of tools, as tools/list answers it")
+        return list(make_tool_cases(tools, server))
+    if source.startswith(("http://", "https://")):
+        settings = ServerSettings(id=server, transport="http", url=source)
+    else:
+        command, *arguments = shlex.split(source)
+        settings = ServerSettings(id=server, transport="stdio", command=command, args=tuple(arguments))
+    return list(make_tool_cases(asyncio.run(_list_tools(settings)), server))
+
+
+async def _list_tools(settings: ServerSettings) -> Documents:
+    async with McpServers([settings]) as servers:
+        listing = await servers.get_listing(settings.id)
+    return [msgspec.to_builtins(tool) for tool in listing.tools]
+
+
+def generate_from_workflow(path: Path) -> Documents:
+    """Return the cases of a workflow of n8n or Flowise."""
+    return list(make_workflow_cases(read_workflow(read_document(path))))
+
+
+def generate_from_openapi(path: Path) -> Documents:
+    """Return the cases of the request bodies of an OpenAPI document."""
+    document = read_document(path)
+    if not isinstance(document, dict) or not isinstance(document.get("paths"), dict):
+        raise InputError(f"{str(path)!r}: expected an OpenAPI document with paths")
+    return list(make_openapi_cases(document))

@@ -1,0 +1,371 @@
+"""Defines what only a trusted suite may do, and which variables a run may use. A suite may come from anywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from proctor.actions.mcplab.files import list_variable_files, root_of
+from proctor.actions.mcplab.plan import Entry
+from proctor.actions.workspace.models import list_variables
+from proctor.actions.workspace.run_history import find_home, get_workspace_folder, is_workspace_folder
+from proctor.actions.workspace.settings import workspace_file
+from proctor.actions.workspace.suites import TRUST_VARIABLE, is_trust_granted
+from proctor.errors import InputError
+from proctor.formats.text.located import Located
+from proctor.formats.workspace_file import Section, Workspace
+from proctor.llm.anthropic import DEFAULT_BASE as ANTHROPIC
+from proctor.llm.openai import DEFAULT_BASE as OPENAI
+from proctor.model.case import Suite
+from proctor.model.evidence import Json
+from proctor.model.lazy_cases import may_have
+from proctor.model.show import escape_unseen, shorten, show
+from proctor.patterns.globs import compile_glob, matches_glob
+from proctor.report.words.wording import count_noun
+from proctor.sources.dotenv import DOTENV_FILE, with_dotenv
+
+Doing = Literal["reading", "running"]
+
+_MOST_LISTED = 40
+"""Things of one kind that are listed one by one."""
+_WORST_FIRST = ("starts", "imports", "calls the tool", "sends to", "reads the variable", "reads the file")
+_LONGEST = 160
+_LONGEST_LINE = 2_000
+# `$${` is a literal `${` and reads nothing.
+_REFERENCE = re.compile(r"(?<!\$)\$\{([^}]*)\}")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_FILES = frozenset(("path", "file", "evidence", "prompt", "examples", "cwd", "folder"))
+
+
+class Named(msgspec.Struct, frozen=True):
+    """One thing a suite names."""
+
+    does: str
+    """What would happen: one of `_WORST_FIRST`, or `uses`."""
+    what: str
+    where: str
+
+
+class Trust(msgspec.Struct, frozen=True, kw_only=True):
+    """Which suites are trusted."""
+
+    doing: Doing = "reading"
+    granted: bool = False
+    """Whether the user granted it explicitly."""
+    folder: Path
+    """The working folder."""
+    listed: tuple[str, ...] = ()
+    """Patterns of files, from the working folder, that its workspace file trusts."""
+
+    def takes(self, suite: Suite | None) -> bool:
+        """Whether what this suite describes may be used; suites written in Python are trusted."""
+        if self.granted or suite is None:
+            return True
+        if suite.dialect != "mcplab":
+            return self.takes_file(suite.path)
+        from proctor.actions.mcplab.files import list_configs, list_workspace_files  # only MCPLab's own suites need it
+
+        # Agents and servers come from other files than the config, any of which may be a link out of the folder.
+        configs = list_configs(suite)
+        return all(self.takes_file(each.path) and all(map(self.holds, list_workspace_files(each))) for each in configs)
+
+    def takes_file(self, path: str | Path | None) -> bool:
+        """Whether what the suite in this file describes may be used; False without a file."""
+        if self.granted:
+            return True
+        if path is None or not self.holds(path):
+            return False
+        relative_path = Path(path).resolve().relative_to(self.folder.resolve()).as_posix()
+        return self.doing == "running" or any(matches_glob(compile_glob(pattern), relative_path) for pattern in self.listed)
+
+    def holds(self, path: str | Path) -> bool:
+        """Whether a file is in the working folder, after resolving links."""
+        return Path(path).resolve().is_relative_to(self.folder.resolve())
+
+    def may_read(self, path: Path) -> bool:
+        """Whether a file that comes with a suite may be read."""
+        return self.granted or self.holds(path)
+
+
+def trust_for(
+    doing: Doing, *, granted: bool | None = None, home: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Trust:
+    """Return the trust settings; without a flag the environment decides."""
+    granted = is_trust_granted(granted, environment)
+    # The folder of the nearest workspace file, else the current one.
+    folder = find_home(None).parent
+    listed = workspace_file(home if home is not None else find_home(None)).trust
+    return Trust(doing=doing, granted=granted, folder=folder, listed=listed)
+
+
+def refuse_untrusted(found: Iterable[tuple[Suite, Iterable[Named]]], trust: Trust) -> None:
+    """Raise `InputError` with everything that untrusted suites name, if anything."""
+    refused = [_describe_untrusted(suite, named, trust) for suite, named in _gather(found)]
+    if refused:
+        raise InputError(
+            "\n".join(refused)
+            + f"\n  Describe in proctor.yaml what you know yourself, or, if you trust the author of the suite: --trust ({TRUST_VARIABLE}=1)"
+        )
+
+
+def _gather(found: Iterable[tuple[Suite, Iterable[Named]]]) -> list[tuple[Suite, list[Named]]]:
+    """Return each suite that names anything, once, with all that it names, the riskiest first."""
+    by_place: dict[str, tuple[Suite, list[Named]]] = {}
+    for suite, named in found:
+        by_place.setdefault(suite.path or suite.name, (suite, []))[1].extend(named)
+    gathered = ((suite, sorted(dict.fromkeys(named), key=_rank)) for suite, named in by_place.values())
+    return [(suite, named) for suite, named in gathered if named]
+
+
+def _rank(named: Named) -> int:
+    return _WORST_FIRST.index(named.does) if named.does in _WORST_FIRST else len(_WORST_FIRST)
+
+
+def _describe_untrusted(suite: Suite, named: Sequence[Named], trust: Trust) -> str:
+    lines: list[str] = []
+    width = max(len(one.does) for one in named)
+    # A long list of one kind must not hide the others.
+    for _, of_kind in groupby(named, key=lambda one: one.does):
+        alike = list(of_kind)
+        lines += [f"  {one.does:<{width}}  {make_printable(one.what)}  ({make_printable(one.where)})" for one in alike[:_MOST_LISTED]]
+        if len(alike) > _MOST_LISTED:
+            lines.append(f"  {alike[0].does:<{width}}  {len(alike) - _MOST_LISTED} more")
+    name = f'"{make_printable(suite.path)}"' if suite.path is not None else f"{suite.name[:_LONGEST]!r}, which comes from no file,"
+    return (
+        f"the suite {name} is not trusted with what it names; nothing was started and nothing was sent. It names:\n"
+        + "\n".join(lines)
+        + f"\n  {_explain_untrusted(suite, trust)}"
+    )
+
+
+def _explain_untrusted(suite: Suite, trust: Trust) -> str:
+    if trust.doing == "reading":
+        reason = "Reading recorded evidence uses only models and judges that proctor.yaml describes, the command names, or the environment."
+        places = _list_inside(suite, trust)
+        line = f"trust: {escape_unseen(show(places, _LONGEST_LINE))}"
+        return f"{reason}\n  To allow it for good: {line} in proctor.yaml of {make_printable(str(trust.folder))}" if places else reason
+    if suite.path is None:
+        return "Only suites in files of the working folder are run without asking."
+    return f"It is not in the working folder {make_printable(str(trust.folder))}, or is reached over a link that leads out of it."
+
+
+def _list_inside(suite: Suite, trust: Trust) -> list[str]:
+    """Return the entries that the workspace file needs to trust this suite; empty if none would help."""
+    from proctor.actions.mcplab.files import list_configs, list_workspace_files  # only a refusal needs it
+
+    places: list[str] = []
+    for each in list_configs(suite) if suite.dialect == "mcplab" else [suite]:
+        files = list_workspace_files(each) if suite.dialect == "mcplab" else []
+        if each.path is None or not all(map(trust.holds, (each.path, *files))) or Path(each.path).is_dir():
+            return []
+        places.append(Path(each.path).resolve().relative_to(trust.folder.resolve()).as_posix())
+    return places
+
+
+def named_in(section: Section, place: str) -> Iterator[Named]:
+    """Return what one entry of a suite names: processes, code, addresses, files and variables."""
+    yield from _list_named_at(section.node, place)
+
+
+def named_in_settings(settings: Mapping[str, Json], place: str) -> Iterator[Named]:
+    """Do as `named_in`, for settings of any shape."""
+    yield from named_in(Section.of(settings, trusted=False), place)
+
+
+def _list_named_at(node: Located, place: str) -> Iterator[Named]:
+    members = dict(node.members())
+    command = members.get("command")
+    if command is not None:
+        rest = members.get("args")
+        words = [*(list(command.items()) or [command]), *(rest.items() if rest is not None else ())]
+        yield Named("starts", make_printable(" ".join(str(word.value) for word in words)), f"{place}.command")
+    for key, member in members.items():
+        inner = f"{place}.{key}" if place else key
+        if key == "function" and isinstance(member.value, str):
+            yield Named("imports", make_printable(member.value), inner)
+        for file in (member, *member.items()) if key in _FILES else ():
+            if isinstance(file.value, str):
+                yield Named("reads the file", make_printable(file.value), inner)
+        # MCPLab refers to the variables of a login by bare name.
+        if (key == "env" or key.endswith("_env")) and isinstance(member.value, str):
+            yield Named("reads the variable", make_printable(member.value), inner)
+        yield from _list_named_at(member, inner)
+    for index, item in enumerate(node.items()):
+        yield from _list_named_at(item, f"{place}[{index}]")
+    if isinstance(node.value, str):
+        if _ADDRESS.match(node.value.strip()):
+            yield Named("sends to", make_printable(node.value), place)
+        for name in _REFERENCE.findall(node.value):
+            yield Named("reads the variable", make_printable(name), place)
+
+
+def make_printable(text: str) -> str:
+    """Return a text of the suite without control characters."""
+    # They could hide on a terminal what an untrusted suite names.
+    return escape_unseen(shorten(text, _LONGEST))
+
+
+_ADDRESSES = ("_BASE_URL", "_ENDPOINT", "_API_BASE", "_HOST", "_PROXY")
+_OWN = "PROCTOR_"
+
+
+def list_dotenv_files(home: Path, trust: Trust) -> list[Path]:
+    """Return the `.env` files of the working directory and of the workspace, as far as they may be read."""
+    places = dict.fromkeys(folder.resolve() for folder in (Path.cwd(), get_workspace_folder(home)))
+    found = [place / DOTENV_FILE for place in places if trust.doing == "running" or trust.granted or is_workspace_folder(place)]
+    return [file for file in found if file.is_file() and trust.may_read(file)]
+
+
+def read_variables(environment: Mapping[str, str], home: Path, trust: Trust, announce: Callable[[str], None]) -> dict[str, str]:
+    """Return the environment with the variables of `.env` files added; variables that are set win. Raises `InputError`.
+
+    Addresses and the choice of a judge are ignored: the author of such a file could send a key of the environment to their own server.
+    """
+    known = dict(environment)
+    for file in list_dotenv_files(home, trust):
+        new = {name: value for name, value in with_dotenv(known, [file]).items() if name not in known}
+        # Case-insensitive: HTTP clients also read `http_proxy`.
+        refused = [name for name in new if name.upper().endswith(_ADDRESSES) or name.upper().startswith(_OWN)]
+        accepted = {name: value for name, value in new.items() if name not in refused}
+        if accepted:
+            announce(f"{count_noun(len(accepted), 'variable')} taken from {file}; what the environment has counts more")
+        if refused:
+            announce(f"not taken from {file}: {', '.join(refused[:5])}; addresses come from the environment or proctor.yaml")
+        known |= accepted
+    return known
+
+
+# Lists what an untrusted suite would cause: the processes, tools, addresses, files and variables that it names or includes.
+# A model or an agent that a suite describes is listed by its provider, together with the provider's address and the variables of its key
+# and of another address. An MCPLab suite includes agents, servers and a judge from the files of its workspace, and `.env` files.
+
+_ADDRESS_KEYS = {"openai": OPENAI, "openai_responses": OPENAI, "anthropic": ANTHROPIC}
+
+
+def name_target(target: str | None, workspace: Workspace) -> list[Named]:
+    """Return what an untrusted suite would cause if the chosen target were driven, including its model."""
+    name, section = workspace.find_target(target)
+    found: list[Named] = []
+    if not section.trusted:
+        found.extend(named_in(section, f"targets.{name}"))
+    # Like `model_settings`: if none is named, the only one there is.
+    model = section.find_text("model") or (next(iter(workspace.models)) if len(workspace.models) == 1 else None)
+    described = workspace.models.get(model) if model is not None and section.find_text("type") == "mcp_agent" else None
+    if described is not None and not described.trusted:
+        found.extend(_name_model(described, f"models.{model}"))
+    # One without any known name may still be untrusted.
+    return found or ([] if section.trusted else [Named("uses", f"the target {show(name)}", f"targets.{name}")])
+
+
+def name_judge(suite: Suite, workspace: Workspace, chosen: str | None, trust: Trust) -> list[Named]:
+    """Return what an untrusted suite would cause through its judge.
+
+    `chosen` is the model that the command names for the judge.
+    """
+    if trust.takes(suite):
+        return []
+    if suite.dialect == "mcplab" and chosen is None and workspace.judge is None:
+        return _name_mcplab_judge(suite)
+    found: list[Named] = []
+    section = workspace.judge
+    is_untrusted = section is not None and not section.trusted
+    if is_untrusted and section is not None:
+        found.extend(named for named in named_in(section, "judge") if chosen is None or not named.where.startswith("judge.model"))
+    for name in [chosen] if chosen is not None else _list_models(section):
+        described = workspace.models.get(name)
+        if described is not None and not described.trusted:
+            found.extend(_name_model(described, f"models.{name}"))
+        elif described is None and is_untrusted and chosen is None:
+            found.extend(_name_provider(name, "judge.model"))
+    return found
+
+
+def name_users(suite: Suite, workspace: Workspace) -> list[Named]:
+    """Return what an untrusted suite would cause through the models of its simulated users."""
+    found: list[Named] = []
+    for name in dict.fromkeys(case.user.model for case in suite.cases if case.user is not None and case.user.model is not None):
+        described = workspace.models.get(name)
+        if described is not None and not described.trusted:
+            found.extend(_name_model(described, f"models.{name}"))
+    return found
+
+
+def name_agents(suite: Suite, *, judged: bool) -> list[Named]:
+    """Return what one MCPLab config would cause through its agents and, if it is `judged`, through its judge."""
+    settings = suite.settings
+    found = [named for agent in settings.get("agents") or () for named in _name_agent(agent)]
+    found += named_in_settings({"servers": settings.get("servers")}, "")
+    for case in suite.cases:
+        found += named_in_settings({"attachments": case.settings.get("attachments")}, f"scenarios.{make_printable(case.id)}")
+    found += _name_variable_files(root_of(suite))
+    if judged:
+        found += _name_mcplab_judge(suite)
+    # One without any known name may still be untrusted.
+    return found or [Named("uses", "the agents of the suite", "agents")]
+
+
+def name_direct_calls(suite: Suite, trust: Trust) -> list[tuple[Suite, list[Named]]]:
+    """Return the tools that cases of untrusted suites call directly, on any server."""
+    # In a combined suite, each case knows its file.
+    joined = suite.path is not None and Path(suite.path).is_dir()
+    found: dict[str | None, list[Named]] = {}
+    for case in suite.cases if may_have(suite.cases, "settings") else ():
+        calls: Json = case.settings.get("direct_calls")
+        file = case.origin.file if joined else suite.path
+        # A case without a file is not trusted.
+        if not calls or trust.takes_file(file if file is not None and Path(file).is_file() else None):
+            continue
+        for number, call in enumerate(calls if isinstance(calls, list) else [calls]):
+            tool = f"{call.get('tool')} of the server {call.get('server')}" if isinstance(call, dict) else show(call)
+            found.setdefault(file, []).append(Named("calls the tool", tool, f"cases.{case.id}.settings.direct_calls[{number}]"))
+    return [(msgspec.structs.replace(suite, path=file), named) for file, named in found.items()]
+
+
+def _name_mcplab_judge(suite: Suite) -> list[Named]:
+    from proctor.actions.mcplab.access import judge_agent  # only needed for judged cases
+
+    agent = judge_agent(suite)
+    return [] if agent is None else [*_name_agent(agent), *_name_variable_files(root_of(suite))]
+
+
+def _name_agent(agent: Entry) -> list[Named]:
+    place = f"agents.{make_printable(str(agent.get('id')))}"
+    return [*_name_provider(agent.get("provider"), f"{place}.provider"), *named_in_settings(agent, place)]
+
+
+def _name_variable_files(root: Path) -> Iterable[Named]:
+    return [Named("reads the file", make_printable(str(file)), "variables of the workspace") for file in list_variable_files(root)]
+
+
+def _name_model(section: Section, place: str) -> list[Named]:
+    """Return what an entry of `models` names."""
+    elsewhere = section.node.get("base_url") is not None
+    keyed = section.node.get("api_key") is not None
+    return [
+        *_name_provider(section.find_text("provider"), f"{place}.provider", elsewhere=elsewhere, keyed=keyed),
+        *named_in(section, place),
+    ]
+
+
+def _name_provider(name: Json, where: str, *, elsewhere: bool = False, keyed: bool = False) -> list[Named]:
+    """Return what a request to `provider` or `provider/name` uses, unless address and key are given `elsewhere`."""
+    if not isinstance(name, str):
+        return []
+    provider = name.partition("/")[0].strip().lower()
+    address = _ADDRESS_KEYS.get(provider)
+    found = [Named("sends to", f"the provider of {show(name)}" + (f", {address}" if address is not None and not elsewhere else ""), where)]
+    keys, addresses = list_variables(provider)
+    # Like `fill_from_environment`: a key of the environment is not sent to an address from a file.
+    variables = () if elsewhere else (*(() if keyed else keys), *addresses)
+    return found + [Named("reads the variable", variable, where) for variable in variables]
+
+
+def _list_models(section: Section | None) -> list[str]:
+    member = section.node.get("model") if section is not None else None
+    entries = () if member is None else (member, *member.items())
+    return [one.value for one in entries if isinstance(one.value, str)]

@@ -1,1 +1,0 @@
-"""The judged sample of a batch."""

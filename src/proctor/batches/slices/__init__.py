@@ -1,1 +1,0 @@
-"""Figures per slice, and sketches for many values."""

@@ -1,1 +1,0 @@
-"""The work on one partition."""

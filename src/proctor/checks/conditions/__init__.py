@@ -1,1 +1,0 @@
-"""Checks written as a condition over fields of the evidence."""

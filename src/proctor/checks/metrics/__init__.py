@@ -1,1 +1,0 @@
-"""Judged metrics that users of other eval tools know: faithfulness, relevancy, pairwise comparison and others."""

@@ -1,0 +1,105 @@
+"""`proctor mutate SUITE EVIDENCE...|RUN`"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.checking.mutate import MOST_RECORDS, mutate, read_recordings, read_run
+from proctor.actions.workspace.run_history import find_home
+from proctor.actions.workspace.suites import load_suite, with_complete
+from proctor.cli.exit_codes import Exit
+from proctor.cli.parser import add_complete_flag, add_output_flags, add_suite_flags, make_parser, parse_positive
+from proctor.cli.show.output import Output, append_summary
+from proctor.cli.show.renderers import write_report
+from proctor.cli.stored import choose_run
+from proctor.decide.selection import select
+from proctor.errors import InputError
+from proctor.model.case import Suite
+from proctor.model.mutation import MutationResult
+from proctor.report.builders.mutation import build_mutation
+from proctor.report.document.markdown import write_markdown
+from proctor.report.words.wording import write_percent
+from proctor.scoring.intervals import Counts, wilson
+
+FORMATS = ("terminal", "json", "markdown", "html")
+
+
+def run(arguments: list[str]) -> int:
+    """Measure which planted faults a suite detects; returns the exit code."""
+    options = _make_parser().parse_args(arguments)
+    suite = select(with_complete(load_suite(options.suite, dialect=options.dialect), options.complete), options.k)
+    if not suite.cases:
+        print(f"nothing selected: no case matches -k {options.k!r}" if options.k else "the suite has no cases", file=sys.stderr)
+        return Exit.NOTHING
+    found = _measure(suite, options)
+    least = None if options.fail_under is None else options.fail_under / 100
+    with Output(options.output) as output:
+        if options.format == "json":
+            output.write(msgspec.json.format(msgspec.json.encode(write_json(found)), indent=2) + b"\n")
+        else:
+            write_report(output, options.format, lambda kind: build_mutation(found, kind, least), no_color=options.no_color)
+    append_summary(lambda: write_markdown(build_mutation(found, "markdown", least)))
+    share = found.total.share
+    if share is None:
+        print("no fault was planted: no record passes a case that is decided without a judge", file=sys.stderr)
+        return Exit.NOTHING
+    if least is not None and share < least:
+        print(f"{write_percent(share)} of the planted faults detected; --fail-under demands {options.fail_under:g} %", file=sys.stderr)
+        return Exit.FAILED
+    return Exit.PASSED
+
+
+def _measure(suite: Suite, options: argparse.Namespace) -> MutationResult:
+    given = options.evidence[0]
+    if len(options.evidence) == 1 and not Path(given).exists() and given != "-":
+        if Path(given).suffix in (".json", ".jsonl", ".gz") or "/" in given:
+            raise InputError(f"no such file or folder: {given!r}; for a stored run give `latest`, its id or its name")
+        home = find_home(options.home)
+        return mutate(suite, read_run(home, choose_run(home, given, quiet=options.quiet), suite), most=options.records)
+    return mutate(suite, read_recordings(options.evidence, suite, format=options.evidence_format), most=options.records)
+
+
+def write_json(found: MutationResult) -> dict[str, object]:
+    """Return the JSON report."""
+    interval = wilson(Counts(found.total.planted, found.total.detected))
+    total = {**msgspec.to_builtins(found.total), "share": found.total.share, "interval": [interval.low, interval.high]}
+    return {"schema": "proctor.mutation/1", **msgspec.to_builtins(found), "total": total}
+
+
+def _parse_percent(text: str) -> float:
+    if not 0 <= (value := float(text.removesuffix("%"))) <= 100:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 100, found {text}")
+    return value
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "mutate",
+        "Measure a suite: plant faults in recorded runs that pass, decide them again, and show which faults no claim detects. "
+        "No agent and no model is called. For each survivor, it shows a claim that would detect it.",
+        [
+            "proctor mutate suite.yaml evidence.jsonl",
+            "proctor mutate suite.yaml latest --fail-under 80",
+            "proctor mutate scenarios.yaml traces/ --format html --output mutation.html",
+        ],
+    )
+    parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites, of any dialect")
+    parser.add_argument(
+        "evidence", metavar="EVIDENCE", nargs="+", help="evidence files or folders, or one stored run: latest, an id, a name"
+    )
+    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags match, as in `proctor run`")
+    parser.add_argument("--fail-under", type=_parse_percent, metavar="PERCENT", help="exit 1 if a smaller share of the faults is detected")
+    parser.add_argument(
+        "--records",
+        type=parse_positive,
+        default=MOST_RECORDS,
+        metavar="N",
+        help="passing records of each case to use (default: %(default)s)",
+    )
+    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: auto-detect)")
+    add_output_flags(parser, FORMATS)
+    add_suite_flags(parser)
+    add_complete_flag(parser)
+    return parser

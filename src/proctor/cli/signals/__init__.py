@@ -1,1 +1,0 @@
-"""Exit codes, and `--watch`."""

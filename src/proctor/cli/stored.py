@@ -1,0 +1,91 @@
+"""Stored runs and databases that options name. Commands that need neither do not load this module: it loads the code of both."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from proctor.actions.history.chosen_runs import choose_pair, find_chosen_run
+from proctor.actions.workspace.run_history import DATABASE_FILE, find_database_home
+from proctor.errors import InputError, MissingExtra
+from proctor.store.files.run_references import LATEST
+
+if TYPE_CHECKING:
+    from proctor.service.hub import Hub
+
+RUN_HELP = "a run: its id or the beginning of one, its name, @TAG, latest, previous, or baseline"
+
+
+def choose_run(home: Path, word: str, *, quiet: bool = False) -> str:
+    """Return the id or folder of a run. Raises `StoreError`."""
+    found = find_chosen_run(home, word)
+    if found.note is not None and not quiet and word != LATEST:
+        print(found.note, file=sys.stderr)
+    return found.run
+
+
+def choose_two_runs(home: Path, first: str | None, second: str | None, *, quiet: bool = False) -> tuple[str, str]:
+    """Return base and candidate of a comparison and print which they are; a single run is the candidate. Raises `StoreError`."""
+    base, candidate = choose_pair(home, first if second is not None else None, second or first)
+    for note in dict.fromkeys((base.note, candidate.note)):
+        if note is not None and not quiet:
+            print(note, file=sys.stderr)
+    return base.run, candidate.run
+
+
+# Opens the database of a command.
+# `--database URL`, else `PROCTOR_DATABASE_URL`, else the file `proctor.db` in the workspace.
+
+T = TypeVar("T")
+_PARTS = ("sqlalchemy", "aiosqlite", "greenlet", "cryptography")
+
+
+class _HoldsArguments(Protocol):
+    def add_argument(self, *names: str, **options: Any) -> object: ...
+
+
+def add_database_flags(parser: _HoldsArguments) -> None:
+    """Add the flags of every command that opens the database of the service."""
+    parser.add_argument("--database", metavar="URL", help="the database (default: PROCTOR_DATABASE_URL, else proctor.db in the workspace)")
+    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+
+
+def find_database(options: argparse.Namespace) -> tuple[str, Path]:
+    """Return the address of the database, and the workspace."""
+    home = find_database_home(options.home or os.environ.get("PROCTOR_HOME"))
+    return options.database or os.environ.get("PROCTOR_DATABASE_URL") or str(home / DATABASE_FILE), home
+
+
+def use_hub(options: argparse.Namespace, use: Callable[[Hub], Awaitable[T]], *, migrating: bool = True) -> T:
+    """Open the database, do one thing with it, close it."""
+    try:
+        # The service is optional and takes a second to load.
+        from proctor.service.access.secret_box import SecretBox
+        from proctor.service.hub import Hub, ServiceSettings
+        from proctor.service.refusals import Refusal
+        from proctor.store.sql.database import open_database
+    except ModuleNotFoundError as error:
+        # Another missing module is a bug or a broken installation.
+        if error.name is None or error.name.partition(".")[0] not in _PARTS:
+            raise
+        raise MissingExtra("The database of the service", "serve") from None
+    url, home = find_database(options)
+    box = SecretBox(home, os.environ.get("PROCTOR_SECRET_KEY"))
+
+    async def open_and_use() -> T:
+        database = await open_database(url, migrating=migrating)
+        try:
+            return await use(Hub(database=database, settings=ServiceSettings(home=home), secret_box=box))
+        finally:
+            await database.close()
+
+    try:
+        return asyncio.run(open_and_use())
+    except Refusal as refusal:
+        problems = [f"{field}: {text}" for field, texts in refusal.fields.items() for text in texts if text not in refusal.message]
+        raise InputError("\n  ".join([refusal.message, *problems])) from None

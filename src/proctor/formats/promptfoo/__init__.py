@@ -1,1 +1,0 @@
-"""promptfoo assertions and test rows."""

@@ -1,0 +1,223 @@
+"""Datasets of pydantic-evals (`Dataset.to_file`, YAML or JSON) as suites.
+
+A dataset has cases with `inputs`, `expected_output` and `evaluators`, and evaluators for all cases. An evaluator is a name, `{name:
+first_argument}` or `{name: {argument: value}}`. Evaluators with a boolean result decide; those with only a score are advisory, because
+pydantic-evals has no threshold for them. Custom evaluators are Python code; their assertions fail as `unsupported_assertion`.
+
+Differences: calls that failed count (pydantic-evals leaves them out by default). `EqualsExpected` without an expected output makes no
+claim, as there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from proctor.formats.native.drafting import Claim, build_assertion, build_unsupported, make_slug, make_unique
+from proctor.formats.text.located import Located, Reading
+from proctor.model.case import Assertion, Case, Suite
+from proctor.model.evidence import Json
+
+Arguments = Mapping[str, Json]
+
+_PARAMETERS: dict[str, tuple[str, ...]] = {
+    "Equals": ("value",),
+    "EqualsExpected": (),
+    "Contains": ("value", "case_sensitive", "as_strings"),
+    "IsInstance": ("type_name",),
+    "MaxDuration": ("seconds",),
+    "LLMJudge": ("rubric", "model", "include_input", "include_expected_output", "model_settings", "score", "assertion"),
+    "GEval": ("criteria", "evaluation_steps", "score_range", "include_input", "model", "model_settings"),
+    "HasMatchingSpan": ("query",),
+    "ToolCorrectness": ("expected_tools", "allow_extra", "include_failed"),
+    "TrajectoryMatch": ("expected_trajectory", "order", "include_failed"),
+    "ArgumentCorrectness": ("tool_name", "expected_arguments", "match_mode", "occurrence", "include_failed"),
+    "MaxToolCalls": ("max_calls", "include_failed"),
+    "MaxModelRequests": ("max_requests",),
+}
+"""The parameters of each evaluator, in order."""
+_JSON_TYPES = {"dict": "object", "list": "array", "int": "integer", "float": "number", "bool": "boolean", "NoneType": "null"}
+
+
+def sniff(document: Located) -> bool:
+    """Return whether this is a dataset: a list of cases with `inputs`."""
+    cases = document.get("cases")
+    return cases is not None and cases.is_list and any(case.get("inputs") is not None for case in cases.items())
+
+
+def read(document: Located, reading: Reading, *, name: str) -> Suite:
+    """Return the dataset as a suite; problems go to the reading."""
+    reading.check_keys(document, ("$schema", "name", "cases", "evaluators", "report_evaluators"), "a dataset of pydantic-evals")
+    title = document.get("name")
+    shared = reading.require_list(document.get("evaluators"), "'evaluators'")
+    for evaluator in _list_items(reading, document.get("report_evaluators"), "'report_evaluators'"):
+        reading.warn(evaluator, "evaluators of whole reports are not decided here; see `proctor compare` and gates", code="not_written")
+    used: set[str] = set()
+    cases = [
+        _read_case(reading, node, number, used, shared)
+        for number, node in enumerate(_list_items(reading, document.get("cases"), "'cases'"), start=1)
+        if reading.require_object(node, "a case") is not None
+    ]
+    suite_name = title.value if title is not None and isinstance(title.value, str) else name
+    return Suite(name=suite_name, dialect="pydantic-evals", cases=tuple(cases))
+
+
+def _read_case(reading: Reading, node: Located, number: int, used: set[str], shared: Located | None) -> Case:
+    reading.check_keys(node, ("name", "inputs", "metadata", "expected_output", "evaluators"), "a case of pydantic-evals")
+    inputs = reading.require_member(node, "inputs", "a case")
+    given, expected, metadata = node.get("name"), node.get("expected_output"), node.get("metadata")
+    title = given.value if given is not None and isinstance(given.value, str) else ""
+    assertions: list[Assertion] = []
+    for evaluator in (*_list_items(reading, node.get("evaluators"), "'evaluators'"), *(shared.items() if shared is not None else ())):
+        assertions += _read_evaluator(reading, evaluator, expected)
+    tags: Json = metadata.plain() if metadata is not None else None
+    return Case(
+        id=make_unique(make_slug(title) if title else f"case-{number}", used),
+        name=title,
+        input=_write_text(inputs.plain()) if inputs is not None else None,
+        tags=tags if isinstance(tags, dict) else {},
+        assertions=tuple(assertions),
+        origin=reading.origin(node),
+    )
+
+
+def _read_evaluator(reading: Reading, node: Located, expected: Located | None) -> list[Assertion]:
+    """Return the assertions of one evaluator: several if `Contains` names several keys."""
+    value: Json = node.plain()
+    if isinstance(value, str):
+        name, given = value, dict[str, Json]()
+    elif isinstance(value, dict) and len(value) == 1:
+        name, given = next(iter(value.items()))
+    else:
+        reading.error(node, f"an evaluator: expected a name or an object with one key, found {node.kind}", code="wrong_type")
+        return []
+    label = name if isinstance(value, str) else f"{name} · {_write_text(given)}"[:200]
+    parameters = _PARAMETERS.get(name)
+    if parameters is None:
+        built = build_unsupported(reading, node, label, f"{name!r} is an evaluator in Python code")
+        return [built] if built is not None else []
+    arguments = _name_arguments(given, parameters)
+    if arguments is None:
+        reading.error(node, f"{name}: expected the arguments {', '.join(parameters)}", code="wrong_value")
+        return []
+    if name == "EqualsExpected":
+        if expected is None or expected.value is None:
+            return []
+        arguments = {"value": expected.plain()}
+    if arguments.get("include_expected_output") and expected is not None:
+        arguments = {**arguments, "reference": _write_text(expected.plain())}
+    claims = _EVALUATORS[name](arguments)
+    if isinstance(claims, str):
+        built = [build_unsupported(reading, node, label, claims)]
+    else:
+        built = [build_assertion(reading, node, claim, label) for claim in claims]
+    return [assertion for assertion in built if assertion is not None]
+
+
+def _name_arguments(given: Json, parameters: tuple[str, ...]) -> Arguments | None:
+    """Return arguments by name; None if they do not fit. An object has keywords; anything else is the first argument."""
+    if isinstance(given, dict):
+        return given if set(given) <= {*parameters, "evaluation_name"} else None
+    return {parameters[0]: given} if parameters else None
+
+
+def _compare_output(arguments: Arguments) -> list[Claim]:
+    value = arguments.get("value")
+    if isinstance(value, str):
+        return [Claim("response_equals", {"text": value, "ignore_case": False})]
+    return [Claim("json_path", {"path": "$", "equals": value})]
+
+
+def _find_in_output(arguments: Arguments) -> list[Claim] | str:
+    value = arguments.get("value")
+    if isinstance(value, str) or arguments.get("as_strings"):
+        return [Claim("response_contains", {"text": _write_text(value), "ignore_case": arguments.get("case_sensitive") is False})]
+    if isinstance(value, dict):
+        return [Claim("json_path", {"path": f"$[{json.dumps(key)}]", "equals": expected}) for key, expected in value.items()]
+    if isinstance(value, list):
+        return "a list inside a list is not compared; use json_path"
+    return [Claim("json_path", {"path": f"$[?@ == {json.dumps(value)}]"})]
+
+
+def _compare_type(arguments: Arguments) -> list[Claim] | str:
+    name = str(arguments.get("type_name"))
+    if name == "str":
+        return []  # a recorded answer is text
+    if name not in _JSON_TYPES:
+        return f"{name!r} is a class in Python code; use json_schema"
+    return [Claim("json_schema", {"schema": {"type": _JSON_TYPES[name]}})]
+
+
+def _limit_duration(arguments: Arguments) -> list[Claim] | str:
+    seconds = arguments.get("seconds")
+    return [Claim("responded_within", {"ms": seconds * 1000})] if isinstance(seconds, int | float) else "the duration is not in seconds"
+
+
+def _judge(arguments: Arguments) -> list[Claim]:
+    fields: dict[str, Json] = {"criteria": arguments.get("rubric") or arguments.get("criteria")}
+    if arguments.get("include_input"):
+        fields["show_prompt"] = True
+    if "reference" in arguments:
+        fields["reference"] = arguments["reference"]
+    if steps := arguments.get("evaluation_steps"):
+        fields["steps"] = steps
+    # A score alone decides nothing in pydantic-evals.
+    return [Claim("judged", fields, advisory=arguments.get("assertion") is False or "evaluation_steps" in arguments)]
+
+
+def _find_span(arguments: Arguments) -> list[Claim] | str:
+    query = arguments.get("query")
+    if isinstance(query, dict) and set(query) == {"name_equals"}:
+        return [Claim("node_called", {"name": query["name_equals"]})]
+    return "only spans with an exact name (`name_equals`) can be claimed; write it as `node_called` or `that`"
+
+
+def _compare_tools(arguments: Arguments) -> list[Claim]:
+    calls: Json = [{"name": name} for name in arguments.get("expected_tools") or ()]
+    more: dict[str, Json] = {} if arguments.get("allow_extra") else {"max_extra": 0}
+    return [Claim("tool_calls_match", {"calls": calls, "arguments": "ignore", **more})]
+
+
+def _compare_trajectory(arguments: Arguments) -> list[Claim]:
+    names = arguments.get("expected_trajectory") or []
+    match arguments.get("order", "in_order"):
+        case "exact":
+            return [Claim("tools_exactly", {"names": names}, advisory=True)]
+        case "any_order":
+            return [Claim("tool_calls_match", {"calls": [{"name": name} for name in names], "arguments": "ignore"}, advisory=True)]
+        case _:
+            return [Claim("tools_in_order", {"names": names}, advisory=True)]
+
+
+def _compare_arguments(arguments: Arguments) -> list[Claim] | str:
+    if arguments.get("occurrence", "first") != "first":
+        return "only the first call or any call can be claimed; write it as `that`"
+    match = "exact" if arguments.get("match_mode") == "exact" else "partial"
+    fields: dict[str, Json] = {"name": arguments.get("tool_name"), "arguments": arguments.get("expected_arguments"), "match": match}
+    return [Claim("tool_called", {**fields, "values": "literal"})]
+
+
+_EVALUATORS: dict[str, Callable[[Arguments], list[Claim] | str]] = {
+    "Equals": _compare_output,
+    "EqualsExpected": _compare_output,
+    "Contains": _find_in_output,
+    "IsInstance": _compare_type,
+    "MaxDuration": _limit_duration,
+    "LLMJudge": _judge,
+    "GEval": _judge,
+    "HasMatchingSpan": _find_span,
+    "ToolCorrectness": _compare_tools,
+    "TrajectoryMatch": _compare_trajectory,
+    "ArgumentCorrectness": _compare_arguments,
+    "MaxToolCalls": lambda arguments: [Claim("that", {"expression": f"len(tool_calls) <= {arguments.get('max_calls')}"})],
+    "MaxModelRequests": lambda arguments: "requests to the model are not counted in evidence; limit tokens or calls instead",
+}
+
+
+def _list_items(reading: Reading, node: Located | None, what: str) -> list[Located]:
+    found = reading.require_list(node, what)
+    return list(found.items()) if found is not None else []
+
+
+def _write_text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

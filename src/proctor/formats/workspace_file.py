@@ -1,0 +1,501 @@
+"""The workspace file `proctor.yaml`: the targets, models and judge that suites share.
+
+    targets:
+      shop: {type: http, url: "http://127.0.0.1:9000/chat", auth: {type: bearer, token: "${SHOP_TOKEN}"}}
+    default_target: shop
+    models: {main: {provider: openai, model: some-model, api_key: "${KEY}"}}
+    judge: {model: main}
+
+A suite may have the same keys and wins, name by name. `${NAME}` inside a text is replaced by the variable of that name out of
+a mapping that is passed in, `$${` is a literal `${`. Only the entry that is used has its references resolved: a target that is not
+run may lack its secret. Kinds of values are checked before the references are resolved, so that no message can show a secret.
+
+The settings of a suite are plain values: their lines are looked up in its text when there is something to say about them, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Final, TypeVar
+
+import msgspec
+
+from proctor.errors import InputError, SpecError
+from proctor.formats.native.declared_evidence import read_declared
+from proctor.formats.text.building import UNUSABLE, build_struct
+from proctor.formats.text.documents import read_text
+from proctor.formats.text.located import Located, Reading, item_path, member_path
+from proctor.formats.text.references import References, check_references
+from proctor.model.cost import Price, PriceList
+from proctor.model.evidence import Json
+from proctor.model.json_values import is_finite
+from proctor.model.lazy_pattern import lazy_pattern
+from proctor.model.mapping import DeclaredEvidence
+from proctor.model.problem import Origin, Problem
+from proctor.model.show import nearest, shorten, show
+from proctor.patterns.globs import compile_glob
+
+# --- prices of models, from the workspace file or a separate file; not from a suite, which could make itself cheap
+
+_DAY = lazy_pattern(r"\d{4}-\d{2}-\d{2}")
+
+
+def read_prices(node: Located | None, reading: Reading) -> PriceList | None:
+    """Return the prices under `prices:`, by model name or pattern; None if there are none."""
+    if node is None or reading.require_object(node, "prices") is None:
+        return None
+    prices: dict[str, Price] = {}
+    for name, member in node.members():
+        price = build_struct(Price, member, reading, f"the price of {name!r}")
+        if price is UNUSABLE:
+            continue
+        _check_price(name, price, member, reading)
+        prices[name] = price
+        first = next(iter(prices.values()))
+        if price.currency != first.currency:
+            reading.error(
+                member,
+                f"prices: {name!r} is in {price.currency}, others are in {first.currency}",
+                hint="costs of one run are summed, so all prices are in one currency",
+            )
+    return PriceList(prices) if prices else None
+
+
+def _check_price(name: str, price: Price, node: Located, reading: Reading) -> None:
+    for field in ("input", "output", "cached_input", "cache_write"):
+        value = getattr(price, field)
+        if value is not None and (not is_finite(value) or value < 0):
+            reading.error(node.get(field) or node, f"prices: {field} of {name!r} must be a number of at least 0")
+    if price.per < 1:
+        reading.error(node.get("per") or node, f"prices: per of {name!r} must be a whole number of at least 1")
+    if price.as_of is not None and _DAY.fullmatch(price.as_of) is None:
+        reading.error(node.get("as_of") or node, f"prices: as_of of {name!r} must be a day such as 2026-11-01")
+
+
+def read_price_file(text: str, *, file: str) -> PriceList:
+    """Return the prices of a file: the entries themselves, or under `prices:` as in the workspace file. Raises `InputError`."""
+    reading = Reading(file=file, text=text)
+    document = read_text(text, file=file, reading=reading)
+    inner = document.get("prices") if document is not None and document.is_object else None
+    prices = read_prices(inner if inner is not None else document, reading)
+    reading.finish()
+    if prices is None:
+        raise InputError(f"{file}: no prices in this file")
+    return prices
+
+
+# ---
+
+
+# --- settings of custom checks, allowed only in the workspace file: their Python files and time limit
+
+CHECK_TIMEOUT_S: Final = 10.0
+"""Default limit in seconds of one custom check on one evidence."""
+_MOST_S: Final = 86_400.0
+
+
+class OwnCheckSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The `checks:` section of a workspace file."""
+
+    files: tuple[str, ...] = ()
+    """Python files with custom checks, relative to the folder of the workspace file."""
+
+    timeout_s: float = CHECK_TIMEOUT_S
+    """The time limit in seconds of one check on one evidence."""
+
+
+def read_own_check_settings(node: Located | None, reading: Reading) -> OwnCheckSettings:
+    """Return the `checks:` section: one file, a list of them, or `files` and `timeout_s`."""
+    if node is None:
+        return OwnCheckSettings()
+    if not node.is_object:
+        return OwnCheckSettings(files=_read_files(node, reading))
+    reading.check_keys(node, ("files", "timeout_s"), "checks")
+    files, limit = node.get("files"), node.get("timeout_s")
+    seconds = reading.number(limit, "checks.timeout_s")
+    if limit is not None and seconds is not None and not 0 < seconds <= _MOST_S:
+        reading.error(limit, f"checks.timeout_s: expected seconds above 0 and at most {_MOST_S:,.0f}, found {seconds:g}")
+    return OwnCheckSettings(
+        files=_read_files(files, reading) if files is not None else (),
+        timeout_s=float(seconds) if seconds is not None else CHECK_TIMEOUT_S,
+    )
+
+
+def _read_files(node: Located, reading: Reading) -> tuple[str, ...]:
+    listed = [node] if isinstance(node.value, str) else list(node.items()) if reading.require_list(node, "checks") is not None else []
+    files: list[str] = []
+    for item in listed:
+        name = reading.require_text(item, "checks")
+        if name is None:
+            continue
+        if not name.endswith(".py"):
+            reading.error(item, f"checks: expected a Python file such as checks.py, found {name!r}", code="wrong_type")
+        files.append(name)
+    return tuple(files)
+
+
+WORKSPACE_KEYS = ("targets", "default_target", "models", "judge")
+"""Keys that a suite may have too."""
+_FILE_KEYS = (*WORKSPACE_KEYS, "trust", "checks", "prices", "evidence")
+"""Keys of the workspace file only: a suite must not decide whom to trust and which code to load."""
+
+_ONLY_COMMENTS = lazy_pattern(r"\ufeff?(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n?|\n|\Z))*")
+
+_Settings = TypeVar("_Settings", bound=msgspec.Struct)
+_Made = TypeVar("_Made")
+
+
+class Section:
+    """One entry of a settings file, and its position."""
+
+    def __init__(
+        self, node: Located, *, file: str | None, text: str | None, trusted: bool, placed: Callable[[], Section | None] = lambda: None
+    ) -> None:
+        self.node = node
+        self.file = file
+        self.trusted = trusted
+        """Whether it comes from the workspace or from Python; a suite is untrusted."""
+        self._text = text
+        self._placed = placed
+        """The same entry with its lines, if they are unknown here and can be found."""
+
+    @classmethod
+    def of(cls, value: Mapping[str, Json], *, file: str | None = None, path: str = "$", trusted: bool = True) -> Section:
+        """Return an entry from a mapping, whose lines are unknown."""
+        return cls(_locate(value, path), file=file, text=None, trusted=trusted)
+
+    def with_node(self, node: Located, find: Callable[[Located], Located | None]) -> Section:
+        """Return another entry of the same file; `find` locates it if lines are known."""
+
+        def place() -> Section | None:
+            placed = self._placed()
+            return None if placed is None or (found := find(placed.node)) is None else placed.with_node(found, find)
+
+        return Section(node, file=self.file, text=self._text, trusted=self.trusted, placed=place)
+
+    def find_text(self, key: str) -> str | None:
+        """Return the member `key` as written, if it is a text: the `model` of a target, for example."""
+        member = self.node.get(key)
+        return member.value if member is not None and isinstance(member.value, str) else None
+
+    def build(self, struct: type[_Settings], references: References, what: str) -> _Settings:
+        """Return the entry as a value of `struct`; raises `InputError` with every problem in it."""
+
+        def built(section: Section) -> _Settings:
+            reading = section._open_reading()
+            found = build_struct(struct, section.node, reading, what)
+            check_references(section.node, reading, references)
+            section._finish(reading)
+            assert found is not UNUSABLE  # `_finish` has raised
+            # Only now, after all problems were reported: no message can contain the value of a variable.
+            return references.fill(found)
+
+        return self._locate_problems(built)
+
+    def check(self, struct: type[_Settings], what: str) -> _Settings:
+        """Return the entry as written, with references unresolved; raises `InputError` with every problem in it."""
+
+        def built(section: Section) -> _Settings:
+            reading = section._open_reading()
+            try:
+                found = build_struct(struct, section.node, reading, what)
+            except SpecError as error:
+                raise section.refusal_error(error) from None
+            section._finish(reading)
+            return found
+
+        return self._locate_problems(built)
+
+    def plain(self, references: References) -> Json:
+        """Return the entry as plain JSON, references resolved; raises `InputError` if one cannot be resolved."""
+
+        def filled(section: Section) -> Json:
+            reading = section._open_reading()
+            check_references(section.node, reading, references)
+            section._finish(reading)
+            return references.fill(section.node.plain())
+
+        return self._locate_problems(filled)
+
+    def refusal_error(self, error: SpecError) -> InputError:
+        """Return the error for an unusable entry of the right shape, with its position."""
+        section = self._placed() or self
+        reading = section._open_reading()
+        reading.report_spec_error(section.node, error)
+        return InputError(error.message, section._list_problems(reading))
+
+    def unknown_member_error(self, key: str, message: str, known: Iterable[str], **more: Json) -> InputError:
+        """Return the error for a member that names something unknown, with the known names."""
+        section = self._placed() or self
+        reading = section._open_reading()
+        words = tuple(known)
+        node = section.node if not section.node.is_object else section.node.get(key) or section.node
+        close = nearest(str(node.value), words) if isinstance(node.value, str) else ()
+        reading.error(node, message, nearest=close, expected="one of " + ", ".join(words) if words else None, **more)
+        return InputError(message, section._list_problems(reading))
+
+    def _locate_problems(self, work: Callable[[Section], _Made]) -> _Made:
+        """Return the result of `work` on the entry; on problems it is repeated with known lines to locate them."""
+        try:
+            return work(self)
+        except InputError:
+            placed = self._placed()
+            if placed is None:
+                raise
+        return work(placed)
+
+    def _open_reading(self) -> Reading:
+        return Reading(file=self.file, text=self._text or "")
+
+    def _finish(self, reading: Reading) -> None:
+        if any(problem.level == "error" for problem in reading.problems):
+            problems = self._list_problems(reading)
+            raise InputError(problems[0].message, problems)
+
+    def _list_problems(self, reading: Reading) -> list[Problem]:
+        ordered = sorted(reading.problems, key=lambda problem: (problem.origin.line or 0, problem.origin.column or 0))
+        if self._text is not None:
+            return ordered
+        return _drop_lines(ordered, self.file)
+
+
+class Workspace(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of targets, models and the judge, not yet resolved or built."""
+
+    file: str | None = None
+    targets: dict[str, Section] = {}
+    default_target: Section | None = None
+    models: dict[str, Section] = {}
+    judge: Section | None = None
+    trust: tuple[str, ...] = ()
+    """Patterns of files with trusted suites, relative to the folder of the workspace file: `*` stays inside a folder."""
+
+    checks: OwnCheckSettings = OwnCheckSettings()
+    """The files and the time limit of custom checks."""
+    prices: PriceList | None = None
+    """The prices of models."""
+    evidence: DeclaredEvidence | None = None
+    """How recorded evidence is read, for suites that do not declare it."""
+
+    def lay_over(self, other: Workspace) -> Workspace:
+        """Return both merged; this one takes precedence, except for entries that are equal in both."""
+        return Workspace(
+            file=other.file or self.file,
+            targets=_lay_over(self.targets, other.targets),
+            default_target=self.default_target or other.default_target,
+            models=_lay_over(self.models, other.models),
+            judge=self.judge or other.judge,
+            # Never those of a suite, which is untrusted and would trust itself.
+            trust=other.trust,
+            checks=other.checks,
+            prices=other.prices,
+            evidence=other.evidence,
+        )
+
+    def find_target(self, name: str | None = None) -> tuple[str, Section]:
+        """Return the target of that name, else the default one, else the only one; raises `InputError` if there is none."""
+        known = ", ".join(self.targets)
+        if name is None and self.default_target is not None:
+            name = self.default_target.node.value
+            if name not in self.targets:
+                raise self.default_target.unknown_member_error(
+                    "", f"default_target: there is no target {name!r}", self.targets, code="unknown_name"
+                )
+        if name is None and len(self.targets) == 1:
+            name = next(iter(self.targets))
+        if name is None:
+            many = f"several targets and no default_target; name one of {known}" if known else "no target is described"
+            more = "" if known else "; without either, name it: module:function, a URL, or a command in quotes"
+            raise InputError(f"{many}: `targets` in proctor.yaml or in the suite defines how the agent is reached{more}")
+        if name not in self.targets:
+            close = nearest(name, self.targets)
+            hint = f"; nearest: {', '.join(close)}" if close else ""
+            raise InputError(f"there is no target {name!r}{hint}; known: {known or 'none'}")
+        return name, self.targets[name]
+
+    def find_model(self, name: str) -> Section:
+        """Return the model of that name; raises `InputError` if there is none."""
+        if name not in self.models:
+            close = nearest(name, self.models)
+            hint = f"; nearest: {', '.join(close)}" if close else ""
+            raise InputError(f"there is no model {name!r}{hint}; known: {', '.join(self.models) or 'none'}")
+        return self.models[name]
+
+
+def _lay_over(own: Mapping[str, Section], under: Mapping[str, Section]) -> dict[str, Section]:
+    # An entry that is equal in both stays the workspace's, which is trusted, unlike a suite.
+    same = {name for name, section in own.items() if name in under and under[name].node.plain() == section.node.plain()}
+    return {**under, **{name: section for name, section in own.items() if name not in same}}
+
+
+def read_workspace(text: str, *, file: str | None = None) -> Workspace:
+    """Return the workspace file; raises `InputError` with every problem in it. A file of comments is an empty workspace."""
+    workspace = Workspace(file=file)
+    if _ONLY_COMMENTS.fullmatch(text):
+        return workspace
+    reading = Reading(file=file, text=text)
+    document = read_text(text, file=file, reading=reading)
+    if document is not None and document.value is not None:
+        workspace = _read_file(document, reading, text=text)
+    reading.finish()
+    return workspace
+
+
+def read_workspace_settings(settings: Mapping[str, Json], *, file: str, path: str = "$.tool.proctor") -> Workspace:
+    """Return a workspace file that is not YAML, whose lines are unknown; raises `InputError` with every problem in it."""
+    reading = Reading(file=file, text="")
+    workspace = _read_file(_locate(settings, path), reading, text=None)
+    if reading.problems:
+        problems = _drop_lines(reading.problems, file)
+        raise InputError(problems[0].message, problems)
+    return workspace
+
+
+def _read_file(document: Located, reading: Reading, *, text: str | None) -> Workspace:
+    workspace = _read(document, reading, text=text, trusted=True, keys=_FILE_KEYS)
+    workspace = msgspec.structs.replace(
+        workspace,
+        trust=_read_trusted(document.get("trust"), reading),
+        checks=read_own_check_settings(document.get("checks"), reading),
+        prices=read_prices(document.get("prices"), reading),
+        evidence=read_declared(document.get("evidence"), reading),
+    )
+    _check_names(workspace, reading)
+    return workspace
+
+
+def build_workspace(
+    settings: Mapping[str, Json], *, file: str | None = None, trusted: bool = False, text: Callable[[], str] | None = None
+) -> Workspace:
+    """Return the workspace from a suite's settings; other keys are ignored.
+
+    `text` gives the text of the suite, for the lines of problems; it is not used if it has changed.
+    """
+    known = {key: settings[key] for key in WORKSPACE_KEYS if settings.get(key) is not None}
+    reading = Reading(file=file, text="")
+
+    # Several entries may have problems; the text is parsed once more for all of them.
+    @cache
+    def again() -> tuple[Workspace, Reading] | None:
+        written = text() if text is not None else ""
+        placed = Reading(file=file, text=written)
+        document = read_text(written, file=file, reading=placed) if written else None
+        if document is None or not document.is_object or placed.problems:
+            return None
+        members = {key: node for key, node in document.members() if key in known}
+        document = Located(value=members, line=document.line, column=document.column, path="$", key_at=document.key_at)
+        # The file has changed since the suite was read, so its lines would be wrong.
+        return None if document.plain() != known else (_read(document, placed, text=written, trusted=trusted), placed)
+
+    def placed() -> Workspace | None:
+        found = again()
+        return found[0] if found is not None else None
+
+    workspace = _read(Section.of(known, file=file).node, reading, text=None, trusted=trusted, placed=placed)
+    if reading.problems:
+        found = again()
+        problems = found[1].problems if found is not None else _drop_lines(reading.problems, file)
+        raise InputError(problems[0].message, problems)
+    return workspace
+
+
+def _read(
+    document: Located,
+    reading: Reading,
+    *,
+    text: str | None,
+    trusted: bool,
+    placed: Callable[[], Workspace | None] = lambda: None,
+    keys: tuple[str, ...] = WORKSPACE_KEYS,
+) -> Workspace:
+    if reading.require_object(document, "the workspace") is None:
+        return Workspace()
+    reading.check_keys(document, keys, "the workspace")
+
+    def section(node: Located, same: Callable[[Workspace], Section | None]) -> Section:
+        def with_lines() -> Section | None:
+            found = placed()
+            return same(found) if found is not None else None
+
+        return Section(node, file=reading.file, text=text, trusted=trusted, placed=with_lines)
+
+    def named(key: str, what: str) -> dict[str, Section]:
+        holder = reading.require_object(document.get(key), key)
+        members = holder.members() if holder is not None else ()
+        return {
+            name: section(node, lambda other, name=name: getattr(other, key).get(name))
+            for name, node in members
+            if reading.require_object(node, f"{what} {name!r}") is not None
+        }
+
+    default = document.get("default_target")
+    judge = _read_judge(document.get("judge"), reading)
+    return Workspace(
+        file=reading.file,
+        targets=named("targets", "target"),
+        default_target=section(default, lambda other: other.default_target)
+        if default is not None and reading.require_text(default, "default_target") is not None
+        else None,
+        models=named("models", "model"),
+        judge=section(judge, lambda other: other.judge) if judge is not None else None,
+    )
+
+
+def _read_trusted(node: Located | None, reading: Reading) -> tuple[str, ...]:
+    listed = reading.require_list(node, "trust") if node is not None else None
+    patterns: list[str] = []
+    for item in listed.items() if listed is not None else ():
+        if reading.require_text(item, "trust") is None:
+            continue
+        try:
+            compile_glob(item.value)
+        except SpecError as error:
+            reading.error(item, f"trust: {error.message}")
+        patterns.append(item.value)
+    return tuple(patterns)
+
+
+def _read_judge(node: Located | None, reading: Reading) -> Located | None:
+    if node is None or not isinstance(node.value, str):
+        return reading.require_object(node, "judge")
+    # People usually write just the name of a model.
+    reading.error(
+        node,
+        f"judge: expected an object, found text {show(node.value, 60)}",
+        hint=f"a judge is named by its model: judge: {{model: {shorten(node.value, 60)}}}",
+        code="wrong_type",
+    )
+    return None
+
+
+def _drop_lines(problems: Iterable[Problem], file: str | None) -> list[Problem]:
+    return [msgspec.structs.replace(one, origin=Origin(file=file, path=one.origin.path), excerpt=None) for one in problems]
+
+
+def _check_names(workspace: Workspace, reading: Reading) -> None:
+    """Report unknown names in the workspace file."""
+    default = workspace.default_target
+    if default is not None and default.node.value not in workspace.targets:
+        reading.error(
+            default.node,
+            f"default_target: there is no target {default.node.value!r}",
+            nearest=nearest(default.node.value, workspace.targets),
+            expected="one of " + ", ".join(workspace.targets) if workspace.targets else None,
+            code="unknown_name",
+        )
+    model = workspace.judge.node.get("model") if workspace.judge is not None else None
+    for named in (model, *model.items()) if model is not None else ():
+        # `provider/name` needs no entry.
+        if isinstance(named.value, str) and workspace.models and named.value not in workspace.models and "/" not in named.value:
+            message = f"judge: there is no model {named.value!r}"
+            reading.error_unknown(named, message, named.value, workspace.models, code="unknown_name")
+
+
+def _locate(value: Json, path: str) -> Located:
+    inner = value
+    if isinstance(value, Mapping):
+        inner = {str(key): _locate(member, member_path(path, str(key))) for key, member in value.items()}
+    elif isinstance(value, (list, tuple)):
+        inner = [_locate(item, item_path(path, index)) for index, item in enumerate(value)]
+    return Located(value=inner, line=0, column=0, path=path)

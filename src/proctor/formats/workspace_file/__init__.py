@@ -1,1 +1,0 @@
-"""The workspace file `proctor.yaml`."""

@@ -1,0 +1,1 @@
+"""Generates cases from recorded runs, tool schemas and workflows, without a model; the same input gives the same cases."""

@@ -1,0 +1,179 @@
+"""Makes cases of recorded runs: groups them by their path, and writes a case for each group that is large enough."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from proctor.checks.registry import default_registry
+from proctor.decide.prepare import PreparedCase
+from proctor.formats.native.drafting import add_id
+from proctor.generation.claims import Claim, make_claims
+from proctor.generation.observations import GroupFacts
+from proctor.generation.trace_paths import EffectNames, TracePath, reduce_trace
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.mutation.call_edits import list_calls
+from proctor.mutation.measure import VARIES, read_claim
+
+LEAST_RUNS = 3
+"""Runs of a group from which on it becomes a case."""
+_MOST_GROUPS = 2_000
+"""Paths that are followed; further ones are counted as rare."""
+_MOST_TOOLS = 500
+
+
+class GeneratedCase(msgspec.Struct, frozen=True, kw_only=True):
+    """A case in the native shape, and the group it was made from."""
+
+    document: dict[str, Json]
+    path: TracePath
+    runs: int
+    samples: tuple[Evidence, ...] = ()
+    """Some runs of the group."""
+
+
+class Generated(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of generating from recorded runs."""
+
+    cases: tuple[GeneratedCase, ...]
+    rare: tuple[tuple[str, int], ...]
+    """Paths of too few runs, and how many had them."""
+    runs: int
+    left_out: dict[str, int]
+    """Why other records were not used, with counts."""
+
+
+class TraceGrouping:
+    """Collects recorded runs one by one, in bounded memory."""
+
+    def __init__(self, effects: EffectNames = EffectNames()) -> None:  # noqa: B008 - immutable
+        self._effects = effects
+        self._groups: dict[TracePath, GroupFacts] = {}
+        self._tools: dict[str, None] = {}
+        self._left_out: Counter[str] = Counter()
+        self._runs = self._beyond = 0
+
+    def add(self, evidence: Evidence, source: str) -> None:
+        """Add a run, or count why it cannot be used."""
+        why = find_unusable(evidence)
+        if why is not None:
+            self._left_out[why] += 1
+            return
+        self._runs += 1
+        if len(self._tools) < _MOST_TOOLS:
+            self._tools.update(dict.fromkeys((*(evidence.available_tools or ()), *(call.name for call in list_calls(evidence)))))
+        path = reduce_trace(evidence, self._effects)
+        group = self._groups.get(path)
+        if group is None:
+            if len(self._groups) >= _MOST_GROUPS:
+                self._beyond += 1
+                return
+            group = self._groups[path] = GroupFacts()
+        group.add(evidence, source)
+
+    def skip(self, why: str) -> None:
+        """Count a record that could not be read."""
+        self._left_out[why] += 1
+
+    def finish(self, *, least: int = LEAST_RUNS) -> Generated:
+        """Return a case for each group of at least so many runs, the largest group first."""
+        groups = sorted(self._groups.items(), key=lambda pair: (-pair[1].runs, pair[0]))
+        used: set[str] = set()
+        cases: list[GeneratedCase] = []
+        rare = [(describe_path(path), group.runs) for path, group in groups if group.runs < least]
+        if self._beyond:
+            rare.append(("further paths", self._beyond))
+        for path, group in groups:
+            if group.runs >= least:
+                cases.append(make_case(path, group, list(self._tools), self._effects, used))
+        return Generated(cases=tuple(cases), rare=tuple(rare), runs=self._runs, left_out=dict(self._left_out))
+
+
+def find_unusable(evidence: Evidence) -> str | None:
+    """Return why no case can be made of a run, if so."""
+    if evidence.no_run is not None:
+        return "no run of an agent"
+    if evidence.error is not None:
+        return "the run did not finish"
+    if evidence.input is None and not any(turn.input for turn in evidence.turns or ()):
+        return "the input was not recorded"
+    unknown = evidence.account.unknown if evidence.account is not None else {}
+    if (
+        "tool_calls" in unknown
+        or "tool_arguments" in unknown
+        or (evidence.tool_calls is None and evidence.nodes is None and not evidence.turns)
+    ):
+        return "the tool calls are not known completely"
+    return "the answer is not known completely" if "answer" in unknown else None
+
+
+def make_case(path: TracePath, group: GroupFacts, catalogue: Sequence[str], effects: EffectNames, used: set[str]) -> GeneratedCase:
+    """Return the case of a group, with the claims that hold of every stored run."""
+    assert group.example is not None
+    claims = filter_holding(make_claims(group, catalogue, effects), group.samples)
+    document: dict[str, Json] = {
+        "id": add_id(name_path(path), used),
+        "description": f"{group.runs:,} traces, such as {', '.join(group.sources)}: {describe_path(path)}",
+    }
+    turns = group.example.turns or ()
+    if len(turns) > 1:
+        document["turns"] = _write_turns(group)
+    else:
+        given = next((each for each in (group.example.input, *(turn.input for turn in turns)) if each is not None), "")
+        document["input"] = given if isinstance(given, str) else msgspec.json.encode(given).decode()
+    varies = _list_free(group, effects)
+    document["expect"] = [claim.write() for claim in claims]
+    if varies:
+        document["settings"] = {VARIES: varies}
+    return GeneratedCase(document=document, path=path, runs=group.runs, samples=tuple(group.samples))
+
+
+def _write_turns(group: GroupFacts) -> list[Json]:
+    """Return the messages of a conversation, with claims about each answer that hold of every stored run."""
+    assert group.example is not None
+    turns = [evidence.turns or () for evidence in group.samples]
+    because = f"so in each of {len(turns)} traces" + (f" out of {group.runs:,}" if group.runs > len(turns) else "")
+    written: list[Json] = []
+    for at, turn in enumerate(group.example.turns or ()):
+        answers = [Evidence(text=each[at].text or "") if len(each) > at else Evidence() for each in turns]
+        claims = filter_holding([Claim(body, because) for body in ("response_not_empty", "no_pii")], answers)
+        written.append({"input": turn.input or "", **({"expect": [claim.write() for claim in claims]} if claims else {})})
+    return written
+
+
+def filter_holding(claims: Iterable[Claim], samples: Sequence[Evidence]) -> list[Claim]:
+    """Return the claims that hold of every one of these runs."""
+    found: list[Claim] = []
+    for claim in claims:
+        assertion = read_claim(claim.body)
+        if assertion is not None:
+            prepared = PreparedCase(Case(id="claim", assertions=(assertion,)), default_registry())
+            if all(prepared.decide(evidence).outcome == "pass" for evidence in samples):
+                found.append(claim)
+    return found
+
+
+def _list_free(group: GroupFacts, effects: EffectNames) -> list[str]:
+    """Return what varies freely within the group: how often tools only read, and the order of calls that have none."""
+    reads = [name for name in sorted(group.tools) if effects.find(name) == "reads"]
+    names, order = sorted(group.tools), group.order or set()
+    swapped = any((one, two) not in order and (two, one) not in order for one in names for two in names if one < two)
+    several = len(reads) > 1 or any(group.tools[name].most > 1 for name in reads)
+    dropped = [name for name in reads if group.tools[name].least < group.tools[name].most]
+    kinds = [*(f"call_repeated:{name}" for name in reads), *(f"call_dropped:{name}" for name in dropped)]
+    return [*kinds, *(["calls_swapped"] if swapped or several else [])]
+
+
+def name_path(path: TracePath) -> str:
+    """Return the name of a path, from which the id of its case is made."""
+    name = "-".join(step.replace("!", "-failed") for step in path.steps) or "answer without tools"
+    return f"{name}-in-{path.turns}-messages" if path.turns > 1 else name
+
+
+def describe_path(path: TracePath) -> str:
+    """Return a path in words."""
+    words = " → ".join(path.steps) or "no tool"
+    return f"{words}, {path.turns} messages" if path.turns > 1 else words

@@ -1,0 +1,59 @@
+"""Reduces a run to its path: which tools were called, in which order.
+
+A failed call that was tried again is left out. Adjacent calls of tools that only read have no order and count once. A call that failed for
+good is marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from proctor.model.evidence import Evidence, ToolCall
+from proctor.mutation.call_edits import list_calls
+from proctor.mutation.tool_effects import Effect, find_effect
+
+FAILED = "!"
+"""Follows the name of a tool whose last call failed."""
+
+
+class TracePath(NamedTuple):
+    """The path of a run, as a key of its group."""
+
+    steps: tuple[str, ...]
+    turns: int
+
+
+class EffectNames(NamedTuple):
+    """Tools whose effect the user declares."""
+
+    reads: frozenset[str] = frozenset()
+    changes: frozenset[str] = frozenset()
+
+    def find(self, name: str) -> Effect:
+        """Return the declared effect of a tool, else the effect that its name suggests."""
+        if name in self.reads:
+            return "reads"
+        return "changes" if name in self.changes else find_effect(name)
+
+
+def reduce_trace(evidence: Evidence, effects: EffectNames) -> TracePath:
+    """Return the path of a run."""
+    steps: list[str] = []
+    reads: set[str] = set()
+    calls = list_calls(evidence)
+    for at, call in enumerate(calls):
+        failed = call.failed()
+        if failed and _is_retried(call, calls[at + 1 :]):
+            continue
+        step = call.name + (FAILED if failed else "")
+        if effects.find(call.name) == "reads":
+            reads.add(step)
+            continue
+        steps += [*sorted(reads), step]
+        reads = set()
+    return TracePath((*steps, *sorted(reads)), max(1, len(evidence.turns or ())))
+
+
+def _is_retried(call: ToolCall, later: Sequence[ToolCall]) -> bool:
+    return bool(later) and later[0].name == call.name

@@ -1,0 +1,269 @@
+"""The document of a batch: pass rates per case and check, reasons with example traces, amounts, days and slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from proctor.model.batch import AmountFigures, BatchSummary, CaseBatch, CommonReason, JudgedCase, JudgedRate, Slice
+from proctor.report.blocks.outcomes import write_share
+from proctor.report.document.model import (
+    Block,
+    Chart,
+    Column,
+    Document,
+    Facts,
+    Item,
+    Items,
+    Line,
+    Listing,
+    Output,
+    Paragraph,
+    Rate,
+    Rest,
+    Row,
+    Section,
+    Series,
+    Table,
+    Text,
+)
+from proctor.report.words.neutral import to_one_line
+from proctor.report.words.wording import OUTCOME_NAMES, count_noun, count_words, write_percent, write_small
+
+MOST_CASES: Mapping[Output, int] = {"terminal": 200, "markdown": 100, "html": 500}
+"""Cases in the table, most failures first."""
+MOST_REASONS: Mapping[Output, int] = {"terminal": 5, "markdown": 3, "html": 5}
+"""Reasons per case, and faults."""
+MOST_LISTED: Mapping[Output, int] = {"terminal": 200, "markdown": 60, "html": 2_500}
+"""Reasons of all cases, the commonest first."""
+MOST_SLICES: Mapping[Output, int] = {"terminal": 40, "markdown": 60, "html": 200}
+"""Slices of one table, largest first."""
+MOST_DAYS: Mapping[Output, int] = {**MOST_SLICES, "html": 500}
+MOST_CHECKS = 30
+"""Checks listed per case."""
+UNKNOWN_VALUE = "unknown"
+"""The name of a slice whose traces lack the value."""
+
+
+def build_batch(summary: BatchSummary, output: Output) -> Document:
+    """Return the document of a batch."""
+    is_complete = summary.is_complete
+    tone = "uncertain" if not is_complete else "pass" if summary.has_passed else "fail"
+    started = f"{summary.started_at[:10]} {summary.started_at[11:16]} UTC"
+    return Document(
+        name=summary.suite or "suite",
+        verdict=(tone, OUTCOME_NAMES[tone] if is_complete else "incomplete"),
+        headline=_write_headline(summary),
+        about=(count_noun(summary.partitions, "partition"), started),
+        blocks=(
+            *_list_notes(summary),
+            # As on the page of a run: why first, then the cases.
+            *_list_reasons(summary, output),
+            *_list_faults(summary, output),
+            _make_cases(summary, output),
+            *([Section(("Amounts",), (Facts(amounts),))] if (amounts := tuple(_list_amounts(summary.amounts))) else []),
+            *_list_days(summary, output),
+            *(
+                Section((f"By {', '.join(one.by)}",), (_make_slices(one.by, one.slices, one.others, MOST_SLICES[output]),))
+                for one in summary.slices
+                if one.slices
+            ),
+            Facts((("results", (Text(summary.output, "code", limit=400),)),)),
+        ),
+    )
+
+
+def _write_headline(summary: BatchSummary) -> str:
+    counts = {outcome: sum(case.rate.counts.get(outcome, 0) for case in summary.cases) for outcome in OUTCOME_NAMES}
+    results = sum(counts.values())
+    read = count_noun(summary.traces, "trace") + (f", {count_noun(results, 'result')}" if results != summary.traces else "")
+    return f"{read}: {count_words(counts)}"
+
+
+def _list_notes(summary: BatchSummary) -> Iterator[Block]:
+    if not summary.is_complete:
+        yield Paragraph((f"INCOMPLETE: {describe_missing(summary)}; --resume goes on",), tone="error")
+        if summary.failures:
+            yield Listing(tuple((Text(failure),) for failure in summary.failures[:5]))
+    if summary.where is not None:
+        left_out = describe_left_out(summary)
+        yield Paragraph(("where ", Text(summary.where, "code", limit=500), f": {left_out}" if left_out else ""))
+    for warning in summary.warnings:
+        yield Paragraph(("warning: ", Text(warning, limit=500)), tone="uncertain")
+
+
+def describe_missing(summary: BatchSummary) -> str:
+    """Return which parts of a batch have no result yet, or ""."""
+    missing = summary.partitions - summary.committed
+    missing_parts = [f"{missing:,} of {count_noun(summary.partitions, 'partition')} have no result"] if missing else []
+    missing_parts += ["judged checks are pending"] if summary.not_judged else []
+    return ", and ".join(missing_parts)
+
+
+def describe_left_out(summary: BatchSummary) -> str:
+    """Return how many rows and files a filter excluded, or ""."""
+    parts = [count_noun(summary.left_out, "row")] if summary.left_out else []
+    parts += [count_noun(summary.files_ruled_out, "file")] if summary.files_ruled_out else []
+    return f"{' and '.join(parts)} left out" if parts else ""
+
+
+def _make_cases(summary: BatchSummary, output: Output) -> Section:
+    cases = list_worst_cases(summary, MOST_CASES[output])
+    rest = Rest("and {rows} more cases, which the JSON summary has", len(summary.cases) - len(cases))
+    rows = tuple(row for case in cases for row in _iterate_rows(case, output))
+    return Section(("Cases",), (Table((Column("case"), Column("pass rate")), rows, rest),))
+
+
+def _iterate_rows(case: CaseBatch, output: Output) -> Iterator[Row]:
+    name: Line = (" ", Text(case.name, "muted", limit=120)) if output == "html" and case.name and case.name != case.id else ()
+    yield Row(((Text(case.id, "code", limit=120), *name), (Rate(case.rate.counts, detailed=True),)))
+    judged = case.judged
+    for check in case.checks[:MOST_CHECKS] if len(case.checks) > 1 or judged is not None else ():
+        if judged is not None and check.check in judged.checks:
+            rate: Line = (describe_judged(judged, judged.checks[check.check]),)
+        else:
+            rate = (Rate(check.rate.counts, detailed=True),)
+        yield Row(((Text(check.check, limit=120),), rate), inner=True)
+    if judged is not None:
+        yield Row((("all of it, with the judge",), (describe_judged(judged, judged.rate),)), inner=True)
+
+
+def describe_judged(judged: JudgedCase, rate: JudgedRate | None) -> str:
+    """Return the judged estimate of a sample and the size of the sample."""
+    share = f"{judged.judged:,} of {judged.of:,} judged ({write_percent(judged.judged / judged.of if judged.of else 0.0)})"
+    if rate is None:
+        return f"not decided; {share}"
+    # An unreachable judge is not a failure of the agent: errors are shown next to 0 %.
+    failed = rate.counts.get("error", 0)
+    share += f", {failed:,} with errors" if failed else ""
+    return f"{write_percent(rate.rate)} estimated, {write_percent(rate.low)} to {write_percent(rate.high)}; {share}"
+
+
+def list_worst_cases(summary: BatchSummary, most: int) -> tuple[CaseBatch, ...]:
+    """Return the cases of a batch; if there are too many, those that fail most."""
+    if len(summary.cases) <= most:
+        return summary.cases
+    return tuple(sorted(summary.cases, key=_find_lowest_rate)[:most])
+
+
+def _find_lowest_rate(case: CaseBatch) -> float:
+    judged = case.judged.rate.rate if case.judged is not None and case.judged.rate is not None else None
+    return min((rate for rate in (case.rate.rate, judged) if rate is not None), default=2.0)
+
+
+def _list_reasons(summary: BatchSummary, output: Output) -> Iterator[Section]:
+    most = MOST_REASONS[output]
+    lists = [(case.id, reasons) for case in summary.cases for reasons in (case.reasons, case.judged.reasons if case.judged else ())]
+    found = [(case, reason) for case, reasons in lists for reason in reasons[:most]]
+    if not found:
+        return
+    found.sort(key=lambda one: -one[1].count)
+    listed = found[: MOST_LISTED[output]]
+    every = sum(reason.count for _, reasons in lists for reason in reasons) + sum(case.more_reasons for case in summary.cases)
+    rest = every - sum(reason.count for _, reason in listed)
+    yield Section(("Failures",), (_make_reasons(listed, rest),))
+
+
+def _list_faults(summary: BatchSummary, output: Output) -> Iterator[Section]:
+    if summary.errors:
+        most = MOST_REASONS[output] if output != "html" else len(summary.faults)
+        rest = sum(fault.count for fault in summary.faults[most:]) + summary.more_faults
+        title = f"{count_noun(summary.unread, 'record')} not read or decided"
+        yield Section((title,), (_make_reasons([("", fault) for fault in summary.faults[:most]], rest),))
+
+
+def _make_reasons(found: Iterable[tuple[str, CommonReason]], rest: int) -> Items:
+    return Items(tuple(_make_reason(case, reason) for case, reason in found), Rest("and {count} more for other reasons", count=rest))
+
+
+def _make_reason(case: str, reason: CommonReason) -> Item:
+    names = [part for each in (case, reason.check) if each for part in ("  ", Text(each, "code", limit=120))]
+    title: Line = (Text(write_count(reason.count, reason.missed, "time"), "strong"), *names)
+    samples = tuple((Text(place.describe(), "code", limit=300),) for place in reason.samples)
+    blocks = (Paragraph((Text(reason.reason, limit=400),)), *([Listing(samples, muted=True)] if samples else []))
+    return Item(title, blocks, "error" if reason.outcome == "error" else "fail", count=reason.count)
+
+
+def write_count(count: int, missed: int, noun: str) -> str:
+    """Return a count with its noun, as a range if it is inexact."""
+    return f"{count:,} to {count_noun(count + missed, noun)}" if missed else count_noun(count, noun)
+
+
+def _list_amounts(amounts: AmountFigures) -> Iterator[tuple[str, Line]]:
+    if amounts.latency is not None:
+        yield "latency", (_write_percentiles([_write_ms(ms) for ms in (amounts.latency.p50, amounts.latency.p95, amounts.latency.p99)]),)
+    if amounts.tokens is not None:
+        yield "tokens", (_write_percentiles([f"{count:,.0f}" for count in (amounts.tokens.p50, amounts.tokens.p95, amounts.tokens.p99)]),)
+    for cost in amounts.cost:
+        each = _write_percentiles([_write_money(amount) for amount in (cost.each.p50, cost.each.p95, cost.each.p99)])
+        yield "cost", (f"{_write_money(cost.total)} {to_one_line(cost.currency, 10)} total, per trace {each}",)
+
+
+def _write_percentiles(percentiles: Sequence[str]) -> str:
+    return f"p50 {percentiles[0]} · p95 {percentiles[1]} · p99 {percentiles[2]}"
+
+
+def _write_ms(ms: float) -> str:
+    return f"{ms / 1000:,.2f} s" if ms >= 1000 else f"{ms:.0f} ms"
+
+
+def _write_money(amount: float) -> str:
+    return f"{amount:,.2f}" if amount >= 1 or amount == 0 else write_small(amount)
+
+
+def _list_days(summary: BatchSummary, output: Output) -> Iterator[Section]:
+    if not summary.days:
+        return
+    table = _make_slices(("day",), summary.days, summary.other_days, MOST_DAYS[output])
+    if output != "html":
+        yield Section(("By day",), (table,))
+        return
+    trend = _make_trend(summary.days)
+    folded = Section((f"{count_noun(len(summary.days), 'day')} as a table",), (table,), folded=True)
+    yield Section(("Trend by day",), (*([trend] if trend is not None else []), folded))
+
+
+def _make_trend(days: Sequence[Slice]) -> Chart | None:
+    """Return the pass rate by day with its interval; None for fewer than two days."""
+    decided_days = [day for day in days if day.values != (None,) and day.rate.rate is not None]
+    if len(decided_days) < 2:
+        return None
+    first, last = (to_one_line(day.values[0] or "", 40) for day in (decided_days[0], decided_days[-1]))
+    rates = [day.rate.rate or 0.0 for day in decided_days]
+    points = tuple((number / (len(decided_days) - 1), rate) for number, rate in enumerate(rates))
+    caption = f"Pass rate by day from {first} to {last}: at least {write_share(min(rates))}, at most {write_share(max(rates))}"
+    series = Series("rate", points, tuple(day.rate.low for day in decided_days), tuple(day.rate.high for day in decided_days))
+    lowest = max(0.0, min(day.rate.low for day in decided_days) - 0.02)
+    return Chart(caption, (series,), ((0.0, first), (1.0, last)), lowest=lowest, percent=True)
+
+
+def _make_slices(names: Sequence[str], slices: Sequence[Slice], others: Slice | None, most: int) -> Table:
+    listed, unlisted = _list_shown_slices(slices, most)
+    costs = [Column("cost")] if any(one.amounts.cost for one in slices) else []
+    columns = (*map(Column, names), Column("traces", number=True), Column("pass rate"), Column("latency p50 / p95"), *costs)
+    rows = [_make_slice(tuple(_name_value(value) for value in one.values), one, len(costs)) for one in listed]
+    if others is not None:
+        blank: tuple[Line, ...] = ((),) * (len(names) - 1)
+        rows.append(_make_slice(((Text("all others", "muted"),), *blank), others, len(costs)))
+    rest = Rest("and {rows} more with {count} traces", len(unlisted), sum(one.traces for one in unlisted))
+    return Table(columns, tuple(rows), rest)
+
+
+def _make_slice(names: tuple[Line, ...], one: Slice, with_cost: int) -> Row:
+    latency = one.amounts.latency
+    times = "" if latency is None else f"{_write_ms(latency.p50)} / {_write_ms(latency.p95)}"
+    cost = ", ".join(f"{_write_money(each.total)} {to_one_line(each.currency, 10)}" for each in one.amounts.cost)
+    traces = f"{one.traces:,}" + (f" to {one.traces + one.missed:,}" if one.missed else "")
+    cells: tuple[Line, ...] = (*names, (traces,), (Rate(one.rate.counts),), (times,), *(((cost,),) if with_cost else ()))
+    return Row(cells, count=one.traces)
+
+
+def _name_value(value: str | None) -> Line:
+    return (Text(UNKNOWN_VALUE, "muted"),) if value is None else (Text(value or "(empty)", limit=120),)
+
+
+def _list_shown_slices(slices: Sequence[Slice], most: int) -> tuple[Sequence[Slice], Sequence[Slice]]:
+    """Return the slices that are shown, in order, and the smaller ones that are not."""
+    if len(slices) <= most:
+        return slices, ()
+    chosen = {id(one) for one in sorted(slices, key=lambda one: -one.traces)[:most]}
+    return [one for one in slices if id(one) in chosen], [one for one in slices if id(one) not in chosen]

@@ -1,1 +1,0 @@
-"""Terminal and Markdown reports."""

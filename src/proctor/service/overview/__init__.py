@@ -1,1 +1,0 @@
-"""The state of a project: trend, alerts, and changes since a time."""

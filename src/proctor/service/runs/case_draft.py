@@ -1,0 +1,87 @@
+"""Drafts a case from a stored trace or an attempt of a run: its input, the calls and the answer as claims."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Annotated, TypedDict
+
+import sqlalchemy as sa
+
+from proctor.actions.checking.draft_case import write_draft
+from proctor.evidence.values.text import as_text
+from proctor.model.evidence import Evidence
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import find_seen, require_writer
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal, not_found
+from proctor.service.resource import about, operation
+from proctor.service.runs.requests import find_run
+from proctor.service.traces.case_history import COLUMNS, fetch_pieces, read_stored_trace
+from proctor.store.runs.run_rows import read_entry
+from proctor.store.sql.tables import run_entries, traces
+
+_SPECIAL = re.compile(r"[.*+?^${}()|\[\]\\/]")
+_LONGEST_PATTERN = 200
+"""Characters of the input in a filter."""
+
+
+class CaseDraft(TypedDict):
+    """A drafted case, which is not stored."""
+
+    project_id: str
+    agent_id: Annotated[str | None, about("the agent of the trace")]
+    document: Annotated[str, about("a suite with one case, as YAML; each of its claims holds")]
+    when: Annotated[dict[str, str] | None, about("a trace filter for the same input")]
+
+
+@operation("cases", "GET /api/cases/draft", name="draft_case")
+async def draft_case(
+    hub: Hub,
+    caller: Caller,
+    *,
+    trace_id: Annotated[str | None, about("draft from this trace")] = None,
+    attempt_id: Annotated[str | None, about("draft from this attempt of a run")] = None,
+) -> CaseDraft:
+    """Draft a case from a trace or an attempt; requires an organization key. Claims that do not hold of it are left out."""
+    require_writer(caller, "drafting cases")
+    if (trace_id is None) == (attempt_id is None):
+        raise Refusal("VALIDATION_ERROR", "expected a trace or an attempt", fields={"trace_id": ["expected this or attempt_id"]})
+    if attempt_id is not None:
+        project_id, agent_id, evidence = await _read_attempt(hub, caller, attempt_id)
+    else:
+        project_id, agent_id, evidence = await _read_trace(hub, caller, trace_id or "")
+    prompt = as_text(evidence.input) or ""
+    document = await asyncio.to_thread(write_draft, prompt, evidence)
+    return {"project_id": project_id, "agent_id": agent_id, "document": document, "when": match_input(prompt)}
+
+
+def match_input(prompt: str) -> dict[str, str] | None:
+    """Return a filter for traces with this input: their cases do not compare inputs."""
+    begin = prompt.split("\n", 1)[0][:_LONGEST_PATTERN]
+    if not begin.strip():
+        return None
+    return {"input": "^" + _SPECIAL.sub(r"\\\g<0>", begin) + ("$" if begin == prompt else "")}
+
+
+async def _read_trace(hub: Hub, caller: Caller, id: str) -> tuple[str, str | None, Evidence]:
+    async with hub.database.reading() as connection:
+        row = await find_seen(connection, traces, caller, "trace", id, columns=(*COLUMNS, "project_id"))
+        (stored,) = await fetch_pieces(connection, caller.organization_id, [row])
+    read = await read_stored_trace(stored, None)
+    if read.evidence is None:
+        code, message = read.error or ("unreadable_evidence", "")
+        raise Refusal("BAD_REQUEST", f"no case can be drafted from this trace: {code}: {message}")
+    return row["project_id"], row["agent_id"], read.evidence
+
+
+async def _read_attempt(hub: Hub, caller: Caller, id: str) -> tuple[str, str | None, Evidence]:
+    async with hub.database.reading() as connection:
+        row = (await connection.execute(sa.select(run_entries).where(run_entries.c.id == id))).mappings().first()
+        if row is None:
+            raise not_found("attempt", id)
+        run = await find_run(connection, caller, row["run_id"])
+    entry = await asyncio.to_thread(read_entry, row["body"])
+    if entry.evidence is None:
+        raise Refusal("BAD_REQUEST", "no case can be drafted from this attempt: it has no evidence")
+    return run["project_id"], None, entry.evidence

@@ -1,0 +1,473 @@
+"""Proposed cases of a project: made from its stored traces or sent with a key, and accepted or rejected by a person.
+
+A project key may propose, so that a coding agent can; accepting requires an organization key, and never the key that sent the proposal. An
+accepted proposal becomes a case, or the next version of one. A rejected one stays, so that the same content is not proposed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal, TypedDict, TypeVar
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.actions.generating.accept import edit_suite, write_head
+from proctor.actions.generating.generate_traces import describe_rest, make_writer
+from proctor.checks.registry import default_registry
+from proctor.errors import InputError
+from proctor.formats.native.editing import append_cases
+from proctor.formats.native.text import build_native_document
+from proctor.formats.suites import read_suite
+from proctor.generation.proposals import compare_with_suite, write_key
+from proctor.generation.trace_cases import LEAST_RUNS, TraceGrouping
+from proctor.generation.trace_paths import EffectNames
+from proctor.model.case import Suite
+from proctor.model.evidence import Json
+from proctor.service.access.audit import note
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
+from proctor.service.field_checks import refuse_emptying, refuse_secrets_in_suite
+from proctor.service.hub import Hub, new_id
+from proctor.service.paging import fetch_page_or_refuse, read_page, require_row
+from proctor.service.refusals import Refusal, not_found
+from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.runs.case_draft import match_input
+from proctor.service.suites.documents import read_sent_suite
+from proctor.service.traces.case_history import COLUMNS, fetch_pieces, read_stored_trace
+from proctor.service.traces.cases import Document, NewCase, When, check_values, insert_case, read_when, write_case
+from proctor.service.traces.search import read_moment
+from proctor.store.accounts.tenants import change_row, delete_row, insert_row, query_owned
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import cases, projects, proposals, traces
+
+MOST_OF_KEY = 100
+"""Pending proposals that one key may have sent to a project."""
+MOST_PENDING = 500
+"""Pending proposals of a project from which on none is generated."""
+LONGEST_PROPOSAL = 50_000
+"""Characters of a proposed document: its page shows all of it."""
+MOST_TRACES = 1_000
+_LONGEST_REASON = 2_000
+_TRACES_AT_ONCE = 50
+# One at a time: grouping traces uses a whole core.
+_GENERATOR = ThreadPoolExecutor(1, thread_name_prefix="generate")
+
+T = TypeVar("T")
+Status = Literal["pending", "accepted", "rejected"]
+Source = Literal["traces", "key"]
+
+
+class ProposalSummary(TypedDict):
+    """A proposed case, or a change of one."""
+
+    id: str
+    project_id: str
+    agent_id: Annotated[str | None, about("none: every agent of the project")]
+    case_id: Annotated[str | None, about("the case to change, or the one that was accepted; none: a new case")]
+    case_version: Annotated[int | None, about("the version that the change was made to")]
+    name: str
+    because: Annotated[str, about("why it is proposed")]
+    source: Annotated[Source, about("traces: generated from stored traces; key: sent")]
+    proposed_by: Annotated[str, about("the id of a key, or `local`")]
+    status: Status
+    reason: Annotated[str | None, about("why it was rejected")]
+    version: Annotated[int, about("incremented with every edit")]
+    created_at: str
+    updated_at: str
+
+
+class Proposal(ProposalSummary):
+    """A proposal with its document."""
+
+    document: str
+    dialect: str
+    when: dict[str, Json] | None
+
+
+class NewProposal(msgspec.Struct, frozen=True, kw_only=True):
+    """A case to propose."""
+
+    project_id: str
+    agent_id: Annotated[str | None, about("default: every agent of the project; with `case_id`: that of the case")] = None
+    case_id: Annotated[str | None, about("the case whose document this would replace; default: a new case")] = None
+    name: Annotated[str | None, about("default: the name in the document", min_length=1, max_length=200)] = None
+    document: Annotated[Document, about(f"a suite of any dialect, of at most {LONGEST_PROPOSAL:,} characters")]
+    dialect: Annotated[str | None, about("native, mcplab, mibo, verial or mcpjam; default: detected")] = None
+    when: Annotated[dict[str, Json] | None, When] = None
+    because: Annotated[str, about("why a person should accept it", min_length=1, max_length=_LONGEST_REASON)]
+
+
+class ProposalChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Changed fields of a pending proposal."""
+
+    agent_id: str | None = None
+    name: Annotated[str, about(min_length=1, max_length=200)] = ""
+    document: Document = ""
+    dialect: str | None = None
+    when: Annotated[dict[str, Json] | None, When] = None
+    expected_version: Annotated[int | None, about("answered 409 if the proposal has another version", ge=1, le=2**53)] = None
+
+
+class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
+    """What is accepted."""
+
+    expected_version: Annotated[int | None, about("answered 409 if the proposal has another version", ge=1, le=2**53)] = None
+
+
+class Rejection(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a proposal is rejected."""
+
+    reason: Annotated[str, about("shown to those who propose the same again", max_length=_LONGEST_REASON)] = ""
+
+
+class TracesToGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Stored traces to make proposals of."""
+
+    project_id: str
+    agent_id: Annotated[str | None, about("default: each agent of the project by itself")] = None
+    since: Annotated[str | None, about("only traces received from then on (ISO 8601)", max_length=40)] = None
+    limit: Annotated[int, about("number of traces, the newest", ge=1, le=MOST_TRACES)] = 500
+    least: Annotated[int, about("traces of a path that make a case", ge=1, le=MOST_TRACES)] = LEAST_RUNS
+
+
+class GeneratedProposals(TypedDict):
+    """The proposals that were made of stored traces."""
+
+    traces: Annotated[int, about("traces that were used")]
+    proposals: list[ProposalSummary]
+    known: Annotated[int, about("cases that the project has, or that were proposed or rejected before")]
+    notes: Annotated[list[str], about("what did not become a case, and why")]
+
+
+@operation("proposals", "GET /api/proposals")
+async def list_proposals(
+    hub: Hub,
+    caller: Caller,
+    *,
+    project_id: str | None = None,
+    status: Annotated[str | None, Status] = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> Page[ProposalSummary]:
+    """List proposals, newest first, without their documents."""
+    require_reader(caller)
+    query = list_seen(proposals, caller, project_id=project_id, status=status)
+    return await read_page(hub, query, proposals, lambda row: show_row(ProposalSummary, row), limit=limit, cursor=cursor)
+
+
+@operation("proposals", "POST /api/proposals", status=201)
+async def create_proposal(hub: Hub, caller: Caller, spec: NewProposal) -> Proposal:
+    """Propose a case, or a change of one; a project key may do so. Nothing is evaluated against it before a person accepts it."""
+    require_reader(caller)
+    check_values(spec.name, read_when(spec.when))
+    if not spec.because.strip() or len(spec.because) > _LONGEST_REASON:
+        _refuse_field("because", f"expected 1 to {_LONGEST_REASON} characters")
+    suite, text = await _read_document(spec.document, spec.dialect, spec.name)
+    digest = await asyncio.to_thread(make_digest, suite, spec.case_id or "")
+    agent_id, version = spec.agent_id, None
+    async with hub.database.writing() as connection:
+        await _lock_project(connection, caller, spec.project_id)
+        if spec.case_id is None:
+            if caller.agent_ids is not None and agent_id not in caller.agent_ids:
+                raise Refusal("FORBIDDEN", "the key is limited to some agents: name one of them", fields={"agent_id": ["not of this key"]})
+            await check_place(connection, caller, spec.project_id, agent_id)
+        else:
+            case = await find_seen(connection, cases, caller, "case", spec.case_id)
+            if case["project_id"] != spec.project_id:
+                raise not_found("case", spec.case_id)
+            if agent_id not in (None, case["agent_id"]):
+                _refuse_field("agent_id", "a change has the agent of its case")
+            agent_id, version = case["agent_id"], case["version"]
+        await _refuse_known(connection, spec.project_id, digest)
+        await _refuse_flood(connection, caller, spec.project_id)
+        values = {"agent_id": agent_id, "case_id": spec.case_id, "case_version": version, "because": spec.because, "source": "key"}
+        values |= {"name": (spec.name or suite.cases[0].name or suite.cases[0].id)[:200], "when_matches": read_when(spec.when)}
+        row = await _insert(connection, hub, caller, spec.project_id, values, suite.dialect, text, digest)
+    return _show(row)
+
+
+@operation("proposals", "POST /api/proposals/generate")
+async def generate_proposals(hub: Hub, caller: Caller, spec: TracesToGroup) -> GeneratedProposals:
+    """Propose cases from stored traces, without a model; requires an organization key. Cases that are known are not proposed again."""
+    require_writer(caller, "generating proposals")
+    for field in ("limit", "least"):
+        if not 1 <= getattr(spec, field) <= MOST_TRACES:
+            _refuse_field(field, f"expected 1 to {MOST_TRACES}")
+    groups = await group_stored_traces(hub, caller, spec)
+    made: list[Row] = []
+    known = used = 0
+    notes: list[str] = []
+    for agent_id, grouping in groups.items():
+        found = await _run(partial(grouping.finish, least=spec.least))
+        used += found.runs
+        notes += describe_rest(found)
+        for case in found.cases:
+            row = await _propose_generated(hub, caller, spec.project_id, agent_id, case.document)
+            made += [] if row is None else [row]
+            known += row is None
+    return {"traces": used, "proposals": [show_row(ProposalSummary, row) for row in made], "known": known, "notes": notes}
+
+
+@operation("proposals", "GET /api/proposals/{proposal_id}")
+async def get_proposal(hub: Hub, caller: Caller, id: str) -> Proposal:
+    """Read a proposal."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        return _show(await find_seen(connection, proposals, caller, "proposal", id))
+
+
+@operation("proposals", "PATCH /api/proposals/{proposal_id}", person=True)
+async def update_proposal(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], ProposalChanges]) -> Proposal:
+    """Edit a pending proposal before it is accepted; requires an organization key."""
+    require_writer(caller, "editing proposals")
+    refuse_emptying(changes, "name", "document")
+    check_values(changes.get("name"), read_when(changes.get("when")))
+    async with hub.database.reading() as connection:
+        old = await require_row(connection, proposals, caller.organization_id, "proposal", id)
+    values: dict[str, Json] = {name: changes[name] for name in ("name", "agent_id") if name in changes}
+    if "when" in changes:
+        values["when_matches"] = read_when(changes["when"])
+    if "document" in changes or "dialect" in changes:
+        suite, text = await _read_document(changes.get("document", old["document"]), changes.get("dialect"), old["name"])
+        values |= {"document": text, "dialect": suite.dialect}
+    async with hub.database.writing() as connection:
+        row = await _lock_pending(connection, caller, id, changes.get("expected_version"))
+        if values.get("agent_id") is not None:
+            await check_place(connection, caller, row["project_id"], values["agent_id"])
+        return await _settle(connection, hub, caller, row, "update", {**values, "version": row["version"] + 1})
+
+
+@operation("proposals", "POST /api/proposals/{proposal_id}/accept", person=True)
+async def accept_proposal(hub: Hub, caller: Caller, id: str, spec: Acceptance) -> Proposal:
+    """Make a proposal a case, or the next version of its case; requires an organization key other than the one that sent it."""
+    require_writer(caller, "accepting proposals")
+    async with hub.database.reading() as connection:
+        old = await require_row(connection, proposals, caller.organization_id, "proposal", id)
+    if old["status"] == "accepted":
+        return _show(old)
+    if old["source"] == "key" and caller.key_id is not None and old["proposed_by"] == caller.key_id:
+        raise Refusal("FORBIDDEN", "a key cannot accept its own proposal", hint="accept it with another organization key")
+    suite, text = await _read_document(old["document"], old["dialect"], old["name"])
+    async with hub.database.writing() as connection:
+        row = await _lock_pending(connection, caller, id, spec.expected_version or old["version"])
+        if row["case_id"] is None:
+            new = NewCase(project_id=row["project_id"], agent_id=row["agent_id"], name=row["name"], document=text, when=row["when_matches"])
+            case = await insert_case(connection, hub, caller, new, suite, text)
+        else:
+            values: dict[str, Json] = {"document": text, "dialect": suite.dialect}
+            case = await write_case(connection, hub, caller, row["case_id"], values, "update", row["case_version"])
+        return await _settle(connection, hub, caller, row, "accept", {"status": "accepted", "case_id": case["id"]})
+
+
+@operation("proposals", "POST /api/proposals/{proposal_id}/reject", person=True)
+async def reject_proposal(hub: Hub, caller: Caller, id: str, spec: Rejection) -> Proposal:
+    """Reject a proposal; requires an organization key. The same content is not proposed again."""
+    require_writer(caller, "rejecting proposals")
+    if len(spec.reason) > _LONGEST_REASON:
+        _refuse_field("reason", f"expected at most {_LONGEST_REASON} characters")
+    async with hub.database.writing() as connection:
+        row = await _lock_pending(connection, caller, id, None)
+        return await _settle(connection, hub, caller, row, "reject", {"status": "rejected", "reason": spec.reason})
+
+
+@operation("proposals", "DELETE /api/proposals/{proposal_id}", person=True)
+async def delete_proposal(hub: Hub, caller: Caller, id: str) -> None:
+    """Delete a proposal, and with it the memory of its rejection; requires an organization key. An accepted case stays."""
+    require_writer(caller, "deleting proposals")
+    async with hub.database.writing() as connection:
+        if not await delete_row(connection, proposals, caller.organization_id, id):
+            raise not_found("proposal", id)
+        await note(connection, hub, caller, "delete", "proposal", id)
+
+
+# --- what is sent
+
+
+async def _read_document(document: Document, dialect: str | None, name: str | None) -> tuple[Suite, str]:
+    _check_length(document)
+    suite, text = await read_sent_suite(document, dialect=dialect, name=name)
+    if not suite.cases:
+        _refuse_field("document", "has no case")
+    _check_length(text)
+    await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
+    return suite, text
+
+
+def _check_length(document: Document) -> None:
+    if isinstance(document, str) and len(document) > LONGEST_PROPOSAL:
+        _refuse_field("document", f"expected at most {LONGEST_PROPOSAL:,} characters: a person reads all of it")
+
+
+def make_digest(suite: Suite, case_id: str) -> str:
+    """Return a digest of the claims of a document, without its comments, layout and reasons."""
+    found: list[Json] = [case_id]
+    for case in build_native_document(suite, default_registry())["cases"]:
+        turns = [{**turn, "expect": _write_keys(turn)} for turn in case.get("turns", ())]
+        found.append({**case, "description": "", "expect": _write_keys(case), "turns": turns})
+    return hashlib.sha256(msgspec.json.encode(found, order="sorted", enc_hook=str)).hexdigest()
+
+
+def _write_keys(part: Mapping[str, Json]) -> list[str]:
+    return sorted(write_key(claim) for claim in part.get("expect", ()))
+
+
+async def _lock_project(connection: AsyncConnection, caller: Caller, project_id: str) -> None:
+    """Lock the project, so that its proposals are counted one by one. Another project does not exist for a project key."""
+    if caller.project_id not in (None, project_id):
+        raise not_found("project", project_id)
+    await require_row(connection, projects, caller.organization_id, "project", project_id, locked=True)
+
+
+async def _find_known(connection: AsyncConnection, project_id: str, digest: str) -> Row | None:
+    """Return an earlier proposal of this content: pending, rejected, or accepted with a case that is still there."""
+    there = sa.exists().where(cases.c.id == proposals.c.case_id)
+    query = sa.select(proposals).where(proposals.c.project_id == project_id, proposals.c.digest == digest)
+    query = query.where(sa.or_(proposals.c.status != "accepted", there)).order_by(proposals.c.created_at.desc()).limit(1)
+    found = (await connection.execute(query)).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def _refuse_known(connection: AsyncConnection, project_id: str, digest: str) -> None:
+    row = await _find_known(connection, project_id, digest)
+    if row is not None:
+        why = f": {row['reason']}" if row["reason"] else ""
+        state = "is pending" if row["status"] == "pending" else f"was {row['status']}"
+        raise Refusal("CONFLICT", f"the same proposal {state} ({row['id']}){why}", fields={"document": [f"proposal {row['id']} {state}"]})
+
+
+async def _count_pending(connection: AsyncConnection, project_id: str, **equal: str) -> int:
+    query = sa.select(sa.func.count()).where(proposals.c.project_id == project_id, proposals.c.status == "pending")
+    return (await connection.execute(query.where(*(proposals.c[name] == value for name, value in equal.items())))).scalar_one()
+
+
+async def _refuse_flood(connection: AsyncConnection, caller: Caller, project_id: str) -> None:
+    if await _count_pending(connection, project_id, proposed_by=caller.actor, source="key") >= MOST_OF_KEY:
+        reason = f"{MOST_OF_KEY} proposals of this key are pending in this project"
+        raise Refusal("CONFLICT", reason, hint="wait until a person has accepted or rejected some of them")
+
+
+# --- what is generated
+
+
+async def group_stored_traces(
+    hub: Hub,
+    caller: Caller,
+    spec: TracesToGroup,
+    effects: EffectNames = EffectNames(),  # noqa: B008 - immutable
+) -> dict[str, TraceGrouping]:
+    """Return the newest traces by agent, grouped by their path."""
+    groups: dict[str, TraceGrouping] = {}
+    left, cursor = spec.limit, None
+    newer = () if spec.since is None else (traces.c.created_at >= read_moment(spec.since, "since"),)
+    while left > 0:
+        async with hub.database.reading() as connection:
+            await check_place(connection, caller, spec.project_id, spec.agent_id)
+            query = list_seen(traces, caller, project_id=spec.project_id, agent_id=spec.agent_id, columns=COLUMNS, filters=newer)
+            page = await fetch_page_or_refuse(connection, query, traces, limit=min(left, _TRACES_AT_ONCE), cursor=cursor)
+            stored = await fetch_pieces(connection, caller.organization_id, page.rows)
+        for each in stored:
+            grouping = groups.setdefault(each.row["agent_id"], TraceGrouping(effects))
+            read = await read_stored_trace(each, None)
+            if read.evidence is None:
+                grouping.skip("the trace cannot be read")
+            else:
+                await _run(partial(grouping.add, read.evidence, each.row["id"]))
+        left, cursor = left - len(page.rows), page.next
+        if cursor is None:
+            break
+    return groups
+
+
+async def _run(call: Callable[[], T]) -> T:
+    """Run a long computation, one at a time."""
+    return await asyncio.get_running_loop().run_in_executor(_GENERATOR, copy_context().run, call)
+
+
+async def _propose_generated(hub: Hub, caller: Caller, project_id: str, agent_id: str, document: dict[str, Json]) -> Row | None:
+    """Insert the proposal of a group, or of a change to the case that was made of it before; None if there is nothing new."""
+    name = str(document["id"])
+    async with hub.database.reading() as connection:
+        query = query_owned(cases, caller.organization_id, project_id=project_id, agent_id=agent_id, name=name[:200])
+        case = (await connection.execute(query.order_by(cases.c.created_at.desc()).limit(1))).mappings().first()
+    text = await _run(partial(_write_document, document, None if case is None else dict(case)))
+    if text is None:
+        return None
+    suite, text = await _read_document(text, "native", name)
+    # A new case is known by its path: with more traces its claims change a little.
+    path = hashlib.sha256(msgspec.json.encode([agent_id, name])).hexdigest()
+    digest = path if case is None else await asyncio.to_thread(make_digest, suite, case["id"])
+    values: dict[str, Json] = {"agent_id": agent_id, "name": name[:200], "because": document.get("description", ""), "source": "traces"}
+    if case is None:
+        values["when_matches"] = match_input(document.get("input") or "")
+    else:
+        values |= {"case_id": case["id"], "case_version": case["version"], "when_matches": case["when_matches"]}
+    async with hub.database.writing() as connection:
+        await _lock_project(connection, caller, project_id)
+        if await _find_known(connection, project_id, digest) is not None:
+            return None
+        if await _count_pending(connection, project_id) >= MOST_PENDING:
+            raise Refusal("CONFLICT", f"{MOST_PENDING} proposals are pending in this project", hint="accept or reject some of them")
+        return await _insert(connection, hub, caller, project_id, values, suite.dialect, text, digest)
+
+
+def _write_document(document: dict[str, Json], case: Row | None) -> str | None:
+    """Return the document to propose; None if the case has all of it, or was written in a way that cannot be edited."""
+    name = str(document["id"])
+    if case is None:
+        return append_cases(write_head(name), None, [document])
+    try:
+        suite = read_suite(case["document"], dialect=case["dialect"], name=case["name"])
+        if suite.dialect != "native" or name not in {each.id for each in suite.cases}:
+            return None
+        found = compare_with_suite([document], suite, make_writer(suite))
+        return edit_suite(case["document"], suite, found, Path(name)) if found else None
+    except InputError:
+        return None
+
+
+# --- rows
+
+
+async def _insert(
+    connection: AsyncConnection, hub: Hub, caller: Caller, project_id: str, values: dict[str, Json], dialect: str, text: str, digest: str
+) -> Row:
+    now = hub.now()
+    own = {"id": new_id("prop"), "organization_id": caller.organization_id, "project_id": project_id, "proposed_by": caller.actor}
+    state = {"status": "pending", "version": 1, "digest": digest, "created_at": now, "updated_at": now}
+    row = await insert_row(connection, proposals, {**own, **state, **values, "dialect": dialect, "document": text})
+    await note(connection, hub, caller, "create", "proposal", row["id"], {"name": row["name"], "source": row["source"]})
+    return row
+
+
+async def _lock_pending(connection: AsyncConnection, caller: Caller, id: str, version: int | None) -> Row:
+    row = await require_row(connection, proposals, caller.organization_id, "proposal", id, locked=True)
+    if row["status"] != "pending":
+        raise Refusal("CONFLICT", f"the proposal was {row['status']}")
+    if version not in (None, row["version"]):
+        reason = [f"is now {row['version']}"]
+        raise Refusal("CONFLICT", "the proposal was edited since", fields={"expected_version": reason}, hint="read it again")
+    return row
+
+
+async def _settle(connection: AsyncConnection, hub: Hub, caller: Caller, row: Row, action: str, values: dict[str, Json]) -> Proposal:
+    changed = await change_row(connection, proposals, caller.organization_id, row["id"], {**values, "updated_at": hub.now()})
+    if changed is None:
+        raise not_found("proposal", row["id"])
+    await note(connection, hub, caller, action, "proposal", row["id"], {"name": changed["name"], "case_id": changed["case_id"]})
+    return _show(changed)
+
+
+def _show(row: Row) -> Proposal:
+    return show_row(Proposal, row, when=row["when_matches"])
+
+
+def _refuse_field(name: str, reason: str) -> None:
+    raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={name: [reason]})

@@ -1,0 +1,311 @@
+"""Schedules of a project: runs started at the times of a cron expression (`scheduler.py` starts them)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated, Literal, TypedDict, get_type_hints
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.errors import InputError
+from proctor.model.evidence import Json
+from proctor.model.typed import convert_to
+from proctor.service.access.audit import note
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import check_place, find_seen, list_seen, require_run_reader, require_writer
+from proctor.service.field_checks import check_fields, refuse_emptying
+from proctor.service.hub import QUEUED, Hub, new_id, stamp
+from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
+from proctor.service.refusals import Refusal, not_found
+from proctor.service.resource import Page, about, operation, show_row
+from proctor.service.runs.cron import LONGEST as LONGEST_CRON
+from proctor.service.runs.cron import find_zone, parse_cron
+from proctor.service.runs.names import check_names
+from proctor.service.runs.requests import PreparedRun, check_spec, find_startable_project, insert_run, prepare_run, read_run_suite
+from proctor.service.runs.run import RUN_COLUMNS, NewRun, Run, RunOptions, show_run
+from proctor.store.accounts.tenants import change_row, delete_row, insert_row
+from proctor.store.files.run_references import LONGEST
+from proctor.store.runs.run_rows import list_runs_by_id, set_last_run
+from proctor.store.sql.pages import Row
+from proctor.store.sql.tables import schedules
+
+Overlap = Literal["skip", "queue"]
+MissedReason = Literal["not_running", "overlap", "paused"]
+MOST_TIMES = 50
+MOST_COUNTED = 1_000
+"""Missed times that are counted."""
+
+
+class Missed(TypedDict):
+    """Due times without a run of their own, reported once."""
+
+    count: Annotated[int, about(f"at most {MOST_COUNTED}")]
+    since: Annotated[str, about("the first of them")]
+    until: Annotated[str, about("the last of them")]
+    reason: Annotated[
+        MissedReason,
+        about("not_running: no server was running; overlap: the previous run was still going; paused: the project was paused"),
+    ]
+    run_id: Annotated[str | None, about("the run that was still going")]
+    reported_at: str
+
+
+class Schedule(TypedDict):
+    """A run that is started at the times of a cron expression."""
+
+    id: str
+    project_id: str
+    name: Annotated[str, about("also the name of its runs")]
+    cron: str
+    timezone: str
+    run: Annotated[dict[str, Json], RunOptions, about("the run; in lists without its suite")]
+    overlap: Overlap
+    active: bool
+    next_at: Annotated[str | None, about("none: paused; a past time waits for the previous run")]
+    last_run: Annotated[Run | None, about("the newest one; `error` is the reason if it could not start")]
+    missed: Annotated[Missed | None, about("the newest report, until the schedule is changed")]
+    created_at: str
+    updated_at: str
+
+
+Name = Annotated[str, about("also the name of its runs, unless `run` has one", min_length=1, max_length=LONGEST)]
+CronText = Annotated[
+    str,
+    about("minute, hour, day of month, month, day of week, such as `0 6 * * MON-FRI`; or `@daily`", min_length=1, max_length=LONGEST_CRON),
+]
+Zone = Annotated[str, about("an IANA time zone, such as Europe/Berlin", min_length=1, max_length=100)]
+RunFields = Annotated[dict[str, Json], RunOptions, about("the run, with the fields of `POST /api/runs` except `project_id`")]
+OverlapChoice = Annotated[
+    Overlap, about("while the previous run is going, skip a due run, or start one when it has ended, however many were due")
+]
+
+
+class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A new schedule."""
+
+    project_id: str
+    name: Name
+    cron: CronText
+    timezone: Zone = "UTC"
+    run: RunFields
+    overlap: OverlapChoice = "skip"
+    active: Annotated[bool, about("false: paused")] = True
+
+
+class ScheduleChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Changed fields of a schedule."""
+
+    name: Name | None = None
+    cron: CronText | None = None
+    timezone: Zone | None = None
+    run: Annotated[dict[str, Json] | None, RunOptions, about("replaces the whole run")] = None
+    overlap: OverlapChoice | None = None
+    active: Annotated[bool | None, about("false: paused")] = None
+
+
+class TimesRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """An expression to try out."""
+
+    cron: CronText
+    timezone: Zone = "UTC"
+    count: Annotated[int, about("number of times", ge=1, le=MOST_TIMES)] = 5
+
+
+class DueTime(TypedDict):
+    """A due time."""
+
+    at: Annotated[str, about("in UTC")]
+    local: Annotated[str, about("in the time zone of the schedule")]
+
+
+class DueTimes(TypedDict):
+    """The next times of an expression."""
+
+    times: list[DueTime]
+
+
+@operation("schedules", "GET /api/schedules")
+async def list_schedules(
+    hub: Hub, caller: Caller, *, project_id: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> Page[Schedule]:
+    """List schedules, newest first."""
+    require_run_reader(caller)
+    columns = [column.name for column in schedules.c if column.name != "suite"]
+    query = list_seen(schedules, caller, columns=columns, project_id=project_id)
+    async with hub.database.reading() as connection:
+        found = await fetch_page_or_refuse(connection, query, schedules, limit=limit, cursor=cursor)
+        last = await list_runs_by_id(connection, RUN_COLUMNS, [row["last_run_id"] for row in found.rows if row["last_run_id"]])
+    return show_page(found, lambda row: _show(row, last))
+
+
+@operation("schedules", "POST /api/schedules", status=201)
+async def create_schedule(hub: Hub, caller: Caller, spec: NewSchedule) -> Schedule:
+    """Create a schedule; requires an organization key. Its run is checked completely, as if it were started now."""
+    require_writer(caller, "creating schedules")
+    _check_name(spec.name)
+    next_at = find_next(hub, spec.cron, spec.timezone)
+    async with hub.database.reading() as connection:
+        await check_place(connection, caller, spec.project_id)
+    await _prepare(hub, caller, make_spec(spec.project_id, spec.name, spec.run))
+    now = hub.now()
+    values: dict[str, Json] = {name: getattr(spec, name) for name in ("project_id", "name", "cron", "timezone", "overlap", "active")}
+    own = {"id": new_id("sch"), "organization_id": caller.organization_id, "next_at": next_at if spec.active else None}
+    async with hub.database.writing() as connection:
+        await check_place(connection, caller, spec.project_id)
+        row = await insert_row(connection, schedules, {**own, **values, **_split_run(spec.run), "created_at": now, "updated_at": now})
+        await note(connection, hub, caller, "create", "schedule", row["id"], {"name": spec.name, "cron": spec.cron})
+    return _show(row, {})
+
+
+@operation("schedules", "POST /api/schedules/preview", name="preview_schedule")
+async def preview_times(hub: Hub, caller: Caller, spec: TimesRequest) -> DueTimes:
+    """Compute the next times of an expression; stores nothing."""
+    require_writer(caller, "previewing schedules")
+    if not 1 <= spec.count <= MOST_TIMES:
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"count": [f"expected 1 to {MOST_TIMES}"]})
+    find_next(hub, spec.cron, spec.timezone)
+    zone = find_zone(spec.timezone)
+    found = islice(parse_cron(spec.cron).iterate(datetime.fromtimestamp(hub.clock(), UTC), zone), spec.count)
+    return {
+        "times": [{"at": stamp(moment.timestamp()), "local": moment.astimezone(zone).isoformat(timespec="minutes")} for moment in found]
+    }
+
+
+@operation("schedules", "GET /api/schedules/{schedule_id}")
+async def get_schedule(hub: Hub, caller: Caller, id: str) -> Schedule:
+    """Read a schedule."""
+    require_run_reader(caller)
+    async with hub.database.reading() as connection:
+        return await _show_one(connection, await find_seen(connection, schedules, caller, "schedule", id))
+
+
+@operation("schedules", "PATCH /api/schedules/{schedule_id}")
+async def update_schedule(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], ScheduleChanges]) -> Schedule:
+    """Change a schedule; requires an organization key. A due time that has not been started yet is dropped if the times change."""
+    require_writer(caller, "changing schedules")
+    refuse_emptying(changes, "name", "cron", "timezone", "run", "overlap", "active")
+    async with hub.database.reading() as connection:
+        before = await require_row(connection, schedules, caller.organization_id, "schedule", id)
+    after = {**before, **changes}
+    values: dict[str, Json] = {name: changes[name] for name in ("name", "cron", "timezone", "overlap", "active") if name in changes}
+    _check_name(after["name"])
+    next_at = find_next(hub, after["cron"], after["timezone"])
+    if "run" in changes:
+        await _prepare(hub, caller, make_spec(before["project_id"], after["name"], changes["run"]))
+        values |= _split_run(changes["run"])
+    if any(before[name] != after[name] for name in ("cron", "timezone", "active")):
+        values["next_at"] = next_at if after["active"] else None
+    async with hub.database.writing() as connection:
+        row = await change_row(connection, schedules, caller.organization_id, id, {**values, "missed": None, "updated_at": hub.now()})
+        if row is None:
+            raise not_found("schedule", id)
+        await note(connection, hub, caller, "update", "schedule", id, {"fields": sorted(set(changes))})
+        return await _show_one(connection, row)
+
+
+@operation("schedules", "DELETE /api/schedules/{schedule_id}")
+async def delete_schedule(hub: Hub, caller: Caller, id: str) -> None:
+    """Delete a schedule; requires an organization key. Its runs stay."""
+    require_writer(caller, "deleting schedules")
+    async with hub.database.writing() as connection:
+        if not await delete_row(connection, schedules, caller.organization_id, id):
+            raise not_found("schedule", id)
+        await note(connection, hub, caller, "delete", "schedule", id)
+
+
+@operation("schedules", "POST /api/schedules/{schedule_id}/run-now", status=202, name="run_schedule_now")
+async def run_now(hub: Hub, caller: Caller, id: str) -> Run:
+    """Start the run of a schedule, also of a paused one; requires an organization key. Its due times stay."""
+    require_writer(caller, "starting runs")
+    async with hub.database.reading() as connection:
+        row = await require_row(connection, schedules, caller.organization_id, "schedule", id)
+    spec = read_spec(row)
+    prepared = await _prepare(hub, caller, spec)
+    async with hub.database.writing() as connection:
+        run = await insert_run(connection, hub, caller, spec, prepared, schedule_id=id)
+        await set_last_run(connection, id, run["id"])
+    hub.run_signals.wake(QUEUED)
+    return show_run(run)
+
+
+# --- the run of a schedule
+
+
+_TYPES = get_type_hints(RunOptions)
+
+
+def make_spec(project_id: str, name: str, run: Mapping[str, Json]) -> NewRun:
+    """Return the run request of a schedule. Raises `Refusal`."""
+    fields: dict[str, list[str]] = {}
+    for field, value in run.items():
+        try:
+            # Types only: `check_spec` checks the limits.
+            convert_to(value, _TYPES[field])
+        except KeyError:
+            fields[f"run.{field}"] = [f"unknown; expected one of {', '.join(_TYPES)}"]
+        except msgspec.ValidationError as error:
+            fields[f"run.{field}"] = [str(error)]
+    if fields:
+        raise Refusal("VALIDATION_ERROR", "the run is invalid", fields=fields)
+    spec = NewRun(project_id=project_id, **run)
+    return spec if spec.name else msgspec.structs.replace(spec, name=name)
+
+
+def read_spec(row: Row) -> NewRun:
+    """Return the run request of a stored schedule. Raises `Refusal`."""
+    return make_spec(row["project_id"], row["name"], _join_run(row))
+
+
+async def prepare(hub: Hub, caller: Caller, spec: NewRun) -> PreparedRun:
+    """Return the checked run of a schedule. Raises `Refusal`."""
+    check_spec(spec)
+    project = await find_startable_project(hub, caller, spec.project_id)
+    return await prepare_run(hub, caller, project, spec, await read_run_suite(hub, caller, project, spec))
+
+
+async def _prepare(hub: Hub, caller: Caller, spec: NewRun) -> PreparedRun:
+    """Do the same with the fields of problems below `run`."""
+    try:
+        return await prepare(hub, caller, spec)
+    except Refusal as refusal:
+        fields = {f"run.{name}": texts for name, texts in refusal.fields.items()}
+        raise Refusal(refusal.code, refusal.message, fields=fields, hint=refusal.hint, problems=refusal.problems) from None
+
+
+def _split_run(run: Mapping[str, Json]) -> dict[str, Json]:
+    return {"run": {name: value for name, value in run.items() if name != "suite"}, "suite": run.get("suite")}
+
+
+def _join_run(row: Row) -> dict[str, Json]:
+    """Return the complete run of a schedule; a row of a list has no suite."""
+    return {**msgspec.to_builtins(RunOptions()), **row["run"], "suite": row.get("suite")}
+
+
+def _check_name(name: str) -> None:
+    check_fields({"name": name})
+    check_names(name, ())
+
+
+def find_next(hub: Hub, cron: str, timezone: str) -> str:
+    """Return the next due time from now on. Raises `Refusal` for an invalid expression or zone."""
+    fields: dict[str, list[str]] = {}
+    for name, read, text in (("cron", parse_cron, cron), ("timezone", find_zone, timezone)):
+        try:
+            read(text)
+        except InputError as error:
+            fields[name] = [str(error)]
+    if fields:
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields=fields)
+    return stamp(parse_cron(cron).find_next(datetime.fromtimestamp(hub.clock(), UTC), find_zone(timezone)).timestamp())
+
+
+async def _show_one(connection: AsyncConnection, row: Row) -> Schedule:
+    return _show(row, await list_runs_by_id(connection, RUN_COLUMNS, [row["last_run_id"] or ""]))
+
+
+def _show(row: Row, runs: Mapping[str, Row]) -> Schedule:
+    last = runs.get(row["last_run_id"] or "")
+    return show_row(Schedule, row, run=_join_run(row), last_run=None if last is None else show_run(last))

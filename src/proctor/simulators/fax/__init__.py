@@ -1,1 +1,0 @@
-"""What simulated faxes are made of: documents that are read and written."""

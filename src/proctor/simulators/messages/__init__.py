@@ -1,1 +1,0 @@
-"""Parts of simulated messages: people who answer, and the formats of providers."""

@@ -1,1 +1,0 @@
-"""What a simulated payer portal is made of: its wizards, its pages, and how requests are determined."""

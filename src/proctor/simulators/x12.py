@@ -1,0 +1,354 @@
+"""X12 of a simulated clearinghouse: its dataset, and the envelopes of incoming and outgoing interchanges.
+
+What is wrong with an interchange as a whole is answered by TA1, what is wrong with a transaction by 999 (005010X231A1); both name the
+reason by the codes of the standard. The delimiters that are written are `*`, `:`, `^` and `~`.
+
+The dataset has members with their benefits, claims with their status, and rules for authorizations.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from proctor.codecs.segments import SegmentPath, compile_segment_path
+from proctor.codecs.x12 import X12Transaction, read_transactions
+from proctor.errors import EvidenceError, SpecError
+from proctor.model.evidence import Json
+from proctor.model.json_values import is_number
+from proctor.model.show import show
+from proctor.model.typed import make_json_decoder
+from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word, refuse_doubles
+
+KNOWN = {"270": "005010X279A1", "276": "005010X212", "278": "005010X217"}
+"""The supported transactions, with their implementation guides."""
+GROUPS = {"270": "HS", "271": "HB", "276": "HR", "277": "HN", "278": "HI", "999": "FA"}
+# Answers repeat incoming text: a delimiter in it would add elements or segments to them.
+_UNFIT = re.compile(r"[*~:^\x00-\x1f\x7f]")
+_CONTROL = re.compile("[0-9]{1,9}")
+_NEEDED = {"270": ("BHT", "HL", "NM1"), "276": ("BHT", "HL", "NM1", "TRN"), "278": ("BHT", "HL", "NM1", "UM")}
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Why a transaction is rejected: codes of IK5, and the segment of IK3 with the error, if known."""
+
+    code: str
+    text: str
+    segment: str = ""
+    place: int = 0
+    """The index of the segment in the transaction, from 1."""
+    segment_code: str = ""
+    """IK304: `3` a mandatory segment is missing."""
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """Sender, receiver and control numbers."""
+
+    sender: tuple[str, str] = ("ZZ", "SENDER")
+    """Qualifier and id."""
+    receiver: tuple[str, str] = ("ZZ", "RECEIVER")
+    control: str = "000000000"
+    group_sender: str = "SENDER"
+    group_receiver: str = "RECEIVER"
+    moment: str = "20000101000000"
+
+
+_ISA = {number: compile_segment_path(f"ISA.{number}") for number in (5, 6, 7, 8, 9, 10, 13)}
+_GS = {number: compile_segment_path(f"GS.{number}") for number in (1, 2, 3, 6, 8)}
+_ST = {number: compile_segment_path(f"ST.{number}") for number in (1, 2, 3)}
+
+
+def read_interchange(text: str) -> tuple[list[X12Transaction], str]:
+    """Return the transactions, and why the whole interchange is rejected: a code of TA105, or an empty text."""
+    try:
+        transactions = read_transactions(text)
+    except EvidenceError:
+        return [], "024"
+    if not transactions:
+        return [], "024"
+    control = value_at(transactions[0], _ISA[13])
+    interchange = transactions[0].interchange
+    # Each interchange defines its own delimiters, at fixed positions of its ISA.
+    terminator = text[interchange.start + len(interchange.text) : interchange.start + len(interchange.text) + 1]
+    divider = text[interchange.start + 3]
+    ends = [piece.strip().split(divider) for piece in text.split(terminator) if piece.strip().startswith(f"IEA{divider}")]
+    if len(ends) != 1 or len({one.interchange.start for one in transactions}) != 1:
+        return transactions, "023"
+    return transactions, "" if len(ends[0]) > 2 and ends[0][2].strip() == control else "001"
+
+
+def value_at(transaction: X12Transaction, path: SegmentPath) -> str:
+    """Return the text at a path, or an empty text."""
+    return transaction.value(path) or ""
+
+
+def find_fault(transaction: X12Transaction, allowed: tuple[str, ...]) -> Fault | None:
+    """Return why a transaction is rejected, or None."""
+    kind = transaction.kind
+    if kind not in allowed:
+        return Fault("1", f"transaction set {kind[:20]!r} is not answered here; {', '.join(allowed)} are")
+    first, last = transaction.segments[0], transaction.segments[-1]
+    if not first.find_field(2).strip():
+        return Fault("7", "ST.2, the control number, is missing")
+    if last.name != "SE":
+        return Fault("2", "SE is missing")
+    if last.find_field(2) != first.find_field(2):
+        return Fault("3", "SE.2 is not the control number of ST.2")
+    if last.find_field(1).lstrip("0") != str(len(transaction.segments)):
+        return Fault("4", f"SE.1 has {last.find_field(1)[:20]!r} segments, found {len(transaction.segments)}")
+    names = {segment.name for segment in transaction.segments}
+    for name in _NEEDED[kind]:
+        if name not in names:
+            return Fault("5", f"{name} is missing", name, len(transaction.segments), "3")
+    subscribers = [place for place, one in enumerate(transaction.segments, 1) if one.name == "NM1" and one.find_field(1) == "IL"]
+    if len(subscribers) > 1:
+        return Fault("5", f"{len(subscribers)} subscribers in one transaction; send one for each", "NM1", subscribers[1], "5")
+    return None
+
+
+def read_envelope(transaction: X12Transaction | None, moment: str) -> Envelope:
+    """Return the envelope of the answer, with sender and receiver swapped."""
+    if transaction is None:
+        return Envelope(moment=moment)
+    isa = {number: value_at(transaction, path) for number, path in _ISA.items()}
+    return Envelope(
+        sender=(isa[7] or "ZZ", isa[8] or "RECEIVER"),
+        receiver=(isa[5] or "ZZ", isa[6] or "SENDER"),
+        control=isa[13],
+        group_sender=value_at(transaction, _GS[3]) or "RECEIVER",
+        group_receiver=value_at(transaction, _GS[2]) or "SENDER",
+        moment=moment,
+    )
+
+
+def write_segment(*elements: str) -> str:
+    """Return a segment without its terminator; delimiters inside elements become blanks, and trailing empty elements are omitted."""
+    return "*".join(element if index == 0 else _UNFIT.sub(" ", element) for index, element in enumerate(elements)).rstrip("*")
+
+
+def write_composite(*parts: str) -> str:
+    """Return components of one element, separated by `:`; `join_elements` writes the segment."""
+    return ":".join(_UNFIT.sub(" ", part) for part in parts)
+
+
+def join_elements(*elements: str) -> str:
+    """Return a segment of elements that are already cleaned."""
+    return "*".join(elements).rstrip("*")
+
+
+def write_interchange(envelope: Envelope, control: int, groups: list[tuple[str, str, list[str]]]) -> str:
+    """Return an interchange with one group per transaction: kind, guide, and segments between ST and SE."""
+    day, time = envelope.moment[:8], envelope.moment[8:12]
+    number = f"{control % 1_000_000_000:09}"
+    parties = f"{_pad_party(envelope.sender)}*{_pad_party(envelope.receiver)}"
+    lines = [f"ISA*00*          *00*          *{parties}*{day[2:]}*{time}*^*00501*{number}*0*P*:"]
+    for index, (kind, guide, segments) in enumerate(groups, 1):
+        lines.append(write_segment("GS", GROUPS[kind], envelope.group_sender, envelope.group_receiver, day, time, str(index), "X", guide))
+        lines += [f"ST*{kind}*{index:04}*{guide}", *segments, f"SE*{len(segments) + 2}*{index:04}", f"GE*1*{index}"]
+    lines.append(f"IEA*{len(groups)}*{number}")
+    return "".join(f"{line}~" for line in lines)
+
+
+def _pad_party(party: tuple[str, str]) -> str:
+    qualifier, name = (_UNFIT.sub(" ", part) for part in party)
+    # ISA has a fixed width: readers find the delimiters by counting.
+    return f"{qualifier[:2]:<2}*{name[:15]:<15}"
+
+
+def write_ta1(envelope: Envelope, control: int, code: str) -> str:
+    """Return an interchange that rejects another one."""
+    text = write_interchange(envelope, control, [])
+    number = envelope.control if _CONTROL.fullmatch(envelope.control) else "0"
+    ta1 = write_segment("TA1", f"{number:0>9}", envelope.moment[2:8], envelope.moment[8:12], "R", code)
+    head, _, end = text.partition("~")
+    return f"{head}~{ta1}~{end}"
+
+
+def write_999(transaction: X12Transaction, fault: Fault) -> tuple[str, str, list[str]]:
+    """Return the 999 that rejects a transaction."""
+    kind, number, guide = (value_at(transaction, _ST[index]) for index in (1, 2, 3))
+    group, group_number, version = (value_at(transaction, _GS[index]) for index in (1, 6, 8))
+    segments = [write_segment("AK1", group or GROUPS.get(kind, "HS"), group_number or "1", version or guide)]
+    segments.append(write_segment("AK2", kind[:3] or "000", number or "0000", guide or version))
+    if fault.segment:
+        segments.append(write_segment("IK3", fault.segment, str(fault.place), "", fault.segment_code))
+    segments += [write_segment("IK5", "R", fault.code), "AK9*R*1*1*0"]
+    return "999", "005010X231A1", segments
+
+
+CLAIM_STATUS = {
+    "paid": ("F1", "65"),
+    "denied": ("F2", "585"),
+    "finalized": ("F0", "3"),
+    "pending": ("P1", "20"),
+    "received": ("A1", "20"),
+    "need_more_info": ("R0", "1"),
+}
+"""Category (code list 507) and status (508) of the author's names for the status of a claim."""
+DECISIONS = {"approved": "A1", "modified": "A2", "denied": "A3", "pending": "A4", "need_more_info": "A4"}
+"""HCR.1 of the author's names for a determination."""
+_DAY = re.compile(r"([0-9]{4})-?([0-9]{2})-?([0-9]{2})")
+
+
+class Benefit(msgspec.Struct, frozen=True, kw_only=True):
+    """The coverage for one type of service."""
+
+    service_type: str = "30"
+    copay: float | None = None
+    deductible: float | None = None
+    deductible_remaining: float | None = None
+    coinsurance: float | None = None
+    """The share that the member pays: 0.2."""
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A person who is or was insured."""
+
+    member_id: str
+    patient_id: str = ""
+    first_name: str = ""
+    last_name: str = ""
+    birth_date: str = ""
+    """As `19800201`."""
+    gender: str = ""
+    active: bool = True
+    plan: str = ""
+    benefits: tuple[Benefit, ...] = ()
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim that the payer has."""
+
+    claim_number: str
+    member_id: str
+    status: str = "pending"
+    charged: float = 0.0
+    paid: float = 0.0
+    date: str = ""
+    """The day of the service, as `20261001`."""
+
+
+class Determination(msgspec.Struct, frozen=True, kw_only=True):
+    """How a request for authorization is decided."""
+
+    status: str = "pending"
+    procedure_code: str | None = None
+    member_id: str | None = None
+    reason: str = ""
+
+
+class Dataset(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of a clearinghouse."""
+
+    payer_name: str = "PAYER"
+    payer_id: str = "00000"
+    members: tuple[Member, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    determinations: tuple[Determination, ...] = ()
+    """The first one that fits decides."""
+    default: Determination = Determination()
+
+    def find_member(self, name: str) -> Member | None:
+        """Return a member by member id, else by patient id."""
+        by_id = (member for member in self.members if member.member_id == name)
+        return next(by_id, None) or next((member for member in self.members if name and member.patient_id == name), None)
+
+    def find_person(self, last_name: str, first_name: str, birth_date: str) -> Member | None:
+        """Return a member by name and birth date, all of which must be known."""
+        wanted = (last_name.casefold(), first_name.casefold(), birth_date)
+        if not all(wanted):
+            return None
+        people = ((one, (one.last_name.casefold(), one.first_name.casefold(), one.birth_date)) for one in self.members)
+        return next((member for member, known in people if known == wanted), None)
+
+    def decide(self, procedure_code: str, member_id: str) -> Determination:
+        """Return the first determination that fits, else the default."""
+        for one in self.determinations:
+            if one.procedure_code in (None, procedure_code) and one.member_id in (None, member_id):
+                return one
+        return self.default
+
+
+READ_DATASET = make_json_decoder(Dataset)
+
+
+def read_dataset(seed: Json, before: Dataset) -> Dataset:
+    """Return the dataset of a suite, added to the earlier one. Raises `SpecError` for an invalid one."""
+    given = read_members(seed, ("payer", "members", "claims", "determinations", "default_determination"))
+    payer = read_members(given.get("payer") or {}, ("name", "id"), "payer")
+    more = [(at, _read_member(item, at)) for at, item in read_items(given.get("members"), "members")]
+    refuse_doubles(((f"{at}.member_id", member.member_id) for at, member in more), "the member")
+    members = before.members + tuple(member for _, member in more)
+    default = given.get("default_determination")
+    return Dataset(
+        payer_name=read_word(payer.get("name"), "payer.name", default=before.payer_name),
+        payer_id=read_word(payer.get("id"), "payer.id", default=before.payer_id),
+        members=members,
+        claims=before.claims + tuple(_read_claim(item, at, members) for at, item in read_items(given.get("claims"), "claims")),
+        determinations=before.determinations
+        + tuple(_read_determination(item, at) for at, item in read_items(given.get("determinations"), "determinations")),
+        default=before.default if default is None else _read_determination(default, "default_determination"),
+    )
+
+
+def _read_member(value: Json, at: str) -> Member:
+    given = read_members(value, Member.__struct_fields__, at, required=("member_id",))
+    return Member(
+        **{
+            name: read_word(given.get(name), join_place(at, name), default="") for name in ("patient_id", "first_name", "last_name", "plan")
+        },
+        member_id=read_word(given["member_id"], join_place(at, "member_id")),
+        birth_date=_read_day(given.get("birth_date"), join_place(at, "birth_date")),
+        gender=read_word(given.get("gender"), join_place(at, "gender"), default="", among=("", "F", "M", "U")),
+        active=read_flag(given.get("active"), join_place(at, "active"), default=True),
+        benefits=tuple(_read_benefit(item, place) for place, item in read_items(given.get("benefits"), join_place(at, "benefits"))),
+    )
+
+
+def _read_benefit(value: Json, at: str) -> Benefit:
+    given = read_members(value, Benefit.__struct_fields__, at)
+    amounts = {name: _read_amount(given.get(name), join_place(at, name)) for name in Benefit.__struct_fields__ if name != "service_type"}
+    return Benefit(service_type=read_word(given.get("service_type"), join_place(at, "service_type"), default="30"), **amounts)
+
+
+def _read_claim(value: Json, at: str, members: tuple[Member, ...]) -> Claim:
+    given = read_members(value, Claim.__struct_fields__, at, required=("claim_number", "member_id"))
+    member_id = read_word(given["member_id"], join_place(at, "member_id"))
+    if all(member.member_id != member_id for member in members):
+        raise SpecError(f"there is no member {show(member_id)}", field=join_place(at, "member_id"))
+    return Claim(
+        claim_number=read_word(given["claim_number"], join_place(at, "claim_number")),
+        member_id=member_id,
+        status=read_word(given.get("status"), join_place(at, "status"), default="pending", among=CLAIM_STATUS),
+        charged=_read_amount(given.get("charged"), join_place(at, "charged")) or 0.0,
+        paid=_read_amount(given.get("paid"), join_place(at, "paid")) or 0.0,
+        date=_read_day(given.get("date"), join_place(at, "date")),
+    )
+
+
+def _read_determination(value: Json, at: str) -> Determination:
+    given = read_members(value, Determination.__struct_fields__, at, required=("status",))
+    keys = {name: read_word(given[name], join_place(at, name)) for name in ("procedure_code", "member_id") if given.get(name) is not None}
+    return Determination(
+        status=read_word(given["status"], join_place(at, "status"), among=DECISIONS),
+        reason=read_word(given.get("reason"), join_place(at, "reason"), default=""),
+        **keys,
+    )
+
+
+def _read_amount(value: Json, at: str) -> float | None:
+    if value is None:
+        return None
+    if not is_number(value) or not 0 <= value < 1e9:
+        raise SpecError(f"expected an amount, found {show(value)}", field=at)
+    return float(value)
+
+
+def _read_day(value: Json, at: str) -> str:
+    if value is None:
+        return ""
+    match = _DAY.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise SpecError(f"expected a day such as 1980-02-01, found {show(value)}", field=at)
+    return "".join(match.groups())

@@ -1,1 +1,0 @@
-"""What the simulated clearinghouse is made of: its dataset, the envelopes around transactions, and the answers it writes."""

@@ -1,0 +1,266 @@
+"""Cases of recorded runs of real frameworks: they pass on their own group, on later runs, and detect what is planted."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from proctor.actions.checking.mutate import mutate
+from proctor.actions.generating.generate_traces import group_files
+from proctor.checks.registry import default_registry
+from proctor.decide.prepare import PreparedCase
+from proctor.formats.suites import read_suite
+from proctor.formats.text.yaml_text import to_yaml
+from proctor.generation.observations import GroupFacts
+from proctor.generation.trace_cases import Generated, TraceGrouping
+from proctor.generation.trace_paths import EffectNames, reduce_trace
+from proctor.generation.volatile import find_rule
+from proctor.model.case import Suite
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, State, StateChange, ToolCall
+from tests.generation.messy_agent import make_run
+from tests.generation.varied_traces import FRAMEWORKS, group_evidence, read_varied
+
+HONEST = frozenset(("sequential", "parallel", "error", "multi", "streamed"))
+
+
+def _read(found: Generated) -> Suite:
+    return read_suite(to_yaml({"proctor": 1, "name": "generated", "cases": [case.document for case in found.cases]}), name="generated")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_generated_cases_hold_of_their_group_and_of_later_runs_and_detect_faults(framework: str) -> None:
+    runs = list(read_varied(framework, 24, scenarios=HONEST))
+    found = group_evidence((scenario, evidence) for scenario, evidence in runs)
+    assert len(runs) >= 96 and len(found.cases) >= 4
+    suite = _read(found)
+    prepared = {case.id: PreparedCase(case, default_registry()) for case in suite.cases}
+    paths = {case.path: case.document["id"] for case in found.cases}
+    case_of = {scenario: paths[reduce_trace(evidence, EffectNames())] for scenario, evidence in runs if _is_usable(evidence)}
+    assert [
+        one.outcome for scenario, each in runs if scenario in case_of for one in [prepared[case_of[scenario]].decide(each)] if not one
+    ] == []
+    later = list(read_varied(framework, 8, start=1_000, scenarios=HONEST))
+    alarms = [prepared[case_of[scenario]].decide(each) for scenario, each in later if scenario in case_of]
+    assert sum(not one for one in alarms) <= 0.02 * len(alarms)
+    # A real fault: the agent refunds ten times the amount, and the answer does not show it.
+    sabotaged = read_varied(framework, 3, scenarios=frozenset(("sabotage",)))
+    assert [1 for _, each in sabotaged if prepared[case_of["sequential"]].decide(each)] == []
+    named = [(scenario, msgspec.structs.replace(each, case=case_of[scenario])) for scenario, each in runs if scenario in case_of]
+    measured = mutate(suite, named, most=2)
+    shares = [counts.share for counts in measured.cases.values() if counts.share is not None]
+    assert statistics.median(shares) >= 0.8 and min(shares) >= 0.6
+
+
+def test_cases_of_an_untidy_agent_raise_few_alarms_and_detect_most_faults() -> None:
+    source = random.Random(1)
+    runs = [make_run(source) for _ in range(800)]
+    found = group_evidence((f"trace {at}", evidence) for at, evidence in enumerate(runs))
+    suite = _read(found)
+    prepared = {case.id: PreparedCase(case, default_registry()) for case in suite.cases}
+    paths = {case.path: case.document["id"] for case in found.cases}
+    named = [(case, msgspec.structs.replace(one, case=case)) for one in runs if (case := paths.get(reduce_trace(one, EffectNames())))]
+    assert [one.text for case, one in named if not prepared[case].decide(one)] == []
+    later = [(case, one) for one in (make_run(source) for _ in range(800)) if (case := paths.get(reduce_trace(one, EffectNames())))]
+    alarms = [one.text for case, one in later if not prepared[case].decide(one)]
+    assert len(later) > 700 and len(alarms) <= 0.02 * len(later)
+    measured = mutate(suite, named, most=2)
+    shares = [counts.share for counts in measured.cases.values() if counts.share is not None]
+    assert statistics.median(shares) >= 0.8 and min(shares) >= 0.6
+
+
+def _is_usable(evidence: Evidence) -> bool:
+    return not (evidence.account is not None and evidence.account.unknown.keys() & {"tool_calls", "tool_arguments", "answer"})
+
+
+def _make_runs(*calls: list[ToolCall], text: str = "Done for order {}.") -> list[tuple[str, Evidence]]:
+    return [
+        (f"trace {at}", Evidence(input=f"order {at + 100}", text=text.format(at + 100), tool_calls=tuple(each)))
+        for at, each in enumerate(calls)
+    ]
+
+
+def _list_claims(runs: list[tuple[str, Evidence]]) -> list[Json]:
+    (case,) = group_evidence(runs).cases
+    return [{key: value for key, value in claim.items() if key != "because"} for claim in case.document["expect"]]
+
+
+def _call(name: str, **arguments: Json) -> ToolCall:
+    return ToolCall(name=name, arguments=arguments, result={"ok": True})
+
+
+def test_an_argument_is_a_constant_copied_one_of_few_of_a_form_or_of_a_type() -> None:
+    runs = _make_runs(
+        *(
+            [_call("book", id=at + 100, currency="EUR", size=("S", "M")[at % 2], code=f"B-{at}-x", note=f"note number {at * 7}", n=at / 2)]
+            for at in range(24)
+        )
+    )
+    claims = _list_claims(runs)
+    expected = {
+        "id": {"$type": "number"},
+        "currency": "EUR",
+        "size": {"$one_of": ["M", "S"]},
+        "code": {"$regex": r"^B\-\d+\-x$"},
+        "note": {"$type": "text"},
+        "n": {"$type": "number"},
+    }
+    assert {"tool_called": {"name": "book", "arguments": expected, "strict": True}} in claims
+    assert {"argument_copied": {"tool": "book", "argument": "id"}} in claims
+    assert {"tool_call_count": {"name": "book", "count": 1}} in claims
+    assert {"answer_repeats": {"tool": "book", "argument": "id"}} in claims
+
+
+def test_every_call_of_a_repeated_tool_is_claimed_and_effects_count_without_failed_attempts() -> None:
+    failed = ToolCall(name="refund", arguments={"id": 1}, error="timeout")
+    runs = _make_runs(
+        *(
+            [_call("get_order", id=at)] * (1 + at % 2) + [failed] * (at % 3 == 0) + [_call("refund", id=at + 100, day=f"2026-01-{at + 10}")]
+            for at in range(24)
+        )
+    )
+    claims = _list_claims(runs)
+    called = {claim["tool_called"]["name"]: claim["tool_called"] for claim in claims if "tool_called" in claim}
+    assert called["get_order"]["every"] and "at_least" not in called["get_order"]
+    assert called["refund"]["arguments"]["day"] == {"$regex": r"^\d{4}-\d{2}-\d{2}$", "$optional": True}
+    assert {"tool_call_count": {"name": "refund", "count": 1, "succeeded": True}} in claims
+    assert {"that": "all(tool_calls[*].name != 'get_order' or tool_calls[*].error == null)"} in claims
+    suite = _read(group_evidence(runs))
+    twice = msgspec.structs.replace(runs[1][1], tool_calls=(*(runs[1][1].tool_calls or ()), _call("refund", id=101, day="2026-01-11")))
+    decide = PreparedCase(suite.cases[0], default_registry()).decide
+    assert decide(runs[1][1]) and not decide(twice)
+
+
+def test_an_answer_after_a_failed_call_must_say_so() -> None:
+    failed = ToolCall(name="refund", arguments={}, error="not found")
+    runs = [
+        (f"trace {at}", Evidence(input=f"a {at}", text=("It was not refunded.", "No refund.")[at % 2], tool_calls=(failed,)))
+        for at in range(24)
+    ]
+    claims = _list_claims(runs)
+    assert [claim for claim in claims if "flags" in str(claim)] and not [claim for claim in claims if "response_contains" in claim]
+    decide = PreparedCase(_read(group_evidence(runs)).cases[0], default_registry()).decide
+    assert not decide(msgspec.structs.replace(runs[0][1], text="It was refunded."))
+
+
+def test_an_argument_that_is_sometimes_missing_is_optional() -> None:
+    claims = _list_claims(_make_runs(*([_call("book", **({"gift": True} if at % 2 else {}))] for at in range(6))))
+    assert {"tool_called": {"name": "book", "arguments": {"gift": {"$exact": True, "$optional": True}}, "strict": True}} in claims
+
+
+def test_a_volatile_constant_becomes_a_pattern() -> None:
+    claims = _list_claims(_make_runs(*([_call("book", key="123e4567-e89b-12d3-a456-426614174000")] for _ in range(4))))
+    called = next(claim["tool_called"] for claim in claims if "tool_called" in claim)
+    assert called["arguments"]["key"].keys() == {"$regex"}
+    assert [find_rule(value) for value in ("2026-01-31", "sk-abcdefghijklmnop1234", 1234567890, "hello", 17)] == [
+        *("date", "token", "long number"),
+        *(None, None),
+    ]
+
+
+def test_unused_tools_with_effects_are_forbidden_and_reads_are_not() -> None:
+    runs = [*_make_runs(*([_call("lookup_order")] for _ in range(4))), *_make_runs(*([_call("refund")] for _ in range(4)), text="No")]
+    first = group_evidence(runs).cases[0]
+    forbidden = [claim["tool_not_called"] for claim in first.document["expect"] if "tool_not_called" in claim]
+    assert forbidden == ["refund"]
+
+
+def test_paths_fold_reads_and_retries() -> None:
+    failed = ToolCall(name="refund", arguments={}, error="try again")
+    one = Evidence(input="a", tool_calls=(_call("get_b"), _call("get_a"), _call("get_b"), failed, _call("refund")))
+    two = Evidence(input="a", tool_calls=(_call("get_a"), _call("get_b"), _call("refund")))
+    assert reduce_trace(one, EffectNames()) == reduce_trace(two, EffectNames())
+    assert reduce_trace(Evidence(input="a", tool_calls=(failed,)), EffectNames()).steps == ("refund!",)
+    assert reduce_trace(one, EffectNames(changes=frozenset(("get_a",)))).steps == ("get_b", "get_a", "get_b", "refund")
+
+
+def test_rare_paths_are_listed() -> None:
+    usual = [[_call("get_order"), _call("refund")] for _ in range(20)]
+    found = group_evidence(_make_runs(*usual, [_call("refund")], [_call("refund")], [_call("cancel")]))
+    assert [(case.document["id"], case.runs) for case in found.cases] == [("get-order-refund", 20)]
+    assert found.rare == (("refund", 2), ("cancel", 1))
+
+
+def test_runs_that_cannot_be_used_are_counted() -> None:
+    broken = Evidence(input="a", tool_calls=(), text="x", error="timeout")
+    found = group_evidence([("a", broken), ("b", Evidence(text="x", tool_calls=())), ("c", Evidence(input="a", text="x"))])
+    assert found.left_out == {
+        "the run did not finish": 1,
+        "the input was not recorded": 1,
+        "the tool calls are not known completely": 1,
+    }
+
+
+def test_the_end_state_of_simulators_is_claimed() -> None:
+    changes = (StateChange(system="shop", change="changed", place="orders/17", after={"id": "17", "status": "refunded"}),)
+    runs = [
+        (f"trace {at}", Evidence(input=f"order {at}", text="Done.", tool_calls=(_call("refund"),), state=State(changes=changes)))
+        for at in range(4)
+    ]
+    claims = _list_claims(runs)
+    assert {"unchanged": {"allowed": [{"place": "shop/orders/*", "change": "changed", "at_most": 1}]}} in claims
+    assert {"that": "'refunded' in state.changes[*].after.status"} in claims
+
+
+def test_a_conversation_is_written_as_turns() -> None:
+    turns = (EvidenceTurn(input="Where is 17?", text="Shipped.", tool_calls=()), EvidenceTurn(input="Thanks", text="Bye.", tool_calls=()))
+    runs = [(f"trace {at}", Evidence(input="Where is 17?", text="Bye.", tool_calls=(), turns=turns)) for at in range(3)]
+    (case,) = group_evidence(runs).cases
+    assert [turn["input"] for turn in case.document["turns"]] == ["Where is 17?", "Thanks"]
+    assert case.document["id"] == "answer-without-tools-in-2-messages"
+
+
+def test_the_same_runs_give_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    import os
+    import subprocess
+    import sys
+
+    script = (
+        "from tests.generation.varied_traces import group_evidence, read_varied\n"
+        "from proctor.formats.text.yaml_text import to_yaml\n"
+        "print(to_yaml([case.document for case in group_evidence(read_varied('strands-latest', 5)).cases]))\n"
+    )
+    written = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            cwd=Path(__file__).parents[2],
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(written) == 1 and b"argument_copied" in written.pop()
+
+
+def test_memory_does_not_grow_with_the_number_of_runs() -> None:
+    grouping = TraceGrouping()
+    for at in range(2_000):
+        for source, evidence in _make_runs([_call("book", id=at, note=f"n{at}")]):
+            grouping.add(evidence, source)
+    (group,) = getattr(grouping, "_groups").values()  # noqa: B009 - what is stored
+    assert isinstance(group, GroupFacts) and group.runs == 2_000
+    assert len(group.samples) <= 16 and len(group.inputs) <= 100 and len(group.sources) <= 3
+
+
+def test_parquet_and_lines_give_the_same_cases(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    runs = _make_runs(*([_call("book", id=at + 100)] for at in range(5)))
+    lines = [msgspec.json.encode(evidence).decode() for _, evidence in runs]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    folder = tmp_path / "history" / "day=2026-11-19"
+    folder.mkdir(parents=True)
+    parquet.write_table(arrow.table({"id": list("abcdef"), "record": [*lines, "{broken"]}), folder / "part-0.parquet")
+    (folder / "notes.txt").write_text("not evidence")
+    parquet.write_table(arrow.table({"outcome": ["pass"]}), folder / "results.parquet")
+    (folder / "torn.parquet").write_bytes(b"PAR1")
+    (by_line,) = group_files([str(tmp_path / "a.jsonl")]).cases
+    found = group_files([str(tmp_path / "history")])
+    (by_row,) = found.cases
+    assert {**by_row.document, "description": ""} == {**by_line.document, "description": ""}
+    assert found.left_out == {"the record cannot be read": 3}
+    assert group_files([str(tmp_path / "a.jsonl"), str(folder / "part-0.parquet")]).runs == 10

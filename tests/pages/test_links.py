@@ -1,0 +1,67 @@
+"""Where pages lead: from a run to the one before it, from an attempt to the next that failed, its history and its case before."""
+
+from __future__ import annotations
+
+import re
+
+from proctor.pages import drawing as draw
+from tests.pages.markup import Markup
+from tests.pages.world import GOOD, World, add_run, decide_all
+
+HOME = "/ui/p/proj_home"
+
+
+def test_a_run_says_its_rate_with_its_unit_and_what_changed_since_the_previous_one(seen: World) -> None:
+    text = seen.get(f"{HOME}/runs/run_after", "organization").text
+    words = Markup(text).words
+    assert "33.3 % of 12 attempts passed; 1 of 3 cases" in words
+    assert "regressed −66.7 points (−86.2 to −29.9) since" in words and f'href="{HOME}/runs/run_before"' in text
+    assert words.count("new ") >= 2 and "<title>new prompt · 33.3 % · shop · proctor</title>" in text
+    assert f'href="{HOME}/runs/new?run=run_after"' in text
+    totals = seen.service.get("/api/runs/run_after/totals", key=seen.keys["project"]).json()
+    assert (totals["cases"], totals["cases_passed"], totals["cost"]) == (3, 1, None)
+
+
+def test_the_list_of_runs_has_the_change_since_the_previous_run(seen: World) -> None:
+    words = Markup(seen.get(f"{HOME}/runs", "organization").text).words
+    assert "−66.7 points" in words and words.count("points") == 1
+    assert "shop" in Markup(seen.get(f"{HOME}/runs?suite=shop", "organization").text).words
+    assert "No matching runs." in Markup(seen.get(f"{HOME}/runs?suite=other", "organization").text).words
+
+
+def test_the_failing_attempts_of_a_run_lead_from_one_to_the_next(seen: World) -> None:
+    address, places = f"{HOME}/runs/run_after/r/att_after_0", list[str]()
+    # From the last to the first.
+    while True:
+        text = seen.get(address, "organization").text
+        places += re.findall(r"(\d+) of 8 failing", text)
+        previous = re.search(r'href="([^"]+)" data-key="P"', text)
+        if previous is None:
+            break
+        address = previous[1]
+    assert places == [str(number) for number in range(8, 0, -1)]
+    assert "steps-of" not in seen.get(f"{HOME}/runs/run_before/r/att_before_0", "organization").text
+
+
+def test_an_attempt_leads_to_its_history_and_to_its_case_in_the_previous_run(seen: World) -> None:
+    text = seen.get(f"{HOME}/runs/run_after/r/att_after_0", "organization").text
+    assert f'href="{HOME}/history?suite=shop&amp;case=refund-twice"' in text
+    assert f'href="{HOME}/runs/run_before?case=refund-twice#all"' in text and "4 of 4 attempts passed" in Markup(text).words
+    assert f'href="{HOME}/compare/answers?runs=run_before,run_after&amp;case=refund-twice"' in text
+
+
+def test_a_run_is_started_again_with_what_it_was_started_with(world: World) -> None:
+    world.service.run(lambda hub: add_run(hub, "run_again", decide_all(GOOD), name="nightly", at="2026-11-17T09:00:00.000Z"))
+    text = world.get(f"{HOME}/runs/new?run=run_again", "organization").text
+    assert 'value="nightly"' in text and "id: refund-twice" in text and Markup(text).strange == []
+
+
+def test_a_project_whose_traces_fail_says_so_on_its_card(seen: World) -> None:
+    text = seen.get("/ui/", "organization").text
+    assert re.search(r"\d of \d fail \(", Markup(text).words) and f'href="{HOME}/traces?outcome=fail"' in text
+
+
+def test_a_run_of_other_cases_or_repeats_is_no_base_for_a_difference() -> None:
+    run = {"counts": {"pass": 9, "fail": 1}, "repeat": 3, "selection": None}
+    assert draw.subtract(run, {**run, "counts": {"pass": 5, "fail": 5}}) is not None
+    assert draw.subtract(run, {**run, "repeat": 50}) is None and draw.subtract(run, {**run, "selection": "refund"}) is None
