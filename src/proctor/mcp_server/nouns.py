@@ -37,7 +37,7 @@ def make_tool(noun: Resource) -> Tool:
 
 
 def _make_action(operation: Operation) -> Action:
-    ids = _name_ids(operation)
+    ids = ["id" if position == 0 else name for position, name in enumerate(operation.ids)]
 
     async def call(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
         values: list[Json] = [given.pop(name) for name in ids]
@@ -66,11 +66,6 @@ def _make_action(operation: Operation) -> Action:
         clears=operation.method == "PATCH",
         reads=operation.method == "GET",
     )
-
-
-def _name_ids(operation: Operation) -> list[str]:
-    """Return the names of the ids in a path; the id of the noun itself is `id`."""
-    return ["id" if position == 0 else name for position, name in enumerate(operation.ids)]
 
 
 def _list_written(operation: Operation) -> list[tuple[str, Field]]:

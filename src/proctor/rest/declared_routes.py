@@ -33,22 +33,18 @@ def make_declared_routes(module: str) -> tuple[BaseRoute, ...]:
     routes: list[BaseRoute] = []
     for operation in OPERATIONS:
         if operation.call.__module__ == module:
-            routes += _make_route(operation)
+            router = make_router(operation.tag)
+            returned = get_type_hints(operation.call)["return"]
+            without = returned is type(None)
+            router.add_api_route(
+                operation.path,
+                _make_endpoint(operation),
+                methods=[operation.method],
+                response_model=None if without else convert_type(returned),
+                status_code=operation.status or (204 if without else 200),
+            )
+            routes += router.routes
     return tuple(routes)
-
-
-def _make_route(operation: Operation) -> list[BaseRoute]:
-    router = make_router(operation.tag)
-    returned = get_type_hints(operation.call)["return"]
-    without = returned is type(None)
-    router.add_api_route(
-        operation.path,
-        _make_endpoint(operation),
-        methods=[operation.method],
-        response_model=None if without else convert_type(returned),
-        status_code=operation.status or (204 if without else 200),
-    )
-    return router.routes
 
 
 # --- endpoints --------------------------------------------------------------------------------------------------------

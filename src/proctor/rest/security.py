@@ -218,7 +218,13 @@ class Authentication:
             if is_page(scope["path"]):
                 caller = await self._find_visitor(hub, scope)
                 state["caller"] = caller
-                await self._admit_visitor(hub, scope, receive, caller)
+                if caller is not None:
+                    self._count_request(hub, caller.actor)
+                elif has_body(scope):
+                    # First, because keys can be guessed at the login, too.
+                    self._count_request(hub, _name_address(scope))
+                    if scope["path"] != LOGIN_PATH or not declares_at_most(Headers(scope=scope), _LARGEST_LOGIN):
+                        raise Refusal("UNAUTHORIZED", "log in first")
             elif is_surface(scope["path"]) and find_presented_key(scope) is None:
                 # Simulated systems have some public paths, and one that issues tokens; they check their own tokens.
                 caller = await self._find_local(hub, scope)
@@ -324,16 +330,6 @@ class Authentication:
         token = find_session_token(scope)
         found = None if token is None else await find_session_caller(hub, token)
         return found or await self._find_local(hub, scope)
-
-    async def _admit_visitor(self, hub: Hub, scope: Scope, receive: Receive, caller: Caller | None) -> None:
-        """Apply the rate limit to a visitor; without a session only a login may have a body."""
-        if caller is not None:
-            self._count_request(hub, caller.actor)
-        elif has_body(scope):
-            # First, because keys can be guessed at the login, too.
-            self._count_request(hub, _name_address(scope))
-            if scope["path"] != LOGIN_PATH or not declares_at_most(Headers(scope=scope), _LARGEST_LOGIN):
-                raise Refusal("UNAUTHORIZED", "log in first")
 
     def _admit_unauthenticated(self, hub: Hub, scope: Scope, caller: Caller | None) -> None:
         """Apply the rate limit to a request to a simulated system without a key; reject a large body."""

@@ -187,7 +187,9 @@ async def create_proposal(hub: Hub, caller: Caller, spec: NewProposal) -> Propos
                 _refuse_field("agent_id", "a change has the agent of its case")
             agent_id, version = case["agent_id"], case["version"]
         await _refuse_known(connection, spec.project_id, digest)
-        await _refuse_flood(connection, caller, spec.project_id)
+        if await _count_pending(connection, spec.project_id, proposed_by=caller.actor, source="key") >= MOST_OF_KEY:
+            reason = f"{MOST_OF_KEY} proposals of this key are pending in this project"
+            raise Refusal("CONFLICT", reason, hint="wait until a person has accepted or rejected some of them")
         values = {"agent_id": agent_id, "case_id": spec.case_id, "case_version": version, "because": spec.because, "source": "key"}
         values |= {"name": (spec.name or suite.cases[0].name or suite.cases[0].id)[:200], "when_matches": read_when(spec.when)}
         row = await _insert(connection, hub, caller, spec.project_id, values, suite.dialect, text, digest)
@@ -346,12 +348,6 @@ async def _refuse_known(connection: AsyncConnection, project_id: str, digest: st
 async def _count_pending(connection: AsyncConnection, project_id: str, **equal: str) -> int:
     query = sa.select(sa.func.count()).where(proposals.c.project_id == project_id, proposals.c.status == "pending")
     return (await connection.execute(query.where(*(proposals.c[name] == value for name, value in equal.items())))).scalar_one()
-
-
-async def _refuse_flood(connection: AsyncConnection, caller: Caller, project_id: str) -> None:
-    if await _count_pending(connection, project_id, proposed_by=caller.actor, source="key") >= MOST_OF_KEY:
-        reason = f"{MOST_OF_KEY} proposals of this key are pending in this project"
-        raise Refusal("CONFLICT", reason, hint="wait until a person has accepted or rejected some of them")
 
 
 # --- what is generated

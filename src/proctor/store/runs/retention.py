@@ -277,7 +277,14 @@ async def list_oldest_families(connection: AsyncConnection, *, limit: int, befor
     found: list[Family] = []
     last: Row | None = None
     while len(found) < limit:
-        some = await _list_runs_after(connection, last, before, limit)
+        query = sa.select(*_MEMBER).where(records.c.kind == _RUN)
+        if before is not None:
+            query = query.where(records.c.created_at < before)
+        if last is not None:
+            query = query.where(sa.tuple_(records.c.created_at, records.c.id) > (last["created_at"], last["id"]))
+        query = query.order_by(records.c.created_at, records.c.id).limit(limit)
+        # A writer of anything below a run locks the run first.
+        some = [dict(row) for row in (await connection.execute(query.with_for_update(skip_locked=True))).mappings()]
         families = {row["id"]: _make_family(row) for row in some}
         async for root, row in _walk_members(connection, families):
             families[root].size += row["size"] if row["kind"] in _COUNTED else 0
@@ -308,17 +315,6 @@ async def delete_families(connection: AsyncConnection, ids: Sequence[str]) -> No
         await delete_sandboxes(connection, list(some))
     for some in _split_batches(ids):
         await connection.execute(sa.delete(keys).where(keys.c.kind == "run", keys.c.benchmark_run_id.in_(some)))
-
-
-async def _list_runs_after(connection: AsyncConnection, last: Row | None, before: str | None, limit: int) -> list[Row]:
-    query = sa.select(*_MEMBER).where(records.c.kind == _RUN)
-    if before is not None:
-        query = query.where(records.c.created_at < before)
-    if last is not None:
-        query = query.where(sa.tuple_(records.c.created_at, records.c.id) > (last["created_at"], last["id"]))
-    query = query.order_by(records.c.created_at, records.c.id).limit(limit)
-    # A writer of anything below a run locks the run first.
-    return [dict(row) for row in (await connection.execute(query.with_for_update(skip_locked=True))).mappings()]
 
 
 def _make_family(row: Row) -> Family:

@@ -14,7 +14,6 @@ from proctor.formats.text.json_text import read_json
 from proctor.formats.text.located import MAX_WEIGHT, Reading
 from proctor.formats.verial import suite as verial
 from proctor.model.evidence import Json
-from proctor.model.problem import Problem
 from proctor.model.show import kind_of
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
@@ -58,17 +57,13 @@ def find_criterion_problems(criterion: Mapping[str, Json], entities: Sequence[Ma
     for problem in reading.problems:
         path = problem.origin.path or _CRITERION
         if path.startswith(_CRITERION) and (problem.level == "error" or problem.code in _REFUSED):
-            found.setdefault(path.removeprefix(_CRITERION).lstrip(".") or "assertion", []).append(_describe_problem(problem))
+            message = problem.message.removesuffix("; the criterion will fail")
+            if "bound to no entity" in message:
+                message += "; bind one to the task (POST /tasks/{id}/entities), and name it in input_entity_id if there are several"
+            near = f"; nearest: {', '.join(problem.nearest)}" if problem.nearest else ""
+            hint = f"; {problem.hint}" if problem.hint else ""
+            found.setdefault(path.removeprefix(_CRITERION).lstrip(".") or "assertion", []).append(message + near + hint)
     return found
-
-
-def _describe_problem(problem: Problem) -> str:
-    message = problem.message.removesuffix("; the criterion will fail")
-    if "bound to no entity" in message:
-        message += "; bind one to the task (POST /tasks/{id}/entities), and name it in input_entity_id if there are several"
-    near = f"; nearest: {', '.join(problem.nearest)}" if problem.nearest else ""
-    hint = f"; {problem.hint}" if problem.hint else ""
-    return message + near + hint
 
 
 async def list_entities_of(connection: AsyncConnection, caller: Caller, tasks: Iterable[str]) -> dict[str, list[Row]]:

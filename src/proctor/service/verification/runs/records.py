@@ -49,7 +49,9 @@ async def add_run(
         scored=scored,
         agent=agent,
         solver_id=None if solver is None else solver["id"],
-        solver=None if solver is None else _show_solver(solver),
+        solver=None
+        if solver is None
+        else {"alias": solver["slug"], **{name: solver["body"].get(name) for name in ("real_name", "agent_version")}},
         unlisted=unlisted,
         benchmark={name: snapshot[name] for name in ("slug", "version", "name")},
         threshold=snapshot.get("threshold"),
@@ -62,11 +64,6 @@ async def add_run(
     rows = [await _add_task_run(connection, hub, caller, run, snapshot, number) for number in range(len(tasks))]
     await note(connection, hub, caller, "create", RUN.kind, run["id"], {"benchmark_id": snapshot["id"]})
     return run, rows
-
-
-def _show_solver(solver: Row) -> dict[str, Json]:
-    """Return the public fields of a solver at this time."""
-    return {"alias": solver["slug"], **{name: solver["body"].get(name) for name in ("real_name", "agent_version")}}
 
 
 async def _add_task_run(

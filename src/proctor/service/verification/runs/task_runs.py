@@ -192,7 +192,10 @@ async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             snapshot = await read_task_snapshot(connection, caller.organization_id, id)
             found = await find_uploads(connection, caller.organization_id, row)
         # Outside the transaction, so that overdue tasks stay ended.
-        _refuse_to_complete(caller, row)
+        if row["body"]["status"] != "active":
+            raise _refuse_finished(row)
+        if caller.kind == "run" and row["body"]["phase"] != "started":
+            raise Refusal("CONFLICT", "the task run has not been started")
         uploaded = await open_uploads(hub, found) if found.rows else await read_live_state(hub, caller, row)
         started_at = hub.now()
         verified = await verify(hub, snapshot, uploaded.evidence, who=(caller.organization_id, caller.actor), hidden=uploaded.hidden)
@@ -257,13 +260,6 @@ async def _find_reason_not_to_start(connection: AsyncConnection, caller: Caller,
         if other["body"]["status"] == "active" and other["body"]["phase"] == "started":
             return Refusal("CONFLICT", f"the task run {other['id']!r} is started; complete it first")
     return None
-
-
-def _refuse_to_complete(caller: Caller, row: Row) -> None:
-    if row["body"]["status"] != "active":
-        raise _refuse_finished(row)
-    if caller.kind == "run" and row["body"]["phase"] != "started":
-        raise Refusal("CONFLICT", "the task run has not been started")
 
 
 # --- criterion runs ---------------------------------------------------------------------------------------------------
