@@ -33,9 +33,6 @@ def make_tool(noun: Resource) -> Tool:
     )
 
 
-# --- actions ----------------------------------------------------------------------------------------------------------
-
-
 def _make_action(operation: Operation) -> Action:
     ids = ["id" if position == 0 else name for position, name in enumerate(operation.ids)]
 
@@ -78,9 +75,6 @@ def _list_written(operation: Operation) -> list[tuple[str, Field]]:
     return found
 
 
-# --- parameters -------------------------------------------------------------------------------------------------------
-
-
 def _describe_parameters(noun: Resource, operations: list[Operation]) -> dict[str, Schema]:
     without_id = [name for operation in operations if not operation.ids for name in operation.actions]
     found: dict[str, Schema] = {"id": {"type": "string", "description": f"which one; not for {_join(without_id)}"}}
@@ -119,9 +113,6 @@ def _describe_field(field: Field, *, null: bool, about: str = "") -> Schema:
         schema.setdefault("items", {})
     example = "" if field.example is None else f"; such as {json.dumps(field.example)}"
     return {**schema, "description": f"{about or field.about}{example}"}
-
-
-# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def _describe_results(operations: list[Operation]) -> Schema:

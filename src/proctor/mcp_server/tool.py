@@ -167,9 +167,6 @@ def _describe_parameters(action: Action) -> str:
     return ", ".join(name.rstrip("!") if name.endswith("!") else f"{name}?" for name in action.takes)
 
 
-# --- schemas ----------------------------------------------------------------------------------------------------------
-
-
 def text(about: str, *words: str, null: bool = False) -> Schema:
     """Return the schema of a text, or of a choice of `words`."""
     found: Schema = {"type": ["string", "null"] if null else "string", "description": about}

@@ -47,8 +47,6 @@ def make_declared_routes(module: str) -> tuple[BaseRoute, ...]:
     return tuple(routes)
 
 
-# --- endpoints --------------------------------------------------------------------------------------------------------
-
 Give = Callable[[dict[str, Any]], Any]
 """Returns an argument of the operation from the values that FastAPI has read."""
 
@@ -146,9 +144,6 @@ def _describe(metadata: tuple[Any, ...]) -> dict[str, Any]:
     """Return the keywords of a pydantic field from the descriptions and limits of a declared one."""
     found = [one for one in metadata if isinstance(one, Meta)]
     return {name: value for one in found for name in _DESCRIBED if (value := getattr(one, name)) is not None}
-
-
-# --- schemas ----------------------------------------------------------------------------------------------------------
 
 
 @cache

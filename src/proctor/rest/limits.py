@@ -219,8 +219,6 @@ class BodyBudget:
         return oldest if now - oldest.last >= STALLED_S else None
 
 
-# --- JSON limits, checked before decoding
-
 _SLICE = 262_144
 """Bytes scanned in one call, during which no other thread runs."""
 _NOT_STRUCTURE = bytes(code for code in range(256) if code not in b'"[]{},')

@@ -128,9 +128,6 @@ async def find_fact(hub: Hub, caller: Caller, id: str, name: Literal["failures",
     return found
 
 
-# --- totals of a run
-
-
 @operation("runs", "GET /api/runs/{run_id}/totals")
 async def read_totals(hub: Hub, caller: Caller, id: str) -> RunTotals:
     """Add up a run: cases and how many passed, tokens, cost."""
@@ -172,9 +169,6 @@ def _group_rows(run: Row, found: list[Row]) -> Failures:
     entries: list[tuple[str, RunEntry]] = [(row["id"], read_digest(row)) for row in found[:MOST_LOOKED_AT]]
     cases = {case.id: case for case in suite_of_run(run).cases}
     return group_failures(entries, cases, more=len(found) > MOST_LOOKED_AT)
-
-
-# --- durations of attempts
 
 
 MOST_READ = 400

@@ -290,9 +290,6 @@ async def delete_proposal(hub: Hub, caller: Caller, id: str) -> None:
         await note(connection, hub, caller, "delete", "proposal", id)
 
 
-# --- what is sent
-
-
 async def _read_document(document: Document, dialect: str | None, name: str | None) -> tuple[Suite, str]:
     _check_length(document)
     suite, text = await read_sent_suite(document, dialect=dialect, name=name)
@@ -348,9 +345,6 @@ async def _refuse_known(connection: AsyncConnection, project_id: str, digest: st
 async def _count_pending(connection: AsyncConnection, project_id: str, **equal: str) -> int:
     query = sa.select(sa.func.count()).where(proposals.c.project_id == project_id, proposals.c.status == "pending")
     return (await connection.execute(query.where(*(proposals.c[name] == value for name, value in equal.items())))).scalar_one()
-
-
-# --- what is generated
 
 
 async def group_stored_traces(
@@ -427,9 +421,6 @@ def _write_document(document: dict[str, Json], case: Row | None) -> str | None:
         return edit_suite(case["document"], suite, found, Path(name)) if found else None
     except InputError:
         return None
-
-
-# --- rows
 
 
 async def _insert(

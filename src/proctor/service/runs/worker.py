@@ -105,9 +105,6 @@ async def store_run_figures(hub: Hub, run: Row, counts: Mapping[str, int]) -> No
         _LOG.warning("the figures of a run could not be stored", extra={"run": run["id"], "reason": str(error)})
 
 
-# --- the next run
-
-
 class RunTurns:
     """When each tenant and project was served, in one process."""
 
@@ -150,9 +147,6 @@ class RunTurns:
         # Those never served come first, once: there is no credit for staying away.
         served = self._organizations.get(project.organization_id, 0), self._projects.get(project.project_id, 0)
         return (*served, project.since)
-
-
-# --- decides cases in the pool
 
 
 class RunDecisions(SuiteDecisions):

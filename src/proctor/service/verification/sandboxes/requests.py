@@ -245,9 +245,6 @@ def _list_systems(head: Row) -> tuple[System, ...]:
     return (System(name=head["kind"], kind=head["kind"]),)
 
 
-# --- end state --------------------------------------------------------------------------------------------------------
-
-
 class Ended(msgspec.Struct, frozen=True):
     """The state of sandboxes, and its revision."""
 
