@@ -23,7 +23,7 @@ from proctor.service.hub import Hub
 from proctor.service.labels.claims import JudgedClaim
 from proctor.service.resource import about, operation
 from proctor.store.sql.compressed_json import expand_bytes
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.tables import annotation_rows
 
 MOST_LABELS = 2_000
@@ -128,7 +128,7 @@ async def read_agreement(hub: Hub, caller: Caller, project_id: str, *, figures: 
     query = query_seen(annotation_rows, caller, project_id=project_id).where(annotation_rows.c.body.is_not(None))
     newest = query.order_by(annotation_rows.c.created_at.desc(), annotation_rows.c.id.desc()).limit(MOST_LABELS + 1)
     async with hub.database.reading() as connection:
-        rows: list[Row] = [dict(row) for row in (await connection.execute(newest.where(annotation_rows.c.label.is_not(None)))).mappings()]
+        rows: list[Row] = await fetch_all(connection, newest.where(annotation_rows.c.label.is_not(None)))
     return await asyncio.to_thread(_compute_agreement, rows, figures)
 
 

@@ -45,7 +45,7 @@ from proctor.service.traces.case_history import COLUMNS, fetch_pieces, read_stor
 from proctor.service.traces.cases import Document, NewCase, When, check_values, insert_case, read_when, write_case
 from proctor.service.traces.search import read_moment
 from proctor.store.accounts.tenants import change_row, delete_row, insert_row, query_owned
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_first
 from proctor.store.sql.tables import cases, projects, proposals, traces
 
 MOST_OF_KEY = 100
@@ -330,8 +330,7 @@ async def _find_known(connection: AsyncConnection, project_id: str, digest: str)
     there = sa.exists().where(cases.c.id == proposals.c.case_id)
     query = sa.select(proposals).where(proposals.c.project_id == project_id, proposals.c.digest == digest)
     query = query.where(sa.or_(proposals.c.status != "accepted", there)).order_by(proposals.c.created_at.desc()).limit(1)
-    found = (await connection.execute(query)).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, query)
 
 
 async def _refuse_known(connection: AsyncConnection, project_id: str, digest: str) -> None:
