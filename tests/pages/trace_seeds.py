@@ -16,7 +16,7 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.decisions.trace_evidence import read_evidence
 from proctor.service.decisions.trace_verdicts import make_digest
 from proctor.service.hub import Hub, stamp
-from proctor.service.labels.indexing import index_claims
+from proctor.service.labels.claims import index_claims
 from proctor.store.accounts.judged_claims import note_due_claims
 from proctor.store.sql.compressed_json import compress_bytes, pack
 from proctor.store.sql.tables import case_versions, cases, results, traces

@@ -55,7 +55,7 @@ from proctor.service.decisions.record_verdicts import MUTATION_S
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.resource import Page, show_row
 from proctor.service.runs.examinations import Findings, show_findings
-from proctor.service.runs.mutation import MOST_ATTEMPTS
+from proctor.service.runs.figures import MOST_ATTEMPTS
 from proctor.service.runs.results import EVERY_ATTEMPT, FailingPlace, ReadResult
 from proctor.service.runs.run import (
     LOCAL_PROJECT,

@@ -22,7 +22,7 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.projects import Project
 from proctor.service.hub import Hub
 from proctor.service.resource import Page
-from proctor.service.runs import comparisons, examinations, figures, mutation, requests, results
+from proctor.service.runs import comparisons, examinations, figures, requests, results
 from proctor.service.runs.results import FailingPlace, ReadResult
 from proctor.service.runs.run import AttemptFilter, Run, RunResultSummaryPage, RunSearch, ShownRun
 from proctor.service.traces import case_history
@@ -139,7 +139,7 @@ class ServiceSource:
 
     async def measure_suite(self, run_id: str) -> MutationResult:
         """Return which planted faults the suite detects."""
-        return await mutation.measure_run(self._hub, self._caller, run_id)
+        return await figures.measure_run(self._hub, self._caller, run_id)
 
     async def read_findings(self, run_id: str) -> examinations.Findings | None:
         """Return what an examination found."""

@@ -107,7 +107,6 @@ ROUTES = (
     "service.runs.requests",
     "service.runs.results",
     "service.runs.figures",
-    "service.runs.mutation",
     "service.runs.comparisons",
     "service.runs.examinations",
     "service.runs.schedules",
@@ -217,7 +216,7 @@ WORKERS: list[str] = [
     "proctor.rest.app:sweep_old",
     "proctor.service.runs.worker:run_worker",
     "proctor.service.runs.scheduler:run_schedules",
-    "proctor.service.labels.indexing:keep_indexing",
+    "proctor.service.labels.claims:keep_indexing",
 ]
 """`module:function` of every worker."""
 PARTS: list[str] = [

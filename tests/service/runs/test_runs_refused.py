@@ -14,7 +14,7 @@ from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.runs.policy import ProjectPolicy
+from proctor.service.runs.building import ProjectPolicy
 from proctor.service.runs.requests import NewRun, get_run, start_run
 from proctor.service.runs.results import list_run_results
 from proctor.service.runs.worker import work_once

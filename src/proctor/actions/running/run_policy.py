@@ -1,8 +1,8 @@
 """Defines what a run may use and where it comes from, which is all that differs between the entry points.
 
 A policy decides whose variables and secrets count, which workspace describes targets and models, who judges, what may be reached and what
-may be started. `Policy` is that of the command line, Python, pytest and local MCP runs; the service has its own (`service/runs/policy.py`).
-`run_builder.py` builds a run with either of them.
+may be started. `Policy` is that of the command line, Python, pytest and local MCP runs; the service has its own
+(`service/runs/building.py`). `run_builder.py` builds a run with either of them.
 """
 
 from __future__ import annotations

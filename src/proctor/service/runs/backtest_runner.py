@@ -33,8 +33,7 @@ from proctor.service.decisions.suite_verdicts import AskFor, RecordToDecide, Sui
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.runs.backtest import STORED_TRACES, Backtest, LeftOut, fetch_next_traces
-from proctor.service.runs.building import read_run_request
-from proctor.service.runs.policy import ProjectPolicy
+from proctor.service.runs.building import ProjectPolicy, read_run_request
 from proctor.service.traces.case_history import ReadTrace, read_stored_trace
 from proctor.store.runs.run_rows import iterate_entries, keep_settings
 from proctor.store.sql.pages import Row
