@@ -119,7 +119,7 @@ def _is_new(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Set time limits: those of the markers, a minute for live and property tests, else the default, times `PATIENCE`. The longest start first."""
+    """Set time limits: those of the markers, a minute for live and property tests, else the default; times `PATIENCE`. Longest first."""
     left_out = [
         item
         for item in items
