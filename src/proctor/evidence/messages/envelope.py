@@ -102,7 +102,16 @@ def read_all(entries: Entries, unknowns: Unknowns, dialect: Dialect = PLAIN, unw
     for at, entry in entries:
         if unwrap is not None:
             at, entry = unwrap(at, entry, unknowns)
-        _check_edits(entry, at, found, unknowns)
+        # Mark the content that Anthropic removed from the received messages; its edits do not change the caller's own list.
+        for holder, place in ((entry, at), (dict_or_empty(entry.get("response_metadata")), f"{at}.response_metadata")):
+            for edit in map(dict_or_empty, list_of(dict_or_empty(holder.get("context_management")).get("applied_edits"))):
+                kind, cleared = str(edit.get("type")), edit.get("cleared_tool_uses")
+                # Cleared tool uses are missing only if fewer of them are in the list.
+                is_here = (
+                    kind.startswith("clear_tool_uses") and isinstance(cleared, int) and cleared <= sum(len(one.calls) for one in found)
+                )
+                if not is_here and not kind.startswith("clear_thinking"):
+                    mark_earlier(unknowns, f"{place}.context_management: {kind!r} removed what is not in these messages")
         message = read_message(entry, at, unknowns, dialect)
         found += [message] if message is not None else []
     return found
@@ -133,17 +142,6 @@ def join_answers(messages: Iterable[Message | None]) -> list[Message]:
             )
         found.append(message)
     return found
-
-
-def _check_edits(entry: dict[str, Any], at: str, before: list[Message], unknowns: Unknowns) -> None:
-    """Mark the content that Anthropic removed from the received messages; its edits do not change the caller's own list."""
-    for holder, place in ((entry, at), (dict_or_empty(entry.get("response_metadata")), f"{at}.response_metadata")):
-        for edit in map(dict_or_empty, list_of(dict_or_empty(holder.get("context_management")).get("applied_edits"))):
-            kind, cleared = str(edit.get("type")), edit.get("cleared_tool_uses")
-            # Cleared tool uses are missing only if fewer of them are in the list.
-            is_here = kind.startswith("clear_tool_uses") and isinstance(cleared, int) and cleared <= sum(len(one.calls) for one in before)
-            if not is_here and not kind.startswith("clear_thinking"):
-                mark_earlier(unknowns, f"{place}.context_management: {kind!r} removed what is not in these messages")
 
 
 def fold_outputs(messages: Sequence[Message], names: Collection[str], taken: Collection[str | None]) -> list[Message]:

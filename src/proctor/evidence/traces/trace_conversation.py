@@ -106,7 +106,12 @@ def find_answer(
             unknowns.mark("answer", why)
         return inner, _parse(inner, {"text": inner})
     if giving is not None and outer is not None:
-        _mark_inner_answer(giving, unknowns)
+        # Mark the answer of a step unknown if an enclosing step, which may have replaced it, returned a value without a recognised answer.
+        above = giving.find_above("agent", "workflow")
+        while above is not None and "answer" not in unknowns.unknown:
+            if above.read_output()[0] is None and decode_output(above.attributes, above.names)[0] is not None:
+                unknowns.mark("answer", f"the output of the span {show(above.span.name)} is not recognised")
+            above = above.find_above("agent", "workflow")
         return outer, _parse(outer, giving.build_output())
     answer = _read_root_answer(tree.root)
     if answer is None and talk and all(exchange.outputs is None for exchange in talk):
@@ -119,15 +124,6 @@ def _read_root_answer(root: Step | None) -> tuple[str, Json] | None:
         return None
     text, _ = root.read_output()
     return (text, _parse(text, root.build_output())) if text is not None and text.strip() else None
-
-
-def _mark_inner_answer(giving: Step, unknowns: Unknowns) -> None:
-    """Mark the answer of a step unknown if an enclosing step, which may have replaced it, returned a value without a recognised answer."""
-    above = giving.find_above("agent", "workflow")
-    while above is not None and "answer" not in unknowns.unknown:
-        if above.read_output()[0] is None and decode_output(above.attributes, above.names)[0] is not None:
-            unknowns.mark("answer", f"the output of the span {show(above.span.name)} is not recognised")
-        above = above.find_above("agent", "workflow")
 
 
 def differ(one: str | None, other: str | None) -> bool:
@@ -167,7 +163,22 @@ def find_turns(
     questions = [_find_question(step) for step in entries]
     # Steps of one run pass on the same question.
     if len(set(questions)) > 1 and None not in questions and not _are_prompts(questions, outer):
-        return _build_entry_turns(entries, made)
+        # Return one turn for each time the agent was called, if the messages were not captured.
+        entry_of_span = _map_spans_to_entries(entries)
+        starts = [step.span.start_ns for step in entries]
+        calls: dict[int, list[ToolCall]] = {}
+        for entry in made:
+            calls.setdefault(entry_of_span.get(entry.holder, max(0, bisect_right(starts, entry.start_ns) - 1)), []).append(entry.call)
+        return tuple(
+            EvidenceTurn(
+                input=_find_question(step),
+                text=(text := step.read_output()[0]),
+                body=parse_json(text),
+                tool_calls=tuple(calls.get(index, ())),
+                duration_ms=step.find_duration_ms(),
+            )
+            for index, step in enumerate(entries)
+        )
     return None
 
 
@@ -273,22 +284,3 @@ def _find_outer_text(entries: Sequence[Step]) -> str | None:
     """Return the input of the workflow around the agents, or else of the first agent."""
     workflows = [step.above["workflow"] for step in entries[:1] if "workflow" in step.above]
     return next((text for step in (*workflows, *entries) if (text := step.find_input_text()) is not None), None)
-
-
-def _build_entry_turns(entries: Sequence[Step], made: Sequence[ObservedCall]) -> tuple[EvidenceTurn, ...]:
-    """Return one turn for each time the agent was called, if the messages were not captured."""
-    entry_of_span = _map_spans_to_entries(entries)
-    starts = [step.span.start_ns for step in entries]
-    calls: dict[int, list[ToolCall]] = {}
-    for entry in made:
-        calls.setdefault(entry_of_span.get(entry.holder, max(0, bisect_right(starts, entry.start_ns) - 1)), []).append(entry.call)
-    return tuple(
-        EvidenceTurn(
-            input=_find_question(step),
-            text=(text := step.read_output()[0]),
-            body=parse_json(text),
-            tool_calls=tuple(calls.get(index, ())),
-            duration_ms=step.find_duration_ms(),
-        )
-        for index, step in enumerate(entries)
-    )
