@@ -453,8 +453,11 @@ class SpanTree:
             if parent_id is not None and parent_id not in hidden:
                 self.orphans.append(step)
         for root in self.roots:
-            if root.kind in (None, "step") and _is_written_by_hand(root):
-                root.kind = "agent"
+            # A root without a kind is an agent if its name is like an agent's or it has an input or output, and it runs tools.
+            if root.kind in (None, "step") and (
+                root.names["input_value"] or root.names["output_value"] or _AGENT_NAME.search(root.span.name)
+            ):
+                root.kind = "agent" if any(step.kind == "tool" for step in root.list_below()) else root.kind
         if _place_below(self.roots) < len(self.steps):
             # Parents in a circle: the first of them is a root.
             for step in self.steps:
@@ -476,13 +479,6 @@ class SpanTree:
     def has_kind(self, kinds: Iterable[str]) -> bool:
         """Return whether there is a step of one of these kinds."""
         return not self.kinds.isdisjoint(kinds)
-
-
-def _is_written_by_hand(root: Step) -> bool:
-    """Return whether a root without a kind is an agent: its name is like an agent's or it has an input or output, and it runs tools."""
-    if not (root.names["input_value"] or root.names["output_value"] or _AGENT_NAME.search(root.span.name)):
-        return False
-    return any(step.kind == "tool" for step in root.list_below())
 
 
 def _place_below(roots: Sequence[Step]) -> int:

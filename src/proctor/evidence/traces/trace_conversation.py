@@ -55,16 +55,13 @@ def find_agent_requests(tree: SpanTree, exchanges: Sequence[Exchange]) -> list[E
         return outside
     talking = {exchange.step.above["agent"] for exchange in outside if "agent" in exchange.step.above}
     # An agent that another agent runs answers that agent and not the user.
-    inner = {agent for agent in talking if len(talking) > 1 and not talking.isdisjoint(_list_agents_above(agent))}
+    inner: set[Step | None] = set()
+    for agent in talking if len(talking) > 1 else ():
+        outer = agent.above.get("agent")
+        while outer is not None and outer not in talking:
+            outer = outer.above.get("agent")
+        inner |= {agent} if outer is not None else set()
     return [exchange for exchange in outside if exchange.step.above.get("agent") not in inner]
-
-
-def _list_agents_above(step: Step) -> list[Step]:
-    found: list[Step] = []
-    while "agent" in step.above:
-        step = step.above["agent"]
-        found.append(step)
-    return found
 
 
 def find_input(talk: Sequence[Exchange], entries: Sequence[Step]) -> Json:
@@ -157,7 +154,9 @@ def find_turns(
         return None
     groups = _merge_side_requests(_group_talk(talk), entries)
     outer = _find_outer_text(entries)
-    wrapped = len(entries) == 1 and entries[0].kind == "agent" and _is_wrapped(groups, outer)
+    # An agent that was called once and wrapped its question in a prompt: its other user messages are the framework's.
+    first = groups[0][0] if groups and len(entries) == 1 and entries[0].kind == "agent" else None
+    wrapped = outer is not None and first is not None and outer != first and outer in first
     if len(groups) > 1 and not wrapped and not _are_prompts([question for question, _ in groups], outer):
         return _build_message_turns(groups, exchanges, made, entries)
     questions = [_find_question(step) for step in entries]
@@ -272,12 +271,6 @@ def _merge_side_requests(
 def _are_prompts(texts: Sequence[str | None], outer: str | None) -> bool:
     """Return whether user messages are prompts made by a framework: several of them contain the outer input."""
     return outer is not None and sum(text is not None and text != outer and outer in text for text in texts) > 1
-
-
-def _is_wrapped(groups: Sequence[tuple[str | None, list[Exchange]]], outer: str | None) -> bool:
-    """Return whether an agent that was called once wrapped its question in a prompt: its other user messages are the framework's."""
-    first = groups[0][0] if groups else None
-    return outer is not None and first is not None and outer != first and outer in first
 
 
 def _find_outer_text(entries: Sequence[Step]) -> str | None:
