@@ -50,7 +50,12 @@ def run(arguments: list[str]) -> int:
     review, settled = _Review(), False
     for each in pending:
         done = _settle(each, options, review)
-        _print_result(each, done)
+        parts = [
+            f"{count_noun(len(found), 'proposal')} {name}"
+            for name, found in (("accepted", done.accepted), ("rejected", done.rejected), ("left", done.left))
+            if found
+        ]
+        print(f"{each.suite_path}: {', '.join(parts) or 'nothing chosen'}")
         settled = settled or bool(done.accepted or done.rejected)
     return Exit.PASSED if settled or options.review else Exit.NOTHING
 
@@ -118,15 +123,6 @@ def _print_proposal(proposal: Proposal, *, diff: bool) -> None:
     print(f"\n{proposal.case}  {words}")
     if diff:
         print("".join(f"  {escape_unseen(line)}\n" for line in proposal.diff), end="")
-
-
-def _print_result(pending: Pending, done: Accepted) -> None:
-    parts = [
-        f"{count_noun(len(found), 'proposal')} {name}"
-        for name, found in (("accepted", done.accepted), ("rejected", done.rejected), ("left", done.left))
-        if found
-    ]
-    print(f"{pending.suite_path}: {', '.join(parts) or 'nothing chosen'}")
 
 
 def _make_parser() -> argparse.ArgumentParser:

@@ -47,13 +47,9 @@ def run(arguments: list[str]) -> int:
     if summary is None:
         return Exit.PASSED
     _show_summary(summary, options)
-    return _choose_exit(summary, options.fail_under)
-
-
-def _choose_exit(summary: BatchSummary, fail_under: float | None) -> Exit:
     if not summary.is_complete:
         return Exit.INTERRUPTED
-    if summary.has_passed or (fail_under is not None and summary.passes_at_least(fail_under)):
+    if summary.has_passed or (options.fail_under is not None and summary.passes_at_least(options.fail_under)):
         return Exit.PASSED
     return Exit.FAILED if summary.errors or summary.has_decided else Exit.NOTHING
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from proctor.cli.show.output import Output
 from proctor.errors import InputError
 from proctor.model.json_values import decode_strangers, encode_strangers
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.data.json_text import CaseEncoder, indent_item, iterate_document
-from proctor.report.data.result_rows import Cells, RowWriter, iterate_csv, name_run
+from proctor.report.data.result_rows import RowWriter, iterate_csv, name_run
 from proctor.sources.scratch_files import FilePieces
 
 
@@ -61,7 +59,7 @@ class Table:
 
     def finish(self, run: RunResult) -> None:
         """Write the table."""
-        columns, rows = self._writer.list_columns(), name_run(self._take_rows(), run)
+        columns, rows = self._writer.list_columns(), name_run((decode_strangers(piece) for piece in self._rows), run)
         if self._format == "parquet":
             from proctor.report.data.result_rows import write_parquet  # only for this format
 
@@ -69,6 +67,3 @@ class Table:
             return
         for text in iterate_csv(columns, rows):
             self._output.write_text(text)
-
-    def _take_rows(self) -> Iterable[Cells]:
-        return (decode_strangers(piece) for piece in self._rows)

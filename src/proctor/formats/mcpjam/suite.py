@@ -346,7 +346,28 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
     """Return the suite in the document; problems go to the reading."""
     if document.get("schemaVersion") is not None:
         return _read_file(document, reading, name)
-    return _read_list(document, reading, name)
+    listed: Located | None = document
+    single = document.is_object and document.get("cases") is None and document.get("tests") is None
+    title: str | None = None
+    description: str | None = None
+    if document.is_object and not single:
+        reading.check_keys(document, _LIST_KEYS, "an MCPJam document")
+        if document.get("cases") is not None and document.get("tests") is not None:
+            reading.error_at_key(document, "tests", "give 'cases' or 'tests', not both")
+        listed = document.get("cases") or document.get("tests")
+        title = reading.require_text(document.get("name") or document.get("title"), "'name'")
+        description = reading.require_text(document.get("description"), "'description'")
+    elif single:
+        listed = Located(value=[document], line=document.line, column=document.column, path=document.path)
+    suite_level = document if document.is_object and not single else None
+    cases = _Cases(
+        reading,
+        keys=_LIST_CASE_KEYS,
+        defaults=reading.require_object(suite_level.get("defaults"), "defaults") if suite_level is not None else None,
+        match_options=suite_level.get("matchOptions") if suite_level is not None else None,
+        gate=_find_gate(suite_level, reading) if suite_level is not None else None,
+    )
+    return Suite(name=title or name, dialect="mcpjam", description=description or "", cases=cases.read(listed))
 
 
 def _read_file(document: Located, reading: Reading, name: str) -> Suite:
@@ -403,31 +424,6 @@ def _read_title(reading: Reading, node: Located | None, what: str) -> str | None
     if value is not None and node is not None and len(value) > _MOST_TITLE:
         reading.error(node, f"{what}: expected at most {_MOST_TITLE} characters, found {len(value)}", code="wrong_size")
     return value
-
-
-def _read_list(document: Located, reading: Reading, name: str) -> Suite:
-    listed: Located | None = document
-    single = document.is_object and document.get("cases") is None and document.get("tests") is None
-    title: str | None = None
-    description: str | None = None
-    if document.is_object and not single:
-        reading.check_keys(document, _LIST_KEYS, "an MCPJam document")
-        if document.get("cases") is not None and document.get("tests") is not None:
-            reading.error_at_key(document, "tests", "give 'cases' or 'tests', not both")
-        listed = document.get("cases") or document.get("tests")
-        title = reading.require_text(document.get("name") or document.get("title"), "'name'")
-        description = reading.require_text(document.get("description"), "'description'")
-    elif single:
-        listed = Located(value=[document], line=document.line, column=document.column, path=document.path)
-    suite_level = document if document.is_object and not single else None
-    cases = _Cases(
-        reading,
-        keys=_LIST_CASE_KEYS,
-        defaults=reading.require_object(suite_level.get("defaults"), "defaults") if suite_level is not None else None,
-        match_options=suite_level.get("matchOptions") if suite_level is not None else None,
-        gate=_find_gate(suite_level, reading) if suite_level is not None else None,
-    )
-    return Suite(name=title or name, dialect="mcpjam", description=description or "", cases=cases.read(listed))
 
 
 def _find_gate(node: Located, reading: Reading) -> Located | None:

@@ -185,32 +185,24 @@ def read_agent(node: Located, reading: Reading, what: str, given_id: str | None 
         return None
     agent: Entry = {"id": read_entry_id(node, reading, what, given_id), "type": kind}
     if kind == "browser":
-        _read_browser_agent(node, reading, what, agent)
+        reading.check_keys(node, BROWSER_KEYS, f"{what} of type 'browser'")
+        _need_text(node, reading, agent, ("provider", "url"), f"{what} of type 'browser'")
+        _copy_text(node, reading, agent, ("name",))
+        fresh = reading.require_boolean(node.get("new_conversation_between_scenarios"), "'new_conversation_between_scenarios'")
+        if fresh is not None:
+            agent["new_conversation_between_scenarios"] = fresh
     else:
-        _read_llm_agent(node, reading, what, agent)
+        reading.check_keys(node, LLM_KEYS, what)
+        _need_text(node, reading, agent, ("provider", "model"), what)
+        provider, provider_node = agent.get("provider"), node.get("provider")
+        if provider_node is not None and provider is not None and provider not in PROVIDERS:
+            reading.error_unknown(provider_node, f"unknown provider {provider!r}", provider, PROVIDERS)
+        _copy_text(node, reading, agent, ("name",))
+        _read_optional(node, reading, agent, "system", (str,), "text")
+        _read_bounded(node, reading, agent, "temperature", (int, float), "a number", 0, 2)
+        _read_bounded(node, reading, agent, "max_tokens", (int,), "a whole number", 1, 200_000)
+        _read_bounded(node, reading, agent, "max_turns", (int,), "a whole number", 1, None)
     return None if agent["id"] is None else agent
-
-
-def _read_browser_agent(node: Located, reading: Reading, what: str, agent: Entry) -> None:
-    reading.check_keys(node, BROWSER_KEYS, f"{what} of type 'browser'")
-    _need_text(node, reading, agent, ("provider", "url"), f"{what} of type 'browser'")
-    _copy_text(node, reading, agent, ("name",))
-    fresh = reading.require_boolean(node.get("new_conversation_between_scenarios"), "'new_conversation_between_scenarios'")
-    if fresh is not None:
-        agent["new_conversation_between_scenarios"] = fresh
-
-
-def _read_llm_agent(node: Located, reading: Reading, what: str, agent: Entry) -> None:
-    reading.check_keys(node, LLM_KEYS, what)
-    _need_text(node, reading, agent, ("provider", "model"), what)
-    provider, provider_node = agent.get("provider"), node.get("provider")
-    if provider_node is not None and provider is not None and provider not in PROVIDERS:
-        reading.error_unknown(provider_node, f"unknown provider {provider!r}", provider, PROVIDERS)
-    _copy_text(node, reading, agent, ("name",))
-    _read_optional(node, reading, agent, "system", (str,), "text")
-    _read_bounded(node, reading, agent, "temperature", (int, float), "a number", 0, 2)
-    _read_bounded(node, reading, agent, "max_tokens", (int,), "a whole number", 1, 200_000)
-    _read_bounded(node, reading, agent, "max_turns", (int,), "a whole number", 1, None)
 
 
 def _read_optional(node: Located, reading: Reading, agent: Entry, key: str, kinds: tuple[type, ...], wanted: str) -> Json:

@@ -77,7 +77,7 @@ class _Config:
         self._read_pool(document.get("servers"))
         self._read_agents(document.get("agents"))
         cases = self._read_cases(document.get("scenarios"))
-        if not cases and not any(problem.level == "error" for problem in reading.problems):
+        if not cases and not reading.has_errors_since(0):
             reading.warn(document, "no scenarios: there is nothing to check", code="no_cases")
         defaults = self._read_run_defaults(document.get("run_defaults"))
         settings: dict[str, Json] = {

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from proctor.errors import SpecError
 from proctor.expressions.text_form import write_text_form
 from proctor.formats.text.foreign_names import find_counterpart
-from proctor.formats.text.located import Located, Reading
-from proctor.formats.text.placeholders import locate_value
+from proctor.formats.text.located import Located, Reading, locate_value
 from proctor.formats.text.row_shapes import convert_cell
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
@@ -316,7 +315,7 @@ class PromptfooRows:
             case["scoring"] = {"mode": "weighted", "pass_at": threshold, "partial_above": threshold}
         elif cells.get("__threshold", "").strip():
             reading.error(self._place, f"__threshold: expected a number, found {show(cells['__threshold'], 60)}", code="bad_cell")
-        return None if any(problem.level == "error" for problem in reading.problems) else locate_value(case, self._place, "$")
+        return None if reading.has_errors_since(0) else locate_value(case, self._place, "$")
 
     def _build_message(self, cells: Mapping[str, str], variables: Mapping[str, str], axes: Mapping[str, Json], render: _Renderer) -> str:
         if self._prompt is not None:

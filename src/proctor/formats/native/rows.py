@@ -20,8 +20,8 @@ from proctor.errors import InputError, SpecError
 from proctor.expressions.text_form import write_text_form
 from proctor.formats.native.matrix import CaseReader, Shared, Variant, make_variant
 from proctor.formats.native.promptfoo_rows import PromptfooRows, is_promptfoo
-from proctor.formats.text.located import Located, Reading
-from proctor.formats.text.placeholders import LocatedTemplate, locate_value, make_filler
+from proctor.formats.text.located import Located, Reading, locate_value
+from proctor.formats.text.placeholders import LocatedTemplate, make_filler
 from proctor.formats.text.row_shapes import TYPES, DataSource, Row, RowShape, Spool, Table, TableOptions, convert_cells, learn_shape
 from proctor.model.case import Assertion, Case, make_variant_id
 from proctor.model.evidence import Json
@@ -263,7 +263,7 @@ def read_block(node: Located, reading: Reading) -> Block | None:
     reading.require_text(prompt, "prompt")
     if prompt is not None and template is not None:
         reading.error_at_key(node, "prompt", "`prompt` is for files of promptfoo; a case of `as` has its message in `input`")
-    if any(problem.level == "error" for problem in reading.problems[problem_count:]):
+    if reading.has_errors_since(problem_count):
         return None
     return Block(node=node, files=tuple(files), template=template, prompt=prompt, types=types, options=options)
 
@@ -333,7 +333,7 @@ class RowMaker:
                 hint='for example: as: {input: "{' + (columns[0] if columns else "column") + '}"}',
                 code="missing_key",
             )
-        return not any(problem.level == "error" for problem in reading.problems[problem_count:])
+        return not reading.has_errors_since(problem_count)
 
     def _prepare_template(self, node: Located, columns: tuple[str, ...], axes: tuple[str, ...], reading: Reading) -> None:
         try:

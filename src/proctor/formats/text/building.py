@@ -60,7 +60,7 @@ def _build_struct(info: mi.StructType, node: Located, reading: Reading, what: st
                 reading.error(node, f"{what} needs {name!r}", code="missing_key", expected="the fields " + ", ".join(fields))
             continue
         values[field.name] = build(field.type, member, reading, f"{what} {name!r}")
-    if any(problem.level == "error" for problem in reading.problems[problem_count:]) or any(v is UNUSABLE for v in values.values()):
+    if reading.has_errors_since(problem_count) or any(v is UNUSABLE for v in values.values()):
         return UNUSABLE
     return info.cls(**values)
 

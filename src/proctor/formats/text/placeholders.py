@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from proctor.expressions.text_form import Part, compile_braces, find_whole_name, find_whole_text, join_parts, split_braces
-from proctor.formats.text.located import Located, item_path, member_path
+from proctor.formats.text.located import Located, locate_value, replace_value
 from proctor.model.evidence import Json
 
 Fill = Callable[[Mapping[str, Json]], Located]
@@ -119,19 +119,3 @@ def make_filler(node: Located) -> Callable[[Mapping[str, Json]], Json] | None:
     if (whole := find_whole_text(parts)) is not None:
         return None if whole == node.value else lambda values: whole
     return lambda values: join_parts(parts, values)
-
-
-def replace_value(node: Located, value: Json) -> Located:
-    """Return a node at the same position with another value."""
-    return Located(value=value, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)
-
-
-def locate_value(value: Json, place: Located, path: str | None = None) -> Located:
-    """Return plain data as a tree in which everything has the position `place`."""
-    path = place.path if path is None else path
-    inner: Json = value
-    if isinstance(value, dict):
-        inner = {str(key): locate_value(member, place, member_path(path, str(key))) for key, member in value.items()}
-    elif isinstance(value, (list, tuple)):
-        inner = [locate_value(item, place, item_path(path, index)) for index, item in enumerate(value)]
-    return Located(value=inner, line=place.line, column=place.column, path=path, width=place.width)

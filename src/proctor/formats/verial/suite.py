@@ -130,7 +130,15 @@ class _Reader:
         if "data" in found and found["data"].is_list:
             document, found = found["data"], {}
         if document.is_list:
-            self._read_mixed(list(document.items()))
+            loose: list[Located] = []
+            for entry in list(document.items()):
+                if not entry.is_object:
+                    self.reading.error(entry, f"expected a task or a criterion, found {entry.kind}", code="wrong_type")
+                elif _has_criteria(entry):
+                    self._read_task(entry, [])
+                else:
+                    loose.append(entry)
+            self._read_loose_criteria(loose)
         elif not document.is_object:
             self._report_not_verial(document)
         elif "tasks" in found or "benchmark" in found:
@@ -154,18 +162,6 @@ class _Reader:
             expected="a task with criteria, a benchmark with tasks, or a list of criteria",
             code="not_verial",
         )
-
-    def _read_mixed(self, entries: Sequence[Located]) -> None:
-        """Read a list: tasks with criteria become cases, and loose criteria are grouped by their task."""
-        loose: list[Located] = []
-        for entry in entries:
-            if not entry.is_object:
-                self.reading.error(entry, f"expected a task or a criterion, found {entry.kind}", code="wrong_type")
-            elif _has_criteria(entry):
-                self._read_task(entry, [])
-            else:
-                loose.append(entry)
-        self._read_loose_criteria(loose)
 
     def _read_loose_criteria(self, criteria: Sequence[Located]) -> None:
         """Read criteria without their task: one case per `task_id`, in order."""

@@ -25,7 +25,7 @@ import msgspec
 from proctor.evidence.traces.survey import Counted, TraceSurvey
 from proctor.evidence.unknowns.account import find_known, write_known
 from proctor.model.account import PART_NAMES, Known, PartState
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, Source, ToolCall, Usage
+from proctor.model.evidence import Evidence, Json, Source, ToolCall, Usage
 from proctor.model.show import show
 from proctor.report.words.neutral import to_lines, to_one_line
 from proctor.report.words.style import Colour, Style, count_columns, pad, wrap
@@ -103,7 +103,11 @@ class EvidencePainter:
 def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """Yield label and text of each item."""
     if evidence.turns:
-        yield from _list_turn_rows(evidence.turns)
+        for number, turn in enumerate(evidence.turns[:MOST_TURNS], 1):
+            yield f"turn {number}", ""
+            yield from _list_exchange_rows(turn.input, turn.tool_calls, turn.text, turn.body)
+        if len(evidence.turns) > MOST_TURNS:
+            yield "", f"… and {len(evidence.turns) - MOST_TURNS:,} more turns"
     else:
         yield from _list_exchange_rows(evidence.input, evidence.tool_calls, evidence.text, evidence.body)
     if evidence.tool_calls is None and evidence.nodes is not None:
@@ -121,14 +125,6 @@ def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
         yield "user", to_one_line(describe_user(evidence.simulated_user), 400)
     if evidence.error is not None:
         yield "error", to_one_line(evidence.error, 400)
-
-
-def _list_turn_rows(turns: Sequence[EvidenceTurn]) -> Iterator[tuple[str, str]]:
-    for number, turn in enumerate(turns[:MOST_TURNS], 1):
-        yield f"turn {number}", ""
-        yield from _list_exchange_rows(turn.input, turn.tool_calls, turn.text, turn.body)
-    if len(turns) > MOST_TURNS:
-        yield "", f"… and {len(turns) - MOST_TURNS:,} more turns"
 
 
 def _list_exchange_rows(given: Json, calls: Sequence[ToolCall] | None, text: str | None, body: Json) -> Iterator[tuple[str, str]]:

@@ -104,17 +104,12 @@ def _from_details(details: dict[str, Json]) -> Iterator[Comparison]:
     for key, read_rows in _READERS.items():
         if _is_list(details.get(key)):
             yield from (read_rows(row) for row in details[key])
-    yield from _compare_whole(details)
-    if isinstance(details.get("traceback"), str):
-        # The end of a traceback is the most useful part.
-        yield {"remark": write_block(details["traceback"][-4000:]), "about": "traceback"}
-
-
-def _compare_whole(details: dict[str, Json]) -> Iterator[Comparison]:
-    """Yield `expected` with its actual value."""
     found = _find_found_key(details)
     if "expected" in details and found is not None:
         yield _make_comparison("", _write_json(details["expected"]), _write_json(details[found]))
+    if isinstance(details.get("traceback"), str):
+        # The end of a traceback is the most useful part.
+        yield {"remark": write_block(details["traceback"][-4000:]), "about": "traceback"}
 
 
 def _find_found_key(details: dict[str, Json]) -> str | None:
@@ -360,7 +355,17 @@ def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: 
         if (systems := write_systems(evidence.state)) is not None:
             document["systems"] = systems
         document["rest"] = list_other_evidence(evidence, marks)
-        _name_first_pieces(document)
+        listed: list[Json] = [pieces for step in document["timeline"] for pieces in step.get("marked", {}).values()]
+        listed += [row[3] for row in document["rest"] if len(row) > 3]
+        marked: set[int] = set()
+        for piece in (piece for pieces in listed for piece in pieces if not isinstance(piece, str)):
+            new = [number for number in piece["of"] if number not in marked]
+            marked.update(new)
+            if new:
+                piece["first"] = new
+        for number, assertion in enumerate(document["assertions"], 1):
+            if number in marked:
+                assertion["marked"] = True
     _say_once(document, result)
     return document
 
@@ -393,21 +398,6 @@ def _list_marks(result: CaseResult, evidence: Evidence | None) -> Marks:
             path = _rebase_pointer(one.path, entry.assertion, evidence)
             marks.setdefault(path, []).append(Mark(one.start, one.end, number, entry.outcome == "fail"))
     return marks
-
-
-def _name_first_pieces(document: Document) -> None:
-    """Set `first` on the first marked piece of each assertion, and `marked` on assertions that have one."""
-    listed: list[Json] = [pieces for step in document["timeline"] for pieces in step.get("marked", {}).values()]
-    listed += [row[3] for row in document["rest"] if len(row) > 3]
-    marked: set[int] = set()
-    for piece in (piece for pieces in listed for piece in pieces if not isinstance(piece, str)):
-        new = [number for number in piece["of"] if number not in marked]
-        marked.update(new)
-        if new:
-            piece["first"] = new
-    for number, assertion in enumerate(document["assertions"], 1):
-        if number in marked:
-            assertion["marked"] = True
 
 
 def write_known(known: Known) -> Document:

@@ -138,7 +138,12 @@ def write_findings(verdict: Verdict) -> list[str]:
         return []
     lines: list[str] = []
     for key in ("field_results", "assertion_results"):
-        lines += _write_fields(details.get(key), verdict.reason)
+        rows = list_rows(details.get(key))
+        broken = [row for row in rows if not find_part(row, "passed")]
+        lines += [
+            *_write_share(rows, broken, "fields", verdict.reason),
+            *_bound_lines((_write_field(row) for row in broken), len(broken)),
+        ]
     lines += _write_phrases(details.get("phrase_results"), verdict.reason)
     lines += _write_rows("missing", details.get("missing"), _write_call)
     lines += _write_rows("extra", details.get("extra"), _write_call)
@@ -171,15 +176,6 @@ def _bound_lines(lines: Iterable[str], total: int) -> list[str]:
 
 def _name(value: Json) -> str:
     return shorten(value, _VALUE) if isinstance(value, str) else show(value, _VALUE)
-
-
-def _write_fields(value: Json, reason: str) -> list[str]:
-    rows = list_rows(value)
-    broken = [row for row in rows if not find_part(row, "passed")]
-    return [
-        *_write_share(rows, broken, "fields", reason),
-        *_bound_lines((_write_field(row) for row in broken), len(broken)),
-    ]
 
 
 def _write_share(rows: list[Json], broken: list[Json], name: str, reason: str) -> list[str]:
