@@ -119,16 +119,12 @@ def read_own_check_settings(node: Located | None, reading: Reading) -> OwnCheckS
 
 
 def _read_files(node: Located, reading: Reading) -> tuple[str, ...]:
-    listed = [node] if isinstance(node.value, str) else list(node.items()) if reading.require_list(node, "checks") is not None else []
-    files: list[str] = []
-    for item in listed:
-        name = reading.require_text(item, "checks")
-        if name is None:
-            continue
+    listed = [node] if isinstance(node.value, str) else reading.list_items(node, "checks")
+    files = [(item, name) for item in listed if (name := reading.require_text(item, "checks")) is not None]
+    for item, name in files:
         if not name.endswith(".py"):
             reading.error(item, f"checks: expected a Python file such as checks.py, found {name!r}", code="wrong_type")
-        files.append(name)
-    return tuple(files)
+    return tuple(name for _, name in files)
 
 
 WORKSPACE_KEYS = ("targets", "default_target", "models", "judge")
@@ -350,9 +346,18 @@ def read_workspace_settings(settings: Mapping[str, Json], *, file: str, path: st
 
 def _read_file(document: Located, reading: Reading, *, text: str | None) -> Workspace:
     workspace = _read(document, reading, text=text, trusted=True, keys=_FILE_KEYS)
+    patterns: list[str] = []
+    for item in reading.list_items(document.get("trust"), "trust"):
+        if reading.require_text(item, "trust") is None:
+            continue
+        try:
+            compile_glob(item.value)
+        except SpecError as error:
+            reading.error(item, f"trust: {error.message}")
+        patterns.append(item.value)
     workspace = msgspec.structs.replace(
         workspace,
-        trust=_read_trusted(document.get("trust"), reading),
+        trust=tuple(patterns),
         checks=read_own_check_settings(document.get("checks"), reading),
         prices=read_prices(document.get("prices"), reading),
         evidence=read_declared(document.get("evidence"), reading),
@@ -450,20 +455,6 @@ def _read(
         models=named("models", "model"),
         judge=section(judge, lambda other: other.judge) if judge is not None else None,
     )
-
-
-def _read_trusted(node: Located | None, reading: Reading) -> tuple[str, ...]:
-    listed = reading.require_list(node, "trust") if node is not None else None
-    patterns: list[str] = []
-    for item in listed.items() if listed is not None else ():
-        if reading.require_text(item, "trust") is None:
-            continue
-        try:
-            compile_glob(item.value)
-        except SpecError as error:
-            reading.error(item, f"trust: {error.message}")
-        patterns.append(item.value)
-    return tuple(patterns)
 
 
 def _read_judge(node: Located | None, reading: Reading) -> Located | None:

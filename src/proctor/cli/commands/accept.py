@@ -39,7 +39,10 @@ def run(arguments: list[str]) -> int:
     decides = options.all or options.new or options.changed or options.k is not None or options.reject is not None
     if frozen or not (decides or options.review):
         for each in pending:
-            _print_list(each, diff=not frozen)
+            diff = not frozen
+            print(f"{each.suite_path}: {count_noun(len(each.proposals), 'proposal')}")
+            for proposal in each.proposals:
+                _print_proposal(proposal, diff=diff)
         if frozen:
             print(
                 f"{count_noun(total, 'proposal')} pending, and nothing is written in CI: accept or reject them, and commit", file=sys.stderr
@@ -110,12 +113,6 @@ def _ask() -> str:
         answer = line.strip().lower()[:1]
         if answer in ("a", "r", "s", "q"):
             return answer
-
-
-def _print_list(pending: Pending, *, diff: bool) -> None:
-    print(f"{pending.suite_path}: {count_noun(len(pending.proposals), 'proposal')}")
-    for proposal in pending.proposals:
-        _print_proposal(proposal, diff=diff)
 
 
 def _print_proposal(proposal: Proposal, *, diff: bool) -> None:

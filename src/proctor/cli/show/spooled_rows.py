@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from proctor.cli.show.output import Output
 from proctor.errors import InputError
 from proctor.model.json_values import decode_strangers, encode_strangers
@@ -15,6 +17,8 @@ from proctor.sources.scratch_files import FilePieces
 class JsonRun:
     """The whole run as one object."""
 
+    held: Sequence[CaseResult] = ()
+
     def __init__(self, output: Output) -> None:
         self._output = output
         self._encoder = CaseEncoder()
@@ -24,10 +28,6 @@ class JsonRun:
         """Spool a result."""
         self._cases.append(indent_item(self._encoder.encode(result)))
 
-    def list_held(self) -> list[CaseResult]:
-        """Return nothing: results are spooled."""
-        return []
-
     def finish(self, run: RunResult) -> None:
         """Write the document."""
         for piece in iterate_document(run, self._cases):
@@ -36,6 +36,8 @@ class JsonRun:
 
 class Table:
     """One row for each result: CSV, or Parquet."""
+
+    held: Sequence[CaseResult] = ()
 
     def __init__(self, output: Output, format: str) -> None:
         self._output = output
@@ -52,10 +54,6 @@ class Table:
     def add(self, result: CaseResult, entry: RunEntry | None = None) -> None:
         """Spool the row of a result and its stored attempt."""
         self._rows.append(encode_strangers(self._writer.make_row(result, entry)))
-
-    def list_held(self) -> list[CaseResult]:
-        """Return nothing: rows are spooled."""
-        return []
 
     def finish(self, run: RunResult) -> None:
         """Write the table."""

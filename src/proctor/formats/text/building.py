@@ -84,18 +84,15 @@ def build(info: mi.Type, node: Located, reading: Reading, what: str) -> Json:
         case mi.UnionType():
             return _build_union(info, node, reading, what)
         case mi.StrType():
-            return _replace_unusable(reading.require_text(node, what))
+            value = reading.require_text(node, what)
         case mi.BoolType():
-            return _replace_unusable(reading.require_boolean(node, what))
+            value = reading.require_boolean(node, what)
         case mi.IntType():
-            return _replace_unusable(reading.require_integer(node, what))
+            value = reading.require_integer(node, what)
         case mi.FloatType():
-            return _replace_unusable(reading.number(node, what))
+            value = reading.number(node, what)
         case _:
             raise TypeError(f"{what}: a suite cannot carry {info!r}")
-
-
-def _replace_unusable(value: Json) -> Json:
     return UNUSABLE if value is None else value
 
 

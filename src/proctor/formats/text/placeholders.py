@@ -42,17 +42,14 @@ class LocatedTemplate:
     def _compile(self, node: Located) -> Fill | None:
         """Return a function that fills a node; None if there is nothing to fill."""
         if node.is_object:
-            return self._compile_members(node)
+            fills = {key: self._compile(member) for key, member in node.members()}
+            if not any(fills.values()):
+                return None
+            members = [(key, member, fills[key]) for key, member in node.members()]
+            return lambda values: replace_value(node, {key: member if fill is None else fill(values) for key, member, fill in members})
         if node.is_list:
             return self._compile_items(node)
         return self._compile_text(node) if isinstance(node.value, str) else None
-
-    def _compile_members(self, node: Located) -> Fill | None:
-        fills = {key: self._compile(member) for key, member in node.members()}
-        if not any(fills.values()):
-            return None
-        members = [(key, member, fills[key]) for key, member in node.members()]
-        return lambda values: replace_value(node, {key: member if fill is None else fill(values) for key, member, fill in members})
 
     def _compile_items(self, node: Located) -> Fill | None:
         items = [(item, self._compile(item)) for item in node.items()]

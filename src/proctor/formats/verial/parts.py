@@ -72,6 +72,11 @@ def list_members(node: Located) -> dict[str, Located]:
     return found
 
 
+def list_stated(node: Located) -> dict[str, Located]:
+    """Return the members of an object that are not null, under their snake_case names."""
+    return {name: value for name, value in list_members(node).items() if value.value is not None}
+
+
 def find_repeated(node: Located) -> tuple[str, str] | None:
     """Return two keys of an object that are spellings of one name and are both set, or None."""
     seen: dict[str, str] = {}
@@ -280,11 +285,15 @@ def report(reading: Reading, problem: Malformed) -> None:
         reading.warn(problem.node, message, nearest=problem.near, code="unsupported_assertion")
 
 
-def report_repeated(reading: Reading, node: Located) -> None:
-    """Report a key in two spellings."""
+def warn_unknown(reading: Reading, node: Located, known: tuple[str, ...], what: str) -> None:
+    """Report a key in two spellings, and warn about unknown keys."""
     repeated = find_repeated(node)
     if repeated is not None:
         reading.error_at_key(node, repeated[1], describe_repeated(repeated), code="duplicate_key")
+    for key, _ in node.members():
+        if to_snake_case(key) not in known:
+            near = nearest(to_snake_case(key), known)
+            reading.warn_at_key(node, key, f"unknown key {key!r} in {what} is left out", nearest=near, code="unknown_key")
 
 
 def decode_text(text: str, node: Located) -> Located:

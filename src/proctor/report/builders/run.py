@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.verdict import OUTCOMES, Outcome
 from proctor.report.blocks.outcomes import describe_pass_rate
 from proctor.report.builders.case import CaseBuilder, title_case
 from proctor.report.document import model as doc
 from proctor.report.document.markdown import write_markdown
-from proctor.report.words.faults import CaseFaults, JudgeFaults
+from proctor.report.words.faults import Failure, JudgeFaults, Repeats
 from proctor.report.words.neutral import to_one_line
 from proctor.report.words.tallies import AxisTally, TagTally, UserTally, name_axis, name_value
 from proctor.report.words.wording import (
@@ -55,55 +53,10 @@ LISTED_FAULTS = 20
 """Faults of the judge."""
 LISTED = 20
 """Warnings, unmatched records, unfinished cases, cases with several attempts."""
-MOST_KINDS = 1_000
-"""Different failures that are grouped; others are shown separately."""
 MOST_NUMBERS = 20
 """Attempts named with a failure."""
 _MORE = "… and {rows} more"
 _WORST_FIRST = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
-
-Failure = tuple[object, ...]
-
-
-class Alike(msgspec.Struct):
-    """Later attempts with the same failure."""
-
-    count: int = 0
-    numbers: list[int] = []
-
-
-class RepeatedFailures:
-    """Failures of cases with several attempts."""
-
-    def __init__(self) -> None:
-        self._alike: dict[Failure, Alike] = {}
-
-    def is_repeat(self, result: CaseResult) -> bool:
-        """Return whether an earlier attempt of the case had the same failure; then count this one with it."""
-        failure = _find_failure(result)
-        if failure is None:
-            return False
-        alike = self._alike.get(failure)
-        if alike is None:
-            if len(self._alike) < MOST_KINDS:
-                self._alike[failure] = Alike()
-            return False
-        alike.count += 1
-        if len(alike.numbers) < MOST_NUMBERS:
-            alike.numbers.append(result.attempt + 1)
-        return True
-
-    def forget(self, result: CaseResult) -> None:
-        """Forget a failure that was not shown, so that later ones are not merged into it."""
-        self._alike.pop(_find_failure(result) or (), None)
-
-    def describe(self, result: CaseResult) -> str:
-        """Return the later attempts with this failure: `the same in attempts 2, 3`, or ""."""
-        alike = self._alike.get(_find_failure(result) or ())
-        if alike is None or not alike.count:
-            return ""
-        more = f" and {alike.count - len(alike.numbers):,} more" if alike.count > len(alike.numbers) else ""
-        return f"the same in attempt{'' if alike.count == 1 else 's'} {', '.join(map(str, alike.numbers))}{more}"
 
 
 def _find_failure(result: CaseResult) -> Failure | None:
@@ -119,7 +72,11 @@ class RunReport:
 
     def __init__(self, output: doc.Output, *, most_failures: int = MOST_FAILURES) -> None:
         self._output: doc.Output = output
-        self._faults, self._case_faults, self._repeated = JudgeFaults(), CaseFaults(), RepeatedFailures()
+        self._faults, self._case_faults, self._repeated = (
+            JudgeFaults(),
+            Repeats(),
+            Repeats(_find_failure, lambda result: str(result.attempt + 1), most_names=MOST_NUMBERS),
+        )
         self._grouped: dict[str, int] = {"fail": 0, "error": 0}
         """Results counted with an earlier one of the same fault."""
         self._undecided = False
@@ -154,19 +111,16 @@ class RunReport:
             if len(self._skips) < (LISTED_SKIPS if self._output == "terminal" else MOST_ROWS):
                 self._skips.append(result)
         else:
-            self._add_failure(result)
-
-    def _add_failure(self, result: CaseResult) -> None:
-        self._faults.add(result)
-        self._undecided = self._undecided or any(verdict.outcome == "error" for verdict in result.verdicts)
-        # A table of cases needs each of them.
-        if self._output == "terminal" and (self._case_faults.is_repeat(result) or self._repeated.is_repeat(result)):
-            self._grouped[result.outcome] += 1
-        elif len(self._failures) < self._most_failures:
-            self._failures.append(result)
-        else:
-            self._repeated.forget(result)
-            self._case_faults.forget(result)
+            self._faults.add(result)
+            self._undecided = self._undecided or any(verdict.outcome == "error" for verdict in result.verdicts)
+            # A table of cases needs each of them.
+            if self._output == "terminal" and (self._case_faults.is_repeat(result) or self._repeated.is_repeat(result)):
+                self._grouped[result.outcome] += 1
+            elif len(self._failures) < self._most_failures:
+                self._failures.append(result)
+            else:
+                self._repeated.forget(result)
+                self._case_faults.forget(result)
 
     def _add_pass(self, result: CaseResult) -> None:
         if len(self._passes) < LISTED_PASSES:
@@ -234,11 +188,15 @@ class RunReport:
     def _describe_same(self, result: CaseResult) -> str:
         """Return other results with the same failure or fault."""
         alike = self._case_faults.find_alike(result)
+        if alike is not None:
+            names = ", ".join(to_one_line(name, 40) for name in alike.names)
+            often = "once" if alike.count == 1 else f"{alike.count:,} times"
+            return f"the same {often} more: {names}{' and others' if alike.others else ''}"
+        alike = self._repeated.find_alike(result)
         if alike is None:
-            return self._repeated.describe(result)
-        names = ", ".join(to_one_line(name, 40) for name in alike.names)
-        often = "once" if alike.cases == 1 else f"{alike.cases:,} times"
-        return f"the same {often} more: {names}{' and others' if alike.others else ''}"
+            return ""
+        more = f" and {alike.count - len(alike.names):,} more" if alike.others else ""
+        return f"the same in attempt{'' if alike.count == 1 else 's'} {', '.join(alike.names)}{more}"
 
     @staticmethod
     def _title(result: CaseResult) -> doc.Line:

@@ -82,11 +82,17 @@ class _Writer:
         """Return the markup of one block."""
         match block:
             case doc.Section():
-                return self._write_section(block)
+                remark = (" ", make("span", "muted", block.about)) if block.about else None
+                body = "\n".join(map(self.write_block, block.blocks)) + _write_rest(block.rest, ())
+                if block.folded:
+                    return f"<details>{write_markup(make('summary', '', _draw_line(block.title), remark))}{body}</details>"
+                return f"{write_markup(make('h2', block.tone or '', _draw_line(block.title), remark))}\n{body}"
             case doc.Table():
                 return self._write_table(block)
             case doc.Items():
-                return self._write_items(block)
+                fitting = self._choose(write_markup(_draw_folded_item(item) if block.folded else _draw_item(item)) for item in block.items)
+                rest = _write_rest(block.rest, block.items[len(fitting) :])
+                return (f"{''.join(fitting)}" if block.folded else f'<ul class="groups">{"".join(fitting)}</ul>') + rest
             case doc.Figures():
                 cards = [
                     make(
@@ -106,13 +112,6 @@ class _Writer:
             case _:
                 return write_markup(_draw_plain(block))
 
-    def _write_section(self, section: doc.Section) -> str:
-        remark = (" ", make("span", "muted", section.about)) if section.about else None
-        body = "\n".join(map(self.write_block, section.blocks)) + _write_rest(section.rest, ())
-        if section.folded:
-            return f"<details>{write_markup(make('summary', '', _draw_line(section.title), remark))}{body}</details>"
-        return f"{write_markup(make('h2', section.tone or '', _draw_line(section.title), remark))}\n{body}"
-
     def _write_table(self, table: doc.Table) -> str:
         # Plain numbers stay in their columns on a narrow page, where other rows become blocks with labels.
         numbers = all(column.number or not column.name for column in table.columns[1:])
@@ -125,11 +124,6 @@ class _Writer:
         head = write_markup(make("thead", "", make("tr", "", heads))) if any(column.name for column in table.columns) else ""
         markup = f'<div class="wide"><table class="{look}">{head}<tbody>{"".join(rows)}</tbody></table></div>'
         return markup + _write_rest(table.rest, table.rows[len(rows) :])
-
-    def _write_items(self, items: doc.Items) -> str:
-        fitting = self._choose(write_markup(_draw_folded_item(item) if items.folded else _draw_item(item)) for item in items.items)
-        rest = _write_rest(items.rest, items.items[len(fitting) :])
-        return (f"{''.join(fitting)}" if items.folded else f'<ul class="groups">{"".join(fitting)}</ul>') + rest
 
     def _choose(self, rows: Iterable[str]) -> list[str]:
         """Return the first rows that fit into half of the space left."""
