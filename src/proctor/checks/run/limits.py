@@ -143,7 +143,10 @@ def tokens_within(spec: TokensWithin) -> Decide:
             counts = [None if usage is None else measure(usage) for usage in usages]
             # The known counts are a lower bound of the sum, so they can already exceed the limit.
             total = sum(count for count in counts if count is not None)
-            is_whole = kind != "total" or all(usage is None or _has_total(usage) for usage in usages)
+            is_whole = kind != "total" or all(
+                usage is None or usage.total_tokens is not None or (usage.input_tokens is not None and usage.output_tokens is not None)
+                for usage in usages
+            )
             if total > limit or (spec.exclusive and total == limit and counts):
                 over.append(f"expected {bound} {limit} {kind} tokens, found {total}")
             elif not counts or None in counts or not is_whole:
@@ -153,11 +156,6 @@ def tokens_within(spec: TokensWithin) -> Decide:
         return missing(f"token usage ({', '.join(unknown)})") if unknown else good
 
     return decide
-
-
-def _has_total(usage: Usage) -> bool:
-    """Return whether the total is known: one half alone is only a lower bound."""
-    return usage.total_tokens is not None or (usage.input_tokens is not None and usage.output_tokens is not None)
 
 
 def _read_reported_total(usage: Usage) -> int | None:

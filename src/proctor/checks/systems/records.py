@@ -22,7 +22,7 @@ from proctor.checks.shared.fields import (
     fail_unreadable,
     find_misspelt,
 )
-from proctor.checks.systems._entries import EntryClaim, Looked, describe_choice, prepare_claimed
+from proctor.checks.systems._entries import EntryClaim, describe_choice, prepare_claimed
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.equal import join_path
@@ -94,7 +94,13 @@ def records_match(spec: RecordsMatch) -> Decide:
         if records is None:
             return missing("records")
         if spec.collection not in records:
-            return _report_missing_collection(spec, claim, records)
+            near = nearest(spec.collection, records) or tuple(records)[:5]
+            hint = f"; there are {', '.join(map(show, near))}" if near else ""
+            if spec.absent or spec.count == 0:
+                # A system lists its collections, even empty ones, so the content of an unlisted one is unknown.
+                return missing(f"the collection {show(spec.collection)}")
+            reason = f"no {claim.what}: there is no collection {show(spec.collection)}{hint}"
+            return msgspec.structs.replace(claim.fail_without_entry((), NO_SCOPE), reason=reason)
         rows, scope = records[spec.collection], scope_of(evidence)
         found = claim.choose(rows, scope)
         if not found and (spec.absent or spec.count == 0) and (misspelt := find_misspelt([path for path, _ in claim.chosen_by], rows)):
@@ -115,27 +121,13 @@ def records_match(spec: RecordsMatch) -> Decide:
         looked = [claim.find_best(rows, found, scope)] if spec.match == "any" and found else []
         if spec.match != "any":
             looked = [claim.look(rows[index], index, scope) for index in (found if spec.match == "all" else found[:1])]
-        return _decide_over(spec, claim, looked, found)
+        results = [result for one in looked for result in one.fields]
+        if spec.count is not None:
+            results.append(compare_count(spec.count, len(found)))
+        return decide_fields(claim.what, results, pointers=_point_at(claim, [one.index for one in looked] or found), matches=len(found))
 
     return decide
 
 
-def _decide_over(spec: RecordsMatch, claim: EntryClaim, looked: Sequence[Looked], found: Sequence[int]) -> Verdict:
-    results = [result for one in looked for result in one.fields]
-    if spec.count is not None:
-        results.append(compare_count(spec.count, len(found)))
-    return decide_fields(claim.what, results, pointers=_point_at(claim, [one.index for one in looked] or found), matches=len(found))
-
-
 def _point_at(claim: EntryClaim, found: Sequence[int]) -> tuple[str, ...]:
     return tuple(f"{claim.base}[{index}]" for index in found[:_POINTED])
-
-
-def _report_missing_collection(spec: RecordsMatch, claim: EntryClaim, records: dict[str, list[Row]]) -> Verdict:
-    near = nearest(spec.collection, records) or tuple(records)[:5]
-    hint = f"; there are {', '.join(map(show, near))}" if near else ""
-    if spec.absent or spec.count == 0:
-        # A system lists its collections, even empty ones, so the content of an unlisted one is unknown.
-        return missing(f"the collection {show(spec.collection)}")
-    reason = f"no {claim.what}: there is no collection {show(spec.collection)}{hint}"
-    return msgspec.structs.replace(claim.fail_without_entry((), NO_SCOPE), reason=reason)

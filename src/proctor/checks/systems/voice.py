@@ -110,7 +110,13 @@ def voice_said(spec: VoiceSaid) -> Decide:
         scope = scope_of(evidence)
         turns = _choose_turns(calls, voice.turns, scope)
         if not any(turns) and voice.turns:
-            return _decide_without_call(spec, calls, voice.turns, scope)
+            entries = list({tuple(entry.items()): entry for entry in _list_calls(voice.turns)}.values())
+            if calls.find_unclear(entries, scope):
+                return missing(f"of every call {' and '.join(name for name, _ in calls.chosen_by)}")
+            reason = calls.fail_without_entry(entries, scope).reason
+            records = [_write_record(PhraseResult(phrase, forbidden)) for phrase, forbidden, _ in phrases]
+            details: dict[str, Json] = {"phrase_results": records, "total": len(phrases)}
+            return failed(reason, code="no_match", details={**details, "held": 0}) if spec.contains else passed(reason, details=details)
         runs = _list_runs(turns, spec.speaker)
         if spec.match == "semantic":
             unknown = [PhraseResult(phrase, forbidden) for phrase, forbidden, _ in phrases]
@@ -164,17 +170,6 @@ def _choose_turns(calls: EntryClaim, turns: Sequence[VoiceTurn], scope: Scope) -
         return list(turns)
     chosen = set(calls.choose(_list_calls(turns), scope))
     return [turn if index in chosen else None for index, turn in enumerate(turns)]
-
-
-def _decide_without_call(spec: VoiceSaid, calls: EntryClaim, turns: Sequence[VoiceTurn], scope: Scope) -> Verdict:
-    """Decide a claim for which no call matches."""
-    entries = list({tuple(entry.items()): entry for entry in _list_calls(turns)}.values())
-    if calls.find_unclear(entries, scope):
-        return missing(f"of every call {' and '.join(name for name, _ in calls.chosen_by)}")
-    reason = calls.fail_without_entry(entries, scope).reason
-    phrases = [PhraseResult(phrase, False) for phrase in spec.contains] + [PhraseResult(phrase, True) for phrase in spec.not_contains]
-    details: dict[str, Json] = {"phrase_results": [_write_record(result) for result in phrases], "total": len(phrases)}
-    return failed(reason, code="no_match", details={**details, "held": 0}) if spec.contains else passed(reason, details=details)
 
 
 class PhraseResult(msgspec.Struct, frozen=True):

@@ -30,7 +30,6 @@ from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, read_payload, refuse, require_method, split_path
 from proctor.simulators.ports import Desk, Tool
-from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word
 
 MOST_BYTES = 10_000_000
@@ -84,7 +83,19 @@ class Hl7Simulator:
         try:
             parts = split_path(request)
             if parts == ["outbound"] and request.method == "POST":
-                return self._send(request, desk)
+                if len(request.body) > MOST_BYTES:
+                    raise refuse(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
+                text, is_json = read_payload(request)
+                config = desk.rows.get(_CONFIG, "rules")
+                answer = judge_message(text, Rules() if config is None else READ_RULES.decode(msgspec.json.encode(config)))
+                ack = write_ack(answer, desk.around.now(), desk.around.new_id())
+                if answer.ack == "AA":
+                    key = str(len(desk.rows.list(_OUT)) + 1)
+                    desk.rows.put(_OUT, key, _make_row(key, _normalize(text), answer, desk))
+                if not is_json:
+                    return Response(status=200, body=ack.encode(), headers={"content-type": HL7_TYPE})
+                body: dict[str, Json] = {"code": answer.ack, "accepted": answer.ack == "AA", "ack": ack, "control_id": answer.control_id}
+                return answer_json(200, {**body, "reason": answer.reason} if answer.reason else body)
             if len(parts) not in (1, 2) or parts[0] not in (_IN, _OUT):
                 raise refuse(404, "not_found", "messages are at /inbox and /outbound")
             require_method(request, "GET", "HEAD", *(("POST",) if parts == ["outbound"] else ()))
@@ -98,24 +109,6 @@ class Hl7Simulator:
             return Response(status=200, body=row["payload"].encode(), headers={"content-type": HL7_TYPE})
         except Refused as refused:
             return refused.response
-
-    def _send(self, request: Request, desk: Desk) -> Response:
-        if len(request.body) > MOST_BYTES:
-            raise refuse(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
-        text, is_json = read_payload(request)
-        answer = judge_message(text, self._load_rules(desk.rows))
-        ack = write_ack(answer, desk.around.now(), desk.around.new_id())
-        if answer.ack == "AA":
-            key = str(len(desk.rows.list(_OUT)) + 1)
-            desk.rows.put(_OUT, key, _make_row(key, _normalize(text), answer, desk))
-        if not is_json:
-            return Response(status=200, body=ack.encode(), headers={"content-type": HL7_TYPE})
-        body: dict[str, Json] = {"code": answer.ack, "accepted": answer.ack == "AA", "ack": ack, "control_id": answer.control_id}
-        return answer_json(200, {**body, "reason": answer.reason} if answer.reason else body)
-
-    def _load_rules(self, rows: Draft) -> Rules:
-        config = rows.get(_CONFIG, "rules")
-        return Rules() if config is None else READ_RULES.decode(msgspec.json.encode(config))
 
     def read_state(self, desk: Desk) -> State:
         """Return the accepted messages."""

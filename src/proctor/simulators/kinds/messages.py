@@ -130,10 +130,6 @@ class MessagesSimulator:
             raise refuse(422, "wrong_value", f"from: no address for {channel}: {show(sender)}")
         subject = take_text(given, "subject", default="")
         row = _keep(desk, channel=channel, direction="outbound", to=to, sender=sender, subject=subject, text=text, patient_id=patient_id)
-        self._let_answer(row, book, desk)
-        return row
-
-    def _let_answer(self, row: dict[str, Json], book: Book, desk: Desk) -> None:
         person = book.find_reached(row["channel"], row["to"])
         script = person.answers if person is not None and person.answers else book.answers
         # Each person has their own position in the script.
@@ -154,6 +150,7 @@ class MessagesSimulator:
                 patient_id=row["patient_id"],
                 by_other=True,
             )
+        return row
 
     def _handle_twilio(self, parts: list[str], request: Request, desk: Desk) -> Response:
         # Accounts/SID/Messages.json or Accounts/SID/Messages/ID.json
@@ -192,10 +189,14 @@ class MessagesSimulator:
             if names:
                 raise refuse(404, "not_found", "messages are at /v2/messages and /v2/messages/ID")
             require_method(request, "POST")
-            row = self._send(read_telnyx(read_object(request)), desk)
+            given = read_object(request)
+            to = given.get("to")
+            first = to[0] if isinstance(to, list) and len(to) == 1 else to
+            row = self._send({"channel": "sms", "to": first, "from": given.get("from", ""), "body": given.get("text", "")}, desk)
             return answer_json(200, show_telnyx(row, status="queued"))
         except Refused as refused:
-            return refuse_telnyx(refused)
+            code, title = _CODES.get(refused.response.status, _UNFIT)
+            return answer_json(refused.response.status, {"errors": [{"code": code, "title": title, "detail": refusal_message(refused)}]})
 
     def read_state(self, desk: Desk) -> State:
         """Return all messages, sent and received."""
@@ -283,12 +284,6 @@ _CODES = {400: ("10015", "Bad Request"), 404: ("10005", "Resource not found"), 4
 _UNFIT = ("10015", "Bad Request")
 
 
-def refuse_telnyx(refused: Refused) -> Response:
-    """Return a refusal in Telnyx's format."""
-    code, title = _CODES.get(refused.response.status, _UNFIT)
-    return answer_json(refused.response.status, {"errors": [{"code": code, "title": title, "detail": refusal_message(refused)}]})
-
-
 def show_telnyx(row: dict[str, Json], *, status: str = "delivered") -> dict[str, Json]:
     """Return a message as Telnyx shows it."""
     inbound = row["direction"] == "inbound"
@@ -310,10 +305,3 @@ def show_telnyx(row: dict[str, Json], *, status: str = "delivered") -> dict[str,
             "errors": [],
         }
     }
-
-
-def read_telnyx(given: dict[str, Json]) -> dict[str, Json]:
-    """Return the fields of a sent message under the simulator's names."""
-    to = given.get("to")
-    first = to[0] if isinstance(to, list) and len(to) == 1 else to
-    return {"channel": "sms", "to": first, "from": given.get("from", ""), "body": given.get("text", "")}

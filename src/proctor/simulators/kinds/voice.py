@@ -134,7 +134,11 @@ class VoiceSimulator:
         if call["status"] in OVER:
             raise refuse(409, "call_over", f"the call is over: {call['status']}")
         if parts[2] == "hangup":
-            return self._hang_up(call, desk)
+            talk = find_talk(call["id"], desk.rows)
+            if talk is None:
+                return answer_json(200, keep_call({**call, "status": "completed"}, desk))
+            over, talk = end_call(call, drop_webhooks(talk), "completed", desk)
+            return msgspec.structs.replace(answer_json(200, over), then=keep_talk(over, talk, desk))
         if find_talk(call["id"], desk.rows) is not None:
             raise refuse(409, "led_by_webhooks", "webhooks lead this call: answer with TwiML, or hang up")
         return self._answer(call, desk) if parts[2] == "answer" else self._take_turn(call, read_object(request), desk)
@@ -155,13 +159,6 @@ class VoiceSimulator:
         if call["status"] != "ringing":
             raise refuse(409, "not_ringing", "the call is answered already")
         return answer_json(200, begin_talk(call, desk))
-
-    def _hang_up(self, call: dict[str, Json], desk: Desk) -> Response:
-        talk = find_talk(call["id"], desk.rows)
-        if talk is None:
-            return answer_json(200, keep_call({**call, "status": "completed"}, desk))
-        over, talk = end_call(call, drop_webhooks(talk), "completed", desk)
-        return msgspec.structs.replace(answer_json(200, over), then=keep_talk(over, talk, desk))
 
     def _take_turn(self, call: dict[str, Json], given: dict[str, Json], desk: Desk) -> Response:
         if call["status"] == "ringing":
