@@ -7,7 +7,8 @@ phrase, required or forbidden, counts as one. Phrases are compared as words: cas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,7 @@ from proctor.checks.shared.fields import (
     PreparedRows,
     RowField,
     build_dotted_pointer,
+    choose_scope_builder,
     compare_count,
     decide_absence,
     describe_failures,
@@ -35,10 +37,10 @@ from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
 from proctor.expressions.text_form import Scope
 from proctor.matchers.mismatch import equal_after_conversion
-from proctor.model.evidence import Json
+from proctor.model.evidence import Evidence, Json, State
 from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import show
-from proctor.model.verdict import TextRange, Verdict, failed, passed
+from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 from proctor.paths.dotted import find_dotted, trace_dotted
 from proctor.work import spend
 
@@ -114,10 +116,24 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
     count: int | None = None
     """The number of entries that must match; 0 is an absence."""
     is_absent: bool = False
+    read: Callable[[State], Sequence[Entry] | None] = lambda _: None
+    """Reads the entries of an end state; None if none were recorded."""
+    all_of_them: str = ""
+    """The plural name of the entries."""
 
-    def list_comparisons(self) -> list[Comparison]:
-        """Return all comparisons."""
-        return [comparison for _, comparison in (*self.chosen_by, *self.fields)]
+    def find_scope(self, evidence: Evidence) -> Scope:
+        """Return the scope of the comparisons."""
+        return choose_scope_builder([comparison for _, comparison in (*self.chosen_by, *self.fields)])(evidence)
+
+    def decide_on(self, evidence: Evidence) -> Verdict:
+        """Return the verdict on the entries of the end state."""
+        entries = None if evidence.state is None else self.read(evidence.state)
+        return missing(self.all_of_them) if entries is None else self.decide(entries, self.find_scope(evidence))
+
+    def locate(self, evidence: Evidence) -> Iterator[TextRange]:
+        """Yield the ranges of the texts that decided."""
+        entries = None if evidence.state is None else self.read(evidence.state)
+        return iter(()) if entries is None else self.iterate_ranges(entries, self.find_scope(evidence))
 
     def decide(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
         """Return the verdict on the entry with the most matches."""
@@ -296,10 +312,36 @@ def _record(phrase: Phrase, found: bool, unread_reason: str = "") -> FieldResult
     return FieldResult("text", record, None, holds, "" if holds else why)
 
 
-def prepare_choice(**members: Json) -> PreparedRows:
-    """Return the members that select entries; null ones are ignored. `sender` is recorded as `from`."""
-    named = {"from" if name == "sender" else name: value for name, value in members.items() if value is not None}
-    return tuple((name, Comparison(value, field=name)) for name, value in named.items())
+def prepare_entries(
+    spec: EntrySpec,
+    what: str,
+    read: Callable[[State], Sequence[Entry] | None],
+    *,
+    base: str,
+    all_of_them: str,
+    members: Mapping[str, Json],
+    **settings: Any,
+) -> EntryClaim:
+    """Return a claim about the entries that `members` select; `settings` are further fields of `EntryClaim`."""
+    chosen_by = prepare_choice(members)
+    phrases = prepare_phrases(spec.contains, spec.not_contains)
+    return EntryClaim(
+        what=describe_choice(what, chosen_by),
+        base=base,
+        chosen_by=chosen_by,
+        fields=prepare_claimed(spec.fields, phrases, spec.absent, spec.count),
+        count=spec.count,
+        phrases=phrases,
+        is_absent=spec.absent,
+        read=read,
+        all_of_them=all_of_them,
+        **settings,
+    )
+
+
+def prepare_choice(members: Mapping[str, Json]) -> PreparedRows:
+    """Return the members that select entries; null ones are ignored."""
+    return tuple((name, Comparison(value, field=name)) for name, value in members.items() if value is not None)
 
 
 def describe_choice(what: str, chosen_by: PreparedRows) -> str:

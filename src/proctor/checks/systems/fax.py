@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
 
 from proctor.checks.registry import Decide, check
-from proctor.checks.shared.fields import choose_scope_builder, declare_state_reads
-from proctor.checks.systems._entries import EntryClaim, EntrySpec, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
-from proctor.expressions.text_form import Scope
-from proctor.model.evidence import Evidence, Json
-from proctor.model.verdict import TextRange, Verdict, missing
+from proctor.checks.shared.fields import declare_state_reads
+from proctor.checks.systems._entries import EntryClaim, EntrySpec, prepare_entries
+from proctor.model.evidence import Json
 
 
 class FaxDocument(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
@@ -28,30 +25,19 @@ class FaxDocument(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
     """How many pages it has, or a matcher."""
 
 
-def _prepare(spec: FaxDocument) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
-    chosen_by = prepare_choice(
-        direction=None if spec.direction == "any" else spec.direction, to=spec.to, sender=spec.sender, pages=spec.pages
-    )
-    phrases = prepare_phrases(spec.contains, spec.not_contains)
-    claim = EntryClaim(
-        what=describe_choice("fax", chosen_by),
+def _prepare(spec: FaxDocument) -> EntryClaim:
+    direction = None if spec.direction == "any" else spec.direction
+    return prepare_entries(
+        spec,
+        "fax",
+        lambda state: state.fax and state.fax.documents,
         base="$.state.fax.documents",
-        chosen_by=chosen_by,
-        fields=prepare_claimed(spec.fields, phrases, spec.absent, spec.count),
-        count=spec.count,
-        phrases=phrases,
+        all_of_them="faxes",
+        members={"direction": direction, "to": spec.to, "from": spec.sender, "pages": spec.pages},
         defaults={"direction": "outbound"},
         needed=("to", "from", "pages"),
         folded=("to", "from"),
-        is_absent=spec.absent,
     )
-    return claim, choose_scope_builder(claim.list_comparisons())
-
-
-def _locate(spec: FaxDocument, evidence: Evidence) -> Iterator[TextRange]:
-    claim, scope_of = _prepare(spec)
-    fax = evidence.state.fax if evidence.state is not None else None
-    return iter(()) if fax is None else claim.iterate_ranges(fax.documents, scope_of(evidence))
 
 
 @check(
@@ -59,14 +45,8 @@ def _locate(spec: FaxDocument, evidence: Evidence) -> Iterator[TextRange]:
     example="fax_document: {to: '+15550100', contains: [referral], fields: [{path: document_type, expected: referral}]}",
     reads=declare_state_reads,
     product=True,
-    locate=_locate,
+    locate=lambda spec, evidence: _prepare(spec).locate(evidence),
 )
 def fax_document(spec: FaxDocument) -> Decide:
     """A fax was sent with the given values and words; the score is the share of claims that hold."""
-    claim, scope_of = _prepare(spec)
-
-    def decide(evidence: Evidence) -> Verdict:
-        fax = evidence.state.fax if evidence.state is not None else None
-        return missing("faxes") if fax is None else claim.decide(fax.documents, scope_of(evidence))
-
-    return decide
+    return _prepare(spec).decide_on

@@ -8,7 +8,7 @@ has lines that are not segments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,9 +18,8 @@ from proctor.checks.systems._segments import ReadSegments, SegmentClaim, Segment
 from proctor.codecs.hl7 import find_gap, read_messages
 from proctor.codecs.segments import compile_segment_path
 from proctor.expressions.text_form import Scope
-from proctor.model.evidence import Evidence, Json, State
+from proctor.model.evidence import Json, State
 from proctor.model.json_values import MISSING
-from proctor.model.verdict import TextRange
 
 
 class Hl7Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,16 +38,12 @@ _TYPED = frozenset(("message_type", "trigger_event", "MSH.9", "MSH.9.1"))
 _TYPE, _TRIGGER, _EVENT = (compile_segment_path(path) for path in ("MSH.9.1", "MSH.9.2", "EVN.1"))
 
 
-def _locate(spec: Hl7Message, evidence: Evidence) -> Iterator[TextRange]:
-    return _prepare(spec).locate(evidence)
-
-
 @check(
     "hl7_message",
     example="hl7_message: {correlate_by: {message_type: ADT}, fields: [{path: PID.5.1, expected: Smith}]}",
     reads=declare_state_reads,
     product=True,
-    locate=_locate,
+    locate=lambda spec, evidence: _prepare(spec).locate(evidence),
 )
 def hl7_message(spec: Hl7Message) -> Decide:
     """The last outbound HL7 v2 message that fits has the given values; the score is the share of fields that hold."""

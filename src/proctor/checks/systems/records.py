@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -15,7 +15,6 @@ from proctor.checks.registry import Decide, check
 from proctor.checks.shared.fields import (
     Comparison,
     RowField,
-    choose_scope_builder,
     compare_count,
     decide_fields,
     declare_state_reads,
@@ -24,7 +23,7 @@ from proctor.checks.shared.fields import (
 )
 from proctor.checks.systems._entries import EntryClaim, describe_choice, prepare_claimed
 from proctor.errors import SpecError
-from proctor.expressions.text_form import NO_SCOPE, Scope
+from proctor.expressions.text_form import NO_SCOPE
 from proctor.matchers.equal import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
@@ -52,30 +51,29 @@ class RecordsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The claim is that there is no such row."""
 
 
-def _prepare(spec: RecordsMatch) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
+def _prepare(spec: RecordsMatch) -> EntryClaim:
     if not spec.collection:
         raise SpecError("the collection is empty", field="collection")
     for path in spec.where:
         if not path:
             raise SpecError("the path is empty", field="where")
     chosen_by = tuple((path, Comparison(value, field=f"where.{path}")) for path, value in spec.where.items())
-    claim = EntryClaim(
+    return EntryClaim(
         what=describe_choice(f"row of {spec.collection}", chosen_by),
         base=join_path("$.state.records", spec.collection),
         chosen_by=chosen_by,
         fields=prepare_claimed(spec.fields, (), spec.absent, spec.count),
         is_absent=spec.absent,
     )
-    return claim, choose_scope_builder(claim.list_comparisons())
 
 
 def _locate(spec: RecordsMatch, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    claim, scope_of = _prepare(spec)
+    claim = _prepare(spec)
     records = evidence.state.records if evidence.state is not None else None
     if records is None or not (verdict.passed or spec.absent):
         return iter(())
     most = None if spec.match == "any" or spec.absent else 1
-    return claim.iterate_ranges(records.get(spec.collection, []), scope_of(evidence), most=most)
+    return claim.iterate_ranges(records.get(spec.collection, []), claim.find_scope(evidence), most=most)
 
 
 @check(
@@ -87,7 +85,7 @@ def _locate(spec: RecordsMatch, evidence: Evidence, verdict: Verdict) -> Iterato
 )
 def records_match(spec: RecordsMatch) -> Decide:
     """Rows of a collection have the given values; the score is the share of claims that hold."""
-    claim, scope_of = _prepare(spec)
+    claim = _prepare(spec)
 
     def decide(evidence: Evidence) -> Verdict:
         records = evidence.state.records if evidence.state is not None else None
@@ -101,7 +99,7 @@ def records_match(spec: RecordsMatch) -> Decide:
                 return missing(f"the collection {show(spec.collection)}")
             reason = f"no {claim.what}: there is no collection {show(spec.collection)}{hint}"
             return msgspec.structs.replace(claim.fail_without_entry((), NO_SCOPE), reason=reason)
-        rows, scope = records[spec.collection], scope_of(evidence)
+        rows, scope = records[spec.collection], claim.find_scope(evidence)
         found = claim.choose(rows, scope)
         if not found and (spec.absent or spec.count == 0) and (misspelt := find_misspelt([path for path, _ in claim.chosen_by], rows)):
             return fail_unreadable(claim.what, [misspelt])

@@ -19,7 +19,6 @@ from typing import Literal
 import msgspec
 
 from proctor.checks.registry import Decide, check
-from proctor.checks.shared.fields import choose_scope_builder
 from proctor.checks.shared.missing_evidence import Reads
 from proctor.checks.shared.ranges import locate_text
 from proctor.checks.systems._entries import Entry, EntryClaim, describe_choice, prepare_choice
@@ -99,7 +98,6 @@ def voice_said(spec: VoiceSaid) -> Decide:
     exact = spec.match == "exact"
     calls = _prepare_calls(spec)
     on = f" on the {calls.what}" if calls.chosen_by else ""
-    scope_of = choose_scope_builder(calls.list_comparisons())
     phrases = [(phrase, False, _Phrase(phrase, exact)) for phrase in spec.contains]
     phrases += [(phrase, True, _Phrase(phrase, exact)) for phrase in spec.not_contains]
 
@@ -107,7 +105,7 @@ def voice_said(spec: VoiceSaid) -> Decide:
         voice = evidence.state.voice if evidence.state is not None else None
         if voice is None:
             return missing("call transcript")
-        scope = scope_of(evidence)
+        scope = calls.find_scope(evidence)
         turns = _choose_turns(calls, voice.turns, scope)
         if not any(turns) and voice.turns:
             entries = list({tuple(entry.items()): entry for entry in _list_calls(voice.turns)}.values())
@@ -153,7 +151,7 @@ def _find_forbidden(spec: VoiceSaid, exact: bool, turns: Sequence[VoiceTurn | No
 
 def _prepare_calls(spec: VoiceSaid) -> EntryClaim:
     """Return which calls are meant."""
-    chosen_by = prepare_choice(to=spec.to, sender=spec.sender, call=spec.call)
+    chosen_by = prepare_choice({"to": spec.to, "from": spec.sender, "call": spec.call})
     what = describe_choice("call", chosen_by)
     return EntryClaim(what=what, base="$.state.voice.turns", chosen_by=chosen_by, fields=(), needed=_NAMES, folded=_NAMES)
 

@@ -6,7 +6,7 @@ Absence is undecided if a response is unreadable or cut off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -16,8 +16,7 @@ from proctor.checks.systems._segments import ReadSegments, SegmentClaim, Segment
 from proctor.codecs.segments import compile_segment_path
 from proctor.codecs.x12 import read_interchanges
 from proctor.expressions.text_form import Scope
-from proctor.model.evidence import Evidence, Json, State
-from proctor.model.verdict import TextRange
+from proctor.model.evidence import Json, State
 
 
 class X12Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,16 +35,12 @@ class X12Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 _KIND = compile_segment_path("ST.1")
 
 
-def _locate(spec: X12Response, evidence: Evidence) -> Iterator[TextRange]:
-    return _prepare(spec).locate(evidence)
-
-
 @check(
     "x12_response",
     example="x12_response: {transaction: '271', fields: [{path: EB.1, expected: '1'}]}",
     reads=declare_state_reads,
     product=True,
-    locate=_locate,
+    locate=lambda spec, evidence: _prepare(spec).locate(evidence),
 )
 def x12_response(spec: X12Response) -> Decide:
     """The last X12 transaction that fits has the given values; the score is the share of fields that hold."""
