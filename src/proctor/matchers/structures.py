@@ -8,11 +8,10 @@ from datetime import date
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import find_zone, to_instant
 from proctor.expressions.text_form import Scope, write_text_form
-from proctor.matchers.equal import find_difference
 from proctor.matchers.expected import Boolean, Compound, Expected, Number, Object, Present, Scalar, from_expression
 from proctor.matchers.form import Form, Matcher, Nested, Operand, compile_plain, matcher
 from proctor.matchers.lists import bound_product, make_canonical_key
-from proctor.matchers.mismatch import Mismatch, absent_mismatch
+from proctor.matchers.mismatch import Mismatch, absent_mismatch, find_difference
 from proctor.matchers.ordering import moment_of
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing, is_number

@@ -21,7 +21,7 @@ from proctor.checks.registry import Decide, check
 from proctor.checks.shared.answer import answer_json
 from proctor.checks.shared.json_places import find_keys, open_answer
 from proctor.checks.shared.missing_evidence import Reads
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, is_same_scalar
 from proctor.model.show import kind_of, show

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.judged._scale import write_steps
+from proctor.checks.judged.scale import write_steps
 from proctor.checks.registry import Decide, check
 from proctor.checks.shared.calls import describe_call, list_recorded_calls
 from proctor.checks.shared.json_places import write_pointer

@@ -19,7 +19,7 @@ import msgspec
 from proctor.checks.shared.ranges import iterate_whole_texts
 from proctor.expressions.text_form import Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
 from proctor.model.json_values import equal
 from proctor.model.show import show

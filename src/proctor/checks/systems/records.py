@@ -21,10 +21,10 @@ from proctor.checks.shared.fields import (
     fail_unreadable,
     find_misspelt,
 )
-from proctor.checks.systems._entries import EntryClaim, describe_choice, prepare_claimed
+from proctor.checks.systems.entries import EntryClaim, describe_choice, prepare_claimed
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing

@@ -21,7 +21,7 @@ import msgspec
 from proctor.checks.registry import Decide, check
 from proctor.checks.shared.missing_evidence import Reads
 from proctor.checks.shared.ranges import locate_text
-from proctor.checks.systems._entries import Entry, EntryClaim, describe_choice, prepare_choice
+from proctor.checks.systems.entries import Entry, EntryClaim, describe_choice, prepare_choice
 from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
 from proctor.expressions.text_form import Scope

@@ -32,7 +32,7 @@ from proctor.checks.shared.calls import (
 from proctor.checks.shared.missing_evidence import Reads
 from proctor.errors import SpecError
 from proctor.matchers.call_arguments import ArgumentRule, build_argument_rule
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import show

@@ -45,6 +45,7 @@ from proctor.simulators.exchange import (
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import holds_condition, join_place, read_condition, read_items, read_members, read_word, refuse_doubles
+from proctor.simulators.tools import make_tool
 
 OUTCOMES = ("accepted", "overridden", "ignored")
 _CONFIG, _SERVICES = "_config", "_services"
@@ -188,6 +189,7 @@ class CdsSimulator:
         """Return the tools for CDS Hooks."""
         words: dict[str, Json] = {"type": "string"}
         context: dict[str, Json] = {"type": "object", "description": "patient_id, user_id and whatever else the hook has."}
+        outcome: dict[str, Json] = {"enum": list(OUTCOMES)}
         return (
             Tool(
                 name="cds_call_hook",
@@ -199,15 +201,12 @@ class CdsSimulator:
                     body=msgspec.json.encode(given.get("context") or {}),
                 ),
             ),
-            Tool(
-                name="cds_feedback",
-                description="Report the outcome of a card.",
-                schema={
-                    "type": "object",
-                    "properties": {"card": words, "outcome": {"enum": list(OUTCOMES)}},
-                    "required": ["card", "outcome"],
-                },
-                make_request=lambda given: Request(method="POST", path="/feedback", body=msgspec.json.encode(given)),
+            make_tool(
+                "cds_feedback",
+                "Report the outcome of a card.",
+                {"card": words, "outcome": outcome},
+                ("card", "outcome"),
+                request="POST /feedback",
             ),
         )
 

@@ -45,13 +45,13 @@ from proctor.simulators.persona import is_address, read_number
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_items, read_members, read_word
-from proctor.simulators.tools import make_query
+from proctor.simulators.tools import make_tool
 
 _CONFIG, _DOCUMENTS = "_config", "_documents"
 _FAXES = "faxes"
 _ARRIVING = ("from", "text", "document", "document_type", "patient_id")
 _UNREAD = "unread"
-"""The unreadable part of the text; claims that forbid words then do not pass (`checks/systems/_entries.py`)."""
+"""The unreadable part of the text; claims that forbid words then do not pass (`checks/systems/entries.py`)."""
 _DESCRIBED = ("patient_id", "document_type")
 _NUMBER = "+15550200"
 """The agent's default number."""
@@ -139,18 +139,11 @@ class FaxSimulator:
         words: dict[str, Json] = {"type": "string"}
         reference: dict[str, Json] = {"type": "string", "description": "The id of a fax that is passed on."}
         sent: dict[str, Json] = {"to_number": words, "text": words, "content_reference": reference, **dict.fromkeys(_DESCRIBED, words)}
+        direction: dict[str, Json] = {"enum": ["inbound", "outbound"]}
         return (
-            Tool(
-                name="fax_send",
-                description="Send a fax: a text, or a fax that has arrived.",
-                schema={"type": "object", "properties": sent, "required": ["to_number"]},
-                make_request=lambda given: Request(method="POST", path="/faxes", body=msgspec.json.encode(given)),
-            ),
-            Tool(
-                name="fax_list",
-                description="List faxes that were sent and received, with their text.",
-                schema={"type": "object", "properties": {"direction": {"enum": ["inbound", "outbound"]}}},
-                make_request=lambda given: Request(method="GET", path="/faxes", query=make_query(given)),
+            make_tool("fax_send", "Send a fax: a text, or a fax that has arrived.", sent, ("to_number",), request="POST /faxes"),
+            make_tool(
+                "fax_list", "List faxes that were sent and received, with their text.", {"direction": direction}, request="GET /faxes"
             ),
         )
 

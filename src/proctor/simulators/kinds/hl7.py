@@ -31,6 +31,7 @@ from proctor.model.typed import make_json_decoder
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, read_payload, refuse, require_method, split_path
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word
+from proctor.simulators.tools import make_tool
 
 MOST_BYTES = 10_000_000
 """Bytes of one message."""
@@ -119,24 +120,13 @@ class Hl7Simulator:
         message: dict[str, Json] = {"type": "string", "description": "The message: segments that begin with MSH, one per line."}
         kind: dict[str, Json] = {"type": "string", "description": "Only messages of this type, such as ORU or ADT^A01."}
         return (
-            Tool(
-                name="hl7_inbox",
-                description="List the HL7 messages that have arrived.",
-                schema={"type": "object", "properties": {"type": kind}},
-                make_request=lambda given: Request(
-                    method="GET", path="/inbox", query=(("type", str(given["type"])),) if given.get("type") else ()
-                ),
-            ),
-            Tool(
-                name="hl7_send",
-                description="Send an HL7 v2 message; the answer is its acknowledgement.",
-                schema={"type": "object", "properties": {"payload": message}, "required": ["payload"]},
-                make_request=lambda given: Request(
-                    method="POST",
-                    path="/outbound",
-                    headers={"content-type": "application/json"},
-                    body=msgspec.json.encode({"payload": given.get("payload", "")}),
-                ),
+            make_tool("hl7_inbox", "List the HL7 messages that have arrived.", {"type": kind}, request="GET /inbox"),
+            make_tool(
+                "hl7_send",
+                "Send an HL7 v2 message; the answer is its acknowledgement.",
+                {"payload": message},
+                ("payload",),
+                request="POST /outbound",
             ),
         )
 

@@ -41,7 +41,7 @@ from proctor.simulators.persona import CHANNELS, READ_BOOK, Book, find_answer, i
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import NotHeld, read_items, read_members, read_word
-from proctor.simulators.tools import make_query
+from proctor.simulators.tools import make_tool
 from proctor.simulators.twilio_format import VERSION, refuse_twilio, show_twilio, show_twilio_page
 
 MOST_TEXT = 100_000
@@ -210,18 +210,14 @@ class MessagesSimulator:
         sent = {"channel": channel, "to": to, "patient_id": words, "subject": words, "body": words}
         chosen: dict[str, Json] = {"channel": channel, "patient_id": words, "direction": {"enum": ["inbound", "outbound"]}}
         return (
-            Tool(
-                name="messages_send",
-                description="Send a short message, an e-mail or a chat message.",
-                schema={"type": "object", "properties": sent, "required": ["channel", "body"]},
-                make_request=lambda given: Request(method="POST", path="/messages", body=msgspec.json.encode(given)),
+            make_tool(
+                "messages_send",
+                "Send a short message, an e-mail or a chat message.",
+                sent,
+                ("channel", "body"),
+                request="POST /messages",
             ),
-            Tool(
-                name="messages_list",
-                description="List messages that were sent and received.",
-                schema={"type": "object", "properties": chosen},
-                make_request=lambda given: Request(method="GET", path="/messages", query=make_query(given)),
-            ),
+            make_tool("messages_list", "List messages that were sent and received.", chosen, request="GET /messages"),
         )
 
 

@@ -52,6 +52,7 @@ from proctor.simulators.portal import (
 )
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
+from proctor.simulators.tools import make_tool
 
 _CONFIG, _SESSIONS, _DRAFTS = "_config", "_sessions", "_drafts"
 REQUESTS = "prior_auth_requests"
@@ -196,26 +197,27 @@ class PortalSimulator:
         """Return the tools for the portal."""
         fields = {field.name: field for wizard in WIZARDS.values() for field in wizard.list_fields()}
         properties: dict[str, Json] = {name: {"type": "string", "description": f"{one.label}. {one.hint}"} for name, one in fields.items()}
+        words: dict[str, Json] = {"type": "string"}
         return (
-            Tool(
-                name="portal_submit_prior_auth",
-                description="Submit a request for prior authorization; its answer has the authorization number and the status.",
-                schema={"type": "object", "properties": properties, "required": ["patient_member_id"]},
-                make_request=lambda given: Request(method="POST", path="/api/prior-auths", body=msgspec.json.encode(given)),
+            make_tool(
+                "portal_submit_prior_auth",
+                "Submit a request for prior authorization; its answer has the authorization number and the status.",
+                properties,
+                ("patient_member_id",),
+                request="POST /api/prior-auths",
             ),
-            Tool(
-                name="portal_status",
-                description="Look up a request by its authorization number.",
-                schema={"type": "object", "properties": {"auth_number": {"type": "string"}}, "required": ["auth_number"]},
-                make_request=lambda given: Request(
-                    method="GET", path=f"/api/prior-auths/{encode_percent(str(given.get('auth_number', '')))}"
-                ),
+            make_tool(
+                "portal_status",
+                "Look up a request by its authorization number.",
+                {"auth_number": words},
+                ("auth_number",),
+                request="GET /api/prior-auths/{auth_number}",
             ),
-            Tool(
-                name="portal_search_patients",
-                description="Look for patients by any part of what is known of them.",
-                schema={"type": "object", "properties": {"q": {"type": "string"}}},
-                make_request=lambda given: Request(method="GET", path="/api/patients", query=(("q", str(given.get("q", ""))),)),
+            make_tool(
+                "portal_search_patients",
+                "Look for patients by any part of what is known of them.",
+                {"q": words},
+                request="GET /api/patients",
             ),
         )
 

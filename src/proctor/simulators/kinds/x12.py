@@ -35,6 +35,7 @@ from proctor.simulators.exchange import (
 )
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
+from proctor.simulators.tools import make_tool
 from proctor.simulators.x12 import (
     CLAIM_STATUS,
     DECISIONS,
@@ -180,23 +181,21 @@ class X12Simulator:
         service: dict[str, Json] = {"type": "string", "description": "The type of service by its X12 code; 30 is the whole plan."}
         payload: dict[str, Json] = {"type": "string", "description": "An X12 interchange with a 270, 276 or 278."}
         return (
-            Tool(
-                name="x12_eligibility",
-                description="Ask whether a patient is insured, and for what.",
-                schema={"type": "object", "properties": {"patient_id": patient, "service_type": service}, "required": ["patient_id"]},
-                make_request=lambda given: _ask("/eligibility", given),
+            make_tool(
+                "x12_eligibility",
+                "Ask whether a patient is insured, and for what.",
+                {"patient_id": patient, "service_type": service},
+                ("patient_id",),
+                request="POST /eligibility",
             ),
-            Tool(
-                name="x12_submit",
-                description="Submit an X12 interchange; the answer is an interchange, too.",
-                schema={"type": "object", "properties": {"payload": payload}, "required": ["payload"]},
-                make_request=lambda given: _ask("/", given),
+            make_tool(
+                "x12_submit",
+                "Submit an X12 interchange; the answer is an interchange, too.",
+                {"payload": payload},
+                ("payload",),
+                request="POST /",
             ),
         )
-
-
-def _ask(path: str, given: dict[str, Json]) -> Request:
-    return Request(method="POST", path=path, headers={"content-type": "application/json"}, body=msgspec.json.encode(given))
 
 
 def _write_answer(transaction: X12Transaction, dataset: Dataset, moment: str, number: str) -> tuple[str, str, list[str]]:

@@ -18,7 +18,7 @@ from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import CONFIG, DESCRIPTION, NAME, Field, nested_field, one_of
 from proctor.service.verification.shared.resources import Paging, authorize, require_record, rewrite_record
-from proctor.simulators.type_names import ALIASES, TYPES, find_kind
+from proctor.simulators.seeds import ALIASES, TYPES, find_kind
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import link, linked, linking, unlink
 
