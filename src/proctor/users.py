@@ -225,21 +225,6 @@ def read_reply(text: str) -> Move:
         raise BrokenReply("it is no JSON object") from None
     if not isinstance(reply, dict):
         raise BrokenReply("it is no JSON object")
-    _check_members(reply)
-    say = reply["say"].strip()
-    reason = reply.get("reason", "")[:LONGEST_REASON]
-    if reply["done"] and reply.get("gives_up"):
-        raise BrokenReply("`done` and `gives_up` are both true")
-    if reply["done"] or reply.get("gives_up"):
-        return Move(ends="done" if reply["done"] else "gave_up", reason=reason)
-    if not say:
-        raise BrokenReply("`say` is empty, and the conversation goes on")
-    if len(say) > LONGEST_SAY:
-        raise BrokenReply(f"`say` has {len(say):,} characters; the limit is {LONGEST_SAY:,}")
-    return Move(say=say, reason=reason)
-
-
-def _check_members(reply: dict[str, Any]) -> None:
     for name in reply:
         if name not in SCHEMA["properties"]:
             raise BrokenReply(f"unknown member {show(name, 60)}")
@@ -251,6 +236,17 @@ def _check_members(reply: dict[str, Any]) -> None:
     for name, kind, wanted in (("gives_up", bool, "true or false"), ("reason", str, "text")):
         if name in reply and not isinstance(reply[name], kind):
             raise BrokenReply(f"`{name}`: expected {wanted}, found {show(reply[name], 60)}")
+    say = reply["say"].strip()
+    reason = reply.get("reason", "")[:LONGEST_REASON]
+    if reply["done"] and reply.get("gives_up"):
+        raise BrokenReply("`done` and `gives_up` are both true")
+    if reply["done"] or reply.get("gives_up"):
+        return Move(ends="done" if reply["done"] else "gave_up", reason=reason)
+    if not say:
+        raise BrokenReply("`say` is empty, and the conversation goes on")
+    if len(say) > LONGEST_SAY:
+        raise BrokenReply(f"`say` has {len(say):,} characters; the limit is {LONGEST_SAY:,}")
+    return Move(say=say, reason=reason)
 
 
 MOST_CHARACTERS = 6_000

@@ -146,7 +146,19 @@ def read_file(path: Path) -> Contents:
     torn = rows.pop()
     if not rows or not rows[0].strip():
         raise _make_error(path, 1, "not a cassette: it is empty" if not torn else "not a cassette: its first line has no end")
-    _check_header(path, _decode_line(path, 1, rows[0]))
+    header = _decode_line(path, 1, rows[0])
+    version: Json = header.get("proctor_cassette") if isinstance(header, dict) else None
+    if version is None:
+        raise _make_error(path, 1, 'not a cassette: its first line does not say {"proctor_cassette": 1}')
+    # `true` equals 1 in Python.
+    if isinstance(version, bool) or version != VERSION:
+        raise _make_error(
+            path,
+            1,
+            f"a cassette of version {show(version)}, written by proctor {show(header.get('proctor'))}; "
+            f"this is proctor {__version__}, which reads version {VERSION}",
+            hint="record it again with `--record`",
+        )
     valid: dict[Scope, list[Line]] = {}
     replaced = False
     for number, raw in enumerate(rows[1:], start=2):
@@ -172,21 +184,6 @@ def group_by_scope(lines: Iterable[Line]) -> dict[Scope, list[Line]]:
         # Lines are written as responses arrive, and concurrent exchanges finish in any order.
         group.sort(key=lambda line: (line.entry.seq, line.number))
     return groups
-
-
-def _check_header(path: Path, header: Json) -> None:
-    version: Json = header.get("proctor_cassette") if isinstance(header, dict) else None
-    if version is None:
-        raise _make_error(path, 1, 'not a cassette: its first line does not say {"proctor_cassette": 1}')
-    # `true` equals 1 in Python.
-    if isinstance(version, bool) or version != VERSION:
-        raise _make_error(
-            path,
-            1,
-            f"a cassette of version {show(version)}, written by proctor {show(header.get('proctor'))}; "
-            f"this is proctor {__version__}, which reads version {VERSION}",
-            hint="record it again with `--record`",
-        )
 
 
 def _read_entry(path: Path, number: int, raw: bytes) -> Entry | Scope:

@@ -82,11 +82,6 @@ def build_model(settings: ModelSettings, *, transport: MakeTransport | None = No
 
         # By turn: parallel cases share the model, and each starts at the beginning of the script.
         return ScriptedModel(read_script(settings.replies), name=settings.model or "scripted", by_turn=True)
-    _check_complete(provider, settings)
-    return HttpModel(_DIALECTS[provider](), settings, transport=transport)
-
-
-def _check_complete(provider: str, settings: ModelSettings) -> None:
     if not settings.model and not (provider == "azure" and settings.deployment):
         raise SpecError(f"a model of {provider} needs its name", field="model")
     if provider == "azure" and settings.base_url is None:
@@ -96,3 +91,4 @@ def _check_complete(provider: str, settings: ModelSettings) -> None:
     signed = any(name.lower() in ("authorization", "x-api-key", "api-key") for name in settings.headers)
     if not settings.api_key and not signed and not open_server:
         raise SpecError(f"a model of {provider} needs an API key", field="api_key")
+    return HttpModel(_DIALECTS[provider](), settings, transport=transport)

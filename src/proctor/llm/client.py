@@ -72,12 +72,21 @@ class ModelWire:
             async with asyncio.timeout(self._timeout_s):
                 answer = await self._connections.post(url, content)
         except TimeoutError:
-            raise self._make_timeout(url) from None
+            raise ModelFault("timeout", f"{strip_url(url)} did not answer within {self._timeout_s:g} s") from None
         except NoAnswer as fault:
             raise self._explain_no_answer(url, fault) from None
         if not 200 <= answer.status < 300:
             raise self._explain_status(url, answer)
-        return self._read_document(url, answer)
+        try:
+            document = decode(answer.content)
+        except EvidenceError as error:
+            why = error.message
+        else:
+            if isinstance(document, dict) and not exceeds_depth(document):
+                return document
+            why = "not a JSON object" if not isinstance(document, dict) else "JSON nested too deep"
+        message = f"{strip_url(url)} answered with something that cannot be used: {why}; it begins {self._quote_beginning(answer.content)}"
+        raise ModelFault("bad_answer", message, status=answer.status)
 
     def limit_answers(self, max_bytes: int) -> None:
         """Read at most `max_bytes` of an answer."""
@@ -94,27 +103,12 @@ class ModelWire:
             text = text.replace(secret, "[redacted]")
         return text
 
-    def _make_timeout(self, url: str) -> ModelFault:
-        return ModelFault("timeout", f"{strip_url(url)} did not answer within {self._timeout_s:g} s")
-
     def _explain_no_answer(self, url: str, fault: NoAnswer) -> ModelFault:
         match fault.code:
             case "transport":
                 return ModelFault("transport", f"cannot talk to {strip_url(url)}: {shorten(self.hide_secrets(fault.what))}")
             case code:
                 return ModelFault(code, f"{strip_url(url)} {shorten(self.hide_secrets(fault.what))}")
-
-    def _read_document(self, url: str, answer: Answer) -> dict[str, Json]:
-        try:
-            document = decode(answer.content)
-        except EvidenceError as error:
-            why = error.message
-        else:
-            if isinstance(document, dict) and not exceeds_depth(document):
-                return document
-            why = "not a JSON object" if not isinstance(document, dict) else "JSON nested too deep"
-        message = f"{strip_url(url)} answered with something that cannot be used: {why}; it begins {self._quote_beginning(answer.content)}"
-        raise ModelFault("bad_answer", message, status=answer.status)
 
     def _explain_status(self, url: str, answer: Answer) -> ModelFault:
         status, address = answer.status, strip_url(url)

@@ -97,7 +97,16 @@ def read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Conceded
     message: Json = choices[0].get("message")
     if not isinstance(message, dict):
         raise refuse_answer(answer, "its first choice has no message")
-    calls = _read_calls(message)
+    found: list[ModelCall] = []
+    for position, call in enumerate(list_objects(message.get("tool_calls"))):
+        function: Json = call.get("function")
+        if isinstance(function, dict):
+            found.append(read_call(call.get("id"), function.get("name"), function.get("arguments"), position))
+    # The older form of chat completions without tools, which has one call and no id.
+    old: Json = message.get("function_call")
+    if not found and isinstance(old, dict):
+        found.append(read_call(None, old.get("name"), old.get("arguments"), 0))
+    calls = tuple(found)
     refusal: Json = message.get("refusal")
     refused = isinstance(refusal, str) and bool(refusal)
     finish = read_finish(choices[0].get("finish_reason"), _FINISH, calls)
@@ -153,19 +162,6 @@ def _write_attachment(attachment: Attachment) -> dict[str, Json]:
             return {"type": "file", "file": {"filename": attachment.name or "document.pdf", "file_data": make_data_url(attachment)}}
         case _:
             raise refuse_attachment(attachment)
-
-
-def _read_calls(message: dict[str, Json]) -> tuple[ModelCall, ...]:
-    found: list[ModelCall] = []
-    for position, call in enumerate(list_objects(message.get("tool_calls"))):
-        function: Json = call.get("function")
-        if isinstance(function, dict):
-            found.append(read_call(call.get("id"), function.get("name"), function.get("arguments"), position))
-    # The older form of chat completions without tools, which has one call and no id.
-    old: Json = message.get("function_call")
-    if not found and isinstance(old, dict):
-        found.append(read_call(None, old.get("name"), old.get("arguments"), 0))
-    return tuple(found)
 
 
 def _read_transcript(message: dict[str, Json]) -> str:

@@ -127,7 +127,11 @@ class ProviderModel:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                await self._enter()
+                # Concurrent first requests would each enter the model, and `close` exits it once.
+                async with self._entering:
+                    if not self._entered:
+                        await self._model.__aenter__()
+                        self._entered = True
                 response = await model_request(self._model, messages, model_settings=sent, model_request_parameters=parameters)
         except Exception as error:
             raise self._explain_error(error) from None
@@ -148,13 +152,6 @@ class ProviderModel:
             self._entered = False
             async with asyncio.timeout(10):
                 await self._model.__aexit__(None, None, None)
-
-    async def _enter(self) -> None:
-        # Concurrent first requests would each enter the model, and `close` exits it once.
-        async with self._entering:
-            if not self._entered:
-                await self._model.__aenter__()
-                self._entered = True
 
     def _write_settings(self, request: ChatRequest) -> tuple[PydanticSettings, tuple[str, ...]]:
         """Return the settings of one request, and the omitted ones."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 import msgspec
 
@@ -111,16 +111,13 @@ def _read_line(line: Json, field: str) -> Line:
         message = line.get("message", "fault from the script")
         return ModelFault(line["fault"], str(message), retry_after_s=line.get("retry_after_s"), status=line.get("status"))
     try:
-        return _read_reply(line)
+        numbered = [
+            {"id": f"call_{position}", **call} if isinstance(call, dict) else call
+            for position, call in enumerate(line.get("tool_calls") or [])
+        ]
+        reply = convert_to({**line, "tool_calls": []}, ChatReply)
+        calls = convert_to(numbered, tuple[ModelCall, ...])
+        usage = reply.usage or Usage(input_tokens=0, output_tokens=0, total_tokens=0)
+        return msgspec.structs.replace(reply, tool_calls=calls, usage=usage)
     except msgspec.ValidationError as error:
         raise SpecError(f"not a reply: {error}", field=field) from None
-
-
-def _read_reply(line: dict[str, Any]) -> ChatReply:
-    numbered = [
-        {"id": f"call_{position}", **call} if isinstance(call, dict) else call for position, call in enumerate(line.get("tool_calls") or [])
-    ]
-    reply = convert_to({**line, "tool_calls": []}, ChatReply)
-    calls = convert_to(numbered, tuple[ModelCall, ...])
-    usage = reply.usage or Usage(input_tokens=0, output_tokens=0, total_tokens=0)
-    return msgspec.structs.replace(reply, tool_calls=calls, usage=usage)

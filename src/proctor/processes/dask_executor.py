@@ -61,18 +61,14 @@ class DaskExecutor:
         if self._given is None:
             self._client = self._connect()
         else:
-            self._require_client(self._given)
+            expected = "expected an engine 'local', 'dask', or a client of dask.distributed"
+            if not isinstance(self._given, self._distributed.Client):
+                raise InputError(f"{expected}, found {type(self._given).__name__}")
+            if self._given.asynchronous:
+                raise InputError(f"{expected} that waits: Client(...) without asynchronous=True, also in a notebook")
+            if self._given.status != "running":
+                raise InputError(f"{expected} that is connected; this one is {self._given.status}")
         return self
-
-    def _require_client(self, given: Any) -> None:
-        """Raise `InputError` for an object that is not a usable client."""
-        expected = "expected an engine 'local', 'dask', or a client of dask.distributed"
-        if not isinstance(given, self._distributed.Client):
-            raise InputError(f"{expected}, found {type(given).__name__}")
-        if given.asynchronous:
-            raise InputError(f"{expected} that waits: Client(...) without asynchronous=True, also in a notebook")
-        if given.status != "running":
-            raise InputError(f"{expected} that is connected; this one is {given.status}")
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

@@ -26,7 +26,11 @@ def read_versions() -> tuple[str, str]:
 def do_named_task(name: str, setup: str, task: bytes) -> dict[str, Any]:
     """Run one task; return its result or the error."""
     try:
-        do_task = _prepare(name, setup)
+        # One per thread: the prepared function has state.
+        known: tuple[str, DoTask] | None = getattr(_local, "prepared", None)
+        if known is None or known[0] != name:
+            known = _local.prepared = (name, load_setup(setup)(PAYLOADS[name]))
+        do_task = known[1]
     except Exception as error:
         return {"stop": describe_error(error)}
     try:
@@ -35,14 +39,6 @@ def do_named_task(name: str, setup: str, task: bytes) -> dict[str, Any]:
         return {"stop": str(error)}
     except Exception as error:
         return {"error": describe_error(error)}
-
-
-def _prepare(name: str, setup: str) -> DoTask:
-    # One per thread: the prepared function has state.
-    known: tuple[str, DoTask] | None = getattr(_local, "prepared", None)
-    if known is None or known[0] != name:
-        known = _local.prepared = (name, load_setup(setup)(PAYLOADS[name]))
-    return known[1]
 
 
 def describe_error(error: Exception) -> str:

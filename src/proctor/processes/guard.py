@@ -151,12 +151,6 @@ class ProcessGuard:
                 if self.pid is not None:
                     with suppress(ChildProcessError):
                         os.waitpid(self.pid, os.WNOHANG)
-        self._start_guard()
-        assert self._pipe is not None
-        # A new guard needs all groups.
-        os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups) + line)
-
-    def _start_guard(self) -> None:
         # Python lets children inherit neither end: a child with the writing end would keep the pipe open after this process is gone.
         reading, self._pipe = os.pipe()
         quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
@@ -167,6 +161,9 @@ class ProcessGuard:
             self.pid = os.posix_spawn(sys.executable, command, {}, file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0), *quiet], setpgroup=0)
         finally:
             os.close(reading)
+        assert self._pipe is not None
+        # A new guard needs all groups.
+        os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups) + line)
 
 
 GUARD = ProcessGuard()

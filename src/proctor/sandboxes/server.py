@@ -360,9 +360,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, headers: dict[str, str], body: bytes | _Unread) -> None:
         base = f"http://{headers.get('host') or '127.0.0.1'}"
-        self._write(self.answer(self.command, self.path, headers, body, base))
-
-    def _write(self, response: Response) -> None:
+        response = self.answer(self.command, self.path, headers, body, base)
         self.send_response(response.status)
         for name, value in response.headers.items():
             # An id chosen by an author may be in a header, and must not end it early.

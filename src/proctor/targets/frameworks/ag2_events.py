@@ -58,7 +58,13 @@ def _read_events(events: list[object], budget: Budget) -> Found:
         pieces = [read_member(event, "content") for event in events if is_instance_of(event, _PACKAGE, "ModelMessageChunk")]
         found.document = {"text": "".join(piece for piece in pieces if isinstance(piece, str))}
     for exchange in exchanges:
-        _close_exchange(exchange)
+        spent, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
+        counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in spent or responses]
+        if counts and all(isinstance(count, (int, float)) for pair in counts for count in pair):
+            exchange["usage"] = {
+                "input_tokens": int(sum(pair[0] for pair in counts)),
+                "output_tokens": int(sum(pair[1] for pair in counts)),
+            }
     if exchanges and (
         exchanges[-1]["text"] is None or any("result" not in call and "error" not in call for call in exchanges[-1]["tool_calls"])
     ):
@@ -127,14 +133,6 @@ def _read_part(part: object, budget: Budget) -> Json:
 def _join_texts(parts: list[object]) -> str | None:
     texts = [read_member(part, "content") for part in parts if is_instance_of(part, _PACKAGE, "TextInput")]
     return "\n".join(text for text in texts if isinstance(text, str)) or None
-
-
-def _close_exchange(exchange: dict[str, Any]) -> None:
-    """Convert the tokens of an exchange to plain evidence; they are unknown if a response lacks them."""
-    spent, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
-    counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in spent or responses]
-    if counts and all(isinstance(count, (int, float)) for pair in counts for count in pair):
-        exchange["usage"] = {"input_tokens": int(sum(pair[0] for pair in counts)), "output_tokens": int(sum(pair[1] for pair in counts))}
 
 
 FRAMEWORK = Framework(name="AG2", page="ag2", packages=(_PACKAGE,), read=read, read_stream=read_stream)

@@ -75,7 +75,11 @@ def read(value: object, budget: Budget) -> Found | None:
         found.failed = content if isinstance(content, str) and content and content not in texts else NO_WORDS
     elif not has_ended:
         found.mark(EVERYTHING, f"the run was not over: its status is {status!r}")
-    found.calls = tuple(call for member in list_members(value, "member_responses") for call in _read_member_calls(member, found, budget))
+    found.calls = tuple(
+        call
+        for member in list_members(value, "member_responses")
+        for call in read_inner_calls(member, found, budget, "a member of the team")
+    )
     return found
 
 
@@ -90,10 +94,6 @@ def _name_calls(message: Any) -> Any:
         for call in message["tool_calls"]
     ]
     return {**message, "tool_calls": calls}
-
-
-def _read_member_calls(member: object, found: Found, budget: Budget) -> list[ToolCall]:
-    return read_inner_calls(member, found, budget, "a member of the team")
 
 
 def read_inner_calls(member: object, found: Found, budget: Budget, who: str) -> list[ToolCall]:

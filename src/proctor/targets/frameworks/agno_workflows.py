@@ -57,13 +57,9 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return None
     if not any(is_instance_of(item, "agno", "BaseWorkflowRunOutputEvent") for item in items):
         return None
-    return _read_events(items, budget)
-
-
-def _read_events(events: list[object], budget: Budget) -> Found:
-    found = read_events(events, budget)
-    ended = [event for event in events if is_instance_of(event, "agno", "WorkflowCompletedEvent")]
-    broken = [event for event in events if is_instance_of(event, "agno", "WorkflowErrorEvent")]
+    found = read_events(items, budget)
+    ended = [event for event in items if is_instance_of(event, "agno", "WorkflowCompletedEvent")]
+    broken = [event for event in items if is_instance_of(event, "agno", "WorkflowErrorEvent")]
     if ended:
         # An error of an agent in it is an error of that step; the workflow continued.
         _mark_failure(found)
@@ -75,14 +71,14 @@ def _read_events(events: list[object], budget: Budget) -> Found:
         _mark_failure(found)
         found.mark(EVERYTHING, "the workflow did not come to its end")
         found.document["text"] = found.document["text"] or None
-    for event in events:
+    for event in items:
         if is_instance_of(event, "agno", "StepErrorEvent"):
             found.mark(EVERYTHING, _describe_failed_step(event))
     results = [step for event in ended for step in list_members(event, "step_results")]
-    responses = [read_member(event, "step_response") for event in events if is_instance_of(event, "agno", "StepCompletedEvent")]
+    responses = [read_member(event, "step_response") for event in items if is_instance_of(event, "agno", "StepCompletedEvent")]
     steps = list(_list_steps([*results, *responses]))
     _check_steps(steps, found)
-    begun = {read_member(event, "step_id") for event in events if is_instance_of(event, "agno", "RunStartedEvent", "TeamRunStartedEvent")}
+    begun = {read_member(event, "step_id") for event in items if is_instance_of(event, "agno", "RunStartedEvent", "TeamRunStartedEvent")}
     if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_id") not in begun for step in steps):
         found.mark(CALL_PARTS, "these events do not show the runs of all steps: ask for `stream_events=True`")
     return found

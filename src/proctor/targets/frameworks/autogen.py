@@ -10,7 +10,6 @@ import re
 import msgspec
 
 from proctor.model.account import CALL_PARTS
-from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members, read_last, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
@@ -58,7 +57,10 @@ def _read_events(events: list[object], budget: Budget) -> Found:
 def _read_messages(messages: list[object], budget: Budget) -> Found:
     found = Found(document=[], format="autogen")
     for at, message in enumerate(messages):
-        written = _drop_zeros(simplify(message, budget, f"$[{at}]"))
+        message = simplify(message, budget, f"$[{at}]")
+        spent = message.get("models_usage") if isinstance(message, dict) else None
+        is_nothing = isinstance(spent, dict) and not spent.get("prompt_tokens") and not spent.get("completion_tokens")
+        written = {**message, "models_usage": None} if is_nothing else message
         if is_instance_of(message, "autogen_agentchat", "StructuredMessage") and isinstance(written, dict):
             # A structured answer; its type is a property, not a field.
             found.body = written.get("content")
@@ -90,13 +92,6 @@ def _read_pieces(chunks: list[object]) -> Found:
     found = Found(document={"text": "".join(piece for piece in pieces if isinstance(piece, str))})
     found.mark(CALL_PARTS, "pieces of text show no calls: yield every item of `run_stream`")
     return found
-
-
-def _drop_zeros(message: Json) -> Json:
-    """Drop a usage of zero: a streaming model does not report it."""
-    spent = message.get("models_usage") if isinstance(message, dict) else None
-    is_nothing = isinstance(spent, dict) and not spent.get("prompt_tokens") and not spent.get("completion_tokens")
-    return {**message, "models_usage": None} if is_nothing else message
 
 
 FRAMEWORK = Framework(

@@ -190,28 +190,26 @@ class Requests:
             messages=message.list_messages(),
         )
         try:
-            return self._fill_request(message, values, more or {})
+            more = more or {}
+            url = self._url.fill(values)
+            headers = {name: template.fill(values) for name, template in self._headers.items()}
+            # Later ones win: templates cannot replace the credentials, and neither can replace the id that identifies the execution.
+            headers = {**headers, **self._credentials, "x-request-id": message.request_id, **more}
+            for name, value in headers.items():
+                if not _can_be_sent(name, value):
+                    raise TargetFault("bad_request", f"the header {name!r} cannot be sent: it would hold a control character", safe=True)
+            if message.body is not None:
+                return HttpRequest(method=self._method, url=url, headers=headers, body=message.body, has_body=True)
+            body = self._body.fill(values)
+            if self._method in _BODILESS:
+                return HttpRequest(method=self._method, url=_with_query(url, body), headers=headers)
+            return HttpRequest(method=self._method, url=url, headers=headers, body=body, has_body=True)
         except KeyError as error:
             raise TargetFault(
                 "bad_request", f"the template sends {{{error.args[0]}}}, which case {attempt.case.id!r} does not have"
             ) from None
         except CheckFault as fault:
             raise TargetFault("bad_request", f"the template cannot be filled: {fault.message}") from None
-
-    def _fill_request(self, message: Message, values: Members[str, Json], more: Members[str, str]) -> HttpRequest:
-        url = self._url.fill(values)
-        headers = {name: template.fill(values) for name, template in self._headers.items()}
-        # Later ones win: templates cannot replace the credentials, and neither can replace the id that identifies the execution.
-        headers = {**headers, **self._credentials, "x-request-id": message.request_id, **more}
-        for name, value in headers.items():
-            if not _can_be_sent(name, value):
-                raise TargetFault("bad_request", f"the header {name!r} cannot be sent: it would hold a control character", safe=True)
-        if message.body is not None:
-            return HttpRequest(method=self._method, url=url, headers=headers, body=message.body, has_body=True)
-        body = self._body.fill(values)
-        if self._method in _BODILESS:
-            return HttpRequest(method=self._method, url=_with_query(url, body), headers=headers)
-        return HttpRequest(method=self._method, url=url, headers=headers, body=body, has_body=True)
 
 
 class HttpTarget(WireTarget):

@@ -193,7 +193,27 @@ class Wire:
         bound = asyncio.timeout(timeout_s)
         try:
             async with bound:
-                return await self._follow_redirects(request, Stopwatch())
+                watch = Stopwatch()
+                redirects: list[str] = []
+                for _ in range(MOST_REDIRECTS + 1):
+                    answer, location = await self._send_once(request, watch)
+                    if answer.status not in _REDIRECTS or not location:
+                        return msgspec.structs.replace(answer, redirects=tuple(redirects)) if redirects else answer
+                    onward = urljoin(request.url, location)
+                    # Every step is compared with the previous one, so a chain of redirects never leaves the server.
+                    if not is_same_server(request.url, onward):
+                        raise TargetFault(
+                            "redirected",
+                            f"{self.show_url(request.url)} redirects to another host, {self.show_url(onward)}: "
+                            "not followed, since it would be sent "
+                            "the message and the credentials; if it is right, write it as the address of the target",
+                        )
+                    request = msgspec.structs.replace(request, url=onward)
+                    changed = ", requested with GET and without the message" if answer.status == 303 else ""
+                    redirects.append(f"status {answer.status} led on to {self.show_url(onward)}{changed}")
+                    if changed:
+                        request = msgspec.structs.replace(request, method="GET", body=None, has_body=False)
+                raise TargetFault("redirected", f"{self.show_url(request.url)}: more than {MOST_REDIRECTS} redirects")
         except TimeoutError:
             # A `TimeoutError` from inside is not our timeout.
             if not bound.expired():
@@ -219,28 +239,6 @@ class Wire:
         if note is not None:
             described["note"] = note
         return ids.mask(described)
-
-    async def _follow_redirects(self, request: HttpRequest, watch: Stopwatch) -> HttpAnswer:
-        redirects: list[str] = []
-        for _ in range(MOST_REDIRECTS + 1):
-            answer, location = await self._send_once(request, watch)
-            if answer.status not in _REDIRECTS or not location:
-                return msgspec.structs.replace(answer, redirects=tuple(redirects)) if redirects else answer
-            onward = urljoin(request.url, location)
-            # Every step is compared with the previous one, so a chain of redirects never leaves the server.
-            if not is_same_server(request.url, onward):
-                raise TargetFault(
-                    "redirected",
-                    f"{self.show_url(request.url)} redirects to another host, {self.show_url(onward)}: "
-                    "not followed, since it would be sent "
-                    "the message and the credentials; if it is right, write it as the address of the target",
-                )
-            request = msgspec.structs.replace(request, url=onward)
-            changed = ", requested with GET and without the message" if answer.status == 303 else ""
-            redirects.append(f"status {answer.status} led on to {self.show_url(onward)}{changed}")
-            if changed:
-                request = msgspec.structs.replace(request, method="GET", body=None, has_body=False)
-        raise TargetFault("redirected", f"{self.show_url(request.url)}: more than {MOST_REDIRECTS} redirects")
 
     async def _send_once(self, request: HttpRequest, watch: Stopwatch) -> tuple[HttpAnswer, str | None]:
         import httpx2  # loaded by `open`
