@@ -75,8 +75,6 @@ class Connections:
         except ImportError:
             raise MissingExtra("A model over HTTP", "live") from None
         try:
-            import httpx2  # loaded by the caller
-
             known = self._addresses.get(url)
             if known is None:
                 known = self._addresses[url] = self._read_address(url)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from proctor.errors import MissingExtra, SpecError, install_command
-from proctor.llm.ports import ChatReply, ChatRequest, FaultCode, ModelFault
+from proctor.llm.ports import ChatReply, ChatRequest, FaultCode, ModelFault, classify_status
 from proctor.llm.settings import REQUEST_SETTINGS, ModelSettings, strip_url
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, shorten, show
@@ -201,21 +201,7 @@ def classify_error(error: Exception) -> tuple[FaultCode, int | None, float | Non
             return code, status, wait
     if isinstance(error, (known.ModelRequestRejectedError, known.UserError)) and status is None:
         return "bad_request", None, None
-    return (_classify_status(status) if status is not None else "bad_answer"), status, wait
-
-
-def _classify_status(status: int) -> FaultCode:
-    match status:
-        case 429:
-            return "rate_limited"
-        case 408:
-            return "timeout"
-        case 401 | 403:
-            return "unauthorized"
-        case _ if status >= 500:
-            return "overloaded"
-        case _:
-            return "bad_request"
+    return (classify_status(status) if status is not None else "bad_answer"), status, wait
 
 
 def _make_model(provider: str, settings: ModelSettings) -> Model[Any]:

@@ -301,7 +301,7 @@ def join_evidence(prompts: Sequence[PromptResult]) -> Evidence:
     """Return several prompts as one conversation."""
     turns = tuple(each._make_turn() for each in prompts)  # pyright: ignore[reportPrivateUsage]  # the other half of one class
     last = prompts[-1] if prompts else None
-    parts = [(each._available_tools or (), each._servers) for each in prompts]
+    parts = [(each._available_tools or (), each._servers) for each in prompts]  # pyright: ignore[reportPrivateUsage]  # as above
     metadata: dict[str, Json] = {} if last is None else {"provider": last.get_provider(), "model": last.get_model()}
     codes = [code for each in prompts if (code := each.get_error_code()) is not None]
     return Evidence(

@@ -144,6 +144,9 @@ class WatchedModel:
         try:
             async with bound:
                 reply = await self._model.complete(msgspec.structs.replace(request, messages=messages))
+                self.replies.append(reply)
+                self._steps.append(Step(text=reply.text, tool_names=tuple(call.name for call in reply.tool_calls)))
+                return reply
         except TimeoutError:
             # A model may raise `TimeoutError` for other reasons; only this limit gets this message.
             if not bound.expired():
@@ -152,9 +155,6 @@ class WatchedModel:
         finally:
             # Also if the prompt is cancelled: the time waited for the model is part of the result.
             self.spans.append(ModelSpan(started=started, ended=time.perf_counter(), reply=reply))
-        self.replies.append(reply)
-        self._steps.append(Step(text=reply.text, tool_names=tuple(call.name for call in reply.tool_calls)))
-        return reply
 
     async def close(self) -> None:
         """Do nothing: the creator of the model closes it."""

@@ -239,7 +239,7 @@ def _require_fraction(value: object) -> None:
 
 
 def _require_limit(value: object) -> None:
-    if not (is_finite(value) and value >= 0):
+    if not (is_number(value) and 0 <= value < math.inf):
         raise _Misused(f"expected a number of at least 0, found {show(value)}")
 
 

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from proctor.model.account import CALL_PARTS
-from proctor.model.evidence import ToolCall
 from proctor.model.show import shorten
-from proctor.targets.frameworks.agno import NO_WORDS, read_events, read_inner_calls, write_answer
+from proctor.targets.frameworks.agno import NO_WORDS, add_inner_run, read_events, write_answer
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members, read_last, read_member
 from proctor.targets.frameworks.simplify import Budget
 
@@ -37,13 +36,18 @@ def read(value: object, budget: Budget) -> Found | None:
     steps = list(_list_steps(list_members(value, "step_results")))
     _check_steps(steps, found)
     runs = [*list_members(value, "step_executor_runs"), read_member(value, "workflow_agent_run")]
-    calls: list[ToolCall] = []
     for run in (run for run in runs if run is not None):
-        calls.extend(_read_calls(run, found, budget))
+        inner = read(run, budget)
+        if inner is None:
+            add_inner_run(run, found, budget, "a step")
+        else:
+            for part, why in inner.unknowns:
+                found.mark((part,), f"a workflow in it: {why}")
+            found.calls = (*(found.calls or ()), *(inner.calls or ()))
     ids = {read_member(run, "run_id") for run in runs}
     if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_run_id") not in ids for step in steps):
         found.mark(CALL_PARTS, "this output of a workflow does not keep the runs of all its steps")
-    found.calls = tuple(calls)
+    found.calls = found.calls or ()
     return found
 
 
@@ -113,15 +117,6 @@ def _check_steps(steps: list[object], found: Found) -> None:
 
 def _describe_failed_step(step: object) -> str:
     return f"the step {read_member(step, 'step_name')!r} failed: {shorten(str(read_member(step, 'error') or NO_WORDS), 200)}"
-
-
-def _read_calls(run: object, found: Found, budget: Budget) -> list[ToolCall]:
-    inner = read(run, budget)
-    if inner is None:
-        return read_inner_calls(run, found, budget, "a step")
-    for part, why in inner.unknowns:
-        found.mark((part,), f"a workflow in it: {why}")
-    return list(inner.calls or ())
 
 
 FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream, has_stop_reason=False)

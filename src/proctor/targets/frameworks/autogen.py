@@ -11,7 +11,16 @@ import msgspec
 
 from proctor.model.account import CALL_PARTS
 from proctor.model.show import shorten
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members, read_last, read_member
+from proctor.targets.frameworks.found import (
+    EVERYTHING,
+    Found,
+    Framework,
+    are_instances,
+    is_instance_of,
+    join_texts,
+    list_members,
+    read_member,
+)
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 # A team that ends with its own stop word, a handoff or an answer ends as intended.
@@ -40,14 +49,13 @@ def read(value: object, budget: Budget) -> Found | None:
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read a stream, which ends with the result, or a list of messages."""
-    if items and all(is_instance_of(item, "autogen_agentchat", "BaseChatMessage", "BaseAgentEvent") for item in items):
-        complete_items = [item for item in items if not is_instance_of(item, "autogen_agentchat", "ModelClientStreamingChunkEvent")]
-        return _read_events(complete_items, budget) if complete_items else _read_pieces(items)
-    return read_last(items, read, budget)
-
-
-def _read_events(events: list[object], budget: Budget) -> Found:
-    """Read a stream without its result: messages and events. If there are only messages, others may have been filtered out."""
+    if not are_instances(items, "autogen_agentchat", "BaseChatMessage", "BaseAgentEvent"):
+        return None
+    events = [item for item in items if not is_instance_of(item, "autogen_agentchat", "ModelClientStreamingChunkEvent")]
+    if not events:
+        found = Found(document={"text": join_texts(items, "content", budget)})
+        found.mark(CALL_PARTS, "pieces of text show no calls: yield every item of `run_stream`")
+        return found
     found = _read_messages(events, budget)
     if not any(is_instance_of(event, "autogen_agentchat", *_CALLING) for event in events):
         found.mark(CALL_PARTS, "messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")
@@ -85,13 +93,6 @@ def _is_out_of_iterations(messages: list[object]) -> bool:
             break
         requests += is_instance_of(message, "autogen_agentchat", "ToolCallRequestEvent")
     return requests > 1
-
-
-def _read_pieces(chunks: list[object]) -> Found:
-    pieces = [read_member(chunk, "content") for chunk in chunks]
-    found = Found(document={"text": "".join(piece for piece in pieces if isinstance(piece, str))})
-    found.mark(CALL_PARTS, "pieces of text show no calls: yield every item of `run_stream`")
-    return found
 
 
 FRAMEWORK = Framework(

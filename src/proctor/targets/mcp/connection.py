@@ -48,6 +48,7 @@ from proctor import __version__
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.network.addresses import AddressRefused
+from proctor.processes.programs import finish_despite_cancel
 from proctor.targets.mcp.auth import REQUEST_ID, FetchedToken, ServerAuth
 from proctor.targets.mcp.results import CallResult, Listing, RemoteTool, bound_result, can_be_written, mend_texts, plain_result
 from proctor.targets.mcp.settings import (
@@ -60,7 +61,7 @@ from proctor.targets.mcp.settings import (
     sort_secrets,
     strip_url,
 )
-from proctor.targets.mcp.stdio import MOST_LINE_BYTES, ChildServer, finish_despite_cancel
+from proctor.targets.mcp.stdio import MOST_LINE_BYTES, ChildServer
 from proctor.targets.shared.wire import MAX_ANSWER_BYTES, MakeTransport
 
 OnProgress = Callable[[float, float | None, str | None], Any]

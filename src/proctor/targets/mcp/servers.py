@@ -26,6 +26,7 @@ import msgspec
 from proctor.errors import MissingExtra, TargetError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
+from proctor.processes.programs import finish_despite_cancel
 from proctor.targets.mcp.results import CallResult, Listing
 from proctor.targets.mcp.settings import ClientHooks, ServerFault, ServerSettings
 
@@ -190,8 +191,6 @@ class McpServers:
         self._listings.clear()
         if not connections and not self._leaving:
             return
-        from proctor.targets.mcp.stdio import finish_despite_cancel  # the `mcp` package is already loaded by now
-
         await finish_despite_cancel(_quietly_close(connections, self._leaving))
 
     @asynccontextmanager
