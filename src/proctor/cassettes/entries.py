@@ -164,7 +164,12 @@ def read_file(path: Path) -> Contents:
     for number, raw in enumerate(rows[1:], start=2):
         if not raw.strip():
             continue
-        found = _read_entry(path, number, raw)
+        document = _decode_line(path, number, raw)
+        is_start = isinstance(document, dict) and "begin" in document
+        try:
+            found = convert_to(document["begin"], Scope) if is_start else convert_to(document, Entry)
+        except msgspec.ValidationError as error:
+            raise _make_error(path, number, f"not an entry of a cassette: {error}") from None
         if isinstance(found, Scope):
             replaced = True
             valid.pop(found, None)
@@ -184,16 +189,6 @@ def group_by_scope(lines: Iterable[Line]) -> dict[Scope, list[Line]]:
         # Lines are written as responses arrive, and concurrent exchanges finish in any order.
         group.sort(key=lambda line: (line.entry.seq, line.number))
     return groups
-
-
-def _read_entry(path: Path, number: int, raw: bytes) -> Entry | Scope:
-    document = _decode_line(path, number, raw)
-    try:
-        if isinstance(document, dict) and "begin" in document:
-            return convert_to(document["begin"], Scope)
-        return convert_to(document, Entry)
-    except msgspec.ValidationError as error:
-        raise _make_error(path, number, f"not an entry of a cassette: {error}") from None
 
 
 def _decode_line(path: Path, number: int, raw: bytes) -> Any:

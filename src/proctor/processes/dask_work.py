@@ -10,8 +10,7 @@ import threading
 from typing import Any
 
 from proctor import __version__
-from proctor.errors import ProctorError
-from proctor.processes.executor import DoTask, StopWork, load_setup
+from proctor.processes.executor import DoTask, StopWork, describe_error, load_setup
 
 PAYLOADS: dict[str, bytes] = {}
 """The payloads of current works by name; a plugin fills this in every worker, including those that join later."""
@@ -39,8 +38,3 @@ def do_named_task(name: str, setup: str, task: bytes) -> dict[str, Any]:
         return {"stop": str(error)}
     except Exception as error:
         return {"error": describe_error(error)}
-
-
-def describe_error(error: Exception) -> str:
-    """Return an error in one line."""
-    return str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: {error}"

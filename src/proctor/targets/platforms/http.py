@@ -227,7 +227,9 @@ class HttpTarget(WireTarget):
             credentials=settings.auth.make_headers(),
             template=settings.template,
         )
-        check_format(settings.answer_format)
+        if settings.answer_format is not None and settings.answer_format not in FORMATS:
+            message = f"answer_format: unknown format {settings.answer_format!r}; known: {', '.join(FORMATS)}"
+            raise SpecError(message, field="answer_format", nearest=nearest(settings.answer_format, FORMATS))
         self._mapping = _compile_mapping(settings)
         check_positive(settings.timeout_s, "timeout_s")
         super().__init__(
@@ -269,14 +271,6 @@ def _compile_mapping(settings: HttpSettings) -> Mapping | None:
         return compile_mapping(paths)
     except SpecError as error:
         raise error.move_to(f"evidence.{error.field}") from None
-
-
-def check_format(name: str | None) -> None:
-    """Raise `SpecError` unless this is the name of an evidence format."""
-    if name is not None and name not in FORMATS:
-        raise SpecError(
-            f"answer_format: unknown format {name!r}; known: {', '.join(FORMATS)}", field="answer_format", nearest=nearest(name, FORMATS)
-        )
 
 
 def check_positive(value: float, field: str) -> None:

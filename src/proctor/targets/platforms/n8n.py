@@ -236,14 +236,14 @@ def _is_finished(execution: dict[str, Any]) -> bool:
     return execution.get("stoppedAt") is not None and status not in _UNFINISHED
 
 
-def _read_stream(answer: HttpAnswer, pieces: Streamed, message: Message) -> Evidence:
-    evidence = Evidence(text=pieces.text, http_status=answer.status, duration_ms=answer.duration_ms)
+def _read_stream(answer: HttpAnswer, text: str | None, error: str | None, message: Message) -> Evidence:
+    evidence = Evidence(text=text, http_status=answer.status, duration_ms=answer.duration_ms)
     evidence = with_account(evidence, answer)
     refusal = refuse_status(answer)
     if refusal is not None and not message.claims_status(answer.status):
         raise make_fault(refusal, answer)
-    if pieces.error is not None:
-        raise TargetFault("agent_failed", f"the workflow failed while it answered: {pieces.error}", evidence=evidence)
+    if error is not None:
+        raise TargetFault("agent_failed", f"the workflow failed while it answered: {error}", evidence=evidence)
     if is_blank(evidence) and not message.claims_status(answer.status):
         raise make_fault(refuse_empty(answer, "a stream with nothing in it"), answer, evidence)
     return evidence
@@ -252,7 +252,7 @@ def _read_stream(answer: HttpAnswer, pieces: Streamed, message: Message) -> Evid
 def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message) -> Evidence:
     pieces = _read_pieces(answer.text) if answer.body is None else None
     if pieces is not None:
-        return _read_stream(answer, pieces, message)
+        return _read_stream(answer, *pieces, message)
     evidence = evidence_of(answer, response_path=response_path, status_claimed=message.claims_status(answer.status))
     body = answer.body
     if response_path is None and isinstance(body, list) and len(body) == 1:
@@ -263,7 +263,7 @@ def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message
             run = read_trace(body[0])
         if run is not None:
             return with_account(msgspec.structs.replace(run, http_status=answer.status, duration_ms=answer.duration_ms), answer)
-        item = answer.body[0]
+        item = body[0]
         unwrapped = msgspec.structs.replace(answer, body=item)
         refusal = refuse_failure(unwrapped, None)
         spoken = msgspec.structs.replace(evidence, text=find_text(item, NODE_KEYS))
@@ -283,15 +283,10 @@ def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message
 _KINDS = ("begin", "item", "end", "error", "keepalive")
 
 
-class Streamed(msgspec.Struct, frozen=True, kw_only=True):
-    """The pieces, joined."""
+def _read_pieces(answer: str | None) -> tuple[str | None, str | None] | None:
+    """Return the text of a streamed answer, and its error; None if the text is something else.
 
-    text: str | None
-    error: str | None
-
-
-def _read_pieces(answer: str | None) -> Streamed | None:
-    """Return a streamed answer, one line of JSON per piece (`begin`, `item`, `end`, `error`); None if the text is something else.
+    One line of JSON is one piece (`begin`, `item`, `end`, `error`).
 
     An agent begins and ends once for every round with its model. The answer is the text of the last round that has any. A stream that
     stops before the last round has ended was cut off.
@@ -317,4 +312,4 @@ def _read_pieces(answer: str | None) -> Streamed | None:
     if unfinished > 0:
         error = error or "the stream stopped before the agent had ended"
     spoken = next((words for words in reversed(rounds) if words), None)
-    return Streamed(text=None if spoken is None else "".join(spoken), error=error)
+    return None if spoken is None else "".join(spoken), error
