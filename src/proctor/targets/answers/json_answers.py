@@ -213,7 +213,10 @@ def read_object(body: dict[str, Json], *, has_path: bool = False, is_checked: bo
     field = find_answer_field(body)
     is_document = field is None and not has_path
     if field is not None and not has_path:
-        _compare_answers(body, unknowns)
+        texts = find_answers(body)
+        if len(set(map(str.strip, texts.values()))) > 1:
+            names = " and ".join(f'"{key}"' for key in texts)
+            unknowns.mark("answer", f'{names} differ, and each may be the answer: set response_path, or use only "text"')
     if is_document and isinstance(body.get("choices"), list):
         unknowns.mark("answer", "the answer is a chat completion without a message: set response_path or answer_format")
     calls = _read_calls(body, unknowns)
@@ -244,13 +247,6 @@ def find_answer_field(body: dict[str, Json]) -> str | None:
     if texts and any(map(str.strip, texts.values())):
         return next(iter(texts))
     return next((field for field in ANSWERS if body.get(field) is not None and (field in HTTP_KEYS or field in texts)), None)
-
-
-def _compare_answers(body: dict[str, Json], unknowns: Unknowns) -> None:
-    texts = find_answers(body)
-    if len(set(map(str.strip, texts.values()))) > 1:
-        names = " and ".join(f'"{key}"' for key in texts)
-        unknowns.mark("answer", f'{names} differ, and each may be the answer: set response_path, or use only "text"')
 
 
 def _read_calls(body: dict[str, Json], unknowns: Unknowns) -> tuple[ToolCall, ...] | None:
