@@ -33,7 +33,7 @@ from proctor.service.verification.shared.fields import (
     text,
 )
 from proctor.service.verification.shared.resources import Paging, authorize, require_record
-from proctor.simulators.type_names import ALIASES, LIVE_TYPES, find_kind
+from proctor.simulators.seeds import ALIASES, LIVE_TYPES, find_kind
 from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import children, count_children, read_blob

@@ -16,7 +16,7 @@ from proctor.service.verification.authoring.seeding import check_config
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import CONFIG, DESCRIPTION, NAME, Field, nested_field, one_of
 from proctor.service.verification.shared.resources import Rules, authorize, declare_standard, require_record
-from proctor.simulators.type_names import ALIASES, TYPES, find_kind
+from proctor.simulators.seeds import ALIASES, TYPES, find_kind
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import link, linked, linking, unlink
 

@@ -21,8 +21,8 @@ from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.fields import invalid
 from proctor.simulators.ports import Desk, Surroundings, find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, count_rows
+from proctor.simulators.seeds import describe_spec_error, find_config_seed, find_kind, join_config
 from proctor.simulators.store import SandboxFull
-from proctor.simulators.type_names import describe_spec_error, find_config_seed, find_kind, join_config
 from proctor.store.accounts.sandboxes import SandboxLimits, pack_rows
 from proctor.store.sql.compressed_json import to_json, unpack
 

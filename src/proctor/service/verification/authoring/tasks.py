@@ -39,8 +39,7 @@ from proctor.service.verification.shared.resources import Paging, Rules, authori
 from proctor.simulators import seeds
 from proctor.simulators.ports import Desk, find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft
-from proctor.simulators.seeds import NotHeld, ScenarioStep
-from proctor.simulators.type_names import describe_spec_error, find_kind
+from proctor.simulators.seeds import NotHeld, ScenarioStep, describe_spec_error, find_kind
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import records
 from proctor.store.sql.verification_records import children, link, linked_query, unlink

@@ -27,7 +27,7 @@ from proctor.service.verification.sandboxes.playgrounds import SANDBOX, list_san
 from proctor.service.verification.sandboxes.system_kinds import describe_endpoints
 from proctor.service.verification.shared.declaration import Operation, Resource
 from proctor.service.verification.shared.fields import FLAG, Field, Shape, nested_field, read_only, read_only_id, text
-from proctor.simulators.type_names import find_kind
+from proctor.simulators.seeds import find_kind
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import find_record, link, shared_record
 

@@ -22,8 +22,7 @@ from proctor.service.refusals import Refusal
 from proctor.service.verification.authoring.seeding import Baseline, Filling, get_limits, make_baseline, make_surroundings
 from proctor.simulators.ports import Desk, find_simulator
 from proctor.simulators.rows import Change, Draft, Rows, apply_changes
-from proctor.simulators.seeds import ScenarioStep
-from proctor.simulators.type_names import describe_spec_error, find_kind
+from proctor.simulators.seeds import ScenarioStep, describe_spec_error, find_kind
 from proctor.store.accounts.keys import revoke_keys_of_sandboxes
 from proctor.store.accounts.sandboxes import DatabaseStore, NewSandbox, add_sandbox, close_sandboxes, count_open
 from proctor.store.sql.pages import Row

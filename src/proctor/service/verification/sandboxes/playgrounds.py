@@ -23,8 +23,7 @@ from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import Field, id_of, nested_field, read_only, read_only_id
 from proctor.service.verification.shared.resources import Paging, authorize, require_record
-from proctor.simulators.seeds import ScenarioStep
-from proctor.simulators.type_names import find_kind
+from proctor.simulators.seeds import ScenarioStep, find_kind
 from proctor.store.accounts.sandboxes import list_overdue
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import children, find_record, find_some, linked
