@@ -288,24 +288,15 @@ class McpServer:
 
     async def _list_prompts(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         _refuse_cursor(params)
-        prompts = [
-            types.Prompt(
-                name=prompt.name,
-                title=prompt.title,
-                description=prompt.about,
-                arguments=[types.PromptArgument(name=one.name, description=one.about, required=one.required) for one in prompt.arguments],
-            )
-            for prompt in PROMPTS
-        ]
-        return types.ListPromptsResult(prompts=prompts)
+        return types.ListPromptsResult(prompts=[WRITE_SUITE])
 
     async def _get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         try:
-            description, text = fill_prompt(params.name, params.arguments or {})
+            text = fill_prompt(params.name, params.arguments or {})
         except ProctorError as error:
             raise _make_protocol_error(error, "prompts", {"name": params.name}) from None
         message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
-        return types.GetPromptResult(description=description, messages=[message])
+        return types.GetPromptResult(description=WRITE_SUITE.description, messages=[message])
 
 
 def _refuse_cursor(params: types.PaginatedRequestParams | None) -> None:
@@ -388,35 +379,19 @@ async def over_stdio(hub: Hub, caller: Caller, runs: LocalRuns) -> None:
 _LONGEST = 20_000
 
 
-class Argument(msgspec.Struct, frozen=True):
-    """An argument of a prompt."""
-
-    name: str
-    about: str
-    required: bool = False
-
-
-class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt."""
-
-    name: str
-    title: str
-    about: str
-    arguments: tuple[Argument, ...]
-
-
-WRITE_SUITE = Prompt(
+WRITE_SUITE = types.Prompt(
     name="write_suite",
     title="Write a suite",
-    about="Write a suite for an agent, validate it, try it on evidence, and report.",
-    arguments=(
-        Argument("goal", "what the agent must and must not do, in your own words", required=True),
-        Argument("tools", "the tools the agent has, with their arguments, where you know them"),
-        Argument("dialect", f"the format to write: {', '.join(DIALECTS)} (default native)"),
-        Argument("file", "where to put the suite (default suite.yaml)"),
-    ),
+    description="Write a suite for an agent, validate it, try it on evidence, and report.",
+    arguments=[
+        types.PromptArgument(name="goal", description="what the agent must and must not do, in your own words", required=True),
+        types.PromptArgument(
+            name="tools", description="the tools the agent has, with their arguments, where you know them", required=False
+        ),
+        types.PromptArgument(name="dialect", description=f"the format to write: {', '.join(DIALECTS)} (default native)", required=False),
+        types.PromptArgument(name="file", description="where to put the suite (default suite.yaml)", required=False),
+    ],
 )
-PROMPTS = (WRITE_SUITE,)
 
 _EXAMPLE = """\
 proctor: 1
@@ -431,16 +406,13 @@ cases:
 """
 
 
-def fill_prompt(name: str, given: Mapping[str, str]) -> tuple[str, str]:
-    """Return the description of a prompt, and its text with the arguments filled in. Raises `Refusal`."""
-    known = {prompt.name: prompt for prompt in PROMPTS}
-    prompt = known.get(name)
-    if prompt is None:
-        raise Refusal("NOT_FOUND", f"there is no prompt {name!r}; there are {', '.join(known)}")
-    wrong = {word: ["unknown argument"] for word in given if word not in {argument.name for argument in prompt.arguments}}
-    wrong |= {
-        argument.name: ["required"] for argument in prompt.arguments if argument.required and not given.get(argument.name, "").strip()
-    }
+def fill_prompt(name: str, given: Mapping[str, str]) -> str:
+    """Return the text of a prompt with the arguments filled in. Raises `Refusal`."""
+    if name != WRITE_SUITE.name:
+        raise Refusal("NOT_FOUND", f"there is no prompt {name!r}; there are {WRITE_SUITE.name}")
+    arguments = WRITE_SUITE.arguments or []
+    wrong = {word: ["unknown argument"] for word in given if word not in {argument.name for argument in arguments}}
+    wrong |= {argument.name: ["required"] for argument in arguments if argument.required and not given.get(argument.name, "").strip()}
     dialect = given.get("dialect") or "native"
     if dialect not in DIALECTS:
         wrong["dialect"] = [f"expected one of {', '.join(DIALECTS)}"]
@@ -448,10 +420,6 @@ def fill_prompt(name: str, given: Mapping[str, str]) -> tuple[str, str]:
         raise Refusal(
             "VALIDATION_ERROR", f"the prompt cannot be filled in: {next(iter(wrong))}: {next(iter(wrong.values()))[0]}", fields=wrong
         )
-    return prompt.about, _write_suite(given, dialect)
-
-
-def _write_suite(given: Mapping[str, str], dialect: str) -> str:
     checks = "\n".join(f"- `{entry.name}`: {entry.summary}" for entry in describe("checks"))
     tools = f"\n## The agent's tools\n\n{given['tools'][:_LONGEST]}\n" if given.get("tools", "").strip() else ""
     example = (

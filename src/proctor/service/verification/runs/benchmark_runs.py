@@ -15,7 +15,15 @@ from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.authoring.benchmarks import take_snapshot
 from proctor.service.verification.authoring.solvers import UNLISTED
-from proctor.service.verification.runs.records import add_run, change_run, end_task_run, list_criterion_runs_of, list_task_runs_of, lock_run
+from proctor.service.verification.runs.records import (
+    add_run,
+    change_run,
+    end_task_run,
+    list_criterion_runs_of,
+    list_task_runs_of,
+    lock_run,
+    refuse_finished,
+)
 from proctor.service.verification.runs.resources import CRITERION_RUN, RUN, STORED_STATE, TASK_RUN, UPLOAD
 from proctor.service.verification.runs.states import pack_upload, store_state
 from proctor.service.verification.runs.task_runs import complete_task_run, end_overdue_tasks
@@ -69,7 +77,7 @@ async def put_benchmark_run_state(hub: Hub, caller: Caller, id: str, given: Mapp
         if run["body"]["status"] == "active":
             return {"benchmark_run_id": id, **await store_state(connection, hub, caller, run, upload)}
     # Outside the transaction, so that overdue tasks found by `lock_run` stay ended.
-    raise _refuse_finished(run)
+    raise refuse_finished(run)
 
 
 @Operation(RUN, "POST /benchmark-runs/{benchmark_run_id}/complete", gives=RUN.whole, tool="complete")
@@ -80,7 +88,7 @@ async def complete_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str,
         run = await lock_run(connection, hub, caller, id)
         tasks = await list_task_runs_of(connection, caller.organization_id, id)
     if run["body"]["status"] != "active":
-        raise _refuse_finished(run)
+        raise refuse_finished(run)
     for task in tasks:
         if task["body"]["status"] == "active":
             # One transaction each: verifying may take long, and earlier results stay if a later one fails.
@@ -100,7 +108,7 @@ async def cancel_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, J
                     await end_task_run(connection, hub, caller, task, "cancelled")
             run = await change_run(connection, hub, caller, run, status="cancelled", phase="completed", completed_at=hub.now())
             return await _show_in_full(connection, caller, run)
-    raise _refuse_finished(run)
+    raise refuse_finished(run)
 
 
 @Operation(RUN, "POST /benchmark-runs/{benchmark_run_id}/publish", gives=RUN.whole, tool="publish")
@@ -155,7 +163,3 @@ async def _show_in_full(connection: AsyncConnection, caller: Caller, run: Row) -
     for row in await list_criterion_runs_of(connection, caller.organization_id, list(by_task)):
         by_task[row["parent_id"]].append(CRITERION_RUN.show(row))
     return {**RUN.show(run), "task_runs": [{**TASK_RUN.show(task), "criterion_runs": by_task[task["id"]]} for task in tasks]}
-
-
-def _refuse_finished(run: Row) -> Refusal:
-    return Refusal("CONFLICT", f"the benchmark run is already {run['body']['status']}")

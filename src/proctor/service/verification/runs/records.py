@@ -42,23 +42,18 @@ async def add_run(
     tasks: list[dict[str, Json]] = snapshot["tasks"]
     if not tasks:
         raise Refusal("CONFLICT", "the benchmark has no tasks")
-    now = hub.now()
     body = RUN.fill(
         scored=scored,
         agent=agent,
-        solver_id=None if solver is None else solver["id"],
-        solver=None
-        if solver is None
-        else {"alias": solver["slug"], **{name: solver["body"].get(name) for name in ("real_name", "agent_version")}},
         unlisted=unlisted,
         benchmark={name: snapshot[name] for name in ("slug", "version", "name")},
         threshold=snapshot.get("threshold"),
     )
-    run = await add_record(
-        connection,
-        _make_record(RUN, caller, snapshot["id"], body),
-        now=now,
-    )
+    # The public fields of the solver at this time.
+    if solver is not None:
+        public = {name: solver["body"].get(name) for name in ("real_name", "agent_version")}
+        body |= {"solver_id": solver["id"], "solver": {"alias": solver["slug"], **public}}
+    run = await add_record(connection, _make_record(RUN, caller, snapshot["id"], body), now=hub.now())
     rows = [await _add_task_run(connection, hub, caller, run, snapshot, number) for number in range(len(tasks))]
     await note(connection, hub, caller, "create", RUN.kind, run["id"], {"benchmark_id": snapshot["id"]})
     return run, rows
@@ -128,10 +123,9 @@ async def lock_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, i
     return await require_record(connection, caller, TASK_RUN.kind, id, lock=True), run
 
 
-def refuse_finished(row: Row) -> None:
-    """Reject changes of an ended run."""
-    if row["body"]["status"] != "active":
-        raise Refusal("CONFLICT", f"the {row['kind'].replace('_', ' ')} is already {row['body']['status']}")
+def refuse_finished(row: Row) -> Refusal:
+    """Return the refusal of changes of an ended run."""
+    return Refusal("CONFLICT", f"the {row['kind'].replace('_', ' ')} is already {row['body']['status']}")
 
 
 def is_overdue(hub: Hub, row: Row) -> bool:

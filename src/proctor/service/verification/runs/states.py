@@ -98,7 +98,11 @@ async def store_state(connection: AsyncConnection, hub: Hub, caller: Caller, run
     stored = await find_by_slug(connection, caller.organization_id, _STORED, run["id"])
     # The number distinguishes two uploads at the same time.
     body: dict[str, Json] = {"families": upload.families, "upload": (stored["body"]["upload"] if stored else 0) + 1}
-    row = await _put_blob(connection, hub, caller, run, stored, body, upload.redacted)
+    if stored is None:
+        row = await add_record(connection, _make_record(caller, _STORED, run, body, upload.redacted), now=hub.now())
+    else:
+        row = await change_record(connection, caller.organization_id, stored["id"], now=hub.now(), body=body, blob=upload.redacted)
+        assert row is not None
     # Also without secrets in the new upload: the earlier original must not be verified.
     await drop_sealed_states(connection, caller.organization_id, [run["id"]])
     if upload.sealed is not None:
@@ -106,16 +110,6 @@ async def store_state(connection: AsyncConnection, hub: Hub, caller: Caller, run
     size = len(upload.redacted)
     await note(connection, hub, caller, "upload_state", run["kind"], run["id"], {"families": upload.families, "bytes": size})
     return {"families": upload.families, "bytes": size, "updated_at": row["updated_at"]}
-
-
-async def _put_blob(
-    connection: AsyncConnection, hub: Hub, caller: Caller, run: Row, before: Row | None, body: dict[str, Json], blob: bytes
-) -> Row:
-    if before is None:
-        return await add_record(connection, _make_record(caller, _STORED, run, body, blob), now=hub.now())
-    row = await change_record(connection, caller.organization_id, before["id"], now=hub.now(), body=body, blob=blob)
-    assert row is not None
-    return row
 
 
 def _make_record(caller: Caller, kind: str, run: Row, body: dict[str, Json], blob: bytes) -> NewRecord:

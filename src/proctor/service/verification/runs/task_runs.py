@@ -160,7 +160,7 @@ async def put_task_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[s
         if row["body"]["status"] == "active":
             return {"task_run_id": id, **await store_state(connection, hub, caller, row, upload)}
     # Outside the transaction, so that an overdue task stays ended.
-    raise _refuse_finished(row)
+    raise refuse_finished(row)
 
 
 @Operation(TASK_RUN, "POST /task-runs/{task_run_id}/complete", gives=_COMPLETED, tool="complete")
@@ -188,7 +188,7 @@ async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             found = await find_uploads(connection, caller.organization_id, row)
         # Outside the transaction, so that overdue tasks stay ended.
         if row["body"]["status"] != "active":
-            raise _refuse_finished(row)
+            raise refuse_finished(row)
         if caller.kind == "run" and row["body"]["phase"] != "started":
             raise Refusal("CONFLICT", "the task run has not been started")
         uploaded = await open_uploads(hub, found) if found.rows else await read_live_state(hub, caller, row)
@@ -197,7 +197,8 @@ async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
         async with hub.database.writing() as connection:
             run = await require_record(connection, caller, RUN.kind, row["parent_id"], lock=True)
             row = await require_record(connection, caller, TASK_RUN.kind, id, lock=True)
-            refuse_finished(row)
+            if row["body"]["status"] != "active":
+                raise refuse_finished(row)
             # Verified without a lock, since that may take long. If the state or the systems have changed, it is verified again.
             stamps = await read_stamps(connection, caller.organization_id, row)
             if (stamps or tuple(make_stamps(await _list_heads(connection, caller, row)))) == uploaded.stamps:
@@ -218,7 +219,7 @@ async def cancel_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             row = await end_task_run(connection, hub, caller, row, "cancelled")
             await finalize(connection, hub, caller, run)
             return await _show_in_full(connection, caller, row)
-    raise _refuse_finished(row)
+    raise refuse_finished(row)
 
 
 async def end_overdue_tasks(hub: Hub, caller: Caller, run_id: str) -> None:
@@ -242,13 +243,9 @@ def _authorize_agent(caller: Caller) -> None:
         raise Refusal("FORBIDDEN", "starting and completing task runs requires the run's token or an organization key")
 
 
-def _refuse_finished(row: Row) -> Refusal:
-    return Refusal("CONFLICT", f"the task run is already {row['body']['status']}")
-
-
 async def _find_reason_not_to_start(connection: AsyncConnection, caller: Caller, row: Row, run: Row) -> Refusal | None:
     if row["body"]["status"] != "active":
-        return _refuse_finished(row)
+        return refuse_finished(row)
     if row["body"]["phase"] != "created":
         return Refusal("CONFLICT", "the task run is already started")
     for other in await list_task_runs_of(connection, caller.organization_id, run["id"]):
