@@ -21,10 +21,10 @@ from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE
 from proctor.matchers.compile import compile_expected, holds_matcher
 from proctor.matchers.mismatch import find_difference
+from proctor.model.case import LONGEST_S
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing, is_finite, is_number
 from proctor.model.show import kind_of, nearest, show
-from proctor.model.system import LONGEST_S
 from proctor.simulators.ports import find_simulator, list_kinds
 
 _VERIAL = ("FHIR", "HL7", "X12", "Voice", "Fax", "Payer", "Files", "Message", "CDSHooks")

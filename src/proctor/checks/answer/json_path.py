@@ -12,10 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import answer_json
-from proctor.checks.shared.json_places import open_answer
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.shared.places import open_answer
 from proctor.errors import SpecError
 from proctor.matchers.mismatch import equal_after_conversion
 from proctor.model.evidence import Evidence, Json

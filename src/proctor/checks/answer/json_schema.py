@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import answer_json
-from proctor.checks.shared.json_places import open_answer
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.shared.places import open_answer
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING

@@ -17,10 +17,9 @@ from typing import Literal
 import msgspec
 
 from proctor.checks.answer.similar_to import require_share
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import answer_json
-from proctor.checks.shared.json_places import find_keys, open_answer
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.shared.places import find_keys, open_answer
 from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, is_same_scalar

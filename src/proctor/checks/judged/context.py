@@ -36,9 +36,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proctor.checks.answer.similar_to import require_share
-from proctor.checks.judged._metric import Metric, batch_parts, find_passages, split_statements
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.judged.metrics import Metric, batch_parts, find_passages, split_statements
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.quotes import locate_quoted_answer, locate_quotes
 from proctor.checks.shared.rubric import (
     ContextFields,

@@ -14,9 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import list_recorded_calls
-from proctor.checks.shared.missing_evidence import Reads
 from proctor.checks.shared.quotes import locate_quotes
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json, UserEnding

@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.quotes import locate_quoted_answer
 from proctor.checks.shared.rubric import attach_images, find_answer, find_request, require_filled
 from proctor.errors import SpecError

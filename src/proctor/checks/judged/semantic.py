@@ -16,10 +16,9 @@ from typing import Literal
 import msgspec
 
 from proctor.checks.judged.scale import write_steps
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import describe_call, list_recorded_calls
-from proctor.checks.shared.json_places import write_pointer
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.shared.places import write_pointer
 from proctor.checks.shared.quotes import locate_quotes
 from proctor.checks.shared.rubric import attach_images
 from proctor.errors import SpecError

@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.registry import Decide, Reads, check
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Render
 from proctor.model.json_values import is_finite

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from proctor.checks.shared.ranges import iterate_whole_texts
+from proctor.checks.shared.places import iterate_whole_texts
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference

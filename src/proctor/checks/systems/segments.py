@@ -37,9 +37,16 @@ from proctor.checks.shared.fields import (
     fail_unreadable,
     refuse_fields_when_absent,
 )
-from proctor.codecs.hl7 import find_gap, read_messages
-from proctor.codecs.segments import Segment, SegmentPath, Span, compile_segment_path, explain_position
-from proctor.codecs.x12 import read_interchanges
+from proctor.codecs.segments import (
+    Segment,
+    SegmentPath,
+    Span,
+    compile_segment_path,
+    explain_position,
+    find_gap,
+    read_interchanges,
+    read_messages,
+)
 from proctor.errors import EvidenceError, SpecError
 from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json, State

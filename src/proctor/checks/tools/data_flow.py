@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import MISSING_CALLS, call_path, fail_never_called, find_indexes_of, list_recorded_calls, require_name
-from proctor.checks.shared.missing_evidence import Reads
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.json_values import is_number

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import (
     MISSING_CALLS,
     build_scope,
@@ -27,10 +27,7 @@ from proctor.checks.shared.calls import (
     require_name,
     resolve_name,
 )
-from proctor.checks.shared.javascript_json import write_javascript_json
-from proctor.checks.shared.json_places import JsonDocument
-from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.ranges import Span, find_spans, locate_in_json
+from proctor.checks.shared.places import JsonDocument, Span, find_spans, locate_in_json, write_javascript_json
 from proctor.errors import CheckFault, SpecError
 from proctor.matchers.call_arguments import build_argument_rule
 from proctor.model.evidence import Evidence, Json

@@ -24,11 +24,10 @@ from proctor.checks.registry import CheckEntry, Registry
 from proctor.expressions.text_form import write_text_form
 from proctor.formats.native.drafting import make_slug, make_unique
 from proctor.formats.text.located import Located, Reading
-from proctor.model.case import FILLED, MATRIX, Assertion, Case, Scoring, make_variant_id
+from proctor.model.case import FILLED, MATRIX, Assertion, Case, Scoring, System, make_variant_id
 from proctor.model.evidence import Json
 from proctor.model.lazy_pattern import lazy_pattern
-from proctor.model.name_table import TakenNames
-from proctor.model.system import System
+from proctor.model.scratch import TakenNames
 
 MOST_VARIANTS = 1_000
 """The maximum number of combinations of one matrix."""

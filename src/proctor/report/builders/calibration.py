@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from proctor.model.labelled import JudgedAnswer
+from proctor.model.judgement import JudgedAnswer
 from proctor.report.document.model import (
     Block,
     Chart,

@@ -9,16 +9,6 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.simulators.exchange import Request, Response, answer_json
-from proctor.simulators.fhir.answer_options import (
-    MOST_PER_PAGE,
-    OPTIONS,
-    Pairs,
-    make_link,
-    make_warning,
-    read_number,
-    read_options,
-    shape_resource,
-)
 from proctor.simulators.fhir.resources import (
     DELETED,
     FHIR_JSON,
@@ -33,7 +23,17 @@ from proctor.simulators.fhir.resources import (
     refuse_fhir,
     remove_resource,
 )
-from proctor.simulators.fhir.searching import find_matches
+from proctor.simulators.fhir.searching import (
+    MOST_PER_PAGE,
+    OPTIONS,
+    Pairs,
+    find_matches,
+    make_link,
+    make_warning,
+    read_number,
+    read_options,
+    shape_resource,
+)
 from proctor.simulators.ports import Desk
 from proctor.simulators.rows import Draft
 from proctor.work import spend

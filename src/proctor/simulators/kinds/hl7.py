@@ -22,8 +22,7 @@ import re
 
 import msgspec
 
-from proctor.codecs.hl7 import Hl7Message, read_messages
-from proctor.codecs.segments import compile_segment_path
+from proctor.codecs.segments import Hl7Message, compile_segment_path, read_messages
 from proctor.errors import EvidenceError, SpecError
 from proctor.model.evidence import Hl7State, Json, State
 from proctor.model.show import show

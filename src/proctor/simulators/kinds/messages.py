@@ -4,7 +4,7 @@
     GET  /messages        all of them; `patient_id`, `channel`, `direction`, `to` and `from` choose
     GET  /messages/ID     one of them
 
-`/` does the same as `/messages`. The SDKs of Twilio (`simulators/twilio_format.py`) and Telnyx work with another base address; their key is
+`/` does the same as `/messages`. The SDKs of Twilio (`simulators/twilio.py`) and Telnyx work with another base address; their key is
 the token of the sandbox:
 
     POST /v2/messages     of Telnyx: `{"from": "+1555...", "to": "+1555...", "text": "..."}`
@@ -42,7 +42,7 @@ from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import NotHeld, read_items, read_members, read_word
 from proctor.simulators.tools import make_tool
-from proctor.simulators.twilio_format import VERSION, refuse_twilio, show_twilio, show_twilio_page
+from proctor.simulators.twilio import VERSION, refuse_twilio, show_twilio, show_twilio_page
 
 MOST_TEXT = 100_000
 """Characters of one message."""

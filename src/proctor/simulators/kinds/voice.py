@@ -41,7 +41,7 @@ from proctor.simulators.persona import is_address, read_number, read_script
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.seeds import join_place, read_items, read_members, read_word, refuse_doubles
 from proctor.simulators.tools import make_tool
-from proctor.simulators.twilio_format import VERSION
+from proctor.simulators.twilio import VERSION, handle_twilio
 from proctor.simulators.voice.calls import (
     CALLS,
     MOST_TEXT,
@@ -62,7 +62,6 @@ from proctor.simulators.voice.calls import (
     set_own_number,
     take_part,
 )
-from proctor.simulators.voice.twilio import handle_twilio
 from proctor.simulators.voice.webhooks import drop_webhooks, end_call, find_talk, go_on, keep_talk
 
 _CALLER = "+15550199"

@@ -17,8 +17,7 @@ import re
 
 import msgspec
 
-from proctor.codecs.segments import Segment, compile_segment_path
-from proctor.codecs.x12 import X12Transaction
+from proctor.codecs.segments import Segment, X12Transaction, compile_segment_path
 from proctor.model.evidence import Json, State, X12State
 from proctor.model.show import show
 from proctor.simulators.exchange import (
