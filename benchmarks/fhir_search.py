@@ -16,8 +16,8 @@ from benchmarks.report import Figure
 from proctor.model.case import System
 from proctor.simulators.exchange import Request
 from proctor.simulators.ports import Surroundings
-from proctor.simulators.sandbox import Sandbox, provision_rows
 from proctor.simulators.rows import MemoryStore
+from proctor.simulators.sandbox import Sandbox, provision_rows
 
 FEW, MANY = 100, 10_000
 SEARCHES = 50

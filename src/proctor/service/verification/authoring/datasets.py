@@ -145,9 +145,6 @@ async def branch_dataset(connection: AsyncConnection, hub: Hub, caller: Caller, 
     return await resources.store_record(connection, hub, caller, DATASET, {**row["body"], "parent_id": row["id"]}, blob=blob)
 
 
-# --- entities ---------------------------------------------------------------------------------------------------------
-
-
 @Operation(DATASET, "GET /datasets/{dataset_id}/entities", gives=ENTITY.summary, pages=True, tool="listEntities")
 async def list_entities(hub: Hub, caller: Caller, dataset_id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
     """List the entities of a dataset, newest first."""

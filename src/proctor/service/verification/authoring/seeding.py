@@ -55,7 +55,11 @@ def make_surroundings(hub: Hub) -> Surroundings:
 
 async def make_baseline(hub: Hub, filling: Filling) -> Baseline:
     """Return the initial data of a system. Raises `Refusal` for invalid data."""
-    key = _name_filling(filling)
+    digest = hashlib.sha256(to_json([filling.kind, filling.config]))
+    for _, blob in filling.datasets:
+        # Hashed separately, so that different datasets cannot have the same joined bytes.
+        digest.update(hashlib.sha256(blob).digest())
+    key = digest.hexdigest()
     known: Baseline | None = hub.sandbox_baselines.get(key)
     if known is None:
         # One at a time: requests for the same data share it, and others are not delayed by several.
@@ -65,14 +69,6 @@ async def make_baseline(hub: Hub, filling: Filling) -> Baseline:
                 known = await asyncio.to_thread(_build_baseline, filling, make_surroundings(hub), get_limits(hub))
                 hub.sandbox_baselines.put(key, known, 1 + count_rows(known.rows))
     return known
-
-
-def _name_filling(filling: Filling) -> str:
-    digest = hashlib.sha256(to_json([filling.kind, filling.config]))
-    for _, blob in filling.datasets:
-        # Hashed separately, so that different datasets cannot have the same joined bytes.
-        digest.update(hashlib.sha256(blob).digest())
-    return digest.hexdigest()
 
 
 def _build_baseline(filling: Filling, around: Surroundings, limits: SandboxLimits) -> Baseline:

@@ -127,9 +127,6 @@ async def reset_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     return SANDBOX.show(row)
 
 
-# --- datasets ---------------------------------------------------------------------------------------------------------
-
-
 @Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/datasets/{dataset_id}", gives=DATASET.summary, creates=True, tool="addDataset")
 async def add_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> dict[str, Json]:
     """Add a branch of a dataset to a sandbox, as part of its initial data, and read the branch."""
@@ -189,9 +186,6 @@ async def _fill(hub: Hub, head: Row, dataset_id: str, blob: bytes) -> None:
             except SandboxFull as error:
                 raise Refusal("CONFLICT", f"{error} (--sandbox-rows, --sandbox-bytes)") from None
     raise Refusal("CONFLICT", "the sandbox keeps changing; try again later")
-
-
-# --- inside -----------------------------------------------------------------------------------------------------------
 
 
 async def _find_live(hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:
