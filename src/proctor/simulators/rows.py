@@ -166,6 +166,11 @@ class Draft:
         self._changes.append(change)
 
 
+def _is_same_value(was: Json, now: Json) -> bool:
+    """Return whether two members are written alike: 1 that becomes 1.0 or true is a change."""
+    return type(was) is type(now) and was == now
+
+
 def list_differences(before: Rows, after: Rows) -> tuple[StateChange, ...]:
     """Return the rows that the agent added, changed and removed, by system, without internal ones."""
     found: list[StateChange] = []
@@ -179,7 +184,7 @@ def list_differences(before: Rows, after: Rows) -> tuple[StateChange, ...]:
             if f"{collection}/{key}" in added_by_others and key not in old:
                 continue
             was, now = old.get(key), new.get(key)
-            if was is not now and not equal(was, now):
+            if was is not now and not equal(was, now, same=_is_same_value):
                 kind = "added" if was is None else "removed" if now is None else "changed"
                 place = f"{collection}/{key}" if collection else key
                 found.append(StateChange(system=system, change=kind, place=place, before=was, after=now))

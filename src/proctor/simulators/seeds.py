@@ -24,7 +24,7 @@ from proctor.matchers.mismatch import find_difference
 from proctor.model.case import LONGEST_S
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing, is_finite, is_number
-from proctor.model.show import kind_of, nearest, show
+from proctor.model.show import kind_of, nearest, show, suggest
 from proctor.simulators.ports import find_simulator, list_kinds
 
 _VERIAL = ("FHIR", "HL7", "X12", "Voice", "Fax", "Payer", "Files", "Message", "CDSHooks")
@@ -270,8 +270,7 @@ def _find_simulator(word: Json, place: str) -> str:
 def _find_kind_of_step(step: str, place: str) -> str:
     steps: Mapping[str, list[str]] = _list_steps()
     if len(steps.get(step, ())) != 1:
-        near = nearest(step, steps)
-        suggestion = f"; nearest: {', '.join(near)}" if near else ""
+        suggestion = suggest(step, steps)
         message = "several simulators have it: add `simulator`" if step in steps else f"no simulator has such a step{suggestion}"
         raise SpecError(f"{show(step, 60)}: {message}", field=place)
     return steps[step][0]

@@ -34,6 +34,7 @@ from proctor.checks.shared.calls import (
     list_recorded_calls,
     locate_arguments,
     locate_fitting,
+    over_calls,
     require_name,
     resolve_name,
 )
@@ -215,10 +216,7 @@ def _accept_anything(arguments: Json) -> None:
 def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:
     forbidden = frozenset(spec.forbidden_arguments)
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
         named = find_indexes_of(calls, name)
         if forbidden:
@@ -251,7 +249,7 @@ def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | N
             return ok
         return defer_verdict(lambda: _fail_wrong_count(spec, description, name, rule, evidence, calls, named, fitting))
 
-    return decide
+    return over_calls(decide)
 
 
 def _fail_wrong_count(
@@ -336,10 +334,7 @@ def tool_not_called(spec: ToolNotCalled) -> Decide:
     claim = _claim(spec, rule, "was not called")
     ok = passed(claim)
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
         fitting = find_indexes_of(calls, name)
         if rule is not None and fitting:
@@ -355,7 +350,7 @@ def tool_not_called(spec: ToolNotCalled) -> Decide:
             pointers=call_paths(evidence, fitting),
         )
 
-    return decide
+    return over_calls(decide)
 
 
 @check("tool_call_count", example="tool_call_count: {name: search, count: 2}", reads=_declare_count_reads)
@@ -366,10 +361,7 @@ def tool_call_count(spec: ToolCallCount) -> Decide:
         raise SpecError(f"count cannot be negative, found {spec.count}", field="count")
     ok = passed(f"{show(spec.name)} was called {describe_count(spec.count)}")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         named = find_indexes_of(calls, spec.name)
         if spec.succeeded:
             named = [at for at in named if not calls[at].failed()]
@@ -382,7 +374,7 @@ def tool_call_count(spec: ToolCallCount) -> Decide:
             pointers=call_paths(evidence, named),
         )
 
-    return decide
+    return over_calls(decide)
 
 
 @check("no_tools_called", example="no_tools_called: {}", reads=Reads(("tool_calls",), "absence"))
@@ -390,10 +382,7 @@ def no_tools_called(spec: NoToolsCalled) -> Decide:
     """No tool was called at all."""
     ok = passed("no tool was called")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         if not calls:
             return ok
         return failed(
@@ -402,7 +391,7 @@ def no_tools_called(spec: NoToolsCalled) -> Decide:
             pointers=call_paths(evidence, range(len(calls))),
         )
 
-    return decide
+    return over_calls(decide)
 
 
 _OK = passed("no tool call ended in an error")

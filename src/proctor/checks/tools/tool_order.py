@@ -18,7 +18,6 @@ import msgspec
 
 from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import (
-    MISSING_CALLS,
     call_path,
     call_paths,
     describe_tools,
@@ -26,6 +25,7 @@ from proctor.checks.shared.calls import (
     find_indexes_of,
     list_names,
     list_recorded_calls,
+    over_calls,
     record_differences,
     require_name,
     require_names,
@@ -90,10 +90,7 @@ def tools_exactly(spec: ToolsExactly) -> Decide:
     wanted = " or ".join(show(list(names)) for names in allowed)
     ok = passed(f"the tools called are exactly {wanted}")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         known = find_existing_tools(evidence, calls) if spec.server_prefix else None
         for names in allowed:
             resolved = names if known is None else [resolve_name(name, evidence, calls, known) for name in names]
@@ -107,7 +104,7 @@ def tools_exactly(spec: ToolsExactly) -> Decide:
             pointers=call_paths(evidence, (at,)) if at < len(calls) else (),
         )
 
-    return decide
+    return over_calls(decide)
 
 
 def _resolve_names(names: Sequence[str], evidence: Evidence, calls: Sequence[ToolCall]) -> list[str]:
@@ -134,10 +131,8 @@ def tools_in_order(spec: ToolsInOrder) -> Decide:
     count = len(names)
     ok = passed(f"{' -> '.join(names)} were called in this order" if names else "no tools are listed")
 
-    def careful(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    @over_calls
+    def careful(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         wanted = _resolve_names(names, evidence, calls) if spec.server_prefix else names
         found = _find_in_order(wanted, calls)
         if len(found) == count:
@@ -200,10 +195,7 @@ def tools_called(spec: ToolsCalled) -> Decide:
     require_names(spec.names)
     ok = passed(f"all of {show(list(spec.names))} were called")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         known = {name for call in calls for name in (call.name, *call.aliases)}
         absent = [name for name in spec.names if name not in known]
         if not absent:
@@ -213,7 +205,7 @@ def tools_called(spec: ToolsCalled) -> Decide:
             details={"missing": absent, "tools_called": list_names(calls)},
         )
 
-    return decide
+    return over_calls(decide)
 
 
 @check("any_tool_called", shorthand="names", example="any_tool_called: [search, browse]", reads=Reads(("tool_calls",), "presence"))
@@ -223,10 +215,7 @@ def any_tool_called(spec: AnyToolCalled) -> Decide:
     names = frozenset(spec.names)
     ok = passed(f"one of {show(list(spec.names))} was called")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         for call in calls:
             if call.name in names or (call.aliases and not names.isdisjoint(call.aliases)):
                 return ok
@@ -236,7 +225,7 @@ def any_tool_called(spec: AnyToolCalled) -> Decide:
             f"expected at least one of {show(list(spec.names))}; {describe_tools(calls)}", details={"tools_called": list_names(calls)}
         )
 
-    return decide
+    return over_calls(decide)
 
 
 @check("first_tool", shorthand="name", example="first_tool: lookup_order", reads=Reads(("tool_calls",), "exact"))
@@ -245,10 +234,7 @@ def first_tool(spec: FirstTool) -> Decide:
     require_name(spec.name)
     ok = passed(f"the first tool called was {show(spec.name)}")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         if calls and calls[0].goes_by(spec.name):
             return ok
         return failed(
@@ -257,7 +243,7 @@ def first_tool(spec: FirstTool) -> Decide:
             pointers=call_paths(evidence, range(min(1, len(calls)))),
         )
 
-    return decide
+    return over_calls(decide)
 
 
 class ExpectedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -315,14 +301,11 @@ def tool_calls_match(spec: ToolCallsMatch) -> Decide:
     pairing = _prepare(spec)
     ok = passed("no tool was called" if spec.negative else "every expected call was made")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         match = pairing.match(calls)
         return ok if match.passed else _fail_unpaired(spec, pairing, match, evidence, calls)
 
-    return decide
+    return over_calls(decide)
 
 
 def _prepare(spec: ToolCallsMatch) -> Pairing:

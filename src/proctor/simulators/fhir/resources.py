@@ -30,7 +30,7 @@ from proctor.codecs.fhir_parameters import Parameter, Place, list_parameters, re
 from proctor.errors import MissingExtra
 from proctor.model.evidence import Json
 from proctor.model.json_values import NotJson, is_number, read_json
-from proctor.model.show import kind_of, nearest, show
+from proctor.model.show import kind_of, nearest, show, suggest
 from proctor.simulators.exchange import Refused, Request, Response, answer_json
 from proctor.simulators.ports import Desk
 from proctor.simulators.rows import Draft
@@ -169,8 +169,7 @@ _MOST_DEPTH = 100
 def check_type(resource_type: str) -> str:
     """Return the type. Raises `Refused` with 404 for one that does not exist in R4."""
     if resource_type not in RESOURCE_TYPES:
-        near = nearest(resource_type, RESOURCE_TYPES)
-        suggestion = f"; nearest: {', '.join(near)}" if near else ""
+        suggestion = suggest(resource_type, RESOURCE_TYPES)
         raise refuse_fhir(404, "not-supported", f"{show(resource_type, 80)} is not a FHIR R4 resource type{suggestion}")
     return resource_type
 

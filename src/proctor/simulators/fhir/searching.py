@@ -30,7 +30,7 @@ from proctor.codecs.http import encode_query
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json
 from proctor.model.json_values import read_digits
-from proctor.model.show import nearest, show
+from proctor.model.show import show, suggest
 from proctor.simulators.exchange import Request, Response, answer_json
 from proctor.simulators.fhir.resources import FHIR_JSON, Resource, refuse_fhir
 from proctor.simulators.rows import HIDDEN, Draft
@@ -255,8 +255,7 @@ def _find_passed_over(pair: tuple[str, str], resource_type: str) -> str | None:
         return None if value else f"{show(name, 80)} has no value and is ignored"
     if name.startswith("_") and head not in _NOT_SIMULATED:
         return f"unknown search parameter {show(name, 80)} is ignored"
-    near = nearest(head, known)
-    suggestion = f"; nearest: {', '.join(near)}" if near else ""
+    suggestion = suggest(head, known)
     raise refuse_fhir(400, "not-supported", f"search parameter {show(name, 80)} of {resource_type} is not supported{suggestion}")
 
 
