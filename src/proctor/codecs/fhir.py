@@ -363,8 +363,7 @@ def _compile(resource_type: str, search: Mapping[str, str] | Iterable[tuple[str,
             for key in filter(None, value.split(",")):
                 order.append((_find_parameter(resource_type, key.lstrip("-"), known), key.startswith("-")))
         elif name == "_count":
-            most = read_digits(value, 9)
-            if most is None:
+            if (most := read_digits(value, 9)) is None:
                 raise SpecError(f"_count: expected a whole number, found {show(value)}", field=f"{field}._count")
         elif name in ("_include", "_revinclude"):
             includes.append(compile_include(name, value, field=f"{field}.{name}"))

@@ -223,8 +223,7 @@ class Hl7Message(msgspec.Struct, frozen=True):
 
     def value(self, path: SegmentPath) -> str | None:
         """Return the text at a path, or None if it is absent or empty."""
-        segment = find_segment(self.segments, path)
-        if segment is None:
+        if (segment := find_segment(self.segments, path)) is None:
             return None
         if segment.name == "MSH" and path.field in (1, 2):
             # The delimiter fields must not be split by themselves.
@@ -233,8 +232,7 @@ class Hl7Message(msgspec.Struct, frozen=True):
 
     def locate(self, path: SegmentPath) -> Span | None:
         """Return the position of the value at a path in the text of the message."""
-        segment = find_segment(self.segments, path)
-        if segment is None:
+        if (segment := find_segment(self.segments, path)) is None:
             return None
         if segment.name == "MSH" and path.field in (1, 2):
             # As in `value`: the delimiter fields are never split.

@@ -308,7 +308,6 @@ class MemoryStore:
         del self._sandboxes[sandbox]
 
     def _find(self, sandbox: str) -> _Stored:
-        stored = self._sandboxes.get(sandbox)
-        if stored is None:
+        if (stored := self._sandboxes.get(sandbox)) is None:
             raise StoreError(f"there is no sandbox {sandbox!r}")
         return stored

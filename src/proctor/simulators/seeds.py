@@ -82,8 +82,7 @@ def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json])
 
     What both have is never put together: the one would take the place of the other, and nothing of the config may get lost.
     """
-    first = find_config_seed(kind, config)
-    if first is None:
+    if (first := find_config_seed(kind, config)) is None:
         return seeds
     are_objects = isinstance(first, dict) and seeds and isinstance(seeds[0], dict)
     if getattr(find_simulator(kind), "config_names", ()) and are_objects and not first.keys() & seeds[0].keys():

@@ -87,8 +87,7 @@ def json_path(spec: JsonPath) -> Decide:
     good = passed(_claim(spec, compares))
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = answer_json(evidence, source=spec.source, unfence=spec.unfence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := answer_json(evidence, source=spec.source, unfence=spec.unfence), Verdict):
             return answer
         value, pointer = answer
         found: list[Json] = [] if spec.falsy_is_empty and _is_falsy(value) else path.find(value)

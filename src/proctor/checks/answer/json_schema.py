@@ -80,8 +80,7 @@ def json_schema(spec: JsonSchema) -> Decide:
     good = passed(f"{what} conforms to the schema")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = answer_json(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := answer_json(evidence), Verdict):
             return answer
         value, pointer = answer
         if spec.field is not None:

@@ -93,8 +93,7 @@ def goal_reached(spec: GoalReached) -> Decide:
             )
         if not spec.goal.strip():
             return errored("unusable_spec", NO_GOAL)
-        conversation = _list_exchanges(evidence)
-        if conversation is None:
+        if (conversation := _list_exchanges(evidence)) is None:
             return missing("the conversation")
         question = Question(
             criterion=f"In this conversation the user reached this goal: {spec.goal}",

@@ -73,8 +73,7 @@ _VOTES: Final = ("check_id", "samples", "agreement")
 
 def find_passages(spec: ContextFields, evidence: Evidence) -> list[Json] | Verdict:
     """Return the passages of the context, in the order in which they were retrieved."""
-    found = spec.find_in(evidence)
-    if isinstance(found, Verdict):
+    if isinstance(found := spec.find_in(evidence), Verdict):
         return found
     results: Json = found.value
     if not spec.context and spec.context_from in (None, "tool_results", "steps"):
@@ -131,8 +130,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
     def ask_statements(self, evidence: Evidence, context: dict[str, Json], *, threshold: float) -> Verdict:
         """Return the verdict on the statements of the answer."""
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
         in_json = isinstance(evidence.body, (dict, list)) and (evidence.text or "{").lstrip().startswith(("{", "["))
         shown = evidence.body if in_json else answer.value
@@ -379,8 +377,7 @@ def answer_relevancy(spec: AnswerRelevancy) -> Decide:
     metric = Metric.load("answer_relevancy", parts="statements", verb="relevant", good=("relevant", "neutral"))
 
     def decide(evidence: Evidence) -> Verdict:
-        question = find_question(evidence, spec.question)
-        if isinstance(question, Verdict):
+        if isinstance(question := find_question(evidence, spec.question), Verdict):
             return question
         return metric.ask_statements(evidence, {"question": question, **find_conversation(evidence)}, threshold=spec.threshold)
 
@@ -459,8 +456,7 @@ def faithfulness(spec: Faithfulness) -> Decide:
     )
 
     def decide(evidence: Evidence) -> Verdict:
-        context = spec.find_in(evidence)
-        if isinstance(context, Verdict):
+        if isinstance(context := spec.find_in(evidence), Verdict):
             return context
         request = find_request(evidence)
         shown = {"retrieved": context.value} if request is None else {"retrieved": context.value, "question": request}

@@ -55,8 +55,7 @@ def pairwise(spec: Pairwise) -> Decide:
     rubric = load_rubric("pairwise")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
         request = find_request(evidence)
         context: dict[str, Json] = {} if request is None else {"request": request}

@@ -116,11 +116,9 @@ def answers_the_question(spec: AnswersTheQuestion) -> Decide:
     rubric = load_rubric("answers_the_question")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
-        question = find_question(evidence, spec.question)
-        if isinstance(question, Verdict):
+        if isinstance(question := find_question(evidence, spec.question), Verdict):
             return question
         material = Material(subject=answer.value, context={"question": question, **find_conversation(evidence)})
         return ask_rubric(rubric, material, threshold=spec.threshold, pointers=(answer.pointer,))
@@ -160,8 +158,7 @@ def no_personal_data(spec: NoPersonalData) -> Decide:
     fill = {"allowed": "; ".join(spec.allow) or "nothing beyond that"}
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
         return ask_rubric(rubric, Material(subject=answer.value), threshold=spec.threshold, fill=fill, pointers=(answer.pointer,))
 
@@ -188,8 +185,7 @@ def refuses_politely(spec: RefusesPolitely) -> Decide:
     rubric = load_rubric("refuses_politely")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
         request = find_request(evidence)
         shown: dict[str, Json] = {} if request is None else {"request": request}
@@ -224,8 +220,7 @@ def tone(spec: Tone) -> Decide:
     fill = {"tone": spec.should_be}
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
         request = find_request(evidence)
         material = Material(subject=answer.value, context={} if request is None else {"request": request})
@@ -262,11 +257,9 @@ def task_completion(spec: TaskCompletion) -> Decide:
     rubric = load_rubric("task_completion")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
-        task = find_question(evidence, spec.task)
-        if isinstance(task, Verdict):
+        if isinstance(task := find_question(evidence, spec.task), Verdict):
             return task
         shown: dict[str, Json] = {"task": task, **find_conversation(evidence)}
         calls = list_recorded_calls(evidence)
@@ -309,8 +302,7 @@ def summary_covers(spec: SummaryCovers) -> Decide:
     rubric = load_rubric("summary_covers")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
         material = Material(subject=answer.value, name="summary")
         questions = [build_question(rubric, material, fill={"point": point}) for point in spec.points]
@@ -393,8 +385,7 @@ def sql_equivalent(spec: SqlEquivalent) -> Decide:
     fill = {"dialect": spec.dialect or "standard SQL", "schema": spec.schema or "not given"}
 
     def decide(evidence: Evidence) -> Verdict:
-        query = _find_query(spec, evidence)
-        if isinstance(query, Verdict):
+        if isinstance(query := _find_query(spec, evidence), Verdict):
             return query
         material = Material(subject=query.value, name="query")
         return ask_rubric(rubric, material, threshold=spec.threshold, fill=fill, reference=spec.to, pointers=(query.pointer,))
@@ -407,8 +398,7 @@ def _find_query(spec: SqlEquivalent, evidence: Evidence) -> Place | Verdict:
 
 
 def _find_argument(tool: str, argument: str, evidence: Evidence) -> Place | Verdict:
-    calls = list_recorded_calls(evidence)
-    if calls is None:
+    if (calls := list_recorded_calls(evidence)) is None:
         return missing("tool calls")
     for index in reversed(range(len(calls))):
         if calls[index].goes_by(tool):

@@ -66,8 +66,7 @@ def ask_choice(
     threshold: float | None = None,
 ) -> Verdict:
     """Return a pending verdict on a choice about the answer."""
-    answer = find_answer(evidence)
-    if isinstance(answer, Verdict):
+    if isinstance(answer := find_answer(evidence), Verdict):
         return answer
     request = find_request(evidence) if spec.show_prompt else None
     material = Material(subject=answer.value, context={} if request is None else {"request": request})

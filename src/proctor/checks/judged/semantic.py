@@ -121,8 +121,7 @@ def judged(spec: Judged) -> Decide:
                 raise SpecError("expected text, found an empty one", field=f"{field}.{index}")
 
     def decide(evidence: Evidence) -> Verdict:
-        found = find_subject(spec, evidence)
-        if isinstance(found, Verdict):
+        if isinstance(found := find_subject(spec, evidence), Verdict):
             return found
         material = _gather_material(spec, found, evidence)
         if spec.show_images and not material.images:

@@ -110,8 +110,7 @@ def _decide_every_turn(
     def decide(evidence: Evidence) -> Verdict:
         found = [measure(turn) for turn in evidence.turns or ()]
         if not any(value is not None for value in found):
-            single = measure(evidence)
-            if single is None:
+            if (single := measure(evidence)) is None:
                 return unknown
             return good if holds(single) else failed(f"expected {wanted}, found {write(single)}", pointers=(f"$.{field}",))
         # Before missing measures: one turn that exceeds the limit decides.

@@ -144,16 +144,14 @@ def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[t
 
 def _report_wrong_case(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
     """Return the error for a pattern that matches no request, but matches one without case."""
-    other = next((one for _, one in requests if pattern.fits_in_other_case(one)), None)
-    if other is None:
+    if (other := next((one for _, one in requests if pattern.fits_in_other_case(one)), None)) is None:
         return None
     return errored("wrong_case", f"no {pattern.describe()}, but {show(other.path, 80)[1:-1]}: upper and lower case differ in paths")
 
 
 def _report_unclear(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
     """Return the verdict for a request that may or may not match."""
-    index = next((index for index, one in requests if pattern.is_unclear(one)), None)
-    if index is None:
+    if (index := next((index for index, one in requests if pattern.is_unclear(one)), None)) is None:
         return None
     return missing(f"whether $.state.requests[{index}], whose path has more than {LONGEST_PATH} characters, is a {pattern.describe()} is")
 
@@ -189,8 +187,7 @@ def request_made(spec: RequestMade) -> Decide:
     what = pattern.describe()
 
     def decide(evidence: Evidence) -> Verdict:
-        requests = _list_requests(evidence, (pattern, *following))
-        if isinstance(requests, Verdict):
+        if isinstance(requests := _list_requests(evidence, (pattern, *following)), Verdict):
             return requests
         positions = [position for position, (_, one) in enumerate(requests) if pattern.fits(one)]
         found = [requests[position] for position in positions]
@@ -234,8 +231,7 @@ def request_not_made(spec: RequestNotMade) -> Decide:
     what = pattern.describe()
 
     def decide(evidence: Evidence) -> Verdict:
-        requests = _list_requests(evidence, (pattern,))
-        if isinstance(requests, Verdict):
+        if isinstance(requests := _list_requests(evidence, (pattern,)), Verdict):
             return requests
         found = [entry for entry in requests if pattern.fits(entry[1])]
         if found:

@@ -208,8 +208,7 @@ def _describe_unknown_type(resource_type: str) -> str | None:
 def _reject_capped_counts(spec: FhirResource) -> None:
     """Reject a number of results that `_count` rules out: the search would never find one more."""
     text = spec.search.get("_count", "")
-    most = read_digits(text, 9)
-    if most is None:
+    if (most := read_digits(text, 9)) is None:
         return
     if most == 0:
         raise SpecError("_count: 0 looks at no result; leave it out", field="search._count")

@@ -181,8 +181,7 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     def decide(self, evidence: Evidence) -> Verdict:
         """Return the verdict on the last message that fits."""
-        reading = self._read(evidence)
-        if reading is None:
+        if (reading := self._read(evidence)) is None:
             return missing(self.all_of_them)
         scope = self.find_scope(evidence)
         found = self._find_last(reading, scope)
@@ -219,8 +218,7 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
 
         A missing field is located by its segment, if that exists.
         """
-        found = self._find_last(reading, scope)
-        if found is None:
+        if (found := self._find_last(reading, scope)) is None:
             return
         place, message = found
         results = self._look(message, scope)

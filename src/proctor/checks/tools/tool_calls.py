@@ -412,8 +412,7 @@ def no_tool_errors(spec: NoToolErrors) -> Decide:
 
 
 def _decide(evidence: Evidence, silent_succeed: bool) -> Verdict:
-    calls = list_recorded_calls(evidence)
-    if calls is None:
+    if (calls := list_recorded_calls(evidence)) is None:
         return MISSING_CALLS
     broken = [index for index, call in enumerate(calls) if call.failed()]
     if not broken:

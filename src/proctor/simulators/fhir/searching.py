@@ -91,8 +91,7 @@ def _choose(name: str, value: str, known: tuple[str, ...]) -> str:
 
 def read_number(name: str, text: str) -> int:
     """Return the integer of a parameter. Raises `Refused` with 400 for anything else."""
-    number = read_digits(text, 9)
-    if number is None:
+    if (number := read_digits(text, 9)) is None:
         raise refuse_fhir(400, "value", f"{name}: expected a whole number, found {show(text, 80)}")
     return number
 

@@ -88,8 +88,7 @@ class FaxSimulator:
                 raise exchange.refuse(404, "not_found", "faxes are at /faxes, /faxes/ID and /faxes/ID/document")
             exchange.require_method(request, "GET", "HEAD", *(() if names else ("POST",)))
             if names:
-                row = desk.rows.get(_FAXES, names[0])
-                if row is None:
+                if (row := desk.rows.get(_FAXES, names[0])) is None:
                     raise exchange.refuse(404, "not_found", f"there is no fax {show(names[0])}")
                 if len(names) == 1:
                     return exchange.answer_json(200, row)
@@ -147,8 +146,7 @@ def _read_content(given: dict[str, Json], rows: Draft) -> tuple[bytes, Document]
             raise exchange.refuse(413, "too_large", f"a text has at most {MOST_TEXT} characters")
         return write_pdf(content), Document(kind=PDF, pages=count_sheets(content), text=content)
     if named[0] == "content_reference" and not content.startswith("data:"):
-        row = rows.get(_FAXES, content)
-        if row is None:
+        if (row := rows.get(_FAXES, content)) is None:
             raise exchange.refuse(
                 422, "unknown_reference", f"content_reference: expected the id of a fax or a data: address, found {show(content)}"
             )
@@ -160,8 +158,7 @@ def _read_content(given: dict[str, Json], rows: Draft) -> tuple[bytes, Document]
         data = base64.b64decode(content.partition("base64,")[2] if content.startswith("data:") else content, validate=True)
     except (binascii.Error, ValueError):
         raise exchange.refuse(422, "wrong_value", f"{named[0]}: expected a document in base64") from None
-    found = read_document(data)
-    if found is None:
+    if (found := read_document(data)) is None:
         raise exchange.refuse(422, "wrong_document", f"{named[0]}: expected a PDF or TIFF")
     return data, found
 
@@ -231,8 +228,7 @@ def read_document(data: bytes) -> Document | None:
 
 
 def _read_pdf(data: bytes) -> Document:
-    spec = importlib.util.find_spec("pypdf")
-    if spec is None:
+    if (spec := importlib.util.find_spec("pypdf")) is None:
         return Document(kind=PDF, note="the text layer is not read: pypdf is not installed (extra fax)")
     # The folder of the package `pypdf`: the process has no other import path.
     folder = (spec.submodule_search_locations or [""])[0].rstrip("/\\")[: -len("pypdf")]

@@ -241,8 +241,7 @@ def _show(row: dict[str, Json]) -> dict[str, Json]:
 
 
 def _find_row(id: str, rows: Draft) -> dict[str, Json]:
-    row = rows.get(_MESSAGES, id)
-    if row is None:
+    if (row := rows.get(_MESSAGES, id)) is None:
         raise exchange.refuse(404, "not_found", f"there is no message {show(id)}")
     return row
 

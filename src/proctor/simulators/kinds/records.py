@@ -87,8 +87,7 @@ def select_rows(rows: Sequence[Row], query: Sequence[tuple[str, str]]) -> tuple[
 def _read_number(name: str, values: list[str] | None, default: int) -> int:
     if values is None:
         return default
-    number = read_digits(values[-1], 9)
-    if number is None:
+    if (number := read_digits(values[-1], 9)) is None:
         raise refuse(400, "wrong_parameter", f"{name}: expected a whole number, found {show(values[-1])}")
     return number
 

@@ -112,8 +112,7 @@ class VoiceSimulator:
             if request.method == "POST":
                 return self._call(exchange.read_object(request), desk)
             return exchange.answer_json(200, {CALLS: list(desk.rows.list(CALLS).values())})
-        call = desk.rows.get(CALLS, parts[1])
-        if call is None:
+        if (call := desk.rows.get(CALLS, parts[1])) is None:
             raise exchange.refuse(404, "not_found", f"there is no call {show(parts[1])}")
         if len(parts) == 2:
             exchange.require_method(request, "GET", "HEAD")
@@ -122,8 +121,7 @@ class VoiceSimulator:
         if call["status"] in OVER:
             raise exchange.refuse(409, "call_over", f"the call is over: {call['status']}")
         if parts[2] == "hangup":
-            talk = find_talk(call["id"], desk.rows)
-            if talk is None:
+            if (talk := find_talk(call["id"], desk.rows)) is None:
                 return exchange.answer_json(200, keep_call({**call, "status": "completed"}, desk))
             over, talk = end_call(call, drop_webhooks(talk), "completed", desk)
             return msgspec.structs.replace(exchange.answer_json(200, over), then=keep_talk(over, talk, desk))

@@ -80,8 +80,7 @@ class X12Simulator:
                 names = parts[1:]
                 if not names:
                     return exchange.answer_json(200, {_TRANSACTIONS: list(desk.rows.list(_TRANSACTIONS).values())})
-                row = desk.rows.get(_TRANSACTIONS, names[0])
-                if row is None:
+                if (row := desk.rows.get(_TRANSACTIONS, names[0])) is None:
                     raise exchange.refuse(404, "not_found", f"there is no transaction {show(names[0])}")
                 return exchange.answer_json(200, row)
             if parts == ["eligibility"]:
