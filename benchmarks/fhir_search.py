@@ -13,11 +13,11 @@ from typing import Any
 
 from benchmarks.measure import cpu_seconds, interleaved
 from benchmarks.report import Figure
-from proctor.model.system import System
+from proctor.model.case import System
 from proctor.simulators.exchange import Request
 from proctor.simulators.ports import Surroundings
+from proctor.simulators.rows import MemoryStore
 from proctor.simulators.sandbox import Sandbox, provision_rows
-from proctor.simulators.store import MemoryStore
 
 FEW, MANY = 100, 10_000
 SEARCHES = 50

@@ -25,18 +25,17 @@ NOTICE = "<!-- Generated from the code by `python -m docs.generate`. Do not edit
 _WIDTH = 100
 
 FAMILIES = {
-    "Which tools were called": ("tool_calls",),
-    "The order of tool calls": ("tool_order", "tool_pairing"),
+    "Which tools were called, and their errors": ("tool_calls",),
+    "The order of tool calls": ("tool_order",),
     "What was passed to a tool": ("tool_arguments", "data_flow"),
-    "Tool errors": ("tool_errors",),
     "Steps of a workflow": ("nodes",),
-    "The text of the answer": ("text", "text_pattern"),
+    "The text of the answer": ("text",),
     "The wording of the answer": ("similar_to", "language_is", "readable", "pii"),
     "JSON answers": ("json_field", "json_path", "json_schema", "json_similar"),
     "Status, time, tokens, cost, turns, models": ("limits", "model"),
     "Anything, in one line": ("that",),
     "End state of health systems": ("fhir", "segments", "portal", "files", "voice", "entries"),
-    "What was done to simulated systems": ("requests", "unchanged"),
+    "What was done to simulated systems": ("effects",),
     "Widgets": ("widget",),
     "Judged in plain language": ("semantic",),
     "Rubrics": ("rubrics", "sql_equivalent"),

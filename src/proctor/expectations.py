@@ -17,12 +17,10 @@ import msgspec
 from proctor.checks.answer.json_field import JsonField
 from proctor.checks.answer.json_path import JsonPath
 from proctor.checks.answer.json_schema import JsonSchema
-from proctor.checks.answer.text import ResponseContains, ResponseNotContains
-from proctor.checks.answer.text_pattern import ResponseMatches
+from proctor.checks.answer.text import ResponseContains, ResponseMatches, ResponseNotContains
 from proctor.checks.registry import Registry, default_registry
 from proctor.checks.run.limits import HttpStatus, RespondedWithin, TokensWithin, TurnsWithin
-from proctor.checks.tools.tool_calls import NoToolsCalled, ToolCallCount, ToolCalled, ToolNotCalled
-from proctor.checks.tools.tool_errors import NoToolErrors
+from proctor.checks.tools.tool_calls import NoToolErrors, NoToolsCalled, ToolCallCount, ToolCalled, ToolNotCalled
 from proctor.checks.tools.tool_order import AnyToolCalled, FirstTool, ToolsCalled, ToolsExactly, ToolsInOrder
 from proctor.checks.vacuous import find_vacuous
 from proctor.decide.broken_off import RUN_ERROR, is_broken

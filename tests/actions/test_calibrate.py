@@ -12,8 +12,7 @@ from proctor.actions.calibration.calibrate import calibrate, starter_labels
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError
 from proctor.judge.scripted import ScriptedJudge
-from proctor.model.judgement import Opinion, Question
-from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.model.judgement import JudgedAnswer, LabelledAnswer, Opinion, Question
 from proctor.scoring.calibration import name_strength
 from proctor.sources.labels import read_labels
 

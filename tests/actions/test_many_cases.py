@@ -29,8 +29,8 @@ from proctor.decide.selection import select
 from proctor.model.case import Case, Suite
 from proctor.model.judgement import Question
 from proctor.model.lazy_cases import is_lazy
-from proctor.model.name_table import NameTable, TakenNames
 from proctor.model.result import CaseResult
+from proctor.model.scratch import NameTable, TakenNames
 from proctor.report.data.json_text import render_json
 from proctor.runner.limits import Budget, RunSettings
 from proctor.scoring.metrics import MOST_COUNTED, Tally

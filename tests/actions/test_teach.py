@@ -20,8 +20,7 @@ from proctor.judge.prompt import load_prompt
 from proctor.judge.settings import JudgeSettings
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.llm.scripted import ScriptedModel
-from proctor.model.judgement import Opinion
-from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.model.judgement import JudgedAnswer, LabelledAnswer, Opinion
 from proctor.scoring.agreement import measure_gain
 from proctor.sources.labels import read_labels, write_labels
 

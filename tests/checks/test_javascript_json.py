@@ -10,7 +10,7 @@ import quickjs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.checks.shared.javascript_json import write_javascript_json
+from proctor.checks.shared.places import write_javascript_json
 from proctor.errors import CheckFault
 from proctor.model.json_values import write_javascript_number
 

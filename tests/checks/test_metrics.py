@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.cassettes.ports import LIVE
-from proctor.checks.judged._metric import MOST_STATEMENTS, PARTS_PER_REQUEST, split_statements
+from proctor.checks.judged.metrics import MOST_STATEMENTS, PARTS_PER_REQUEST, split_statements
 from proctor.checks.registry import default_registry
 from proctor.checks.shared.rubric import METRICS, load_rubric
 from proctor.decide.prepare import decide_guarded

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.codecs.hl7 import read_messages
-from proctor.codecs.segments import compile_segment_path
+from proctor.codecs.segments import compile_segment_path, read_messages
 from proctor.errors import EvidenceError, SpecError
 from tests.tables import rows
 

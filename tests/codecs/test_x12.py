@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.codecs.segments import compile_segment_path
-from proctor.codecs.x12 import read_transactions
+from proctor.codecs.segments import compile_segment_path, read_transactions
 from proctor.errors import EvidenceError
 from tests.tables import rows
 

@@ -11,8 +11,7 @@ import proctor
 from proctor.errors import InputError
 from proctor.formats.native.text import write_native
 from proctor.formats.suites import read_suite
-from proctor.model.case import Suite
-from proctor.model.system import Step, System
+from proctor.model.case import Step, Suite, System
 
 ANN = {"resourceType": "Patient", "id": "ann"}
 BUNDLE = {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": ANN}]}

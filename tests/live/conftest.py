@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor.model.system import System
+from proctor.model.case import System
 from tests.live.simulated_sites import Site
 
 

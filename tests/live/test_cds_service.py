@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from proctor.model.system import System
+from proctor.model.case import System
 from tests.foreign import install_from_index
 from tests.live.simulated_sites import Site
 

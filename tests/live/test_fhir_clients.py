@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.model.system import System
+from proctor.model.case import System
 from tests.foreign import install_from_index, install_from_npm
 from tests.live.simulated_sites import Site, run
 

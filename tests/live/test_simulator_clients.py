@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from proctor.model.system import System
+from proctor.model.case import System
 from proctor.simulators.kinds.fax import write_pdf
 from tests.foreign import install_from_index, install_from_npm
 from tests.live.accessibility import find_flaws

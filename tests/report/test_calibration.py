@@ -8,8 +8,7 @@ import re
 import pytest
 
 from proctor.actions.calibration.calibrate import starter_labels
-from proctor.model.judgement import Opinion
-from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.model.judgement import JudgedAnswer, LabelledAnswer, Opinion
 from proctor.report.builders.calibration import build_calibration
 from proctor.report.data.calibration_json import render_calibration_json
 from proctor.report.document.html import write_html

@@ -16,10 +16,8 @@ from proctor.actions.checking.check import check, read_evidence
 from proctor.actions.checking.check_stream import CheckStream
 from proctor.checks.answer.similar_to import find_differing
 from proctor.checks.registry import Registry, default_registry
-from proctor.checks.shared.javascript_json import iterate_texts
-from proctor.checks.shared.json_places import find_value_spans
+from proctor.checks.shared.places import find_spans, find_value_spans, iterate_texts, locate_in_json
 from proctor.checks.shared.quotes import locate_quotes
-from proctor.checks.shared.ranges import find_spans, locate_in_json
 from proctor.decide.prepare import decide_guarded
 from proctor.evidence.unknowns.account import turn_evidence
 from proctor.model.case import Assertion, Case, Suite

@@ -17,12 +17,12 @@ from proctor.checks.registry import default_registry
 from proctor.codecs.http import decode_query
 from proctor.decide.prepare import PreparedCase
 from proctor.formats.suites import read_suite
+from proctor.model.case import System
 from proctor.model.evidence import Evidence
-from proctor.model.system import System
 from proctor.simulators.exchange import Request
+from proctor.simulators.rows import MemoryStore
 from proctor.simulators.sandbox import Sandbox, provision_rows
 from proctor.simulators.seeds import join_config, read_kind
-from proctor.simulators.store import MemoryStore
 from tests.rest.services import Service
 from tests.rest.test_sandboxes import Agent
 from tests.rest.verial import Author

@@ -15,10 +15,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from proctor.model.system import System
+from proctor.model.case import System
 from proctor.sandboxes.server import LoopbackServer
+from proctor.simulators.rows import MemoryStore
 from proctor.simulators.sandbox import Sandbox, provision_rows
-from proctor.simulators.store import MemoryStore
 from tests.simulators.test_voice import NUMBER
 from tests.simulators.workplace import make_surroundings
 

@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
-from proctor.model.system import System, list_variables
+from proctor.model.case import System, list_variables
 from proctor.sandboxes.mllp import take_frames
 from proctor.sandboxes.server import LoopbackServer
+from proctor.simulators.rows import MemoryStore
 from proctor.simulators.sandbox import Sandbox, provision_rows
-from proctor.simulators.store import MemoryStore
 from tests.simulators.workplace import make_surroundings
 
 ADT = b"MSH|^~\\&|A|B|C|D|2026||ADT^A01|C-%d|P|2.5\rPID|1||17\r"

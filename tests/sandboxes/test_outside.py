@@ -11,12 +11,12 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from proctor.model.system import System
+from proctor.model.case import System
 from proctor.sandboxes.outside import MOST_BYTES, fetch_outside
 from proctor.sandboxes.server import LoopbackServer, Place
 from proctor.simulators.exchange import Errand
+from proctor.simulators.rows import MemoryStore
 from proctor.simulators.sandbox import Sandbox, provision_rows
-from proctor.simulators.store import MemoryStore
 from tests.simulators.workplace import make_surroundings
 
 SYSTEMS = (

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from proctor.model.system import System
+from proctor.model.case import System
 from proctor.sandboxes.server import MOST_BYTES, LoopbackServer, Place
+from proctor.simulators.rows import MemoryStore
 from proctor.simulators.sandbox import Sandbox, provision_rows
-from proctor.simulators.store import MemoryStore
 from tests.simulators.workplace import make_surroundings
 
 SYSTEMS = (

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from proctor.errors import MissingExtra
-from proctor.model.system import System, list_variables
+from proctor.model.case import System, list_variables
 from proctor.sandboxes.server import LoopbackServer, Place
+from proctor.simulators.rows import MemoryStore
 from proctor.simulators.sandbox import Sandbox, provision_rows
-from proctor.simulators.store import MemoryStore
 from tests.simulators.workplace import make_surroundings
 
 asyncssh = pytest.importorskip("asyncssh")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import SpecError
-from proctor.model.system import Step
+from proctor.model.case import Step
 from proctor.simulators.kinds.fax import count_sheets, read_document, write_pdf
 from tests.simulators.workplace import NOW, Workplace, read, refusal
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from proctor.codecs.hl7 import read_messages
-from proctor.codecs.segments import compile_segment_path
+from proctor.codecs.segments import compile_segment_path, read_messages
 from proctor.errors import SpecError
-from proctor.model.system import Step
+from proctor.model.case import Step
 from tests.simulators.workplace import Workplace, read, refusal
 
 ADT = "MSH|^~\\&|CLINIC|A|ADT|B|20261116||ADT^A01|C-1|P|2.5\rEVN|A01\rPID|1||17^^^MRN||Smith^Ann\r"

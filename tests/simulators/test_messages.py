@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from proctor.checks.registry import default_registry
-from proctor.checks.systems.unchanged import AllowedChange, Unchanged
+from proctor.checks.systems.effects import AllowedChange, Unchanged
 from proctor.codecs.http import encode_query
 from proctor.errors import SpecError
+from proctor.model.case import Step
 from proctor.model.evidence import Evidence
-from proctor.model.system import Step
 from proctor.simulators.persona import find_answer, read_script
 from tests.simulators.workplace import NOW, Workplace, read, refusal
 

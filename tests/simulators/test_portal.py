@@ -10,13 +10,12 @@ import pytest
 
 from proctor.codecs.http import encode_query
 from proctor.errors import SpecError
-from proctor.model.system import System
+from proctor.model.case import System
 from proctor.simulators.exchange import Request, Response
 from proctor.simulators.kinds.portal import SIMULATOR
 from proctor.simulators.ports import Desk, Surroundings
-from proctor.simulators.rows import Draft
+from proctor.simulators.rows import Draft, MemoryStore
 from proctor.simulators.sandbox import Sandbox
-from proctor.simulators.store import MemoryStore
 from tests.simulators.workplace import BASE, Workplace, make_surroundings, read, refusal
 
 SEED: dict[str, Any] = {

@@ -11,16 +11,15 @@ import pytest
 
 from proctor.checks.registry import default_registry
 from proctor.errors import SpecError
+from proctor.model.case import Step, System
 from proctor.model.evidence import Evidence, FaxState, State, StateChange, StateRequest
-from proctor.model.system import Step, System
 from proctor.simulators.exchange import Request
 from proctor.simulators.kinds import records
 from proctor.simulators.kinds.files import FilesSimulator
 from proctor.simulators.ports import Desk, Simulator, find_simulator, list_kinds
-from proctor.simulators.rows import Change
+from proctor.simulators.rows import Change, MemoryStore
 from proctor.simulators.sandbox import MOST_BODY, Sandbox, join_state, provision_rows
 from proctor.simulators.seeds import join_config
-from proctor.simulators.store import MemoryStore
 from tests.simulators.workplace import NOW, Workplace, make_surroundings, read
 
 SHOP: dict[str, Any] = {"orders": [{"id": "1", "status": "open"}, {"id": "2", "status": "paid"}]}

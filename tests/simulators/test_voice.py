@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proctor.errors import SpecError
+from proctor.model.case import Step
 from proctor.model.evidence import VoiceTurn
-from proctor.model.system import Step
 from tests.simulators.workplace import Workplace, read, refusal
 
 IVR: dict[str, Any] = {

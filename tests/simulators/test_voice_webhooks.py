@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from proctor.codecs.http import decode_query, encode_query
-from proctor.model.system import Step
+from proctor.model.case import Step
 from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response
 from proctor.simulators.voice import webhooks
 from proctor.simulators.voice.webhooks import MOST_BYTES, BadTwiml, read_twiml, sign_request

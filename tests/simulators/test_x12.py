@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.codecs.segments import compile_segment_path
-from proctor.codecs.x12 import read_transactions
+from proctor.codecs.segments import compile_segment_path, read_transactions
 from proctor.errors import SpecError
 from tests.simulators.workplace import Workplace, read, refusal
 

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from proctor.codecs.http import decode_query
+from proctor.model.case import Step, System
 from proctor.model.evidence import State
-from proctor.model.system import Step, System
 from proctor.simulators.exchange import Request, Response
 from proctor.simulators.ports import Surroundings, list_kinds
+from proctor.simulators.rows import MemoryStore, SandboxStore
 from proctor.simulators.sandbox import Sandbox, provision_rows
-from proctor.simulators.store import MemoryStore, SandboxStore
 
 NOW = "2026-11-16T09:30:00.000Z"
 BASE = "http://sandbox.test/clinic"

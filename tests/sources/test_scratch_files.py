@@ -17,9 +17,8 @@ from proctor.actions.checking.check_stream import CheckStream
 from proctor.errors import InputError
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Source
-from proctor.model.name_table import NameTable, TakenNames
 from proctor.model.result import CaseResult
-from proctor.model.scratch import IN_MEMORY, Scratch
+from proctor.model.scratch import IN_MEMORY, NameTable, Scratch, TakenNames
 from proctor.scoring.metrics import PackedCounts
 from proctor.sources.records import Record
 from proctor.sources.scratch_files import FileNumbers, FilePieces

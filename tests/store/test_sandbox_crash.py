@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from proctor.service.agent import SizedLruCache
-from proctor.simulators.store import Snapshot
+from proctor.simulators.rows import Snapshot
 from proctor.store.accounts.sandboxes import DatabaseStore, SandboxLimits, find_heads
 from proctor.store.sql.database import Database
 from proctor.store.sql.pages import Row

@@ -6,9 +6,9 @@ from collections.abc import Container
 
 import msgspec
 
-from proctor.checks.run.requests import RequestMade
+from proctor.checks.systems.effects import RequestMade
 from proctor.checks.tools.tool_calls import ToolCalled
-from proctor.checks.tools.tool_pairing import ToolCallsMatch
+from proctor.checks.tools.tool_order import ToolCallsMatch
 from proctor.model.case import Scoring
 
 _ALWAYS = {

@@ -39,7 +39,7 @@ from proctor.codecs.fhir_parameters import Parameter, iterate_ranges, list_param
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number, read_digits
-from proctor.model.show import nearest, show
+from proctor.model.show import show, suggest
 from proctor.work import spend
 
 _SEPARATOR = re.compile("[/:]")
@@ -217,8 +217,7 @@ def compile_include(name: str, value: str, *, field: str) -> Include:
         raise SpecError(f"{name}: expected Type:parameter, found {show(value)}", field=field)
     known = {key: each for key, each in list_parameters(source).items() if each.kind == "reference"}
     if parameter != "*" and parameter not in known:
-        near = nearest(parameter, known)
-        more = f"; nearest: {', '.join(near)}" if near else ""
+        more = suggest(parameter, known)
         raise CheckFault("unsupported_search", f"{name}: {parameter!r} is not a reference parameter of {source}{more}")
     chosen = tuple(known.values()) if parameter == "*" else (known[parameter],)
     return Include(source, chosen, target or None, name == "_revinclude")
@@ -364,8 +363,7 @@ def _compile(resource_type: str, search: Mapping[str, str] | Iterable[tuple[str,
             for key in filter(None, value.split(",")):
                 order.append((_find_parameter(resource_type, key.lstrip("-"), known), key.startswith("-")))
         elif name == "_count":
-            most = read_digits(value, 9)
-            if most is None:
+            if (most := read_digits(value, 9)) is None:
                 raise SpecError(f"_count: expected a whole number, found {show(value)}", field=f"{field}._count")
         elif name in ("_include", "_revinclude"):
             includes.append(compile_include(name, value, field=f"{field}.{name}"))
@@ -406,8 +404,7 @@ def _compile_chain(resource_type: str, pair: tuple[str, str], field: str, made: 
 def _find_parameter(resource_type: str, name: str, known: Mapping[str, Parameter]) -> Parameter:
     if name in known:
         return known[name]
-    near = nearest(name, known)
-    more = f"; nearest: {', '.join(near)}" if near else ""
+    more = suggest(name, known)
     raise CheckFault("unsupported_search", f"search parameter {name!r} of {resource_type} is not supported{more}")
 
 

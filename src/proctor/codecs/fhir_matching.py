@@ -155,8 +155,7 @@ def _make_reference_test(value: str, of_type: str | None) -> Test:
         wanted, bare = f"{of_type}/{wanted}", False
 
     def fits(element: Json) -> bool:
-        found = find_reference_text(element)
-        if found is None:
+        if (found := find_reference_text(element)) is None:
             return False
         if bare:
             # An id may end a relative reference, an address, or a `urn:uuid:`.
@@ -206,8 +205,7 @@ def _split_prefix(value: str) -> tuple[str, str]:
 
 def _make_date_test(value: str, field: str) -> Test:
     prefix, text = _split_prefix(value)
-    stated = read_date(text)
-    if stated is None:
+    if (stated := read_date(text)) is None:
         raise SpecError(
             f"not a FHIR date: {show(text)}",
             field=field,
@@ -231,8 +229,7 @@ def _parse_decimal(value: Json) -> Decimal | None:
 
 def _make_number_test(value: str, field: str) -> Test:
     prefix, text = _split_prefix(value)
-    stated = _parse_decimal(text)
-    if stated is None:
+    if (stated := _parse_decimal(text)) is None:
         raise SpecError(f"not a number: {show(text)}", field=field)
     # Half of the last written digit: `100` is 99.5 up to 100.5, `100.0` is 99.95 up to 100.05.
     half = Decimal((0, (5,), int(stated.as_tuple().exponent) - 1))

@@ -412,8 +412,7 @@ _EVER = Range(float("-inf"), float("inf"))
 
 def read_date(text: str) -> Range | None:
     """Return the range of a FHIR date, dateTime or instant, or None for other text."""
-    match = _DATE.fullmatch(text)
-    if match is None:
+    if (match := _DATE.fullmatch(text)) is None:
         return None
     year, month, day, hour, minute, second, fraction, offset = match.groups()
     try:

@@ -132,8 +132,7 @@ def _read_json_turn(entry: Json, index: int, around: dict[str, Json]) -> VoiceTu
         return VoiceTurn(speaker=speaker, text=text, **read_call(around))
     if not isinstance(entry, dict):
         raise EvidenceError(f"turn {index} of the transcript: expected an object, found {kind_of(entry)}")
-    text = next((entry[key] for key in _TEXTS if isinstance(entry.get(key), str)), None)
-    if text is None:
+    if (text := next((entry[key] for key in _TEXTS if isinstance(entry.get(key), str)), None)) is None:
         raise EvidenceError(f"turn {index} of the transcript has no text under {', '.join(_TEXTS)}")
     speaker = next((entry[key] for key in _SPEAKERS if isinstance(entry.get(key), str)), "")
     return VoiceTurn(speaker=speaker, text=text, **read_call(entry, around))

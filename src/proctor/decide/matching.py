@@ -24,8 +24,8 @@ from proctor.errors import EvidenceError, InputError
 from proctor.model.case import Case, is_variant
 from proctor.model.evidence import Evidence, Json
 from proctor.model.lazy_cases import find_scratch, is_lazy, join_cases
-from proctor.model.name_table import NameTable
 from proctor.model.problem import NOWHERE, Problem
+from proctor.model.scratch import NameTable
 from proctor.model.show import show
 
 REFUSED_CODE = "case_not_named"

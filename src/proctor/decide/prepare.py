@@ -10,8 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 import msgspec
 
 from proctor.checks.answer.text import BLANKS
-from proctor.checks.registry import Decide, Registry, default_registry
-from proctor.checks.shared.missing_evidence import MISSING, decide_with_caution, find_reads
+from proctor.checks.registry import MISSING, Decide, Registry, decide_with_caution, default_registry, find_reads
 from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, mark_missing_turns, may_claim_refusal
 from proctor.decide.cost import with_agent_cost, with_cost
 from proctor.decide.judging import Deliberation, add_input, prepare_check, settle_all

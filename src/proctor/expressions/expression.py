@@ -150,8 +150,7 @@ class _Parser:
         return Variable(word.value, word.offset)
 
     def _call(self, name: Token, depth: int) -> Term:
-        function = FUNCTIONS.get(name.value.upper())
-        if function is None:
+        if (function := FUNCTIONS.get(name.value.upper())) is None:
             raise SpecError(
                 f"unknown function {name.value!r}",
                 offset=name.offset,

@@ -70,8 +70,7 @@ def read_moment(text: str) -> Moment | None:
 
 def parse_moment(text: str) -> Moment:
     """Read a moment as `read_moment` does, but raise `ValueError` if the text is neither a day nor a time."""
-    moment = read_moment(text)
-    if moment is None:
+    if (moment := read_moment(text)) is None:
         raise ValueError(f"no ISO 8601 date or time: {text[:80]!r}")
     return moment
 
@@ -210,8 +209,7 @@ def _write_hour12(at: datetime) -> int:
 
 
 def _write_offset(at: datetime) -> str:
-    delta = at.utcoffset()
-    if delta is None:
+    if (delta := at.utcoffset()) is None:
         return ""
     minutes = int(delta.total_seconds()) // 60
     sign = "-" if minutes < 0 else "+"

@@ -75,8 +75,7 @@ def _compile(value: Json, field: str, depth: int) -> Expected:
 
 def _compile_worded(value: dict[str, Json], field: str, depth: int) -> Expected:
     name = value["matcher"]
-    entry = MATCHERS.get(name)
-    if entry is None:
+    if (entry := MATCHERS.get(name)) is None:
         raise SpecError(
             f"unknown matcher {name!r}; expected one of {', '.join(MATCHERS)}",
             field=f"{field}.matcher",

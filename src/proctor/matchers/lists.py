@@ -155,8 +155,7 @@ def find_maximum_pairing(edges: Sequence[Sequence[int]], width: int) -> list[int
     partner_of_left = [_FREE] * len(edges)
     partner_of_right = [_FREE] * width
     while True:
-        layer = _build_layers(edges, partner_of_left, partner_of_right)
-        if layer is None:
+        if (layer := _build_layers(edges, partner_of_left, partner_of_right)) is None:
             return partner_of_left
         for left in range(len(edges)):
             if partner_of_left[left] == _FREE:

@@ -64,8 +64,7 @@ class DateNear(Expected):
         shown = self._operand.describe(value) + within
         if actual is MISSING:
             return absent_mismatch(path, shown)
-        found = moment_of(actual, scope)
-        if found is None:
+        if (found := moment_of(actual, scope)) is None:
             return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)
         apart = count_minutes_apart(found, wanted)
         if apart <= self._tolerance:
@@ -125,8 +124,7 @@ class Bound(Expected):
             side = (actual > value) - (actual < value) if actual == actual and value == value else None
         else:
             wanted = _read_computed_moment(self._operand, value, scope)
-            found = moment_of(actual, scope)
-            if found is None:
+            if (found := moment_of(actual, scope)) is None:
                 return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)
             side = order(found, wanted)
         return None if side is not None and self._test(side) else Mismatch(path, "is out of bounds", shown, actual)

@@ -89,8 +89,7 @@ class Computed(Expected):
             return absent_mismatch(path, shown)
         if isinstance(value, date):
             zone = find_zone(scope.zone)
-            found = moment_of(actual, scope)
-            if found is None:
+            if (found := moment_of(actual, scope)) is None:
                 return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)
             try:
                 same = to_instant(found, zone) == to_instant(value, zone)

@@ -4,7 +4,7 @@ Every reader adds an account to the evidence: which reader it was, and which par
 not named is known: it was recorded, or there was none of it. A part that is named may still hold something (two tool calls were
 recognised, a third was not); what it holds is true, but may be incomplete.
 
-`decide` is the one place that acts on it: see `proctor.checks.shared.missing_evidence`.
+`decide` is the one place that acts on it: see `proctor.checks.registry`.
 """
 
 from typing import Literal

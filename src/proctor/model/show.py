@@ -192,6 +192,12 @@ def nearest(word: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
     return tuple(by_lower[name] for name in close)
 
 
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return `; nearest: ...` with the known words most like `word`; empty if none is."""
+    near = nearest(word, known)
+    return f"; nearest: {', '.join(near)}" if near else ""
+
+
 def explain_alike(expected: str, found: str) -> str | None:
     """Return how two similar-looking texts differ, such as a letter with an accent and a letter followed by one; None for others."""
     if expected == found or (expected.isascii() and found.isascii()) or max(len(expected), len(found)) > ENOUGH:

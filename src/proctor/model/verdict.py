@@ -127,7 +127,7 @@ def skipped(code: str, reason: str) -> Verdict:
 
 
 def missing(what: str) -> Verdict:
-    """Fail a claim because the evidence lacks its subject; `proctor.checks.shared.missing_evidence` may turn that into an `error`."""
+    """Fail a claim because the evidence lacks its subject; `proctor.checks.registry` may turn that into an `error`."""
     return lacking(f"{what} not recorded in this evidence")
 
 

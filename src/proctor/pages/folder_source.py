@@ -45,8 +45,8 @@ from proctor.model.evidence import Json
 from proctor.model.json_values import read_digits
 from proctor.model.lazy_cases import find_scratch, is_lazy
 from proctor.model.mutation import MutationResult
-from proctor.model.name_table import NameTable
 from proctor.model.run import RunEntry
+from proctor.model.scratch import NameTable
 from proctor.model.stamps import stamp_moment
 from proctor.model.verdict import Outcome
 from proctor.pages.ports import EVERY_RUN, FIRST, Place, Record

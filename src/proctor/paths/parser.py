@@ -74,8 +74,7 @@ class Scanner:
         self.at = match.end()
 
     def _take(self, pattern: re.Pattern[str]) -> str | None:
-        match = pattern.match(self.text, self.at)
-        if match is None:
+        if (match := pattern.match(self.text, self.at)) is None:
             return None
         self.at = match.end()
         return match[0]
@@ -112,8 +111,7 @@ class Scanner:
     def number(self) -> int | float | None:
         """Return a number literal."""
         start = self.at
-        match = _NUMBER.match(self.text, start)
-        if match is None:
+        if (match := _NUMBER.match(self.text, start)) is None:
             return None
         if len(match[0]) > _MOST_DIGITS:
             raise self.make_fault("this number is too long")
@@ -252,8 +250,7 @@ class _Parser:
     def read_after_dot(self, where: str) -> Selector:
         if self.scan.accept("*"):
             return Wildcard()
-        name = self.read_name_after_dot(where)
-        if name is None:
+        if (name := self.read_name_after_dot(where)) is None:
             raise self.scan.make_unexpected_fault("a name or `*`")
         return name
 
@@ -376,8 +373,7 @@ class _Parser:
             return self.read_in_brackets()
         start = self.scan.at
         left = self.read_operand()
-        operator = self.read_comparison_operator()
-        if operator is None:
+        if (operator := self.read_comparison_operator()) is None:
             return self.test(left, start)
         self.check_comparable(left, start)
         self.scan.skip_blanks()

@@ -315,8 +315,7 @@ class Pattern:
     def _search_script(self, text: str) -> PatternMatch | None:
         # A loop over thousands of calls must not multiply the time limit of one search.
         spend(SLOW_SEARCH)
-        found = script_engine.search(self.source, self.flags, text)
-        if found is None:
+        if (found := script_engine.search(self.source, self.flags, text)) is None:
             return None
         span = from_utf16(text)
 

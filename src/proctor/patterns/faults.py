@@ -48,8 +48,7 @@ def locate_mistake(source: str) -> Mistake | None:
             repeatable = source[at + 1] not in "bB"
             at += 2
         elif character == "[":
-            end = _find_class_end(source, at)
-            if end is None:
+            if (end := _find_class_end(source, at)) is None:
                 return Mistake(at, "this character class is never closed")
             at, repeatable = end, True
         elif character == "(":

@@ -84,8 +84,7 @@ def _translate_atom(source: str, at: int) -> tuple[str, int]:
     if character == "[":
         return _translate_class(source, at)
     if character == "\\":
-        found = _ESCAPE.match(source, at)
-        if found is None:
+        if (found := _ESCAPE.match(source, at)) is None:
             raise _Invalid
         # Outside a class, ECMAScript with `u` rejects `\-`.
         return ("-" if found[0] == "\\-" else found[0]), found.end()
@@ -128,8 +127,7 @@ def _translate_class_item(source: str, at: int) -> tuple[str, int, bool]:
     """Return one member of a class in ECMAScript syntax, its end, and whether it is a single character."""
     character = source[at : at + 1]
     if character == "\\":
-        found = _ESCAPE.match(source, at)
-        if found is None:
+        if (found := _ESCAPE.match(source, at)) is None:
             raise _Invalid
         return found[0], found.end(), found[0][1] not in "pP"
     if not character or character in "-[]" or "\ud800" <= character <= "\udfff":

@@ -188,7 +188,6 @@ def _shorten_message(error: Exception) -> str:
 
 
 def _invalid_pattern_error(source: str, message: str) -> PatternError:
-    finding = locate_mistake(source)
-    if finding is None:
+    if (finding := locate_mistake(source)) is None:
         return PatternError(f"invalid regular expression {show(source)}: {message}")
     return PatternError(f"invalid regular expression {show(source)}: {finding.message}", offset=finding.offset, hint=finding.hint)

@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
-from proctor.model.labelled import JudgedAnswer
+from proctor.model.judgement import JudgedAnswer
 from proctor.scoring.agreement import DRAWS, SEED, Figure, Table, count_table, with_intervals
 from proctor.scoring.cutting import FOLDS, REPEATS, ChosenCut, Scored, SweepRow, choose_cut, sweep_thresholds
 from proctor.scoring.intervals import Counts, Interval, wilson

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from proctor.model.case import Case
 from proctor.model.cost import CostTally, TotalCost
 from proctor.model.lazy_cases import LazySequence
-from proctor.model.name_table import NameTable
 from proctor.model.result import CaseResult, CaseSummary
-from proctor.model.scratch import IN_MEMORY, Scratch
+from proctor.model.scratch import IN_MEMORY, NameTable, Scratch
 from proctor.model.verdict import OUTCOMES, Outcome
 from proctor.scoring.score import reduce_attempts
 

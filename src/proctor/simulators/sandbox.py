@@ -14,15 +14,14 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from proctor.errors import CheckFault, SpecError, StoreError
+from proctor.model.case import System
 from proctor.model.evidence import Json, State, StateChange, StateRequest
 from proctor.model.json_values import MISSING, decode_embedded
 from proctor.model.show import exception_text, nearest, show
-from proctor.model.system import System
 from proctor.simulators.exchange import Errand, Fetched, Request, Response, refuse
 from proctor.simulators.fhir.resources import refuse_fhir
 from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool, find_simulator
-from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, list_differences
-from proctor.simulators.store import SandboxStore
+from proctor.simulators.rows import NO_ROWS, Draft, Rows, SandboxStore, apply_changes, list_differences
 from proctor.simulators.tools import find_tools, make_tool_request
 from proctor.work import begin_counting, end_counting
 

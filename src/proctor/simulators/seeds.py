@@ -21,10 +21,10 @@ from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE
 from proctor.matchers.compile import compile_expected, holds_matcher
 from proctor.matchers.mismatch import find_difference
+from proctor.model.case import LONGEST_S
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing, is_finite, is_number
-from proctor.model.show import kind_of, nearest, show
-from proctor.model.system import LONGEST_S
+from proctor.model.show import kind_of, nearest, show, suggest
 from proctor.simulators.ports import find_simulator, list_kinds
 
 _VERIAL = ("FHIR", "HL7", "X12", "Voice", "Fax", "Payer", "Files", "Message", "CDSHooks")
@@ -82,8 +82,7 @@ def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json])
 
     What both have is never put together: the one would take the place of the other, and nothing of the config may get lost.
     """
-    first = find_config_seed(kind, config)
-    if first is None:
+    if (first := find_config_seed(kind, config)) is None:
         return seeds
     are_objects = isinstance(first, dict) and seeds and isinstance(seeds[0], dict)
     if getattr(find_simulator(kind), "config_names", ()) and are_objects and not first.keys() & seeds[0].keys():
@@ -270,8 +269,7 @@ def _find_simulator(word: Json, place: str) -> str:
 def _find_kind_of_step(step: str, place: str) -> str:
     steps: Mapping[str, list[str]] = _list_steps()
     if len(steps.get(step, ())) != 1:
-        near = nearest(step, steps)
-        suggestion = f"; nearest: {', '.join(near)}" if near else ""
+        suggestion = suggest(step, steps)
         message = "several simulators have it: add `simulator`" if step in steps else f"no simulator has such a step{suggestion}"
         raise SpecError(f"{show(step, 60)}: {message}", field=place)
     return steps[step][0]

@@ -12,8 +12,7 @@ import re
 
 import msgspec
 
-from proctor.codecs.segments import SegmentPath, compile_segment_path
-from proctor.codecs.x12 import X12Transaction, read_transactions
+from proctor.codecs.segments import SegmentPath, X12Transaction, compile_segment_path, read_transactions
 from proctor.errors import EvidenceError, SpecError
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number

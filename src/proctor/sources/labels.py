@@ -24,8 +24,7 @@ from proctor.formats.text.json_text import read_json
 from proctor.formats.text.located import Located, Reading
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import is_finite, is_number
-from proctor.model.judgement import Material, PendingVerdict, Question, make_pending
-from proctor.model.labelled import LabelledAnswer
+from proctor.model.judgement import LabelledAnswer, Material, PendingVerdict, Question, make_pending
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import show
 from proctor.model.typed import convert_to

@@ -22,8 +22,7 @@ from proctor.errors import InputError
 from proctor.judge.gated_model import JudgeSpending
 from proctor.judge.stamps import Stamp, write_stamp
 from proctor.model.evidence import Json
-from proctor.model.judgement import Opinion, PendingVerdict
-from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.model.judgement import JudgedAnswer, LabelledAnswer, Opinion, PendingVerdict
 from proctor.model.verdict import Verdict
 from proctor.report.words.wording import count_noun
 from proctor.runner.ports import Judge

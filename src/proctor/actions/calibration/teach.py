@@ -24,7 +24,7 @@ from proctor.judge.prompt import LONGEST_EXAMPLE
 from proctor.llm import fence
 from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest
 from proctor.model.evidence import Json
-from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.model.judgement import JudgedAnswer, LabelledAnswer
 from proctor.model.typed import decode_json
 from proctor.report.words.wording import count_noun
 from proctor.scoring.agreement import SEED, Draws, Gain, measure_gain

@@ -16,7 +16,7 @@ from proctor.judge.settings import JudgeSettings
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
-from proctor.model.labelled import LabelledAnswer
+from proctor.model.judgement import LabelledAnswer
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import nearest
 from proctor.sources.labels import read_labels

@@ -26,8 +26,7 @@ from proctor.actions.workspace.combined_suites import TargetsTogether
 from proctor.actions.workspace.run_history import Entries, StoredSuite, find_home, read_result, suite_of, write_stored_suite
 from proctor.actions.workspace.settings import describe_passed_over
 from proctor.actions.workspace.suites import load_suite, require_prices
-from proctor.checks.registry import Registry, default_registry
-from proctor.checks.shared.missing_evidence import find_reads
+from proctor.checks.registry import Registry, default_registry, find_reads
 from proctor.decide.other_input import OtherInputs
 from proctor.errors import InputError
 from proctor.model.case import Case, Suite

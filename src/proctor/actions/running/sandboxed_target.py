@@ -19,15 +19,13 @@ from proctor.cassettes.ports import Tape
 from proctor.errors import MissingExtra, SpecError, TargetError
 from proctor.model.account import Account
 from proctor.model.attempt import Attempt, OwnTool
-from proctor.model.case import Case
+from proctor.model.case import Case, System
 from proctor.model.evidence import Evidence, Json
-from proctor.model.system import System
 from proctor.runner.ports import Target
 from proctor.sandboxes.server import LoopbackServer, make_moment
 from proctor.simulators.ports import Surroundings
-from proctor.simulators.rows import Rows
+from proctor.simulators.rows import MemoryStore, Rows
 from proctor.simulators.sandbox import Sandbox, provision_rows
-from proctor.simulators.store import MemoryStore
 
 AROUND = Surroundings(now=make_moment, new_id=lambda: secrets.token_hex(8), seconds=time.perf_counter)
 _MOST_PREPARED = 100

@@ -18,9 +18,9 @@ from proctor.formats.native.text import write_case_lines, write_native, write_na
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case, Suite
 from proctor.model.lazy_cases import LazySequence, find_scratch, find_traits, is_lazy, pick_cases
-from proctor.model.name_table import NameTable
 from proctor.model.result import CaseResult, CaseVerdict, Ending, Incomplete, MissingAttempts, RunResult, Unmet
 from proctor.model.run import RunEntry, RunHeader
+from proctor.model.scratch import NameTable
 from proctor.model.verdict import Outcome
 from proctor.scoring.metrics import Tally
 from proctor.scoring.score import score_axes

@@ -7,10 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.fields import build_dotted_pointer
-from proctor.checks.shared.json_places import open_answer
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.shared.places import open_answer
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.compile import compile_expected

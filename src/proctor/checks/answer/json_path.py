@@ -12,10 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import answer_json
-from proctor.checks.shared.json_places import open_answer
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.shared.places import open_answer
 from proctor.errors import SpecError
 from proctor.matchers.mismatch import equal_after_conversion
 from proctor.model.evidence import Evidence, Json
@@ -88,8 +87,7 @@ def json_path(spec: JsonPath) -> Decide:
     good = passed(_claim(spec, compares))
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = answer_json(evidence, source=spec.source, unfence=spec.unfence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := answer_json(evidence, source=spec.source, unfence=spec.unfence), Verdict):
             return answer
         value, pointer = answer
         found: list[Json] = [] if spec.falsy_is_empty and _is_falsy(value) else path.find(value)

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import answer_json
-from proctor.checks.shared.json_places import open_answer
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.shared.places import open_answer
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING
@@ -81,8 +80,7 @@ def json_schema(spec: JsonSchema) -> Decide:
     good = passed(f"{what} conforms to the schema")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = answer_json(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := answer_json(evidence), Verdict):
             return answer
         value, pointer = answer
         if spec.field is not None:

@@ -17,10 +17,9 @@ from typing import Literal
 import msgspec
 
 from proctor.checks.answer.similar_to import require_share
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import answer_json
-from proctor.checks.shared.json_places import find_keys, open_answer
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.shared.places import find_keys, open_answer
 from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, is_same_scalar
@@ -106,8 +105,7 @@ class _Comparison:
 
 def _locate(spec: JsonSimilar, evidence: Evidence) -> Iterator[TextRange]:
     """Find the leaves of the answer that differ, even if enough of them are equal."""
-    document = open_answer(evidence)
-    if document is None:
+    if (document := open_answer(evidence)) is None:
         return iter(())
     comparison = _Comparison(structure=spec.measure == "structure", ignore_extra=spec.ignore_extra)
     comparison.compare(spec.value, document.value)
@@ -125,8 +123,7 @@ def json_similar(spec: JsonSimilar) -> Decide:
     require_share(spec.at_least)
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = answer_json(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := answer_json(evidence), Verdict):
             return answer
         comparison = _Comparison(structure=spec.measure == "structure", ignore_extra=spec.ignore_extra)
         share = comparison.compare(spec.value, answer.value)

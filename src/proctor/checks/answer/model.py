@@ -12,9 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.ranges import locate_text
+from proctor.checks.registry import Decide, Reads, check
+from proctor.checks.shared.places import locate_text
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.show import show

@@ -17,9 +17,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import NO_TEXT, POINTER
-from proctor.checks.shared.missing_evidence import Reads
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import count_rest

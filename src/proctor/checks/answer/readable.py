@@ -18,9 +18,8 @@ from typing import Final
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import NO_TEXT, POINTER
-from proctor.checks.shared.missing_evidence import Reads
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import is_finite

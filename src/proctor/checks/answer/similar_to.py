@@ -25,10 +25,9 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.answer import NO_TEXT, POINTER
-from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.ranges import Span
+from proctor.checks.shared.places import Span
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import is_finite

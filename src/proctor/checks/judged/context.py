@@ -36,9 +36,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proctor.checks.answer.similar_to import require_share
-from proctor.checks.judged._metric import Metric, batch_parts, find_passages, split_statements
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.judged.metrics import Metric, batch_parts, find_passages, split_statements
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.quotes import locate_quoted_answer, locate_quotes
 from proctor.checks.shared.rubric import (
     ContextFields,
@@ -92,16 +91,13 @@ def context_precision(spec: ContextPrecision) -> Decide:
     metric = Metric.load("context_precision", parts="passages", verb="useful", good=("useful",), compute=compute_average_precision)
 
     def decide(evidence: Evidence) -> Verdict:
-        passages = find_passages(spec, evidence)
-        if isinstance(passages, Verdict):
+        if isinstance(passages := find_passages(spec, evidence), Verdict):
             return passages
-        question = find_question(evidence, spec.question)
-        if isinstance(question, Verdict):
+        if isinstance(question := find_question(evidence, spec.question), Verdict):
             return question
         shown: dict[str, Json] = {"question": question}
         if spec.reference is None:
-            answer = find_answer(evidence)
-            if isinstance(answer, Verdict):
+            if isinstance(answer := find_answer(evidence), Verdict):
                 return answer
             shown["answer"] = answer.value
         return metric.ask(passages, shown, threshold=spec.threshold, reference=spec.reference)
@@ -156,8 +152,7 @@ def context_recall(spec: ContextRecall) -> Decide:
     metric = Metric.load("context_recall", parts="statements", verb="attributed", good=("attributed",), founded_in="retrieved")
 
     def decide(evidence: Evidence) -> Verdict:
-        context = spec.find_in(evidence)
-        if isinstance(context, Verdict):
+        if isinstance(context := spec.find_in(evidence), Verdict):
             return context
         return metric.ask(statements, {"retrieved": context.value}, threshold=spec.threshold, whole=whole)
 
@@ -205,11 +200,9 @@ def context_relevance(spec: ContextRelevance) -> Decide:
     rubric = load_rubric("context_relevance")
 
     def decide(evidence: Evidence) -> Verdict:
-        context = spec.find_in(evidence)
-        if isinstance(context, Verdict):
+        if isinstance(context := spec.find_in(evidence), Verdict):
             return context
-        question = find_question(evidence, spec.question)
-        if isinstance(question, Verdict):
+        if isinstance(question := find_question(evidence, spec.question), Verdict):
             return question
         material = Material(subject=context.value, name="retrieved", context={"question": question})
         return ask_rubric(rubric, material, threshold=spec.threshold, pointers=(context.pointer,) if context.pointer else ())
@@ -243,11 +236,9 @@ def faithful_to_context(spec: FaithfulToContext) -> Decide:
     rubric = load_rubric("faithful_to_context")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
-        context = spec.find_in(evidence)
-        if isinstance(context, Verdict):
+        if isinstance(context := spec.find_in(evidence), Verdict):
             return context
         shown: dict[str, Json] = {"retrieved": context.value}
         request = find_request(evidence)

@@ -14,9 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import list_recorded_calls
-from proctor.checks.shared.missing_evidence import Reads
 from proctor.checks.shared.quotes import locate_quotes
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json, UserEnding
@@ -94,8 +93,7 @@ def goal_reached(spec: GoalReached) -> Decide:
             )
         if not spec.goal.strip():
             return errored("unusable_spec", NO_GOAL)
-        conversation = _list_exchanges(evidence)
-        if conversation is None:
+        if (conversation := _list_exchanges(evidence)) is None:
             return missing("the conversation")
         question = Question(
             criterion=f"In this conversation the user reached this goal: {spec.goal}",

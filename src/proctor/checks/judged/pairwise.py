@@ -13,9 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.judged._metric import describe_judge, describe_votes
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.judged.metrics import describe_judge, describe_votes
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.quotes import locate_quoted_answer
 from proctor.checks.shared.rubric import METRICS, build_question, find_answer, find_request, load_rubric, require_filled
 from proctor.model.evidence import Evidence, Json
@@ -56,8 +55,7 @@ def pairwise(spec: Pairwise) -> Decide:
     rubric = load_rubric("pairwise")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
         request = find_request(evidence)
         context: dict[str, Json] = {} if request is None else {"request": request}

@@ -47,20 +47,29 @@ cannot change the outcome.
 
 A point is covered if the summary states it, in any wording; a hint or the opposite does not cover it. Whether the summary states things
 that are not in its source is another claim: `faithful_to_context`.
+
+Claims that a query is equivalent to another.
+
+The query is the answer (a judge ignores the words and fences around it), or an argument of the last call of a tool. Equivalent means that
+both give the same rows with the same values for all table contents that the schema allows; column names do not matter, the order of rows
+only if the reference sorts. Give the tables (`schema`) if keys or nulls matter.
+
+No judge can prove equivalence, and long queries are judged worse than short ones. If you can, run both queries on test data and compare
+the rows; use this claim for queries that cannot be run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from proctor.checks.answer.similar_to import require_share
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.calls import describe_call, list_recorded_calls
-from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.quotes import locate_quoted_answer
+from proctor.checks.registry import Decide, Reads, check
+from proctor.checks.shared.calls import call_path, describe_call, list_recorded_calls
+from proctor.checks.shared.quotes import locate_quoted_answer, locate_quotes
 from proctor.checks.shared.rubric import (
+    Place,
     Rubric,
     ask_rubric,
     build_question,
@@ -76,7 +85,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Material, Opinion, make_pending
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, errored, failed, passed
+from proctor.model.verdict import TextRange, Verdict, errored, failed, missing, passed
 
 
 class AnswersTheQuestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,11 +116,9 @@ def answers_the_question(spec: AnswersTheQuestion) -> Decide:
     rubric = load_rubric("answers_the_question")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
-        question = find_question(evidence, spec.question)
-        if isinstance(question, Verdict):
+        if isinstance(question := find_question(evidence, spec.question), Verdict):
             return question
         material = Material(subject=answer.value, context={"question": question, **find_conversation(evidence)})
         return ask_rubric(rubric, material, threshold=spec.threshold, pointers=(answer.pointer,))
@@ -151,8 +158,7 @@ def no_personal_data(spec: NoPersonalData) -> Decide:
     fill = {"allowed": "; ".join(spec.allow) or "nothing beyond that"}
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
         return ask_rubric(rubric, Material(subject=answer.value), threshold=spec.threshold, fill=fill, pointers=(answer.pointer,))
 
@@ -179,8 +185,7 @@ def refuses_politely(spec: RefusesPolitely) -> Decide:
     rubric = load_rubric("refuses_politely")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
         request = find_request(evidence)
         shown: dict[str, Json] = {} if request is None else {"request": request}
@@ -215,8 +220,7 @@ def tone(spec: Tone) -> Decide:
     fill = {"tone": spec.should_be}
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
         request = find_request(evidence)
         material = Material(subject=answer.value, context={} if request is None else {"request": request})
@@ -253,11 +257,9 @@ def task_completion(spec: TaskCompletion) -> Decide:
     rubric = load_rubric("task_completion")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
-        task = find_question(evidence, spec.task)
-        if isinstance(task, Verdict):
+        if isinstance(task := find_question(evidence, spec.task), Verdict):
             return task
         shown: dict[str, Json] = {"task": task, **find_conversation(evidence)}
         calls = list_recorded_calls(evidence)
@@ -300,8 +302,7 @@ def summary_covers(spec: SummaryCovers) -> Decide:
     rubric = load_rubric("summary_covers")
 
     def decide(evidence: Evidence) -> Verdict:
-        answer = find_answer(evidence)
-        if isinstance(answer, Verdict):
+        if isinstance(answer := find_answer(evidence), Verdict):
             return answer
         material = Material(subject=answer.value, name="summary")
         questions = [build_question(rubric, material, fill={"point": point}) for point in spec.points]
@@ -335,3 +336,77 @@ def _settle(spec: SummaryCovers, rubric: Rubric, opinions: Sequence[Opinion], po
     first = next((point, opinion) for point, opinion in zip(spec.points, opinions, strict=True) if opinion.outcome != "pass")
     reason = f"{counts}; not covered: {show(first[0])} ({first[1].reason})"
     return failed(reason, score=share, details=details, pointers=pointers)
+
+
+class SqlEquivalent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A query gives the same rows as a reference query, in the opinion of a judge."""
+
+    to: str
+    """The reference query."""
+    dialect: str | None = None
+    """The dialect of SQL both are read as, such as `postgresql`; left out: the standard."""
+    schema: str | None = None
+    """The tables with their columns and keys, as `CREATE TABLE` or in words."""
+    tool: str | None = None
+    """Take the query from the last call of this tool, instead of the answer."""
+    argument: str | None = None
+    """The argument of that tool that holds the query."""
+    threshold: float | None = None
+    """The least score from 0 to 1 that passes; if left out, the judge answers yes or no."""
+
+
+def _declare_reads_sql_equivalent(spec: SqlEquivalent) -> Reads:
+    if spec.tool is None:
+        return Reads(("answer",), "exact", "fail")
+    return Reads(("tool_calls", "tool_arguments"), "exact", tools=(spec.tool,))
+
+
+def _locate(spec: SqlEquivalent, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
+    query = _find_query(spec, evidence)
+    return iter(()) if isinstance(query, Verdict) else locate_quotes(query.value, query.pointer, verdict)
+
+
+@check(
+    "sql_equivalent",
+    shorthand="to",
+    judged=True,
+    example="sql_equivalent: {to: SELECT name FROM customers WHERE city = 'Bonn', dialect: postgresql}",
+    reads=_declare_reads_sql_equivalent,
+    locate_by=_locate,
+)
+def sql_equivalent(spec: SqlEquivalent) -> Decide:
+    """A query gives the same rows as a reference query, in the opinion of a judge."""
+    for field in ("to", "dialect", "schema", "tool", "argument"):
+        require_filled(getattr(spec, field), field)
+    if (spec.tool is None) != (spec.argument is None):
+        raise SpecError("`tool` and `argument` are given together", field="argument" if spec.argument is None else "tool")
+    require_threshold(spec.threshold)
+    rubric = load_rubric("sql_equivalent")
+    fill = {"dialect": spec.dialect or "standard SQL", "schema": spec.schema or "not given"}
+
+    def decide(evidence: Evidence) -> Verdict:
+        if isinstance(query := _find_query(spec, evidence), Verdict):
+            return query
+        material = Material(subject=query.value, name="query")
+        return ask_rubric(rubric, material, threshold=spec.threshold, fill=fill, reference=spec.to, pointers=(query.pointer,))
+
+    return decide
+
+
+def _find_query(spec: SqlEquivalent, evidence: Evidence) -> Place | Verdict:
+    return find_answer(evidence) if spec.tool is None else _find_argument(spec.tool, spec.argument or "", evidence)
+
+
+def _find_argument(tool: str, argument: str, evidence: Evidence) -> Place | Verdict:
+    if (calls := list_recorded_calls(evidence)) is None:
+        return missing("tool calls")
+    for index in reversed(range(len(calls))):
+        if calls[index].goes_by(tool):
+            pointer = f"{call_path(evidence, index)}.arguments"
+            arguments = calls[index].arguments
+            if arguments is None:
+                return missing("arguments of tool calls")
+            if isinstance(arguments, dict) and argument in arguments:
+                return Place(arguments[argument], f"{pointer}.{argument}")
+            return failed(f"{pointer} has no {show(argument)}, found {show(arguments)}", pointers=(pointer,))
+    return failed(f"expected a call of {show(tool)}, found none")

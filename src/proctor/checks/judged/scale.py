@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.quotes import locate_quoted_answer
 from proctor.checks.shared.rubric import attach_images, find_answer, find_request, require_filled
 from proctor.errors import SpecError
@@ -67,8 +66,7 @@ def ask_choice(
     threshold: float | None = None,
 ) -> Verdict:
     """Return a pending verdict on a choice about the answer."""
-    answer = find_answer(evidence)
-    if isinstance(answer, Verdict):
+    if isinstance(answer := find_answer(evidence), Verdict):
         return answer
     request = find_request(evidence) if spec.show_prompt else None
     material = Material(subject=answer.value, context={} if request is None else {"request": request})

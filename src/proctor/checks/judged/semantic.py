@@ -16,10 +16,9 @@ from typing import Literal
 import msgspec
 
 from proctor.checks.judged.scale import write_steps
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import describe_call, list_recorded_calls
-from proctor.checks.shared.json_places import write_pointer
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.shared.places import write_pointer
 from proctor.checks.shared.quotes import locate_quotes
 from proctor.checks.shared.rubric import attach_images
 from proctor.errors import SpecError
@@ -122,8 +121,7 @@ def judged(spec: Judged) -> Decide:
                 raise SpecError("expected text, found an empty one", field=f"{field}.{index}")
 
     def decide(evidence: Evidence) -> Verdict:
-        found = find_subject(spec, evidence)
-        if isinstance(found, Verdict):
+        if isinstance(found := find_subject(spec, evidence), Verdict):
             return found
         material = _gather_material(spec, found, evidence)
         if spec.show_images and not material.images:

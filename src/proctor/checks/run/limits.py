@@ -17,8 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.registry import Decide, Reads, check
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, EvidenceTurn, Usage
 from proctor.model.json_values import is_finite
@@ -111,8 +110,7 @@ def _decide_every_turn(
     def decide(evidence: Evidence) -> Verdict:
         found = [measure(turn) for turn in evidence.turns or ()]
         if not any(value is not None for value in found):
-            single = measure(evidence)
-            if single is None:
+            if (single := measure(evidence)) is None:
                 return unknown
             return good if holds(single) else failed(f"expected {wanted}, found {write(single)}", pointers=(f"$.{field}",))
         # Before missing measures: one turn that exceeds the limit decides.

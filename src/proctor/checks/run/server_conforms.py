@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.checks.registry import check
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.registry import Reads, check
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict, errored, failed, missing, passed, skipped
 

@@ -18,12 +18,10 @@ from itertools import islice
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import MISSING, Decide, Reads, check
 from proctor.checks.run._condition_values import Found, Undecided, Values, compare_values, show_found
 from proctor.checks.shared.answer import answer_json
-from proctor.checks.shared.json_places import JsonDocument, find_keys, open_answer
-from proctor.checks.shared.missing_evidence import MISSING, Reads
-from proctor.checks.shared.ranges import find_spans, iterate_whole_texts
+from proctor.checks.shared.places import JsonDocument, find_keys, find_spans, iterate_whole_texts, open_answer
 from proctor.expressions.condition import (
     Both,
     Compare,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.registry import Decide, Reads, check
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict, failed
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.registry import Decide, Reads, check
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Render
 from proctor.model.json_values import is_finite
@@ -76,8 +75,7 @@ def _decide_renders(tool: str | None, decide: Callable[[list[tuple[int, Render]]
     """Decide a claim on the renders of a tool; it fails if there are none."""
 
     def decide_evidence(evidence: Evidence) -> Verdict:
-        observed = _select_renders(evidence, tool)
-        if observed is None:
+        if (observed := _select_renders(evidence, tool)) is None:
             return _MISSING_RENDERS
         return decide(observed) if observed else _fail_nothing_seen(tool, evidence)
 

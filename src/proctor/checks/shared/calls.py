@@ -6,9 +6,10 @@ matches by its name and by its aliases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from proctor.checks.shared.ranges import iterate_whole_texts
+from proctor.checks.registry import Decide
+from proctor.checks.shared.places import iterate_whole_texts
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
@@ -32,6 +33,16 @@ def list_recorded_calls(evidence: Evidence) -> tuple[ToolCall, ...] | None:
     if evidence.nodes is None:
         return None
     return tuple(call for node in evidence.nodes for call in node.tool_calls)
+
+
+def over_calls(decide: Callable[[Evidence, Sequence[ToolCall]], Verdict]) -> Decide:
+    """Return a decision on the recorded calls; if tools were not recorded, the claim is undecided."""
+
+    def decide_evidence(evidence: Evidence) -> Verdict:
+        calls = list_recorded_calls(evidence)
+        return MISSING_CALLS if calls is None else decide(evidence, calls)
+
+    return decide_evidence
 
 
 def describe_call(call: ToolCall) -> dict[str, Json]:

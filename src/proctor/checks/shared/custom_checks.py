@@ -21,8 +21,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 import msgspec
 from msgspec import inspect as mi
 
-from proctor.checks.registry import CheckEntry, set_own_entry
-from proctor.checks.shared.missing_evidence import Decide, Reads
+from proctor.checks.registry import CheckEntry, Decide, Reads, set_own_entry
 from proctor.errors import CheckFault, InputError
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.json_values import is_finite

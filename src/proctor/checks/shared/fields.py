@@ -16,9 +16,8 @@ from itertools import chain
 
 import msgspec
 
-from proctor.checks.shared.json_places import write_pointer
-from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.ranges import iterate_whole_texts
+from proctor.checks.registry import Reads
+from proctor.checks.shared.places import iterate_whole_texts, write_pointer
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.compile import Expected, compile_expected, holds_matcher

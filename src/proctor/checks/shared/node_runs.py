@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.shared.ranges import iterate_whole_texts
+from proctor.checks.shared.places import iterate_whole_texts
 from proctor.expressions.text_form import Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
 from proctor.matchers.mismatch import join_path

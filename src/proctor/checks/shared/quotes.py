@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from proctor.checks.shared.ranges import Span, find_spans, iterate_text_places
+from proctor.checks.shared.places import Span, find_spans, iterate_text_places
 from proctor.checks.shared.rubric import find_answer
 from proctor.model.evidence import Evidence, Json
 from proctor.model.verdict import TextRange, Verdict

@@ -109,8 +109,7 @@ class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             return Place(list(self.context), "")
         match self.context_from or "tool_results":
             case "tool_results":
-                calls = list_recorded_calls(evidence)
-                if calls is None:
+                if (calls := list_recorded_calls(evidence)) is None:
                     return missing("tool calls")
                 results: list[Json] = []
                 for call in calls:

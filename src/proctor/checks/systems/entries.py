@@ -40,8 +40,7 @@ from proctor.checks.shared.fields import (
     refuse_fields_when_absent,
     refuse_wrong_count,
 )
-from proctor.checks.shared.json_places import write_pointer
-from proctor.checks.shared.ranges import locate_text
+from proctor.checks.shared.places import locate_text, write_pointer
 from proctor.codecs.addresses import fold_address, list_addresses
 from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError

@@ -45,7 +45,7 @@ from proctor.errors import CheckFault, SpecError
 from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, FhirState, Json
 from proctor.model.json_values import MISSING, read_digits
-from proctor.model.show import count_rest, nearest, show
+from proctor.model.show import count_rest, show, suggest
 from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 from proctor.paths.dotted import find_dotted
 from proctor.work import spend
@@ -201,16 +201,14 @@ def _describe_unknown_type(resource_type: str) -> str | None:
     """Return why a type has no resources; None for a type that R4 has."""
     if resource_type in RESOURCE_TYPES:
         return None
-    near = nearest(resource_type, RESOURCE_TYPES)
-    more = f"; nearest: {', '.join(near)}" if near else ""
+    more = suggest(resource_type, RESOURCE_TYPES)
     return f"resource_type: {show(resource_type, 80)} is not a FHIR R4 resource type, so its absence proves nothing{more}"
 
 
 def _reject_capped_counts(spec: FhirResource) -> None:
     """Reject a number of results that `_count` rules out: the search would never find one more."""
     text = spec.search.get("_count", "")
-    most = read_digits(text, 9)
-    if most is None:
+    if (most := read_digits(text, 9)) is None:
         return
     if most == 0:
         raise SpecError("_count: 0 looks at no result; leave it out", field="search._count")

@@ -25,7 +25,7 @@ from proctor.checks.shared.fields import (
     prepare_rows,
     refuse_fields_when_absent,
 )
-from proctor.checks.shared.json_places import JsonDocument
+from proctor.checks.shared.places import JsonDocument
 from proctor.errors import CheckFault
 from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json, StateFile

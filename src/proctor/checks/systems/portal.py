@@ -29,7 +29,7 @@ from proctor.checks.shared.fields import (
     prepare_rows,
     refuse_fields_when_absent,
 )
-from proctor.checks.shared.json_places import write_pointer
+from proctor.checks.shared.places import write_pointer
 from proctor.errors import SpecError
 from proctor.expressions.text_form import Scope
 from proctor.matchers.mismatch import equal_after_conversion, join_path

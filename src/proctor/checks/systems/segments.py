@@ -37,9 +37,16 @@ from proctor.checks.shared.fields import (
     fail_unreadable,
     refuse_fields_when_absent,
 )
-from proctor.codecs.hl7 import find_gap, read_messages
-from proctor.codecs.segments import Segment, SegmentPath, Span, compile_segment_path, explain_position
-from proctor.codecs.x12 import read_interchanges
+from proctor.codecs.segments import (
+    Segment,
+    SegmentPath,
+    Span,
+    compile_segment_path,
+    explain_position,
+    find_gap,
+    read_interchanges,
+    read_messages,
+)
 from proctor.errors import EvidenceError, SpecError
 from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json, State
@@ -174,8 +181,7 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     def decide(self, evidence: Evidence) -> Verdict:
         """Return the verdict on the last message that fits."""
-        reading = self._read(evidence)
-        if reading is None:
+        if (reading := self._read(evidence)) is None:
             return missing(self.all_of_them)
         scope = self.find_scope(evidence)
         found = self._find_last(reading, scope)
@@ -212,8 +218,7 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
 
         A missing field is located by its segment, if that exists.
         """
-        found = self._find_last(reading, scope)
-        if found is None:
+        if (found := self._find_last(reading, scope)) is None:
             return
         place, message = found
         results = self._look(message, scope)

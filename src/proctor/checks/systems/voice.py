@@ -18,9 +18,8 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.ranges import locate_text
+from proctor.checks.registry import Decide, Reads, check
+from proctor.checks.shared.places import locate_text
 from proctor.checks.systems.entries import Entry, EntryClaim, describe_choice, prepare_choice
 from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError

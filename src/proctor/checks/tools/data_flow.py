@@ -8,13 +8,18 @@ of its values is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.calls import MISSING_CALLS, call_path, fail_never_called, find_indexes_of, list_recorded_calls, require_name
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.registry import Decide, Reads, check
+from proctor.checks.shared.calls import (
+    call_path,
+    fail_never_called,
+    find_indexes_of,
+    over_calls,
+    require_name,
+)
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.json_values import is_number
@@ -170,10 +175,7 @@ def argument_copied(spec: ArgumentCopied) -> Decide:
         source += f" at {spec.path}"
     ok = passed(f"{spec.argument} of {show(spec.tool)} is from {source}")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         named = find_indexes_of(calls, spec.tool)
         if not named:
             return fail_never_called(spec.tool, f"a call of {show(spec.tool)} with {spec.argument} from {source}", calls)
@@ -196,7 +198,7 @@ def argument_copied(spec: ArgumentCopied) -> Decide:
                 return failed(reason, details={"found": given[spec.argument]}, pointers=(f"{place}.{spec.argument}",))
         return ok
 
-    return decide
+    return over_calls(decide)
 
 
 @check(
@@ -212,10 +214,7 @@ def answer_repeats(spec: AnswerRepeats) -> Decide:
     what = f"{spec.argument if spec.argument is not None else f'{spec.path} of the result'} of {show(spec.tool)}"
     ok = passed(f"the answer repeats {what}")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         named = [index for index in find_indexes_of(calls, spec.tool) if not calls[index].failed()]
         if not named:
             return fail_never_called(spec.tool, f"an answer that repeats {what}", calls)
@@ -232,7 +231,7 @@ def answer_repeats(spec: AnswerRepeats) -> Decide:
                 )
         return ok
 
-    return decide
+    return over_calls(decide)
 
 
 def _list_values(spec: AnswerRepeats, arguments: Json, result: Json) -> list[str]:

@@ -6,14 +6,13 @@ the way JavaScript writes it; `tool_argument` looks at one top-level argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import (
-    MISSING_CALLS,
     build_scope,
     call_path,
     call_paths,
@@ -24,16 +23,14 @@ from proctor.checks.shared.calls import (
     list_recorded_calls,
     locate_arguments,
     locate_fitting,
+    over_calls,
     require_name,
     resolve_name,
 )
-from proctor.checks.shared.javascript_json import write_javascript_json
-from proctor.checks.shared.json_places import JsonDocument
-from proctor.checks.shared.missing_evidence import Reads
-from proctor.checks.shared.ranges import Span, find_spans, locate_in_json
+from proctor.checks.shared.places import JsonDocument, Span, find_spans, locate_in_json, write_javascript_json
 from proctor.errors import CheckFault, SpecError
 from proctor.matchers.call_arguments import build_argument_rule
-from proctor.model.evidence import Evidence, Json
+from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.json_values import equal
 from proctor.model.show import show
 from proctor.model.verdict import TextRange, Verdict, failed, passed
@@ -165,10 +162,7 @@ def tool_argument(spec: ToolArgument) -> Decide:
     wanted = f"a call of {show(spec.tool)} with {spec.argument} = {show(spec.value)}"
     ok = passed(f"{show(spec.tool)} was called with {spec.argument} = {show(spec.value)}")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         named = find_indexes_of(calls, spec.tool)
         if not named:
             return fail_never_called(spec.tool, wanted, calls)
@@ -178,17 +172,14 @@ def tool_argument(spec: ToolArgument) -> Decide:
                 return ok
         return fail_no_call_fits(spec.tool, wanted, rule, evidence, calls, named)
 
-    return decide
+    return over_calls(decide)
 
 
 def _decide_presence(spec: ToolArgument) -> Decide:
     wanted = f"a call of {show(spec.tool)} with the argument {show(spec.argument)}"
     ok = passed(f"{show(spec.tool)} was called with the argument {show(spec.argument)}")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         named = find_indexes_of(calls, spec.tool)
         if not named:
             return fail_never_called(spec.tool, wanted, calls)
@@ -203,7 +194,7 @@ def _decide_presence(spec: ToolArgument) -> Decide:
             pointers=call_paths(evidence, named),
         )
 
-    return decide
+    return over_calls(decide)
 
 
 @check(
@@ -293,10 +284,7 @@ def _decide_any_input(spec: ToolInputContains | ToolInputMatches | ToolInputPath
     """Return a decision whether any call of the tool satisfies the claim; an error in one call matters only if no other satisfies it."""
     ok = passed(f"an input of {show(spec.tool)} does {claim}")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         tool = resolve_name(spec.tool, evidence, calls) if spec.server_prefix else spec.tool
         named = find_indexes_of(calls, tool)
         wanted = f"an input of {show(tool)} to {claim}"
@@ -321,4 +309,4 @@ def _decide_any_input(spec: ToolInputContains | ToolInputMatches | ToolInputPath
             pointers=tuple(f"{pointer}.arguments" for pointer in call_paths(evidence, named)),
         )
 
-    return decide
+    return over_calls(decide)

@@ -3,7 +3,15 @@
 Counting rules: every recorded call counts, even one that failed or had invalid arguments; names compare exactly and case-sensitively;
 calls are in the order they were made, over all turns of a conversation. Evidence that did not record tools (`tool_calls` and `nodes` both
 absent) is undecided: `missing_evidence`.
+
+Claims about tool calls that failed.
+
+A call failed when it carries an error: one the protocol raised (`protocol-error`) or one the tool reported in its result
+(`content-error`). In plain evidence, the outcome of a call without result, error or success flag is unknown. Readers of other formats
+list unknown outcomes in their account.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
@@ -11,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.registry import Decide, check
+from proctor.checks.registry import Decide, Reads, check
 from proctor.checks.shared.calls import (
     MISSING_CALLS,
     build_scope,
@@ -26,17 +34,18 @@ from proctor.checks.shared.calls import (
     list_recorded_calls,
     locate_arguments,
     locate_fitting,
+    over_calls,
     require_name,
     resolve_name,
 )
-from proctor.checks.shared.missing_evidence import Reads
 from proctor.errors import SpecError
 from proctor.matchers.call_arguments import ArgumentRule, build_argument_rule
 from proctor.matchers.mismatch import join_path
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, ToolCall
-from proctor.model.show import show
-from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, passed
+from proctor.model.recorded import records_outcome
+from proctor.model.show import count_rest, show
+from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, missing, passed
 
 ArgumentMatch = Literal["partial", "exact", "ignore"]
 ArgumentValues = Literal["matchers", "placeholders", "literal"]
@@ -207,10 +216,7 @@ def _accept_anything(arguments: Json) -> None:
 def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:
     forbidden = frozenset(spec.forbidden_arguments)
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
         named = find_indexes_of(calls, name)
         if forbidden:
@@ -243,7 +249,7 @@ def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | N
             return ok
         return defer_verdict(lambda: _fail_wrong_count(spec, description, name, rule, evidence, calls, named, fitting))
 
-    return decide
+    return over_calls(decide)
 
 
 def _fail_wrong_count(
@@ -328,10 +334,7 @@ def tool_not_called(spec: ToolNotCalled) -> Decide:
     claim = _claim(spec, rule, "was not called")
     ok = passed(claim)
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
         fitting = find_indexes_of(calls, name)
         if rule is not None and fitting:
@@ -347,7 +350,7 @@ def tool_not_called(spec: ToolNotCalled) -> Decide:
             pointers=call_paths(evidence, fitting),
         )
 
-    return decide
+    return over_calls(decide)
 
 
 @check("tool_call_count", example="tool_call_count: {name: search, count: 2}", reads=_declare_count_reads)
@@ -358,10 +361,7 @@ def tool_call_count(spec: ToolCallCount) -> Decide:
         raise SpecError(f"count cannot be negative, found {spec.count}", field="count")
     ok = passed(f"{show(spec.name)} was called {describe_count(spec.count)}")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         named = find_indexes_of(calls, spec.name)
         if spec.succeeded:
             named = [at for at in named if not calls[at].failed()]
@@ -374,7 +374,7 @@ def tool_call_count(spec: ToolCallCount) -> Decide:
             pointers=call_paths(evidence, named),
         )
 
-    return decide
+    return over_calls(decide)
 
 
 @check("no_tools_called", example="no_tools_called: {}", reads=Reads(("tool_calls",), "absence"))
@@ -382,10 +382,7 @@ def no_tools_called(spec: NoToolsCalled) -> Decide:
     """No tool was called at all."""
     ok = passed("no tool was called")
 
-    def decide(evidence: Evidence) -> Verdict:
-        calls = list_recorded_calls(evidence)
-        if calls is None:
-            return MISSING_CALLS
+    def decide(evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
         if not calls:
             return ok
         return failed(
@@ -394,4 +391,53 @@ def no_tools_called(spec: NoToolsCalled) -> Decide:
             pointers=call_paths(evidence, range(len(calls))),
         )
 
-    return decide
+    return over_calls(decide)
+
+
+_OK = passed("no tool call ended in an error")
+
+
+class NoToolErrors(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """No tool call ended in an error."""
+
+    silent_calls: Literal["missing", "succeeded"] = "missing"
+    """A call without result and error: `missing` evidence, or `succeeded` (as in MCPJam)."""
+
+
+@check("no_tool_errors", example="no_tool_errors: {}", reads=Reads(("tool_calls", "tool_results"), "absence", own_tools=True))
+def no_tool_errors(spec: NoToolErrors) -> Decide:
+    """No call of a tool that the agent ran ended in an error; tools of a model's provider count where they were recorded."""
+    silent_succeed = spec.silent_calls == "succeeded"
+    return lambda evidence: _decide(evidence, silent_succeed)
+
+
+def _decide(evidence: Evidence, silent_succeed: bool) -> Verdict:
+    if (calls := list_recorded_calls(evidence)) is None:
+        return MISSING_CALLS
+    broken = [index for index, call in enumerate(calls) if call.failed()]
+    if not broken:
+        return (None if silent_succeed else _fail_unknown_outcome(calls, evidence)) or _OK
+    reason = "; ".join(f"{calls[index].name} at {call_path(evidence, index)}: {_show_error(calls[index])}" for index in broken[:3])
+    more = count_rest(len(broken), 3, "; and")
+    return failed(
+        f"expected no tool call to fail; {len(broken)} of {len(calls)} failed: {reason}{more}",
+        details={"failed": [_record_broken_call(calls[index]) for index in broken[:100]]},
+        pointers=tuple(f"{call_path(evidence, index)}.error" for index in broken[:100]),
+    )
+
+
+def _fail_unknown_outcome(calls: Sequence[ToolCall], evidence: Evidence) -> Verdict | None:
+    """Return the verdict for a call of plain evidence without an outcome, or None if each has one."""
+    for index, call in enumerate(calls):
+        if not records_outcome(call, evidence.account):
+            return missing(f"how {show(call.name, 60)} at {call_path(evidence, index)} ended (neither result nor error)")
+    return None
+
+
+def _show_error(call: ToolCall) -> str:
+    kind = call.failure_kind()
+    return f"{kind}, {show(call.failure())}" if kind else show(call.failure())
+
+
+def _record_broken_call(call: ToolCall) -> Json:
+    return {"tool": call.name, "kind": call.failure_kind(), "error": call.failure()}

@@ -39,7 +39,7 @@ from proctor.errors import InputError, StoreError
 from proctor.judge.gated_model import JudgeSpending
 from proctor.judge.stamps import ENOUGH
 from proctor.llm.ports import ChatReply, ChatRequest
-from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.model.judgement import JudgedAnswer, LabelledAnswer
 from proctor.model.show import show
 from proctor.report.words.wording import count_noun
 from proctor.scoring.calibration import Calibration

@@ -14,12 +14,10 @@ from typing import Literal, cast
 
 import msgspec
 
-from proctor.checks.answer.text import ResponseContains, ResponseNotEmpty
-from proctor.checks.answer.text_pattern import ResponseMatches
+from proctor.checks.answer.text import ResponseContains, ResponseMatches, ResponseNotEmpty
 from proctor.checks.run.limits import TokensWithin, TurnsWithin
 from proctor.checks.run.widget import WidgetNoConsoleErrors, WidgetRendered, WidgetRenderedWithin
-from proctor.checks.tools.tool_calls import ToolCalled, ToolNotCalled
-from proctor.checks.tools.tool_errors import NoToolErrors
+from proctor.checks.tools.tool_calls import NoToolErrors, ToolCalled, ToolNotCalled
 from proctor.checks.tools.tool_order import FirstTool
 from proctor.errors import SpecError
 from proctor.formats.native.drafting import draft_assertion

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from proctor.checks.tools.tool_order import ToolsCalled
-from proctor.checks.tools.tool_pairing import ExpectedCall, ToolCallsMatch
+from proctor.checks.tools.tool_order import ExpectedCall, ToolCallsMatch, ToolsCalled
 from proctor.formats.mcpjam.predicates import ARGUMENT_MATCHING, PREDICATES, read_predicate, read_word, refuse_empty
 from proctor.formats.native.drafting import draft_assertion, make_slug, make_unique
 from proctor.formats.text.located import Located, Reading

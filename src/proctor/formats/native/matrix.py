@@ -22,10 +22,9 @@ import msgspec
 from proctor.expressions.text_form import write_text_form
 from proctor.formats.native.drafting import make_slug, make_unique
 from proctor.formats.text.located import Located, Reading
-from proctor.model.case import FILLED, MATRIX, Case, Scoring, make_variant_id
+from proctor.model.case import FILLED, MATRIX, Case, Scoring, System, make_variant_id
 from proctor.model.evidence import Json
 from proctor.model.lazy_pattern import lazy_pattern
-from proctor.model.system import System
 
 MOST_VARIANTS = 1_000
 """The maximum number of combinations of one matrix."""

@@ -29,8 +29,8 @@ from proctor.model.case import Assertion, Case, make_variant_id
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.lazy_cases import CaseTraits, LazySequence
-from proctor.model.name_table import TakenNames
 from proctor.model.problem import Origin, Problem
+from proctor.model.scratch import TakenNames
 from proctor.model.show import count_rest, nearest, show
 from proctor.model.typed import make_json_decoder, make_msgpack_decoder
 

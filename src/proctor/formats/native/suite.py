@@ -38,7 +38,7 @@ from proctor.formats.text.row_shapes import DataSource
 from proctor.model.case import MOST_REPEATS, Assertion, Capture, Case, Scoring, Skip, Suite, Turn
 from proctor.model.evidence import Json
 from proctor.model.lazy_cases import join_cases
-from proctor.model.name_table import TakenNames
+from proctor.model.scratch import TakenNames
 from proctor.model.show import nearest, show
 from proctor.patterns.engine import compile_pattern
 

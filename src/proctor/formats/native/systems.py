@@ -20,14 +20,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from proctor.checks.run.requests import RequestMade, RequestNotMade
-from proctor.checks.systems.unchanged import Unchanged
+from proctor.checks.systems.effects import RequestMade, RequestNotMade, Unchanged
 from proctor.errors import SpecError
 from proctor.formats.text.located import Located, Reading
-from proctor.model.case import Assertion
+from proctor.model.case import LONGEST_S, Assertion, Step, System
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
-from proctor.model.system import LONGEST_S, Step, System
 from proctor.patterns.globs import strip_leading_marks
 
 SYSTEM_KEYS = ("kind", "seed", "datasets", "scenario")

@@ -22,8 +22,8 @@ import msgspec
 from proctor.errors import SpecError
 from proctor.formats.text.located import Located, Reading
 from proctor.formats.verial.parts import list_stated, warn_unknown
+from proctor.model.case import Step, System
 from proctor.model.evidence import Json
-from proctor.model.system import Step, System
 
 if TYPE_CHECKING:
     from proctor.simulators.rows import Rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from proctor.model.labelled import JudgedAnswer
+from proctor.model.judgement import JudgedAnswer
 from proctor.report.document import model as doc
 from proctor.report.words.wording import count_noun, number_words, write_p
 from proctor.scoring.agreement import Figure as Measured

@@ -6,7 +6,7 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.json_values import write_document
-from proctor.model.labelled import JudgedAnswer
+from proctor.model.judgement import JudgedAnswer
 from proctor.scoring.agreement import Figure, Table
 from proctor.scoring.calibration import Calibration
 from proctor.scoring.intervals import Interval

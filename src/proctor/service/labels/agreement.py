@@ -11,8 +11,7 @@ from typing import Annotated, Literal, TypedDict, cast
 import msgspec
 
 from proctor.model.evidence import Json
-from proctor.model.judgement import Opinion
-from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.model.judgement import JudgedAnswer, LabelledAnswer, Opinion
 from proctor.model.typed import make_json_decoder
 from proctor.scoring.agreement import Figure, count_table, with_intervals
 from proctor.scoring.calibration import Calibration, summarize_calibration

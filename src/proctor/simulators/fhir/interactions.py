@@ -9,16 +9,6 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.simulators.exchange import Request, Response, answer_json
-from proctor.simulators.fhir.answer_options import (
-    MOST_PER_PAGE,
-    OPTIONS,
-    Pairs,
-    make_link,
-    make_warning,
-    read_number,
-    read_options,
-    shape_resource,
-)
 from proctor.simulators.fhir.resources import (
     DELETED,
     FHIR_JSON,
@@ -33,7 +23,17 @@ from proctor.simulators.fhir.resources import (
     refuse_fhir,
     remove_resource,
 )
-from proctor.simulators.fhir.searching import find_matches
+from proctor.simulators.fhir.searching import (
+    MOST_PER_PAGE,
+    OPTIONS,
+    Pairs,
+    find_matches,
+    make_link,
+    make_warning,
+    read_number,
+    read_options,
+    shape_resource,
+)
 from proctor.simulators.ports import Desk
 from proctor.simulators.rows import Draft
 from proctor.work import spend
@@ -135,8 +135,7 @@ def _refuse_taken(request: Request, old: Resource | None, name: str) -> None:
 
 def _check_match(request: Request, old: Resource | None, name: str) -> None:
     """Reject a write based on another version (`If-Match`)."""
-    header = request.headers.get("if-match")
-    if header is None:
+    if (header := request.headers.get("if-match")) is None:
         return
     version = None if old is None else old["meta"]["versionId"]
     if version is None or not names_version(header, version):
@@ -177,8 +176,7 @@ def answer_version(resource_type: str, key: str, version: str, rows: Draft) -> R
     current: Json = rows.get(resource_type, check_id(key))
     if current is not None and current["meta"]["versionId"] == version:
         return answer_resource(200, current)
-    versions = rows.get(f"{HISTORY}/{resource_type}", f"{key}/{version}")
-    if versions is None:
+    if (versions := rows.get(f"{HISTORY}/{resource_type}", f"{key}/{version}")) is None:
         raise refuse_fhir(404, "not-found", f"{resource_type}/{key} has no version {show(version, 80)}")
     if "deleted" in versions:
         raise refuse_fhir(410, "deleted", f"{resource_type}/{key} was deleted in version {version}")
@@ -213,8 +211,7 @@ def answer_history(request: Request, resource_type: str, key: str | None, rows: 
 
 
 def _read_since(text: str) -> float:
-    found = read_date(text)
-    if found is None:
+    if (found := read_date(text)) is None:
         raise refuse_fhir(400, "value", f"_since: expected an instant such as 2026-11-16T09:30:00Z, found {show(text, 80)}")
     return found.start
 

@@ -29,19 +29,7 @@ from proctor.model.json_values import MISSING, decode_embedded
 from proctor.model.show import kind_of, show
 from proctor.model.typed import make_json_decoder
 from proctor.paths.dotted import find_dotted
-from proctor.simulators.exchange import (
-    Errand,
-    Fetched,
-    Refused,
-    Request,
-    Response,
-    answer_json,
-    read_object,
-    refuse,
-    require_method,
-    split_path,
-    take_text,
-)
+from proctor.simulators import exchange
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import holds_condition, join_place, read_condition, read_items, read_members, read_word, refuse_doubles
@@ -78,25 +66,25 @@ class CdsSimulator:
     def perform(self, step: str, given: Json, desk: Desk) -> None:
         """Perform nothing: hooks are called by requests."""
 
-    def handle(self, request: Request, desk: Desk) -> Response:
+    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
         """Answer a request."""
         try:
-            parts = split_path(request)
+            parts = exchange.split_path(request)
             if parts[:1] == ["cds-services"] and len(parts) <= 3:
                 return self._serve(parts[1:], request, desk)
             if parts == ["services"]:
-                require_method(request, "GET", "HEAD", "POST")
+                exchange.require_method(request, "GET", "HEAD", "POST")
                 return self._register(request, desk) if request.method == "POST" else _list_services(desk.rows)
             if len(parts) == 2 and parts[0] == "hooks":
-                require_method(request, "POST")
+                exchange.require_method(request, "POST")
                 return self._call_hook(parts[1], request, desk)
             if parts == ["feedback"]:
-                require_method(request, "POST")
-                row = _keep_feedback(read_object(request), desk.rows)
+                exchange.require_method(request, "POST")
+                row = _keep_feedback(exchange.read_object(request), desk.rows)
                 service = next((one for one in _load_services(desk.rows) if one.id == row["service"]), None)
                 # The specification has two outcomes: a service is not notified of an ignored card.
                 if service is None or not service.url or row["feedback"] == "ignored":
-                    return answer_json(200, row)
+                    return exchange.answer_json(200, row)
                 feedback: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
                 if row["feedback"] == "overridden" and "feedback_reason" in row:
                     feedback["overrideReason"] = row["feedback_reason"]
@@ -104,35 +92,35 @@ class CdsSimulator:
                 problem = (
                     "" if 200 <= fetched.status < 300 else fetched.problem or f"the service takes no feedback: it answers {fetched.status}"
                 )
-                return answer_json(200, {**row, "delivered": not problem, "problems": [problem] if problem else []})
-            raise refuse(404, "not_found", "there are /services, /hooks/HOOK, /feedback and /cds-services")
-        except Refused as refused:
+                return exchange.answer_json(200, {**row, "delivered": not problem, "problems": [problem] if problem else []})
+            raise exchange.refuse(404, "not_found", "there are /services, /hooks/HOOK, /feedback and /cds-services")
+        except exchange.Refused as refused:
             return refused.response
 
-    def _register(self, request: Request, desk: Desk) -> Response:
-        given = read_object(request)
-        address = take_text(given, "discovery_url").strip()
-        below = take_text(given, "services_url", default=address).strip()
+    def _register(self, request: exchange.Request, desk: Desk) -> exchange.Response:
+        given = exchange.read_object(request)
+        address = exchange.take_text(given, "discovery_url").strip()
+        below = exchange.take_text(given, "services_url", default=address).strip()
         for name, url in (("discovery_url", address), ("services_url", below)):
             if not _ADDRESS.fullmatch(url):
-                raise refuse(422, "wrong_value", f"{name}: expected an address that begins with http, found {show(url)}")
+                raise exchange.refuse(422, "wrong_value", f"{name}: expected an address that begins with http, found {show(url)}")
         fetched = _fetch(request, "GET", address)
         found = (
             fetched.problem or f"the discovery answers {fetched.status}" if fetched.status != 200 else read_services(fetched.body, below)
         )
         if isinstance(found, str):
-            raise refuse(422, "discovery_failed", found)
+            raise exchange.refuse(422, "discovery_failed", found)
         for service in found:
             registered = desk.rows.get(_SERVICES, service.id)
             if registered is not None and not registered["url"]:
-                raise refuse(409, "name_taken", f"{show(service.id)} is a service of the suite; give yours another id")
+                raise exchange.refuse(409, "name_taken", f"{show(service.id)} is a service of the suite; give yours another id")
             desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
-        return answer_json(201, {"services": [_show(service) for service in found]})
+        return exchange.answer_json(201, {"services": [_show(service) for service in found]})
 
-    def _call_hook(self, hook: str, request: Request, desk: Desk) -> Response:
+    def _call_hook(self, hook: str, request: exchange.Request, desk: Desk) -> exchange.Response:
         if not HOOK.fullmatch(hook):
-            raise refuse(422, "wrong_value", f"not the name of a hook: {show(hook)}")
-        given = read_object(request)
+            raise exchange.refuse(422, "wrong_value", f"not the name of a hook: {show(hook)}")
+        given = exchange.read_object(request)
         context = {_write_camel(name): value for name, value in given.items() if name != "prefetch"}
         instance = str(uuid.uuid5(_IDS, desk.around.new_id()))
         hook_request: dict[str, Json] = {
@@ -151,35 +139,35 @@ class CdsSimulator:
             cards, wrong = _ask(service, hook_request, request)
             problems += [f"{service.id}: {problem}" for problem in wrong]
             stored_cards += [_keep_card(card, service, desk) for card in cards]
-        return answer_json(200, {"hook": hook, "hook_instance": instance, "cards": stored_cards, "problems": problems})
+        return exchange.answer_json(200, {"hook": hook, "hook_instance": instance, "cards": stored_cards, "problems": problems})
 
-    def _serve(self, names: list[str], request: Request, desk: Desk) -> Response:
+    def _serve(self, names: list[str], request: exchange.Request, desk: Desk) -> exchange.Response:
         """Answer as the simulated services."""
         simulated = {service.id: service for service in _load_services(desk.rows) if not service.url}
         if not names:
-            require_method(request, "GET", "HEAD")
-            return answer_json(200, {"services": [_show(service) for service in simulated.values()]})
-        require_method(request, "POST")
+            exchange.require_method(request, "GET", "HEAD")
+            return exchange.answer_json(200, {"services": [_show(service) for service in simulated.values()]})
+        exchange.require_method(request, "POST")
         service = simulated.get(names[0])
         if service is None or names[1:] not in ([], ["feedback"]):
-            raise refuse(404, "not_found", f"there is no service {show(names[0])}")
-        given = read_object(request)
+            raise exchange.refuse(404, "not_found", f"there is no service {show(names[0])}")
+        given = exchange.read_object(request)
         if names[1:]:
             listed = given.get("feedback")
             if not isinstance(listed, list) or not listed:
-                raise refuse(400, "wrong_request", f"feedback: expected a list, found {kind_of(listed)}")
+                raise exchange.refuse(400, "wrong_request", f"feedback: expected a list, found {kind_of(listed)}")
             for one in listed:
                 if not isinstance(one, dict):
-                    raise refuse(400, "wrong_request", f"feedback: expected objects, found {kind_of(one)}")
+                    raise exchange.refuse(400, "wrong_request", f"feedback: expected objects, found {kind_of(one)}")
                 _check_feedback(one, desk.rows)
             for one in listed:
                 _keep_feedback(one, desk.rows)
-            return answer_json(200, {})
+            return exchange.answer_json(200, {})
         if given.get("hook") != service.hook:
-            raise refuse(400, "wrong_hook", f"{service.id} is of the hook {service.hook}, not {show(given.get('hook'))}")
+            raise exchange.refuse(400, "wrong_hook", f"{service.id} is of the hook {service.hook}, not {show(given.get('hook'))}")
         if not isinstance(given.get("hookInstance"), str) or not isinstance(given.get("context"), dict):
-            raise refuse(400, "wrong_request", "a request has a hookInstance, which is text, and a context, which is an object")
-        return answer_json(200, {"cards": [_keep_card(card, service, desk) for card in choose_cards(service, given)]})
+            raise exchange.refuse(400, "wrong_request", "a request has a hookInstance, which is text, and a context, which is an object")
+        return exchange.answer_json(200, {"cards": [_keep_card(card, service, desk) for card in choose_cards(service, given)]})
 
     def read_state(self, desk: Desk) -> State:
         """Return the answered cards."""
@@ -195,7 +183,7 @@ class CdsSimulator:
                 name="cds_call_hook",
                 description="Call a hook, such as patient-view; the answer are the cards of all services.",
                 schema={"type": "object", "properties": {"hook": words, "context": context}, "required": ["hook"]},
-                make_request=lambda given: Request(
+                make_request=lambda given: exchange.Request(
                     method="POST",
                     path=f"/hooks/{encode_percent(str(given.get('hook', '')))}",
                     body=msgspec.json.encode(given.get("context") or {}),
@@ -211,15 +199,15 @@ class CdsSimulator:
         )
 
 
-def _fetch(request: Request, method: str, url: str, body: bytes = b"") -> Fetched:
+def _fetch(request: exchange.Request, method: str, url: str, body: bytes = b"") -> exchange.Fetched:
     """Return the result of an outgoing request; on the first call, the errand is raised."""
     for fetched in request.fetched:
         if fetched.url == url:
             return fetched
-    raise Errand(method, url, body)
+    raise exchange.Errand(method, url, body)
 
 
-def _ask(service: Service, hook_request: dict[str, Json], request: Request) -> tuple[list[dict[str, Json]], list[str]]:
+def _ask(service: Service, hook_request: dict[str, Json], request: exchange.Request) -> tuple[list[dict[str, Json]], list[str]]:
     if not service.url:
         return choose_cards(service, hook_request), []
     fetched = _fetch(request, "POST", service.url, msgspec.json.encode(hook_request))
@@ -251,12 +239,12 @@ def _keep_card(card: dict[str, Json], service: Service, desk: Desk) -> dict[str,
 
 
 def _check_feedback(given: dict[str, Json], rows: Draft) -> tuple[str, str]:
-    card, outcome = take_text(given, "card"), take_text(given, "outcome")
+    card, outcome = exchange.take_text(given, "card"), exchange.take_text(given, "outcome")
     if outcome not in OUTCOMES:
-        raise refuse(422, "wrong_value", f"outcome: expected one of {', '.join(OUTCOMES)}, found {show(outcome)}")
+        raise exchange.refuse(422, "wrong_value", f"outcome: expected one of {', '.join(OUTCOMES)}, found {show(outcome)}")
     key = next((key for key, row in reversed(list(rows.list(_CARDS).items())) if row["uuid"] == card), None)
     if key is None:
-        raise refuse(404, "not_found", f"there is no card {show(card)}")
+        raise exchange.refuse(404, "not_found", f"there is no card {show(card)}")
     return key, outcome
 
 
@@ -268,8 +256,8 @@ def _keep_feedback(given: dict[str, Json], rows: Draft) -> dict[str, Json]:
     return row
 
 
-def _list_services(rows: Draft) -> Response:
-    return answer_json(200, {"services": [{**_show(one), "url": one.url or None} for one in _load_services(rows)]})
+def _list_services(rows: Draft) -> exchange.Response:
+    return exchange.answer_json(200, {"services": [{**_show(one), "url": one.url or None} for one in _load_services(rows)]})
 
 
 def _show(service: Service) -> dict[str, Json]:

@@ -28,19 +28,7 @@ from proctor.codecs.http import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import FaxState, Json, State
 from proctor.model.show import shorten, show
-from proctor.simulators import pdf_process
-from proctor.simulators.exchange import (
-    Refused,
-    Request,
-    Response,
-    answer_json,
-    read_object,
-    refusal_message,
-    refuse,
-    require_method,
-    split_path,
-    take_text,
-)
+from proctor.simulators import exchange, pdf_process
 from proctor.simulators.persona import is_address, read_number
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
@@ -85,48 +73,47 @@ class FaxSimulator:
         place = f"{at}." if at else ""
         try:
             data, known = _read_content(given, desk.rows)
-        except Refused as refused:
-            raise SpecError(refusal_message(refused), field=at or None) from None
+        except exchange.Refused as refused:
+            raise SpecError(exchange.refusal_message(refused), field=at or None) from None
         described = {name: read_word(given.get(name), f"{place}{name}", default="") for name in _DESCRIBED}
         sender = read_number(given.get("from"), f"{place}from", "fax", "+15550299")
         _keep(data, known, {"direction": "inbound", "to": _find_own(desk.rows), "from": sender, "status": "received", **described}, desk)
 
-    def handle(self, request: Request, desk: Desk) -> Response:
+    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
         """Answer a request."""
         try:
-            parts = split_path(request)
+            parts = exchange.split_path(request)
             names = parts[1:] if parts[:1] == [_FAXES] else parts
             if len(names) > 2 or (len(names) == 2 and names[1] != "document"):
-                raise refuse(404, "not_found", "faxes are at /faxes, /faxes/ID and /faxes/ID/document")
-            require_method(request, "GET", "HEAD", *(() if names else ("POST",)))
+                raise exchange.refuse(404, "not_found", "faxes are at /faxes, /faxes/ID and /faxes/ID/document")
+            exchange.require_method(request, "GET", "HEAD", *(() if names else ("POST",)))
             if names:
-                row = desk.rows.get(_FAXES, names[0])
-                if row is None:
-                    raise refuse(404, "not_found", f"there is no fax {show(names[0])}")
+                if (row := desk.rows.get(_FAXES, names[0])) is None:
+                    raise exchange.refuse(404, "not_found", f"there is no fax {show(names[0])}")
                 if len(names) == 1:
-                    return answer_json(200, row)
+                    return exchange.answer_json(200, row)
                 data = base64.b64decode(desk.rows.get(_DOCUMENTS, names[0]))
-                return Response(status=200, body=data, headers={"content-type": row["content_type"]})
+                return exchange.Response(status=200, body=data, headers={"content-type": row["content_type"]})
             if request.method == "POST":
                 if len(request.body) > 2 * MOST_BYTES:
-                    raise refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
+                    raise exchange.refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
                 raw = read_document(request.body)
-                given: dict[str, Json] = dict(request.query) if raw is not None else read_object(request)
-                to = take_text(given, "to_number", default="") or take_text(given, "to", default="")
+                given: dict[str, Json] = dict(request.query) if raw is not None else exchange.read_object(request)
+                to = exchange.take_text(given, "to_number", default="") or exchange.take_text(given, "to", default="")
                 if not is_address("sms", to):
-                    raise refuse(422, "wrong_value", f"to_number: expected a fax number, found {show(to)}")
-                described = {name: take_text(given, name, default="") for name in _DESCRIBED}
+                    raise exchange.refuse(422, "wrong_value", f"to_number: expected a fax number, found {show(to)}")
+                described = {name: exchange.take_text(given, name, default="") for name in _DESCRIBED}
                 data, known = (request.body, raw) if raw is not None else _read_content(given, desk.rows)
                 if len(data) > MOST_BYTES:
-                    raise refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
+                    raise exchange.refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
                 row = _keep(
                     data, known, {"direction": "outbound", "to": to, "from": _find_own(desk.rows), "status": "delivered", **described}, desk
                 )
-                return answer_json(201, row, headers={"location": f"{request.base}/faxes/{encode_percent(row['id'])}"})
+                return exchange.answer_json(201, row, headers={"location": f"{request.base}/faxes/{encode_percent(row['id'])}"})
             filters = [(name, value) for name, value in request.query if name in ("direction", *_DESCRIBED)]
             rows = [row for row in desk.rows.list(_FAXES).values() if all(row[name] == value for name, value in filters)]
-            return answer_json(200, {_FAXES: rows, "total": len(rows)})
-        except Refused as refused:
+            return exchange.answer_json(200, {_FAXES: rows, "total": len(rows)})
+        except exchange.Refused as refused:
             return refused.response
 
     def read_state(self, desk: Desk) -> State:
@@ -152,16 +139,17 @@ def _read_content(given: dict[str, Json], rows: Draft) -> tuple[bytes, Document]
     """Return the document of a fax, and its properties."""
     named = [name for name in ("text", "document", "content_reference") if given.get(name)]
     if len(named) != 1:
-        raise refuse(422, "wrong_value", "expected one of text, document and content_reference")
-    content = take_text(given, named[0])
+        raise exchange.refuse(422, "wrong_value", "expected one of text, document and content_reference")
+    content = exchange.take_text(given, named[0])
     if named[0] == "text":
         if len(content) > MOST_TEXT:
-            raise refuse(413, "too_large", f"a text has at most {MOST_TEXT} characters")
+            raise exchange.refuse(413, "too_large", f"a text has at most {MOST_TEXT} characters")
         return write_pdf(content), Document(kind=PDF, pages=count_sheets(content), text=content)
     if named[0] == "content_reference" and not content.startswith("data:"):
-        row = rows.get(_FAXES, content)
-        if row is None:
-            raise refuse(422, "unknown_reference", f"content_reference: expected the id of a fax or a data: address, found {show(content)}")
+        if (row := rows.get(_FAXES, content)) is None:
+            raise exchange.refuse(
+                422, "unknown_reference", f"content_reference: expected the id of a fax or a data: address, found {show(content)}"
+            )
         known = Document(
             kind=row["content_type"], pages=row["pages"], text=row["text"], note=row.get("note", ""), unread=row.get(_UNREAD, "")
         )
@@ -169,10 +157,9 @@ def _read_content(given: dict[str, Json], rows: Draft) -> tuple[bytes, Document]
     try:
         data = base64.b64decode(content.partition("base64,")[2] if content.startswith("data:") else content, validate=True)
     except (binascii.Error, ValueError):
-        raise refuse(422, "wrong_value", f"{named[0]}: expected a document in base64") from None
-    found = read_document(data)
-    if found is None:
-        raise refuse(422, "wrong_document", f"{named[0]}: expected a PDF or TIFF")
+        raise exchange.refuse(422, "wrong_value", f"{named[0]}: expected a document in base64") from None
+    if (found := read_document(data)) is None:
+        raise exchange.refuse(422, "wrong_document", f"{named[0]}: expected a PDF or TIFF")
     return data, found
 
 
@@ -241,8 +228,7 @@ def read_document(data: bytes) -> Document | None:
 
 
 def _read_pdf(data: bytes) -> Document:
-    spec = importlib.util.find_spec("pypdf")
-    if spec is None:
+    if (spec := importlib.util.find_spec("pypdf")) is None:
         return Document(kind=PDF, note="the text layer is not read: pypdf is not installed (extra fax)")
     # The folder of the package `pypdf`: the process has no other import path.
     folder = (spec.submodule_search_locations or [""])[0].rstrip("/\\")[: -len("pypdf")]

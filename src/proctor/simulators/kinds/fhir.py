@@ -24,7 +24,6 @@ from proctor.errors import SpecError
 from proctor.model.evidence import FhirState, Json, State
 from proctor.model.show import show
 from proctor.simulators.exchange import Refused, Request, Response, answer_json
-from proctor.simulators.fhir.answer_options import check_format
 from proctor.simulators.fhir.bundles import answer_bundle
 from proctor.simulators.fhir.interactions import (
     answer_history,
@@ -46,11 +45,11 @@ from proctor.simulators.fhir.resources import (
     check_type,
     describe_refusal,
     list_resources,
+    load_definitions,
     make_version,
     refuse_fhir,
 )
-from proctor.simulators.fhir.searching import answer_search, find_matches
-from proctor.simulators.fhir.validation import load_definitions
+from proctor.simulators.fhir.searching import answer_search, check_format, find_matches
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_flag, read_members

@@ -82,8 +82,7 @@ class FilesSimulator:
                 return self._get(path, request, desk.rows)
             if request.method == "MOVE":
                 name, target = _check_path(path), _check_path(dict(request.query).get("to", ""))
-                row = desk.rows.get(_FILES, name)
-                if row is None:
+                if (row := desk.rows.get(_FILES, name)) is None:
                     raise refuse(404, "not_found", f"there is no file {show(name)}")
                 known = desk.rows.get(_FILES, target) is not None
                 desk.rows.remove(_FILES, name)

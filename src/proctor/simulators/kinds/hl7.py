@@ -22,8 +22,7 @@ import re
 
 import msgspec
 
-from proctor.codecs.hl7 import Hl7Message, read_messages
-from proctor.codecs.segments import compile_segment_path
+from proctor.codecs.segments import Hl7Message, compile_segment_path, read_messages
 from proctor.errors import EvidenceError, SpecError
 from proctor.model.evidence import Hl7State, Json, State
 from proctor.model.show import show
@@ -104,8 +103,7 @@ class Hl7Simulator:
                 chosen = dict(request.query).get("type", "")
                 rows = [row for row in desk.rows.list(parts[0]).values() if not chosen or f"{row['type']}^".startswith(f"{chosen}^")]
                 return answer_json(200, {"messages": rows})
-            row = desk.rows.get(parts[0], parts[1])
-            if row is None:
+            if (row := desk.rows.get(parts[0], parts[1])) is None:
                 raise refuse(404, "not_found", f"there is no message {show(parts[1])} in {parts[0]}")
             return Response(status=200, body=row["payload"].encode(), headers={"content-type": HL7_TYPE})
         except Refused as refused:

@@ -4,7 +4,7 @@
     GET  /messages        all of them; `patient_id`, `channel`, `direction`, `to` and `from` choose
     GET  /messages/ID     one of them
 
-`/` does the same as `/messages`. The SDKs of Twilio (`simulators/twilio_format.py`) and Telnyx work with another base address; their key is
+`/` does the same as `/messages`. The SDKs of Twilio (`simulators/twilio.py`) and Telnyx work with another base address; their key is
 the token of the sandbox:
 
     POST /v2/messages     of Telnyx: `{"from": "+1555...", "to": "+1555...", "text": "..."}`
@@ -23,26 +23,13 @@ from proctor.codecs.http import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, MessagesState, State
 from proctor.model.show import show
-from proctor.simulators.exchange import (
-    Refused,
-    Request,
-    Response,
-    answer_json,
-    is_code,
-    read_form,
-    read_object,
-    refusal_message,
-    refuse,
-    require_method,
-    split_path,
-    take_text,
-)
+from proctor.simulators import exchange
 from proctor.simulators.persona import CHANNELS, READ_BOOK, Book, find_answer, is_address, read_book
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import NotHeld, read_items, read_members, read_word
 from proctor.simulators.tools import make_tool
-from proctor.simulators.twilio_format import VERSION, refuse_twilio, show_twilio, show_twilio_page
+from proctor.simulators.twilio import VERSION, refuse_twilio, show_twilio, show_twilio_page
 
 MOST_TEXT = 100_000
 """Characters of one message."""
@@ -79,9 +66,9 @@ class MessagesSimulator:
         book = _load_book(desk.rows)
         try:
             address, person = _find_address({**given, "to": given.get("from")}, channel, book)
-        except Refused as refused:
-            why = NotHeld if is_code(refused, "unknown_patient") else SpecError
-            raise why(refusal_message(refused), field=f"{place}{'patient_id' if 'patient_id' in given else 'from'}") from None
+        except exchange.Refused as refused:
+            why = NotHeld if exchange.is_code(refused, "unknown_patient") else SpecError
+            raise why(exchange.refusal_message(refused), field=f"{place}{'patient_id' if 'patient_id' in given else 'from'}") from None
         _keep(
             desk,
             channel=channel,
@@ -93,42 +80,42 @@ class MessagesSimulator:
             patient_id=person,
         )
 
-    def handle(self, request: Request, desk: Desk) -> Response:
+    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
         """Answer a request."""
         try:
-            parts = split_path(request)
+            parts = exchange.split_path(request)
             if parts[:1] == [VERSION]:
                 return self._handle_twilio(parts[1:], request, desk)
             if parts[:2] == [TELNYX_VERSION, _MESSAGES]:
                 return self._handle_telnyx(parts[2:], request, desk)
             names = parts[1:] if parts[:1] == [_MESSAGES] else parts
             if len(names) > 1:
-                raise refuse(404, "not_found", "messages are at /messages and /messages/ID")
-            require_method(request, "GET", "HEAD", *(() if names else ("POST",)))
+                raise exchange.refuse(404, "not_found", "messages are at /messages and /messages/ID")
+            exchange.require_method(request, "GET", "HEAD", *(() if names else ("POST",)))
             if names:
-                return answer_json(200, _show(_find_row(names[0], desk.rows)))
+                return exchange.answer_json(200, _show(_find_row(names[0], desk.rows)))
             if request.method != "POST":
                 chosen = _choose(desk.rows, dict(request.query))
-                return answer_json(200, {_MESSAGES: [_show(row) for row in chosen], "total": len(chosen)})
-            row = self._send(read_object(request), desk)
-            return answer_json(201, _show(row), headers={"location": f"{request.base}/messages/{encode_percent(row['id'])}"})
-        except Refused as refused:
+                return exchange.answer_json(200, {_MESSAGES: [_show(row) for row in chosen], "total": len(chosen)})
+            row = self._send(exchange.read_object(request), desk)
+            return exchange.answer_json(201, _show(row), headers={"location": f"{request.base}/messages/{encode_percent(row['id'])}"})
+        except exchange.Refused as refused:
             return refused.response
 
     def _send(self, given: dict[str, Json], desk: Desk) -> dict[str, Json]:
         """Send a message, and add the recipient's answer."""
         book = _load_book(desk.rows)
-        channel = take_text(given, "channel", default="sms")
+        channel = exchange.take_text(given, "channel", default="sms")
         if channel not in CHANNELS:
-            raise refuse(422, "wrong_value", f"channel: expected one of {', '.join(CHANNELS)}, found {show(channel)}")
-        text = take_text(given, "body", default="") or take_text(given, "text", default="")
+            raise exchange.refuse(422, "wrong_value", f"channel: expected one of {', '.join(CHANNELS)}, found {show(channel)}")
+        text = exchange.take_text(given, "body", default="") or exchange.take_text(given, "text", default="")
         if not text.strip() or len(text) > MOST_TEXT:
-            raise refuse(422, "wrong_value", f"body: expected text of up to {MOST_TEXT} characters")
+            raise exchange.refuse(422, "wrong_value", f"body: expected text of up to {MOST_TEXT} characters")
         to, patient_id = _find_address(given, channel, book)
-        sender = take_text(given, "from", default="") or book.find_sender(channel)
+        sender = exchange.take_text(given, "from", default="") or book.find_sender(channel)
         if not is_address(channel, sender):
-            raise refuse(422, "wrong_value", f"from: no address for {channel}: {show(sender)}")
-        subject = take_text(given, "subject", default="")
+            raise exchange.refuse(422, "wrong_value", f"from: no address for {channel}: {show(sender)}")
+        subject = exchange.take_text(given, "subject", default="")
         row = _keep(desk, channel=channel, direction="outbound", to=to, sender=sender, subject=subject, text=text, patient_id=patient_id)
         person = book.find_reached(row["channel"], row["to"])
         script = person.answers if person is not None and person.answers else book.answers
@@ -152,7 +139,7 @@ class MessagesSimulator:
             )
         return row
 
-    def _handle_twilio(self, parts: list[str], request: Request, desk: Desk) -> Response:
+    def _handle_twilio(self, parts: list[str], request: exchange.Request, desk: Desk) -> exchange.Response:
         # Accounts/SID/Messages.json or Accounts/SID/Messages/ID.json
         if len(parts) not in (3, 4) or parts[0] != "Accounts" or not parts[2].startswith("Messages") or not parts[-1].endswith(".json"):
             raise refuse_twilio(404, 20404, f"The requested resource {request.path} was not found")
@@ -163,13 +150,13 @@ class MessagesSimulator:
                 raise refuse_twilio(404, 20404, f"The requested resource {request.path} was not found")
             if request.method not in ("GET", "HEAD"):
                 raise refuse_twilio(405, 20004, "Method not allowed")
-            return answer_json(200, show_twilio(row, account))
+            return exchange.answer_json(200, show_twilio(row, account))
         if request.method in ("GET", "HEAD"):
             filters = {name.lower(): value for name, value in request.query if name in ("To", "From")}
-            return answer_json(200, show_twilio_page(_choose(desk.rows, {**filters, "channel": "sms"}), account))
+            return exchange.answer_json(200, show_twilio_page(_choose(desk.rows, {**filters, "channel": "sms"}), account))
         if request.method != "POST":
             raise refuse_twilio(405, 20004, "Method not allowed")
-        form = read_form(request)
+        form = exchange.read_form(request)
         if not is_address("sms", form.get("To", "")):
             raise refuse_twilio(400, 21211, f"Invalid 'To' Phone Number: {form.get('To', '')[:40]}")
         if form.get("From") and not is_address("sms", form["From"]):
@@ -179,24 +166,26 @@ class MessagesSimulator:
         if len(form["Body"]) > 1_600:
             raise refuse_twilio(400, 21617, "The concatenated message body exceeds the 1600 character limit.")
         row = self._send({"channel": "sms", "to": form["To"], "from": form.get("From", ""), "body": form["Body"]}, desk)
-        return answer_json(201, show_twilio(row, account, status="queued"))
+        return exchange.answer_json(201, show_twilio(row, account, status="queued"))
 
-    def _handle_telnyx(self, names: list[str], request: Request, desk: Desk) -> Response:
+    def _handle_telnyx(self, names: list[str], request: exchange.Request, desk: Desk) -> exchange.Response:
         try:
             if len(names) == 1:
-                require_method(request, "GET", "HEAD")
-                return answer_json(200, show_telnyx(_find_row(names[0], desk.rows)))
+                exchange.require_method(request, "GET", "HEAD")
+                return exchange.answer_json(200, show_telnyx(_find_row(names[0], desk.rows)))
             if names:
-                raise refuse(404, "not_found", "messages are at /v2/messages and /v2/messages/ID")
-            require_method(request, "POST")
-            given = read_object(request)
+                raise exchange.refuse(404, "not_found", "messages are at /v2/messages and /v2/messages/ID")
+            exchange.require_method(request, "POST")
+            given = exchange.read_object(request)
             to = given.get("to")
             first = to[0] if isinstance(to, list) and len(to) == 1 else to
             row = self._send({"channel": "sms", "to": first, "from": given.get("from", ""), "body": given.get("text", "")}, desk)
-            return answer_json(200, show_telnyx(row, status="queued"))
-        except Refused as refused:
+            return exchange.answer_json(200, show_telnyx(row, status="queued"))
+        except exchange.Refused as refused:
             code, title = _CODES.get(refused.response.status, _UNFIT)
-            return answer_json(refused.response.status, {"errors": [{"code": code, "title": title, "detail": refusal_message(refused)}]})
+            return exchange.answer_json(
+                refused.response.status, {"errors": [{"code": code, "title": title, "detail": exchange.refusal_message(refused)}]}
+            )
 
     def read_state(self, desk: Desk) -> State:
         """Return all messages, sent and received."""
@@ -223,18 +212,18 @@ class MessagesSimulator:
 
 def _find_address(given: dict[str, Json], channel: str, book: Book) -> tuple[str, str]:
     """Return the address of a message, and the id of the recipient, if known."""
-    patient_id = take_text(given, "patient_id", default="")
-    to = take_text(given, "to", default="")
+    patient_id = exchange.take_text(given, "patient_id", default="")
+    to = exchange.take_text(given, "to", default="")
     if not to:
         if not patient_id:
-            raise refuse(422, "wrong_value", "expected to or patient_id")
+            raise exchange.refuse(422, "wrong_value", "expected to or patient_id")
         person = book.find_person(patient_id)
         if person is None or not person.find_address(channel):
             why = "there is no person" if person is None else f"{channel} does not reach"
-            raise refuse(422, "unknown_patient", f"{why} {show(patient_id)}")
+            raise exchange.refuse(422, "unknown_patient", f"{why} {show(patient_id)}")
         return person.find_address(channel), person.id
     if not is_address(channel, to):
-        raise refuse(422, "wrong_value", f"no address for {channel}: {show(to)}")
+        raise exchange.refuse(422, "wrong_value", f"no address for {channel}: {show(to)}")
     reached = book.find_reached(channel, to)
     return to.strip(), patient_id or (reached.id if reached is not None else "")
 
@@ -252,9 +241,8 @@ def _show(row: dict[str, Json]) -> dict[str, Json]:
 
 
 def _find_row(id: str, rows: Draft) -> dict[str, Json]:
-    row = rows.get(_MESSAGES, id)
-    if row is None:
-        raise refuse(404, "not_found", f"there is no message {show(id)}")
+    if (row := rows.get(_MESSAGES, id)) is None:
+        raise exchange.refuse(404, "not_found", f"there is no message {show(id)}")
     return row
 
 

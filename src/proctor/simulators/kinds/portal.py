@@ -22,19 +22,7 @@ from proctor.codecs.http import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, State
 from proctor.model.show import show
-from proctor.simulators import portal, seeds
-from proctor.simulators.exchange import (
-    Refused,
-    Request,
-    Response,
-    answer_json,
-    read_form,
-    read_object,
-    refuse,
-    require_method,
-    split_path,
-    take_text,
-)
+from proctor.simulators import exchange, portal, seeds
 from proctor.simulators.portal import (
     READ_SETUP,
     REQUEST_KEYS,
@@ -99,42 +87,42 @@ class PortalSimulator:
     def perform(self, step: str, given: Json, desk: Desk) -> None:
         """Do nothing: a portal has no steps."""
 
-    def handle(self, request: Request, desk: Desk) -> Response:
+    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
         """Answer a request."""
         try:
             setup = _load_setup(desk.rows)
             _determine(setup, desk)
-            parts = split_path(request)
+            parts = exchange.split_path(request)
             if parts[:1] == ["api"]:
                 return self._handle_api(parts[1:], request, setup, desk)
             return self._handle_page(parts, request, setup, desk)
-        except Refused as refused:
+        except exchange.Refused as refused:
             return refused.response
 
-    def _handle_api(self, parts: list[str], request: Request, setup: Setup, desk: Desk) -> Response:
+    def _handle_api(self, parts: list[str], request: exchange.Request, setup: Setup, desk: Desk) -> exchange.Response:
         if parts == ["prior-auths"] and request.method == "POST":
-            given = read_object(request)
-            answers = require_answers(WIZARDS[setup.portal], {name: take_text(given, name, default="") for name in given})
+            given = exchange.read_object(request)
+            answers = require_answers(WIZARDS[setup.portal], {name: exchange.take_text(given, name, default="") for name in given})
             for problem in _find_unknown_member(answers, desk.rows).values():
-                raise refuse(422, "unknown_member", problem)
-            return answer_json(201, _submit(answers, setup, desk))
-        require_method(request, "GET", "HEAD", *(("POST",) if parts == ["prior-auths"] else ()))
+                raise exchange.refuse(422, "unknown_member", problem)
+            return exchange.answer_json(201, _submit(answers, setup, desk))
+        exchange.require_method(request, "GET", "HEAD", *(("POST",) if parts == ["prior-auths"] else ()))
         query = dict(request.query).get("q", "")
         if parts == ["prior-auths"]:
-            return answer_json(200, {"prior_auths": _search(desk.rows, REQUESTS, query)})
+            return exchange.answer_json(200, {"prior_auths": _search(desk.rows, REQUESTS, query)})
         if len(parts) == 2 and parts[0] == "prior-auths":
-            return answer_json(200, _find_request(parts[1], desk.rows))
+            return exchange.answer_json(200, _find_request(parts[1], desk.rows))
         if len(parts) == 1 and parts[0] in _PEOPLE:
-            return answer_json(200, {parts[0]: _search(desk.rows, parts[0], query)})
-        raise refuse(404, "not_found", "there are /api/prior-auths, /api/patients and /api/providers")
+            return exchange.answer_json(200, {parts[0]: _search(desk.rows, parts[0], query)})
+        raise exchange.refuse(404, "not_found", "there are /api/prior-auths, /api/patients and /api/providers")
 
-    def _handle_page(self, parts: list[str], request: Request, setup: Setup, desk: Desk) -> Response:
+    def _handle_page(self, parts: list[str], request: exchange.Request, setup: Setup, desk: Desk) -> exchange.Response:
         base = request.base
         if parts == ["login"]:
-            require_method(request, "GET", "HEAD", "POST")
+            exchange.require_method(request, "GET", "HEAD", "POST")
             problem = ""
             if request.method == "POST":
-                form = read_form(request)
+                form = exchange.read_form(request)
                 password = setup.password or request.token
                 known = bool(password) and hmac.compare_digest(form.get("password", "").encode(), password.encode())
                 if known and form.get("username") == setup.username:
@@ -148,7 +136,7 @@ class PortalSimulator:
             return portal.answer_page("Sign in", body, request.base, payer=setup.payer, is_inside=False, status=403 if problem else 200)
         session = _find_session(request, desk.rows)
         if parts == ["logout"]:
-            require_method(request, "POST")
+            exchange.require_method(request, "POST")
             if session:
                 desk.rows.remove(_SESSIONS, session)
             return portal.redirect(f"{base}/login")
@@ -156,7 +144,7 @@ class PortalSimulator:
             return portal.redirect(f"{base}/login")
         if parts[:2] == ["requests", "new"]:
             return _handle_wizard(parts[2:], request, setup, desk)
-        require_method(request, "GET", "HEAD")
+        exchange.require_method(request, "GET", "HEAD")
         query = dict(request.query).get("q", "")
         if not parts:
             start = f'<p><a href="{portal.escape(base)}/requests/new">New request</a></p>'
@@ -229,7 +217,7 @@ def _determine(setup: Setup, desk: Desk) -> None:
             desk.rows.put(REQUESTS, key, now)
 
 
-def _find_session(request: Request, rows: Draft) -> str:
+def _find_session(request: exchange.Request, rows: Draft) -> str:
     for part in request.headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
         if name == _COOKIE and rows.get(_SESSIONS, value) is not None:
@@ -237,9 +225,9 @@ def _find_session(request: Request, rows: Draft) -> str:
     return ""
 
 
-def _handle_wizard(parts: list[str], request: Request, setup: Setup, desk: Desk) -> Response:
+def _handle_wizard(parts: list[str], request: exchange.Request, setup: Setup, desk: Desk) -> exchange.Response:
     """Handle the wizard: `new` starts a draft, `new/DRAFT/2` is its second step, `new/DRAFT/submit` creates the request."""
-    require_method(request, "GET", "HEAD", "POST")
+    exchange.require_method(request, "GET", "HEAD", "POST")
     wizard = WIZARDS[setup.portal]
     base = request.base
     if not parts:
@@ -259,7 +247,7 @@ def _handle_wizard(parts: list[str], request: Request, setup: Setup, desk: Desk)
     problems: dict[str, str] = {}
     if request.method == "POST" and index < len(wizard.steps):
         fields = wizard.steps[index].fields
-        form = read_form(request)
+        form = exchange.read_form(request)
         answers = {**answers, **{field.name: form.get(field.name, "").strip() for field in fields}}
         problems = find_problems(fields, answers) or _find_unknown_member(answers, desk.rows)
         if not problems:
@@ -273,7 +261,9 @@ def _handle_wizard(parts: list[str], request: Request, setup: Setup, desk: Desk)
     return portal.answer_page(wizard.title, body, base, payer=setup.payer, status=422 if problems else 200)
 
 
-def _submit_draft(key: str, draft: dict[str, Json], wizard: Wizard, setup: Setup, request: Request, desk: Desk) -> Response:
+def _submit_draft(
+    key: str, draft: dict[str, Json], wizard: Wizard, setup: Setup, request: exchange.Request, desk: Desk
+) -> exchange.Response:
     problems = find_problems(wizard.list_fields(), draft["answers"]) or _find_unknown_member(draft["answers"], desk.rows)
     if problems:
         body = portal.write_problems(problems.values()) + portal.write_review(
@@ -321,7 +311,7 @@ def _find_request(name: str, rows: Draft) -> dict[str, Json]:
     for row in rows.list(REQUESTS).values():
         if name in (row["auth_number"], row["request_id"]):
             return row
-    raise refuse(404, "not_found", f"there is no request {show(name)}")
+    raise exchange.refuse(404, "not_found", f"there is no request {show(name)}")
 
 
 def _search(rows: Draft, collection: str, query: str) -> list[dict[str, Json]]:

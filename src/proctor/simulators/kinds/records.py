@@ -42,7 +42,7 @@ from proctor.errors import SpecError
 from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Json, State
 from proctor.model.json_values import MISSING, equal, is_integer, is_number, read_digits
-from proctor.model.show import kind_of, nearest, shorten, show
+from proctor.model.show import kind_of, nearest, shorten, show, suggest
 from proctor.model.typed import convert_to
 from proctor.paths.dotted import find_dotted
 from proctor.simulators import seeds
@@ -87,8 +87,7 @@ def select_rows(rows: Sequence[Row], query: Sequence[tuple[str, str]]) -> tuple[
 def _read_number(name: str, values: list[str] | None, default: int) -> int:
     if values is None:
         return default
-    number = read_digits(values[-1], 9)
-    if number is None:
+    if (number := read_digits(values[-1], 9)) is None:
         raise refuse(400, "wrong_parameter", f"{name}: expected a whole number, found {show(values[-1])}")
     return number
 
@@ -97,8 +96,7 @@ def _fits(row: Row, name: str, values: list[str]) -> bool:
     path, _, word = name.partition("__")
     compare = _COMPARISONS.get(word)
     if compare is None:
-        near = nearest(word, _COMPARISONS)
-        suggestion = f"; nearest: {', '.join(near)}" if near else ""
+        suggestion = suggest(word, _COMPARISONS)
         raise refuse(400, "unknown_parameter", f"unknown comparison {show(word)} in {show(name)}{suggestion}")
     found = find_dotted(row, path)
     if word == "exists":
@@ -312,8 +310,7 @@ def _make_tool(name: str, description: str, properties: dict[str, Json], require
 def _find_collection(name: str, rows: Draft) -> Collection:
     config = rows.get(CONFIG, name)
     if config is None:
-        near = nearest(name, rows.list(CONFIG))
-        suggestion = f"; nearest: {', '.join(near)}" if near else ""
+        suggestion = suggest(name, rows.list(CONFIG))
         raise refuse(404, "not_found", f"there is no collection {show(name)}{suggestion}")
     return convert_to(config, Collection)
 

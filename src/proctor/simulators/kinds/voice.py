@@ -25,23 +25,12 @@ from proctor.codecs.addresses import fold_address
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, State, VoiceState, VoiceTurn
 from proctor.model.show import show
-from proctor.simulators.exchange import (
-    GO_ON,
-    Refused,
-    Request,
-    Response,
-    answer_json,
-    read_object,
-    refuse,
-    require_method,
-    split_path,
-    take_text,
-)
+from proctor.simulators import exchange
 from proctor.simulators.persona import is_address, read_number, read_script
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.seeds import join_place, read_items, read_members, read_word, refuse_doubles
 from proctor.simulators.tools import make_tool
-from proctor.simulators.twilio_format import VERSION
+from proctor.simulators.twilio import VERSION, handle_twilio
 from proctor.simulators.voice.calls import (
     CALLS,
     MOST_TEXT,
@@ -62,7 +51,6 @@ from proctor.simulators.voice.calls import (
     set_own_number,
     take_part,
 )
-from proctor.simulators.voice.twilio import handle_twilio
 from proctor.simulators.voice.webhooks import drop_webhooks, end_call, find_talk, go_on, keep_talk
 
 _CALLER = "+15550199"
@@ -106,70 +94,70 @@ class VoiceSimulator:
         add_line(call["id"], menus, desk.rows)
         keep_call(call, desk)
 
-    def handle(self, request: Request, desk: Desk) -> Response:
+    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
         """Answer a request."""
         try:
-            parts = split_path(request)
-            if request.method == GO_ON and parts[:1] == [CALLS] and len(parts) == 3:
+            parts = exchange.split_path(request)
+            if request.method == exchange.GO_ON and parts[:1] == [CALLS] and len(parts) == 3:
                 return go_on(parts[1], parts[2], request, desk)
             return handle_twilio(parts[1:], request, desk) if parts[:1] == [VERSION] else self._handle_plain(parts, request, desk)
-        except Refused as refused:
+        except exchange.Refused as refused:
             return refused.response
 
-    def _handle_plain(self, parts: list[str], request: Request, desk: Desk) -> Response:
+    def _handle_plain(self, parts: list[str], request: exchange.Request, desk: Desk) -> exchange.Response:
         if parts[:1] != [CALLS] or len(parts) > 3 or (len(parts) == 3 and parts[2] not in ("answer", "turns", "hangup")):
-            raise refuse(404, "not_found", "calls are at /calls, /calls/ID and /calls/ID/{answer,turns,hangup}")
+            raise exchange.refuse(404, "not_found", "calls are at /calls, /calls/ID and /calls/ID/{answer,turns,hangup}")
         if len(parts) == 1:
-            require_method(request, "GET", "HEAD", "POST")
+            exchange.require_method(request, "GET", "HEAD", "POST")
             if request.method == "POST":
-                return self._call(read_object(request), desk)
-            return answer_json(200, {CALLS: list(desk.rows.list(CALLS).values())})
-        call = desk.rows.get(CALLS, parts[1])
-        if call is None:
-            raise refuse(404, "not_found", f"there is no call {show(parts[1])}")
+                return self._call(exchange.read_object(request), desk)
+            return exchange.answer_json(200, {CALLS: list(desk.rows.list(CALLS).values())})
+        if (call := desk.rows.get(CALLS, parts[1])) is None:
+            raise exchange.refuse(404, "not_found", f"there is no call {show(parts[1])}")
         if len(parts) == 2:
-            require_method(request, "GET", "HEAD")
-            return answer_json(200, call)
-        require_method(request, "POST")
+            exchange.require_method(request, "GET", "HEAD")
+            return exchange.answer_json(200, call)
+        exchange.require_method(request, "POST")
         if call["status"] in OVER:
-            raise refuse(409, "call_over", f"the call is over: {call['status']}")
+            raise exchange.refuse(409, "call_over", f"the call is over: {call['status']}")
         if parts[2] == "hangup":
-            talk = find_talk(call["id"], desk.rows)
-            if talk is None:
-                return answer_json(200, keep_call({**call, "status": "completed"}, desk))
+            if (talk := find_talk(call["id"], desk.rows)) is None:
+                return exchange.answer_json(200, keep_call({**call, "status": "completed"}, desk))
             over, talk = end_call(call, drop_webhooks(talk), "completed", desk)
-            return msgspec.structs.replace(answer_json(200, over), then=keep_talk(over, talk, desk))
+            return msgspec.structs.replace(exchange.answer_json(200, over), then=keep_talk(over, talk, desk))
         if find_talk(call["id"], desk.rows) is not None:
-            raise refuse(409, "led_by_webhooks", "webhooks lead this call: answer with TwiML, or hang up")
-        return self._answer(call, desk) if parts[2] == "answer" else self._take_turn(call, read_object(request), desk)
+            raise exchange.refuse(409, "led_by_webhooks", "webhooks lead this call: answer with TwiML, or hang up")
+        return self._answer(call, desk) if parts[2] == "answer" else self._take_turn(call, exchange.read_object(request), desk)
 
-    def _call(self, given: dict[str, Json], desk: Desk) -> Response:
-        to = take_text(given, "to")
+    def _call(self, given: dict[str, Json], desk: Desk) -> exchange.Response:
+        to = exchange.take_text(given, "to")
         own_number = find_own_number(desk.rows)
         # A line does not call itself.
-        sender = take_text(given, "from", default="") or (_CALLER if fold_address(own_number) == fold_address(to) else own_number)
+        sender = exchange.take_text(given, "from", default="") or (_CALLER if fold_address(own_number) == fold_address(to) else own_number)
         for name, number in (("to", to), ("from", sender)):
             if not is_address("sms", number):
-                raise refuse(422, "wrong_value", f"{name}: expected a phone number, found {show(number)}")
+                raise exchange.refuse(422, "wrong_value", f"{name}: expected a phone number, found {show(number)}")
         call = make_call("outbound", to, sender, "no-answer", desk)
         # As on a real line: a call to an unknown number is placed, but not answered.
-        return answer_json(201, begin_talk(call, desk) if has_line(call, desk.rows) else keep_call(call, desk))
+        return exchange.answer_json(201, begin_talk(call, desk) if has_line(call, desk.rows) else keep_call(call, desk))
 
-    def _answer(self, call: dict[str, Json], desk: Desk) -> Response:
+    def _answer(self, call: dict[str, Json], desk: Desk) -> exchange.Response:
         if call["status"] != "ringing":
-            raise refuse(409, "not_ringing", "the call is answered already")
-        return answer_json(200, begin_talk(call, desk))
+            raise exchange.refuse(409, "not_ringing", "the call is answered already")
+        return exchange.answer_json(200, begin_talk(call, desk))
 
-    def _take_turn(self, call: dict[str, Json], given: dict[str, Json], desk: Desk) -> Response:
+    def _take_turn(self, call: dict[str, Json], given: dict[str, Json], desk: Desk) -> exchange.Response:
         if call["status"] == "ringing":
-            raise refuse(409, "not_answered", "the call rings: answer it first")
-        text, digits = take_text(given, "say", default="").strip(), take_text(given, "digits", default="").strip()
+            raise exchange.refuse(409, "not_answered", "the call rings: answer it first")
+        text, digits = exchange.take_text(given, "say", default="").strip(), exchange.take_text(given, "digits", default="").strip()
         if bool(text) == bool(digits) or len(text) > MOST_TEXT or (digits and not is_keys(digits)):
-            raise refuse(422, "wrong_value", f"expected say with up to {MOST_TEXT} characters, or digits with keys of a phone")
+            raise exchange.refuse(422, "wrong_value", f"expected say with up to {MOST_TEXT} characters, or digits with keys of a phone")
         if len(call["turns"]) >= MOST_TURNS:
-            raise refuse(409, "call_over", f"a call has at most {MOST_TURNS} turns")
+            raise exchange.refuse(409, "call_over", f"a call has at most {MOST_TURNS} turns")
         answered = take_part(call, digits or text, desk, is_pressed=bool(digits))
-        return answer_json(200, {"id": call["id"], "status": answered["status"], "turns": answered["turns"][len(call["turns"]) + 1 :]})
+        return exchange.answer_json(
+            200, {"id": call["id"], "status": answered["status"], "turns": answered["turns"][len(call["turns"]) + 1 :]}
+        )
 
     def read_state(self, desk: Desk) -> State:
         """Return the turns, call by call."""

@@ -17,22 +17,10 @@ import re
 
 import msgspec
 
-from proctor.codecs.segments import Segment, compile_segment_path
-from proctor.codecs.x12 import X12Transaction
+from proctor.codecs.segments import Segment, X12Transaction, compile_segment_path
 from proctor.model.evidence import Json, State, X12State
 from proctor.model.show import show
-from proctor.simulators.exchange import (
-    Refused,
-    Request,
-    Response,
-    answer_json,
-    read_object,
-    read_payload,
-    refuse,
-    require_method,
-    split_path,
-    take_text,
-)
+from proctor.simulators import exchange
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.tools import make_tool
@@ -83,34 +71,35 @@ class X12Simulator:
     def perform(self, step: str, given: Json, desk: Desk) -> None:
         """Do nothing: a clearinghouse has no steps."""
 
-    def handle(self, request: Request, desk: Desk) -> Response:
+    def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
         """Answer a request."""
         try:
-            parts = split_path(request)
+            parts = exchange.split_path(request)
             if parts[:1] == [_TRANSACTIONS] and len(parts) <= 2:
-                require_method(request, "GET", "HEAD")
+                exchange.require_method(request, "GET", "HEAD")
                 names = parts[1:]
                 if not names:
-                    return answer_json(200, {_TRANSACTIONS: list(desk.rows.list(_TRANSACTIONS).values())})
-                row = desk.rows.get(_TRANSACTIONS, names[0])
-                if row is None:
-                    raise refuse(404, "not_found", f"there is no transaction {show(names[0])}")
-                return answer_json(200, row)
+                    return exchange.answer_json(200, {_TRANSACTIONS: list(desk.rows.list(_TRANSACTIONS).values())})
+                if (row := desk.rows.get(_TRANSACTIONS, names[0])) is None:
+                    raise exchange.refuse(404, "not_found", f"there is no transaction {show(names[0])}")
+                return exchange.answer_json(200, row)
             if parts == ["eligibility"]:
-                require_method(request, "POST")
-                return self._check_eligibility(read_object(request), desk)
+                exchange.require_method(request, "POST")
+                return self._check_eligibility(exchange.read_object(request), desk)
             if parts and (len(parts) > 1 or parts[0] not in KNOWN):
-                raise refuse(404, "not_found", f"there are /eligibility, /{_TRANSACTIONS} and {', '.join(f'/{kind}' for kind in KNOWN)}")
-            require_method(request, "POST")
+                raise exchange.refuse(
+                    404, "not_found", f"there are /eligibility, /{_TRANSACTIONS} and {', '.join(f'/{kind}' for kind in KNOWN)}"
+                )
+            exchange.require_method(request, "POST")
             allowed = (parts[0],) if parts else tuple(KNOWN)
             if len(request.body) > MOST_BYTES:
-                raise refuse(413, "too_large", f"an interchange has at most {MOST_BYTES} bytes")
-            text, is_json = read_payload(request)
+                raise exchange.refuse(413, "too_large", f"an interchange has at most {MOST_BYTES} bytes")
+            text, is_json = exchange.read_payload(request)
             row = self._answer(text, allowed, desk)
             if is_json:
-                return answer_json(200, row)
-            return Response(status=200, body=row["response"].encode(), headers={"content-type": X12_TYPE})
-        except Refused as refused:
+                return exchange.answer_json(200, row)
+            return exchange.Response(status=200, body=row["response"].encode(), headers={"content-type": X12_TYPE})
+        except exchange.Refused as refused:
             return refused.response
 
     def _answer(self, text: str, allowed: tuple[str, ...], desk: Desk) -> dict[str, Json]:
@@ -142,11 +131,11 @@ class X12Simulator:
         desk.rows.put(_TRANSACTIONS, row["id"], row)
         return row
 
-    def _check_eligibility(self, given: dict[str, Json], desk: Desk) -> Response:
+    def _check_eligibility(self, given: dict[str, Json], desk: Desk) -> exchange.Response:
         """Answer eligibility as JSON; the 271 is written and stored too."""
         dataset = self._load_dataset(desk.rows)
-        patient = take_text(given, "patient_id", default="") or take_text(given, "member_id")
-        service = take_text(given, "service_type", default="30")
+        patient = exchange.take_text(given, "patient_id", default="") or exchange.take_text(given, "member_id")
+        service = exchange.take_text(given, "service_type", default="30")
         member = dataset.find_member(patient)
         moment = re.sub(r"[^0-9]", "", desk.around.now())[:14]
         name = ("", "") if member is None else (member.last_name, member.first_name)
@@ -164,8 +153,8 @@ class X12Simulator:
         body: dict[str, Json] = {"transaction_id": row["id"], "patient_id": patient, "payer": dataset.payer_name, "edi": row["response"]}
         if member is None:
             error = {"code": NOT_FOUND, "message": "Subscriber/Insured Not Found"}
-            return answer_json(200, {**body, "active": False, "benefits": [], "errors": [error]})
-        return answer_json(200, {**body, **_describe_coverage(member, service), "errors": []})
+            return exchange.answer_json(200, {**body, "active": False, "benefits": [], "errors": [error]})
+        return exchange.answer_json(200, {**body, **_describe_coverage(member, service), "errors": []})
 
     def _load_dataset(self, rows: Draft) -> Dataset:
         config = rows.get(_CONFIG, "dataset")

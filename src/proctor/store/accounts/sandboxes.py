@@ -20,8 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.errors import StoreError
 from proctor.model.evidence import Json, StateRequest
 from proctor.model.typed import convert_to
-from proctor.simulators.rows import Change, Rows, apply_changes, count_rows
-from proctor.simulators.store import SandboxClosed, SandboxFull, Snapshot
+from proctor.simulators.rows import Change, Rows, SandboxClosed, SandboxFull, Snapshot, apply_changes, count_rows
 from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.database import Database
 from proctor.store.sql.pages import Row, fetch_all, fetch_first

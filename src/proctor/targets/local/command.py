@@ -30,12 +30,11 @@ from proctor.errors import EvidenceError, SpecError
 from proctor.evidence.plain.record import read_plain
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.model.attempt import Attempt
-from proctor.model.case import Case
+from proctor.model.case import Case, list_variables
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import MISSING, decode_embedded, write_as_text
 from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
-from proctor.model.system import list_variables
 from proctor.processes.programs import Program, finish_despite_cancel
 from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, is_empty, mark_empty_answer
 from proctor.targets.answers.json_answers import read_json_answer

@@ -14,11 +14,10 @@ from typing import Any
 
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.expressions.text_form import Part, compile_braces, find_whole_name, find_whole_text, join_parts, split_braces, write_text_form
-from proctor.model.case import Case
+from proctor.model.case import Case, list_variables
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.model.show import nearest
-from proctor.model.system import list_variables
 
 MESSAGE_NAMES = ("user_message", "input")
 REQUEST_NAMES = ("request_id", "external_id")

@@ -14,15 +14,14 @@ from collections.abc import Mapping
 import msgspec
 
 from proctor.errors import SpecError
+from proctor.model.case import System
 from proctor.model.evidence import Json
-from proctor.model.system import System
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.fields import invalid
 from proctor.simulators.ports import Desk, Surroundings, find_simulator
-from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, count_rows
+from proctor.simulators.rows import NO_ROWS, Draft, Rows, SandboxFull, apply_changes, count_rows
 from proctor.simulators.seeds import describe_spec_error, find_config_seed, find_kind, join_config
-from proctor.simulators.store import SandboxFull
 from proctor.store.accounts.sandboxes import SandboxLimits, pack_rows
 from proctor.store.sql.compressed_json import to_json, unpack
 

@@ -25,9 +25,8 @@ from proctor.service.verification.shared.declaration import Operation, Resource
 from proctor.service.verification.shared.fields import Shape, read_only, read_only_id, read_only_json
 from proctor.service.verification.shared.resources import Paging, authorize, require_record
 from proctor.simulators.ports import Desk, find_simulator
-from proctor.simulators.rows import Draft
+from proctor.simulators.rows import Draft, SandboxClosed, SandboxFull
 from proctor.simulators.seeds import describe_spec_error, find_kind
-from proctor.simulators.store import SandboxClosed, SandboxFull
 from proctor.store.accounts.sandboxes import find_heads, query_events
 from proctor.store.sql.compressed_json import unpack
 from proctor.store.sql.pages import Row

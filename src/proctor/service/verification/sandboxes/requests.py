@@ -17,9 +17,9 @@ from typing import cast
 import msgspec
 
 from proctor.errors import CheckFault, SpecError
+from proctor.model.case import System
 from proctor.model.evidence import Json, State, StateChange, StateRequest
 from proctor.model.show import nearest, show
-from proctor.model.system import System
 from proctor.processes.call_limit import CallTooLong, run_within
 from proctor.sandboxes.outside import fetch_outside
 from proctor.service.access.callers import Caller
@@ -29,8 +29,8 @@ from proctor.service.verification.authoring.seeding import make_surroundings
 from proctor.service.verification.sandboxes.lifecycle import open_store, perform_step
 from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response
 from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool, find_simulator, list_kinds
+from proctor.simulators.rows import SandboxClosed, SandboxFull
 from proctor.simulators.sandbox import Sandbox, answer_counted, is_open_path, join_state
-from proctor.simulators.store import SandboxClosed, SandboxFull
 from proctor.simulators.tools import describe_wrong_call, find_tools, make_tool_request, write_tool_refusal, write_tool_result
 from proctor.store.accounts.sandboxes import DatabaseStore, find_heads, find_open_of_run, list_open_of_run
 from proctor.store.sql.pages import Row

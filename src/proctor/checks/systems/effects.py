@@ -1,20 +1,29 @@
-"""Claims about the requests that were made to simulated systems.
+"""Claims about what was done to simulated systems: requests, and changes of their state.
+
+Claims about the requests that were made to simulated systems.
 
 A request fits where everything that is named does: its system, its method, its path (a pattern: `*` stays inside a part of it, `**` crosses
 parts; the query is left out) and the status it was answered with. A path is compared as it was sent and as systems read it: `%50atient` is
 `Patient`, and empty parts do not count. A request inside a batch or a transaction counts like any other request. `then` lists what
 must come after, each later than the one before. Of a system that was not there nothing is known.
+
+Claims that nothing changed in simulated systems except what is listed.
+
+Every difference from the initial state is examined. It is allowed if its place is in `besides`, or if an entry of `allowed` accepts it, up
+to the entry's count. A place is `SYSTEM/PLACE`: `clinic/Appointment/17`, `shop/orders/7`, `drop/outbox/a.json`, or a pattern, in which `*`
+stays inside a segment and `**` crosses segments.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-from proctor.checks.registry import Decide, check
-from proctor.checks.shared.missing_evidence import Reads
+from proctor.checks.registry import Decide, Reads, check
 from proctor.codecs.http import decode_percent
 from proctor.errors import SpecError
-from proctor.model.evidence import Evidence, StateRequest
+from proctor.model.evidence import Evidence, StateChange, StateRequest
 from proctor.model.show import count_rest, nearest, show
 from proctor.model.verdict import Verdict, errored, failed, missing, passed
 from proctor.patterns.globs import LONGEST_PATH, compile_address, matches_glob
@@ -135,16 +144,14 @@ def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[t
 
 def _report_wrong_case(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
     """Return the error for a pattern that matches no request, but matches one without case."""
-    other = next((one for _, one in requests if pattern.fits_in_other_case(one)), None)
-    if other is None:
+    if (other := next((one for _, one in requests if pattern.fits_in_other_case(one)), None)) is None:
         return None
     return errored("wrong_case", f"no {pattern.describe()}, but {show(other.path, 80)[1:-1]}: upper and lower case differ in paths")
 
 
 def _report_unclear(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
     """Return the verdict for a request that may or may not match."""
-    index = next((index for index, one in requests if pattern.is_unclear(one)), None)
-    if index is None:
+    if (index := next((index for index, one in requests if pattern.is_unclear(one)), None)) is None:
         return None
     return missing(f"whether $.state.requests[{index}], whose path has more than {LONGEST_PATH} characters, is a {pattern.describe()} is")
 
@@ -180,8 +187,7 @@ def request_made(spec: RequestMade) -> Decide:
     what = pattern.describe()
 
     def decide(evidence: Evidence) -> Verdict:
-        requests = _list_requests(evidence, (pattern, *following))
-        if isinstance(requests, Verdict):
+        if isinstance(requests := _list_requests(evidence, (pattern, *following)), Verdict):
             return requests
         positions = [position for position, (_, one) in enumerate(requests) if pattern.fits(one)]
         found = [requests[position] for position in positions]
@@ -225,8 +231,7 @@ def request_not_made(spec: RequestNotMade) -> Decide:
     what = pattern.describe()
 
     def decide(evidence: Evidence) -> Verdict:
-        requests = _list_requests(evidence, (pattern,))
-        if isinstance(requests, Verdict):
+        if isinstance(requests := _list_requests(evidence, (pattern,)), Verdict):
             return requests
         found = [entry for entry in requests if pattern.fits(entry[1])]
         if found:
@@ -236,3 +241,84 @@ def request_not_made(spec: RequestNotMade) -> Decide:
         return passed(f"no {what} among {len(requests)} requests")
 
     return decide
+
+
+_PER_CHANGE = 5
+"""The number of steps for comparing one change, apart from its path."""
+
+
+class AllowedChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Changes that are meant to be there."""
+
+    place: str
+    """A place or a pattern: `clinic/Appointment/*`."""
+    change: Literal["added", "changed", "removed"] | None = None
+    """What happened there; left out: anything."""
+    at_most: int | None = None
+    """How many such changes; left out: any number."""
+
+
+class Unchanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Nothing differs in the simulated systems but what is named."""
+
+    besides: tuple[str, ...] = ()
+    """Places that may differ: `clinic/Appointment/*`."""
+    allowed: tuple[AllowedChange, ...] = ()
+    """Changes that may be there, of one kind or so many."""
+
+
+@check(
+    "unchanged",
+    shorthand="besides",
+    example="unchanged: {allowed: [{place: clinic/Appointment/*, change: added, at_most: 1}]}",
+    reads=Reads(("state",), "absence"),
+    product=True,
+)
+def unchanged(spec: Unchanged) -> Decide:
+    """Nothing differs in the simulated systems but what is named."""
+    besides = tuple(compile_address(place, f"besides.{index}") for index, place in enumerate(spec.besides))
+    allowed = tuple((entry, compile_address(entry.place, f"allowed.{index}.place")) for index, entry in enumerate(spec.allowed))
+    for index, entry in enumerate(spec.allowed):
+        if entry.at_most is not None and entry.at_most < 0:
+            raise SpecError(f"at_most: expected 0 or more, found {entry.at_most}", field=f"allowed.{index}.at_most")
+
+    def decide(evidence: Evidence) -> Verdict:
+        changes = evidence.state.changes if evidence.state is not None else None
+        if changes is None:
+            return missing("changes of simulated systems")
+        left = [entry.at_most for entry, _ in allowed]
+        unexpected: list[tuple[int, StateChange]] = []
+        for index, change in enumerate(changes):
+            spend(_PER_CHANGE)
+            place = f"{change.system}/{change.place}"
+            # Before `allowed`: changes in `besides` must not use up the count of an entry.
+            if any(matches_glob(glob, place, spend) for glob in besides):
+                continue
+            if not _use_allowance(change, place, allowed, left):
+                unexpected.append((index, change))
+        details = {"changes": len(changes), "unexpected": [describe_change(change) for _, change in unexpected[:100]]}
+        if not unexpected:
+            return passed(f"nothing else changed in the systems ({len(changes)} changes in all)", details=details)
+        more = count_rest(len(unexpected), _SHOWN)
+        listed = ", ".join(describe_change(change) for _, change in unexpected[:_SHOWN])
+        pointers = tuple(f"$.state.changes[{index}]" for index, _ in unexpected[:10])
+        return failed(f"expected no other change, found {listed}{more}", details=details, pointers=pointers)
+
+    return decide
+
+
+def _use_allowance(
+    change: StateChange, place: str, allowed: tuple[tuple[AllowedChange, tuple[str, ...]], ...], left: list[int | None]
+) -> bool:
+    """Return whether an entry accepts the change, and decrease its remaining count."""
+    for position, (entry, glob) in enumerate(allowed):
+        remaining = left[position]
+        if entry.change in (None, change.change) and remaining != 0 and matches_glob(glob, place, spend):
+            left[position] = None if remaining is None else remaining - 1
+            return True
+    return False
+
+
+def describe_change(change: StateChange) -> str:
+    """Return a change in a few words: `clinic/Appointment/17 added`."""
+    return f"{show(f'{change.system}/{change.place}', 100)[1:-1]} {change.change}"
