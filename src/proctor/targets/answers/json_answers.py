@@ -28,10 +28,9 @@ from proctor.evidence.shared.calls import read_calls
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.traces import read_otlp as otlp
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.conflicts import find_answers
 from proctor.evidence.unknowns.markers import find_marker, mark_removed
 from proctor.evidence.unknowns.statuses import STATUS_FIELDS, STOP_FIELDS, find_failure, is_error, to_snake_case
-from proctor.evidence.unknowns.unrecognised import ANSWERS, DEFINING, check_field, list_unrecognised
+from proctor.evidence.unknowns.unrecognised import ANSWERS, DEFINING, check_field, find_answers, list_unrecognised
 from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text
 from proctor.model.account import CALL_PARTS, Part
