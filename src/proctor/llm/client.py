@@ -11,6 +11,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import msgspec
@@ -108,11 +109,12 @@ class ModelWire:
     def _explain_status(self, url: str, answer: Answer) -> ModelFault:
         status, address = answer.status, strip_url(url)
         if 300 <= status < 400:
-            return ModelFault(
-                "bad_answer",
-                f"{address} redirects to {_find_redirect_host(answer)}; redirects are not followed, the key would go along",
-                status=status,
-            )
+            place = "another address"
+            with suppress(ValueError):
+                target = urlsplit(answer.headers.get("location", ""))
+                place = f"{target.scheme}://{target.hostname}" if target.hostname else place
+            message = f"{address} redirects to {place}; redirects are not followed, the key would go along"
+            return ModelFault("bad_answer", message, status=status)
         error = _find_error(answer.content)
         message = self.hide_secrets(_find_message(error)) or self._quote_beginning(answer.content)
         message = f"{address} answered {status}: {shorten(message, 400)}"
@@ -136,14 +138,6 @@ def encode_body(body: Json) -> bytes:
         return encode_strangers(body)
     except RecursionError:
         raise ModelFault("bad_request", "the request is nested too deep to be sent") from None
-
-
-def _find_redirect_host(redirect: Answer) -> str:
-    try:
-        target = urlsplit(redirect.headers.get("location", ""))
-        return f"{target.scheme}://{target.hostname}" if target.hostname else "another address"
-    except ValueError:
-        return "another address"
 
 
 def _find_error(content: bytes) -> Json:
@@ -207,9 +201,13 @@ class HttpModel:
     """A chat model with an HTTP API."""
 
     def __init__(self, dialect: Dialect, settings: ModelSettings, *, transport: MakeTransport | None = None) -> None:
+        self.provider = dialect.provider
+        self.name = settings.model or settings.deployment or ""
         self._dialect = dialect
         self._settings = settings
         self._url = dialect.url(settings)
+        self.address = strip_url(self._url)
+        """The address of the model, without secrets, to distinguish models of the same name."""
         # Header names are case-insensitive; the user's own win.
         user_headers = {name.lower(): value for name, value in settings.headers.items()}
         headers = {name: value for name, value in dialect.headers(settings).items() if name not in user_headers}
@@ -221,21 +219,6 @@ class HttpModel:
             transport=transport,
         )
         self._conceded: dict[str, str] = {}
-
-    @property
-    def provider(self) -> str:
-        """The name of the provider in settings."""
-        return self._dialect.provider
-
-    @property
-    def name(self) -> str:
-        """The model's name, as configured."""
-        return self._settings.model or self._settings.deployment or ""
-
-    @property
-    def address(self) -> str:
-        """The address of the model, without secrets, to distinguish models of the same name."""
-        return strip_url(self._url)
 
     def limit_answers(self, max_bytes: int) -> None:
         """Read at most `max_bytes` of an answer."""

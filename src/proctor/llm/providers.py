@@ -80,28 +80,15 @@ class ProviderModel:
 
         if settings.headers and "extra_headers" in model.unsupported_settings:
             raise SpecError(f"models of {provider} take no headers of one's own", field="headers")
-        self._provider = provider
+        self.provider, self.name = provider, settings.model
+        self.address = None if settings.base_url is None else strip_url(settings.base_url)
+        """The address of the model, without secrets, if configured: it distinguishes models of the same name."""
         self._model = model
         self._settings = settings
         self._heard = HeardResponses()
         self._entered = False
         self._entering = asyncio.Lock()
         self._secrets = sorted({secret for secret in settings.list_secrets() if len(secret) >= 4}, key=len, reverse=True)
-
-    @property
-    def provider(self) -> str:
-        """The provider, as pydantic-ai names it."""
-        return self._provider
-
-    @property
-    def name(self) -> str:
-        """The model's name, as configured."""
-        return self._settings.model
-
-    @property
-    def address(self) -> str | None:
-        """The address of the model, without secrets, if configured: it distinguishes models of the same name."""
-        return None if self._settings.base_url is None else strip_url(self._settings.base_url)
 
     def fill_defaults(self, request: ChatRequest) -> ChatRequest:
         """Return the request with the defaults of the settings filled in."""
@@ -178,7 +165,7 @@ class ProviderModel:
             message = str(getattr(error, "message", "") or error) or type(error).__name__
         for secret in self._secrets:
             message = message.replace(secret, "[redacted]")
-        return ModelFault(code, f"{self._provider}, {self.name}: {shorten(message, 400)}", status=status, retry_after_s=wait)
+        return ModelFault(code, f"{self.provider}, {self.name}: {shorten(message, 400)}", status=status, retry_after_s=wait)
 
 
 def classify_error(error: Exception) -> tuple[FaultCode, int | None, float | None]:

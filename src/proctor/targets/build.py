@@ -6,6 +6,7 @@ opens nothing and sends nothing; `open` does.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -34,6 +35,17 @@ TYPES: dict[str, str] = {
     "recorded": "an agent that was recorded",
 }
 """Every kind of target, with a description."""
+
+
+_MODULES = {
+    "http": ("platforms.http", "Http"),
+    "flowise": ("platforms.flowise", "Flowise"),
+    "n8n": ("platforms.n8n", "N8n"),
+    "callable": ("local.callable", "Callable"),
+    "command": ("local.command", "Command"),
+    "recorded": ("local.recorded", "Recorded"),
+}
+"""The module of each kind, and what the names of its settings and its target begin with."""
 
 
 class BuiltTarget(Protocol):
@@ -89,7 +101,19 @@ def build_target(
             if model_for is None:
                 raise SpecError(f"target {name!r} needs a model: `model` names one of `models`", field="model")
             return build_mcp_agent(section.plain(known), name=name, model_for=model_for, offline=offline, transport=transport)
-        return _build_kind(kind, name, section, known, base, transport)
+        module_name, prefix = _MODULES[kind]
+        module = importlib.import_module(f"proctor.targets.{module_name}")  # each kind is loaded only if it is used
+        target = getattr(module, f"{prefix}Target")
+        read = section.build(getattr(module, f"{prefix}Settings"), known, f"target {name!r}")
+        if kind == "callable":
+            function = module.load_function(read.function, base=base, trusted=section.trusted)
+            return target(name, function, timeout_s=read.timeout_s, capture=read.capture)
+        if kind == "command":
+            # A program named by a foreign suite must not see the keys in this environment.
+            return target(name, read, base=base, secrets=known.secrets, whole_environment=section.trusted)
+        if kind == "recorded":
+            return target(name, read, base=base)
+        return target(name, read, secrets=known.secrets, transport=transport)
     except SpecError as error:
         raise section.refusal_error(error) from error
 
@@ -125,42 +149,3 @@ def _refuse_users(target: object, cases: Iterable[Case]) -> list[Problem]:
         for case in cases
         if case.user is not None and case.skip is None
     ]
-
-
-def _build_kind(
-    kind: str, name: str, section: Section, references: References, base: Path | None, transport: MakeTransport | None
-) -> BuiltTarget:
-    # A run needs one of the kinds, and some of them are slow to load.
-    what = f"target {name!r}"
-    match kind:
-        case "http":
-            from proctor.targets.platforms.http import HttpSettings, HttpTarget
-
-            settings = section.build(HttpSettings, references, what)
-            return HttpTarget(name, settings, secrets=references.secrets, transport=transport)
-        case "flowise":
-            from proctor.targets.platforms.flowise import FlowiseSettings, FlowiseTarget
-
-            flow = section.build(FlowiseSettings, references, what)
-            return FlowiseTarget(name, flow, secrets=references.secrets, transport=transport)
-        case "n8n":
-            from proctor.targets.platforms.n8n import N8nSettings, N8nTarget
-
-            workflow = section.build(N8nSettings, references, what)
-            return N8nTarget(name, workflow, secrets=references.secrets, transport=transport)
-        case "callable":
-            from proctor.targets.local.callable import CallableSettings, CallableTarget, load_function
-
-            function = section.build(CallableSettings, references, what)
-            loaded = load_function(function.function, base=base, trusted=section.trusted)
-            return CallableTarget(name, loaded, timeout_s=function.timeout_s, capture=function.capture)
-        case "command":
-            from proctor.targets.local.command import CommandSettings, CommandTarget
-
-            program = section.build(CommandSettings, references, what)
-            # A program named by a foreign suite must not see the keys in this environment.
-            return CommandTarget(name, program, base=base, secrets=references.secrets, whole_environment=section.trusted)
-        case _:
-            from proctor.targets.local.recorded import RecordedSettings, RecordedTarget
-
-            return RecordedTarget(name, section.build(RecordedSettings, references, what), base=base)

@@ -7,13 +7,12 @@ duration are those of the exchange.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 
 from proctor.codecs.http import read_retry_after_s
 from proctor.errors import EvidenceError
 from proctor.evidence import mibo
+from proctor.evidence.mapping.read import Mapping
 from proctor.evidence.messages.ai_sdk import complete_last_step
 from proctor.evidence.messages.formats import MESSAGE_FORMATS
 from proctor.evidence.plain.record import read_plain
@@ -48,14 +47,6 @@ _UNFINISHED = {
 }
 
 
-class Mapping(Protocol):
-    """Reads an answer in a user's own format."""
-
-    def read(self, document: Json, /) -> Evidence:
-        """Return the evidence in a document."""
-        ...
-
-
 def evidence_of(
     answer: HttpAnswer,
     *,
@@ -70,7 +61,12 @@ def evidence_of(
     """
     missing = refuse_body(answer) or refuse_failure(answer, response_path) or refuse_path(answer, response_path)
     if not status_claimed and (refusal := refuse_status(answer) or missing) is not None:
-        raise make_fault(refusal, answer, _read_failed(answer, response_path) if refusal.code == AGENT_FAILED else None)
+        evidence = None
+        if refusal.code == AGENT_FAILED and isinstance(answer.body, dict):
+            evidence = read_object(answer.body, has_path=response_path is not None)
+            evidence = msgspec.structs.replace(evidence, http_status=answer.status, duration_ms=answer.duration_ms)
+            evidence = add_account(evidence, Unknowns(), READER)
+        raise make_fault(refusal, answer, evidence)
     if missing is not None:
         return _make_unanswered(answer, missing)
     notes: list[str] = []
@@ -112,15 +108,6 @@ def with_account(evidence: Evidence, answer: HttpAnswer, *, status_claimed: bool
     for redirect in answer.redirects:
         unknowns.note(redirect)
     return mark_empty_answer(add_account(evidence, unknowns, READER))
-
-
-def _read_failed(answer: HttpAnswer, response_path: str | None) -> Evidence | None:
-    """Return the evidence in an answer that reports a failure."""
-    if not isinstance(answer.body, dict):
-        return None
-    evidence = read_object(answer.body, has_path=response_path is not None)
-    evidence = msgspec.structs.replace(evidence, http_status=answer.status, duration_ms=answer.duration_ms)
-    return add_account(evidence, Unknowns(), READER)
 
 
 def _make_unanswered(answer: HttpAnswer, missing: NoAnswer) -> Evidence:

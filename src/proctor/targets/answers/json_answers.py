@@ -111,21 +111,17 @@ def _find_last_step(entry: dict[str, Json]) -> tuple[Json, str | None] | None:
         return None
     if entry.get("type") == "agent_result" and dict_or_empty(entry.get("message")):
         return [entry["message"]], "bedrock"  # `AgentResult.to_dict()` of Strands
-    provider = _find_provider(entry)
-    return (entry, provider) if provider is not None else ([entry], None) if is_message else None
-
-
-def _find_provider(entry: dict[str, Json]) -> str | None:
-    """Return the format of a provider's response."""
     if _lists_objects_with(entry.get("choices"), "message"):
-        return "openai"
+        return entry, "openai"
     if entry.get("object") == "response" and isinstance(entry.get("output"), list):
-        return "responses"
+        return entry, "responses"
     if entry.get("type") == "message" and entry.get("role") == "assistant" and isinstance(entry.get("content"), list):
-        return "anthropic"
+        return entry, "anthropic"
     if _lists_objects_with(entry.get("candidates"), "content"):
-        return "gemini"
-    return "bedrock" if "message" in dict_or_empty(entry.get("output")) and "stopReason" in entry else None
+        return entry, "gemini"
+    if "message" in dict_or_empty(entry.get("output")) and "stopReason" in entry:
+        return entry, "bedrock"
+    return ([entry], None) if is_message else None
 
 
 def _lists_objects_with(value: Json, key: str) -> bool:
@@ -145,13 +141,9 @@ def replace_answer(run: Evidence, answer: Evidence) -> Evidence:
     if turns:
         turns = (*turns[:-1], msgspec.structs.replace(turns[-1], text=answer.text, body=answer.body))
     run = msgspec.structs.replace(run, text=answer.text, body=answer.body, turns=turns)
-    return run if ending is None or _agree(answer.text or "", ending) else mark_unknown(run, ("answer",), _DIFFERS)
-
-
-def _agree(text: str, shown: str) -> bool:
-    """Return whether one text is part of the other: an agent may extract its answer, or add words to it."""
-    one, other = " ".join(text.split()), " ".join(shown.split())
-    return one in other or other in one
+    # An agent may extract its answer from the text, or add words to it.
+    one, other = " ".join((answer.text or "").split()), " ".join((ending or "").split())
+    return run if ending is None or one in other or other in one else mark_unknown(run, ("answer",), _DIFFERS)
 
 
 # --- traces -------------------------------------------------------------------------------------------------------------

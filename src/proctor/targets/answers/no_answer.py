@@ -21,7 +21,7 @@ from collections.abc import Mapping
 import msgspec
 
 from proctor.codecs.http import read_retry_after_s
-from proctor.evidence.values.access import dict_or_empty
+from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, decode_embedded
@@ -60,18 +60,15 @@ def refuse_status(answer: HttpAnswer) -> NoAnswer | None:
     if 200 <= answer.status < 300:
         return None
     code: TargetCode = "rate_limited" if answer.status == 429 else "http_status"
-    return NoAnswer(code=code, reason=f"the agent answered status {answer.status}, which is not an answer{_suggest_template(answer)}")
-
-
-def _suggest_template(answer: HttpAnswer) -> str:
-    """Return the template for a body that FastAPI rejected because of missing fields; empty for other answers."""
-    entries = dict_or_empty(answer.body).get("detail") if answer.status == 422 else None
-    places = [dict_or_empty(entry).get("loc") for entry in entries] if isinstance(entries, list) else []
+    reason = f"the agent answered status {answer.status}, which is not an answer"
+    # FastAPI names the fields that a body lacks: suggest a template with them.
+    entries = list_of(dict_or_empty(answer.body).get("detail")) if answer.status == 422 else []
+    places = [dict_or_empty(entry).get("loc") for entry in entries]
     missing = [str(place[1]) for place in places if isinstance(place, list) and len(place) == 2 and place[0] == "body"]
-    if not missing:
-        return ""
-    template = {missing[0]: "{user_message}", **dict.fromkeys(missing[1:], "...")}
-    return f"; it expects {', '.join(missing)}: write `template: {msgspec.json.encode(template).decode()}` in the target"
+    if missing:
+        template = {missing[0]: "{user_message}", **dict.fromkeys(missing[1:], "...")}
+        reason += f"; it expects {', '.join(missing)}: write `template: {msgspec.json.encode(template).decode()}` in the target"
+    return NoAnswer(code=code, reason=reason)
 
 
 def refuse_body(answer: HttpAnswer) -> NoAnswer | None:
@@ -158,21 +155,17 @@ def _refuse_text(answer: HttpAnswer, text: str) -> NoAnswer | None:
         why = "it begins like JSON but is not JSON: it was cut off, or has several values"
     elif _HTML_BEGINS.match(text):
         why = "it is an HTML page"
-    elif stream := _find_stream(text):
-        why = f"it is {stream}, which is not put together here: let the agent answer at once"
     else:
-        return None
+        # The last line of a stream may be incomplete.
+        lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
+        if any(line.startswith("data:") for line in lines) and all(_EVENT_LINE.match(line) for line in lines[: max(1, len(lines) - 1)]):
+            stream = "a stream of events"
+        elif _AI_SDK_LINE.match(lines[0]) and (len(lines) == 1 or decode_embedded(lines[0][2:]) is not MISSING):
+            stream = "the data stream of the AI SDK"
+        else:
+            return None
+        why = f"it is {stream}, which is not put together here: let the agent answer at once"
     return _refuse_unreadable(answer, why)
-
-
-def _find_stream(text: str) -> str | None:
-    """Return the kind of stream that the lines of a text are, or None; the last line may be incomplete."""
-    lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
-    if any(line.startswith("data:") for line in lines) and all(_EVENT_LINE.match(line) for line in lines[: max(1, len(lines) - 1)]):
-        return "a stream of events"
-    if _AI_SDK_LINE.match(lines[0]) and (len(lines) == 1 or decode_embedded(lines[0][2:]) is not MISSING):
-        return "the data stream of the AI SDK"
-    return None
 
 
 def _refuse_unreadable(answer: HttpAnswer, why: str) -> NoAnswer:

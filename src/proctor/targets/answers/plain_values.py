@@ -57,7 +57,11 @@ def plain_value(value: object, path: str = "$", depth: int = 0) -> Json:
             members = list(cast("Mapping[object, object]", value).items())
         except Exception as error:  # a foreign mapping may raise anything
             raise Unreadable(f"{path} is of the type {type_name(value)}, whose members cannot be had: {type(error).__name__}") from None
-        return {_check_key(key, path): plain_value(member, f"{path}.{key}", depth + 1) for key, member in members}
+        for key, _ in members:
+            if not isinstance(key, str):
+                raise Unreadable(f"{path} has a key of the type {type_name(key)}, expected text")
+        texts = [(_plain_text(cast(str, key), f"a key of {path}"), member) for key, member in members]
+        return {key: plain_value(member, f"{path}.{key}", depth + 1) for key, member in texts}
     raise Unreadable(f"{path} is of the type {type_name(value)}")
 
 
@@ -88,9 +92,3 @@ def _plain_text(value: str, path: str) -> str:
     except UnicodeEncodeError as error:
         raise Unreadable(f"{path} contains a lone surrogate (\\u{ord(text[error.start]):04x}), which is no text") from None
     return text
-
-
-def _check_key(key: object, path: str) -> str:
-    if not isinstance(key, str):
-        raise Unreadable(f"{path} has a key of the type {type_name(key)}, expected text")
-    return _plain_text(key, f"a key of {path}")

@@ -197,7 +197,7 @@ class CallSpans:
             self._on_idle = wake
         try:
             async with asyncio.timeout(seconds):
-                while self._has_open():
+                while self._open:
                     await ended.wait()
                     ended.clear()
         except TimeoutError:
@@ -205,10 +205,6 @@ class CallSpans:
         finally:
             with self._lock:
                 self._on_idle = None
-
-    def _has_open(self) -> bool:
-        with self._lock:
-            return bool(self._open)
 
     def close(self) -> tuple[CapturedSpans, list[SpanKey]]:
         """End the capture; return the captured spans, and the keys of unfinished ones."""
@@ -218,23 +214,21 @@ class CallSpans:
             for span in unfinished.values():
                 # Its content so far is valid, and its start alone may be a tool call.
                 self._keep(self._convert(span))
-            captured = CapturedSpans(tuple(self._ended), tuple(self._explain_gaps(list(unfinished.values()))))
+            gaps = list(self._gaps)
+            if self._lost:
+                gaps.append(f"{self._lost} spans over the limit of one call were dropped")
+            if unfinished:
+                first = next(iter(unfinished.values())).name
+                gaps.append(f"{_count(len(unfinished))} had not ended when the function had returned, such as {show(first, 60)}")
+            if self._strangers:
+                first = next(iter(self._strangers.values()))
+                gaps.append(
+                    f"{_count(len(self._strangers))} of an agent's work began meanwhile and may be of this case or of another, such as "
+                    f"{show(first, 60)}: begun in a thread without the context of its caller, or by a case that had ended"
+                )
+            captured = CapturedSpans(tuple(self._ended), tuple(gaps))
             self._ended, self._open, self._strangers = [], {}, {}
         return captured, list(unfinished)
-
-    def _explain_gaps(self, unfinished: list[ReadableSpan]) -> list[str]:
-        gaps = list(self._gaps)
-        if self._lost:
-            gaps.append(f"{self._lost} spans over the limit of one call were dropped")
-        if unfinished:
-            gaps.append(f"{_count(len(unfinished))} had not ended when the function had returned, such as {show(unfinished[0].name, 60)}")
-        if self._strangers:
-            first = next(iter(self._strangers.values()))
-            gaps.append(
-                f"{_count(len(self._strangers))} of an agent's work began meanwhile and may be of this case or of another, such as "
-                f"{show(first, 60)}: begun in a thread without the context of its caller, or by a case that had ended"
-            )
-        return gaps
 
 
 def _count(number: int) -> str:

@@ -35,15 +35,6 @@ _IS_OURS: ContextVar[bool] = ContextVar("proctor_drives", default=False)
 """Whether proctor itself is working in this context, for example calling a judge: those spans belong to no call."""
 
 
-class _Stranger:
-    """A span of unknown origin, and the calls that were running when it started."""
-
-    __slots__ = ("calls",)
-
-    def __init__(self, calls: tuple[CallSpans, ...]) -> None:
-        self.calls = calls
-
-
 class CallSpanProcessor(SpanProcessor):
     """Assigns spans to calls. It never raises: an agent must not fail because it is observed."""
 
@@ -52,7 +43,8 @@ class CallSpanProcessor(SpanProcessor):
         self._lock = threading.RLock()
         self._calls: set[CallSpans] = set()
         self._by_trace: dict[int, CallSpans] = {}
-        self._running: dict[SpanKey, CallSpans | _Stranger] = {}
+        self._running: dict[SpanKey, CallSpans | tuple[CallSpans, ...]] = {}
+        """The call of each open span; for one of unknown origin, the calls that were running when it started."""
         self._roots: set[int] = set()
         """Ids of our spans that started, until checked: they prove that this processor receives spans."""
 
@@ -123,7 +115,7 @@ class CallSpanProcessor(SpanProcessor):
                     self._by_trace[key[0]] = owner
                 return
             calls = tuple(self._calls)
-            self._running[key] = _Stranger(calls)
+            self._running[key] = calls
         for call in calls:
             call.note_stranger(key, span.name)
 
@@ -133,7 +125,7 @@ class CallSpanProcessor(SpanProcessor):
         if isinstance(owner, CallSpans):
             owner.end(key, span)
         elif owner is not None and not _is_work(convert_span(span)):
-            for call in owner.calls:
+            for call in owner:
                 call.forget_stranger(key)
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from proctor.model.account import CALL_PARTS
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members, read_member, take_items
+from proctor.targets.frameworks.found import Found, Framework, is_instance_of, list_members, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _RESPONSES = ("RunResponse", "AsyncRunResponse")
@@ -41,7 +40,7 @@ def _read_history(history: list[Any], summary: object, budget: Budget) -> Found:
     written: list[Any] = [simplify(message, budget, f"$[{at}]") for at, message in enumerate(history)]
     if not written:
         found = Found(document={"text": summary if isinstance(summary, str) else ""})
-        found.mark(EVERYTHING, "the chat has no history")
+        found.mark_all("the chat has no history")
         return found
     written = _name_two(written)
     # A silent participant sends an empty message so that the chat continues or ends; that is not a question.
@@ -50,7 +49,7 @@ def _read_history(history: list[Any], summary: object, budget: Budget) -> Found:
     ]
     if len({entry.get("name") for entry in messages} - {None}) < 2:
         found = Found(document=[{key: member for key, member in entry.items() if key != "name"} for entry in messages], format="openai")
-        found.mark(CALL_PARTS, "the chat names no agent")
+        found.mark_calls("the chat names no agent")
         return found
     return Found(document=messages, format="ag2")
 

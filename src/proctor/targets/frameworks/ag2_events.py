@@ -12,19 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.evidence.shared.calls import PROTOCOL_ERROR
-from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import exception_text
-from proctor.targets.frameworks.found import (
-    EVERYTHING,
-    Found,
-    Framework,
-    are_instances,
-    is_instance_of,
-    join_texts,
-    list_members,
-    read_member,
-)
+from proctor.targets.frameworks.found import Found, Framework, are_instances, is_instance_of, join_texts, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.frameworks.streams import ReplyHistory
 
@@ -43,7 +33,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     found = _read_events(items, budget)
     if not any(exchange["tool_calls"] for exchange in found.document.get("turns", ())):
         # A request is emitted again after its consequences, so it is also among the last events.
-        found.mark(CALL_PARTS, "these events show no call, so they may be the last ones only: return the `AgentReply`")
+        found.mark_calls("these events show no call, so they may be the last ones only: return the `AgentReply`")
     return found
 
 
@@ -55,7 +45,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     in_order = sorted(events, key=lambda event: float(read_member(event, "created_at") or 0))
     recorded = [event for event in in_order if is_instance_of(event, _PACKAGE, "ModelRequest", "ModelResponse", *_OTHER_EVENTS)]
     if not recorded or not is_instance_of(recorded[0], _PACKAGE, "ModelRequest"):
-        found.mark(CALL_PARTS, "these events do not begin with a request: what was done before them is unknown")
+        found.mark_calls("these events do not begin with a request: what was done before them is unknown")
     for event in recorded:
         if is_instance_of(event, _PACKAGE, "ModelRequest") and not is_instance_of(event, _PACKAGE, "DrainedModelRequest"):
             exchanges.append({"input": _join_texts(list_members(event, "parts")), "text": None, "tool_calls": [], "spent": []})
@@ -77,7 +67,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     if exchanges and (
         exchanges[-1]["text"] is None or any("result" not in call and "error" not in call for call in exchanges[-1]["tool_calls"])
     ):
-        found.mark(EVERYTHING, "the run did not come to its end")
+        found.mark_all("the run did not come to its end")
     answers = [event for event in recorded if is_instance_of(event, _PACKAGE, "ModelResponse")]
     found.mark_end(read_member(answers[-1], "finish_reason") if answers else None)
     return found
@@ -105,9 +95,9 @@ def _add_event(exchange: dict[str, Any], event: object, found: Found, budget: Bu
     elif is_instance_of(event, _PACKAGE, "UsageEvent"):
         exchange["spent"].append(read_member(event, "usage"))
     elif is_instance_of(event, _PACKAGE, "TaskStarted"):
-        found.mark(CALL_PARTS, f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
+        found.mark_calls(f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
     elif is_instance_of(event, _PACKAGE, "CompactionSummary"):
-        found.mark(CALL_PARTS, "events were replaced by a summary")
+        found.mark_calls("events were replaced by a summary")
 
 
 def _add_call(exchange: dict[str, Any], call: object) -> None:

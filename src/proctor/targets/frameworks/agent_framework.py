@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from proctor.model.account import CALL_PARTS
 from proctor.targets.answers.plain_values import Unreadable, type_name
 from proctor.targets.frameworks.found import (
-    EVERYTHING,
     Found,
     Framework,
     add_usage,
@@ -34,9 +32,9 @@ def read(value: object, budget: Budget) -> Found | None:
         return None
     found = _read_messages(list_members(value, "messages"), budget)
     if read_member(value, "user_input_requests"):
-        found.mark(EVERYTHING, "the agent waits for a human (`user_input_requests`): what it would do then is unknown")
+        found.mark_all("the agent waits for a human (`user_input_requests`): what it would do then is unknown")
     if read_member(value, "continuation_token") is not None:
-        found.mark(EVERYTHING, "the run goes on elsewhere (`continuation_token`)")
+        found.mark_all("the run goes on elsewhere (`continuation_token`)")
     found.mark_end(read_member(value, "finish_reason"))
     spent = read_member(value, "usage_details")
     found.usage = None if spent is None else add_usage((spent,), "input_token_count", "output_token_count")
@@ -59,10 +57,10 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     joined = call_member(kind, "from_updates" if hasattr(kind, "from_updates") else "from_agent_run_response_updates", items)
     found = read(joined, budget)
     if found is not None and not _is_whole(items):
-        found.mark(CALL_PARTS, "these are not all updates of the stream: an answer of the model has no end (`finish_reason`)")
+        found.mark_calls("these are not all updates of the stream: an answer of the model has no end (`finish_reason`)")
     elif found is not None and not any(_has_call(update) for update in items):
         # The last answer of a run with tools looks like the only answer of a run without tools.
-        found.mark(CALL_PARTS, "these updates show no call, and not whether they begin with the run: return the stream itself")
+        found.mark_calls("these updates show no call, and not whether they begin with the run: return the stream itself")
     return found
 
 

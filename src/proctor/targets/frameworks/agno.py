@@ -13,12 +13,10 @@ from typing import Any
 
 from proctor.evidence.messages.frameworks import is_waiting
 from proctor.evidence.shared.calls import CONTENT_ERROR
-from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.targets.answers.plain_values import Unreadable
 from proctor.targets.frameworks.found import (
-    EVERYTHING,
     Found,
     Framework,
     are_instances,
@@ -64,7 +62,7 @@ def read(value: object, budget: Budget) -> Found | None:
     has_ended = status is None or status in _ENDED
     if not document["messages"]:
         found = Found(document={"text": content if isinstance(content, str) and has_ended else None})
-        found.mark(CALL_PARTS, "this output of a run keeps no messages")
+        found.mark_calls("this output of a run keeps no messages")
     else:
         found = Found(document=document, format="agno")
     if has_ended:
@@ -74,7 +72,7 @@ def read(value: object, budget: Budget) -> Found | None:
         texts = {find_entry(message, "content") for message in new_messages if find_entry(message, "role") == "assistant"}
         found.failed = content if isinstance(content, str) and content and content not in texts else NO_WORDS
     elif not has_ended:
-        found.mark(EVERYTHING, f"the run was not over: its status is {status!r}")
+        found.mark_all(f"the run was not over: its status is {status!r}")
     for member in list_members(value, "member_responses"):
         add_inner_run(member, found, budget, "a member of the team")
     return found
@@ -97,7 +95,7 @@ def add_inner_run(run: object, found: Found, budget: Budget, who: str) -> None:
     """Add the calls of a nested run, and mark its unknown parts."""
     inner = read(run, budget)
     if inner is None or inner.format != "agno":
-        found.mark(CALL_PARTS, f"{who} keeps no messages, so its calls are unknown")
+        found.mark_calls(f"{who} keeps no messages, so its calls are unknown")
     else:
         found.add_run(inner, who)
 
@@ -121,7 +119,7 @@ def read_events(events: list[object], budget: Budget) -> Found:
     found = write_answer(read_member(ended[-1], "content") if ended else join_texts(pieces, "content", budget), budget)
     _check_end(events, found)
     if not any(is_instance_of(event, "agno", *_STARTED) for event in events):
-        found.mark(CALL_PARTS, "this stream has content events only: use `stream_events=True`, or for `yield_run_output=True`")
+        found.mark_calls("this stream has content events only: use `stream_events=True`, or for `yield_run_output=True`")
         return found
     # A tool that raised ends twice: with its error, and like any other.
     ended_tools = [read_member(event, "tool") for event in events if is_instance_of(event, "agno", *_CALLED)]
@@ -131,11 +129,11 @@ def read_events(events: list[object], budget: Budget) -> Found:
     open_calls = [tool for tool in begun if read_member(tool, "tool_call_id") not in ids]
     found.document["tool_calls"] = [_write_call(tool, budget) for tool in [*done, *open_calls]]
     if not ended:
-        found.mark(EVERYTHING, "the run did not come to its end")
+        found.mark_all("the run did not come to its end")
     # After a tool call the model would be called again.
     requests = [type(event).__name__ for event in events if is_instance_of(event, "agno", *_MODEL_EVENTS)]
     if not done and not begun and (not requests or len(set(requests)) < len(requests)):
-        found.mark(CALL_PARTS, "model requests are missing from these events, so tool events may be missing too: yield all events")
+        found.mark_calls("model requests are missing from these events, so tool events may be missing too: yield all events")
     return found
 
 
@@ -153,16 +151,16 @@ def _check_end(events: list[object], found: Found) -> None:
         waits = [
             str(read_member(tool, "tool_name")) for tool in list_members(paused[-1], "tools") if is_waiting(partial(read_member, tool))
         ]
-        found.mark(EVERYTHING, f"the run is paused: it waits before it calls {', '.join(waits)}" if waits else "the run is paused")
+        found.mark_all(f"the run is paused: it waits before it calls {', '.join(waits)}" if waits else "the run is paused")
     if any(is_instance_of(event, "agno", *_CANCELLED) for event in events):
-        found.mark(EVERYTHING, "the run was cancelled")
+        found.mark_all("the run was cancelled")
     final_events = [event for event in events if is_instance_of(event, "agno", *_ERRORS, *_CONTENT_EVENTS, *_COMPLETED)]
     errors = [event for event in final_events if is_instance_of(event, "agno", *_ERRORS)]
     words = str(read_member(errors[-1], "content") or NO_WORDS) if errors else ""
     if errors and final_events[-1] is errors[-1]:
         found.failed = words
     elif errors:
-        found.mark(EVERYTHING, f"a run in it ended in an error: {shorten(words, 200)}")
+        found.mark_all(f"a run in it ended in an error: {shorten(words, 200)}")
     if found.unknowns and not found.document["text"]:
         # No content so far is not an empty answer.
         found.document["text"] = None

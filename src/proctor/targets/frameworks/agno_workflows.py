@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from proctor.model.account import CALL_PARTS
 from proctor.model.show import shorten
 from proctor.targets.frameworks.agno import NO_WORDS, add_inner_run, read_events, write_answer
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members, read_last, read_member
+from proctor.targets.frameworks.found import Found, Framework, is_instance_of, list_members, read_last, read_member
 from proctor.targets.frameworks.simplify import Budget
 
 _SEEN = ("agent", "team")
@@ -31,7 +30,7 @@ def read(value: object, budget: Budget) -> Found | None:
     if word == "ERROR":
         found.failed = content if isinstance(content, str) and content else NO_WORDS
     elif word != "COMPLETED":
-        found.mark(EVERYTHING, f"the workflow was not over: its status is {word!r}")
+        found.mark_all(f"the workflow was not over: its status is {word!r}")
         found.document["text"] = None
     steps = list(_list_steps(list_members(value, "step_results")))
     _check_steps(steps, found)
@@ -46,7 +45,7 @@ def read(value: object, budget: Budget) -> Found | None:
             found.calls = (*(found.calls or ()), *(inner.calls or ()))
     ids = {read_member(run, "run_id") for run in runs}
     if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_run_id") not in ids for step in steps):
-        found.mark(CALL_PARTS, "this output of a workflow does not keep the runs of all its steps")
+        found.mark_calls("this output of a workflow does not keep the runs of all its steps")
     found.calls = found.calls or ()
     return found
 
@@ -73,24 +72,24 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         found.failed = str(read_member(broken[-1], "error") or NO_WORDS)
     else:
         _mark_failure(found)
-        found.mark(EVERYTHING, "the workflow did not come to its end")
+        found.mark_all("the workflow did not come to its end")
         found.document["text"] = found.document["text"] or None
     for event in items:
         if is_instance_of(event, "agno", "StepErrorEvent"):
-            found.mark(EVERYTHING, _describe_failed_step(event))
+            found.mark_all(_describe_failed_step(event))
     results = [step for event in ended for step in list_members(event, "step_results")]
     responses = [read_member(event, "step_response") for event in items if is_instance_of(event, "agno", "StepCompletedEvent")]
     steps = list(_list_steps([*results, *responses]))
     _check_steps(steps, found)
     begun = {read_member(event, "step_id") for event in items if is_instance_of(event, "agno", "RunStartedEvent", "TeamRunStartedEvent")}
     if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_id") not in begun for step in steps):
-        found.mark(CALL_PARTS, "these events do not show the runs of all steps: ask for `stream_events=True`")
+        found.mark_calls("these events do not show the runs of all steps: ask for `stream_events=True`")
     return found
 
 
 def _mark_failure(found: Found) -> None:
     if found.failed is not None:
-        found.mark(EVERYTHING, f"a run in it ended in an error: {shorten(found.failed, 200)}")
+        found.mark_all(f"a run in it ended in an error: {shorten(found.failed, 200)}")
         found.failed = None
 
 
@@ -108,11 +107,11 @@ def _check_steps(steps: list[object], found: Found) -> None:
     for step in steps:
         name = read_member(step, "step_name") or "without a name"
         if read_member(step, "success") is False or read_member(step, "error"):
-            found.mark(EVERYTHING, _describe_failed_step(step))
+            found.mark_all(_describe_failed_step(step))
         elif read_member(step, "is_paused") is True:
-            found.mark(EVERYTHING, f"the step {name!r} is paused")
+            found.mark_all(f"the step {name!r} is paused")
         if read_member(step, "executor_type") not in _SEEN:
-            found.mark(CALL_PARTS, f"what the step {name!r} does is not seen: it runs no agent and no team, but code of its own")
+            found.mark_calls(f"what the step {name!r} does is not seen: it runs no agent and no team, but code of its own")
 
 
 def _describe_failed_step(step: object) -> str:

@@ -9,18 +9,8 @@ import re
 
 import msgspec
 
-from proctor.model.account import CALL_PARTS
 from proctor.model.show import shorten
-from proctor.targets.frameworks.found import (
-    EVERYTHING,
-    Found,
-    Framework,
-    are_instances,
-    is_instance_of,
-    join_texts,
-    list_members,
-    read_member,
-)
+from proctor.targets.frameworks.found import Found, Framework, are_instances, is_instance_of, join_texts, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 # A team that ends with its own stop word, a handoff or an answer ends as intended.
@@ -36,13 +26,13 @@ def read(value: object, budget: Budget) -> Found | None:
         found = _read_messages(list_members(value, "messages"), budget)
         reason = read_member(value, "stop_reason")
         if isinstance(reason, str) and _STOPPED.match(reason):
-            found.mark(EVERYTHING, f"the team was stopped before its end: {shorten(reason, 120)}")
+            found.mark_all(f"the team was stopped before its end: {shorten(reason, 120)}")
         return found
     if is_instance_of(value, "autogen_agentchat", "Response"):
         return _read_messages([*list_members(value, "inner_messages"), read_member(value, "chat_message")], budget)
     if is_instance_of(value, "autogen_agentchat", "BaseChatMessage"):
         found = _read_messages([value], budget)
-        found.mark(CALL_PARTS, "one message was returned, which shows the last step only: return the `TaskResult`")
+        found.mark_calls("one message was returned, which shows the last step only: return the `TaskResult`")
         return found
     return None
 
@@ -54,11 +44,11 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     events = [item for item in items if not is_instance_of(item, "autogen_agentchat", "ModelClientStreamingChunkEvent")]
     if not events:
         found = Found(document={"text": join_texts(items, "content", budget)})
-        found.mark(CALL_PARTS, "pieces of text show no calls: yield every item of `run_stream`")
+        found.mark_calls("pieces of text show no calls: yield every item of `run_stream`")
         return found
     found = _read_messages(events, budget)
     if not any(is_instance_of(event, "autogen_agentchat", *_CALLING) for event in events):
-        found.mark(CALL_PARTS, "messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")
+        found.mark_calls("messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")
     return found
 
 
@@ -76,7 +66,7 @@ def _read_messages(messages: list[object], budget: Budget) -> Found:
             written = {**common, "type": "TextMessage", "content": msgspec.json.encode(found.body).decode()}
         found.document.append(written)
     if _is_out_of_iterations(messages):
-        found.mark(EVERYTHING, "the agent was stopped at `max_tool_iterations`: its answer is what its last tools gave")
+        found.mark_all("the agent was stopped at `max_tool_iterations`: its answer is what its last tools gave")
     return found
 
 

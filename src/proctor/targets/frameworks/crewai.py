@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from proctor.evidence.reading import read_document
-from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
 from proctor.targets.answers.account import UNFINISHED, trust_start
 from proctor.targets.frameworks.found import (
-    EVERYTHING,
     Found,
     Framework,
     add_usage,
@@ -52,7 +50,7 @@ def read(value: object, budget: Budget) -> Found | None:
     for task in tasks:
         calls.extend(_read_task(task, found, budget))
     if not tasks:
-        found.mark(CALL_PARTS, _NO_MESSAGES)
+        found.mark_calls(_NO_MESSAGES)
     found.calls = tuple(calls)
     spent = read_member(value, "token_usage") or read_member(value, "usage_metrics")
     totals = simplify(spent, budget, "$.token_usage") if spent is not None else None
@@ -70,14 +68,14 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     last = read_member(items[-1], "task_id")
     pieces = [item for item in items if read_member(item, "task_id") == last and not read_member(item, "tool_call")]
     found = Found(document={"text": join_texts(pieces, "content", budget)})
-    found.mark(CALL_PARTS, "chunks of a stream show no calls as they were made: return the stream itself, or its `result`")
+    found.mark_calls("chunks of a stream show no calls as they were made: return the stream itself, or its `result`")
     return found
 
 
 def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]:
     written: Json = [simplify(message, budget, "$.messages") for message in list_members(task, "messages")]
     if not written:
-        found.mark(CALL_PARTS, _NO_MESSAGES)
+        found.mark_calls(_NO_MESSAGES)
         return ()
     evidence = trust_start(read_document(written, format="openai")[0])
     account = evidence.account
@@ -92,12 +90,12 @@ def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]
     answer, last = read_member(task, "raw"), written[-1].get("content")
     is_other = ends_with_tool and isinstance(answer, str) and isinstance(last, str) and answer.strip() != last.strip()
     if any(text.startswith("<summary>") for text in texts):
-        found.mark(CALL_PARTS, "messages were replaced by a summary")
+        found.mark_calls("messages were replaced by a summary")
     if is_other or any(_FORCED in text for text in texts):
-        found.mark(EVERYTHING, "the agent was stopped at `max_iter` and made to answer without tools: what it would have done is unknown")
+        found.mark_all("the agent was stopped at `max_iter` and made to answer without tools: what it would have done is unknown")
     for call in evidence.tool_calls or ():
         if call.name.strip().lower().replace("-", "_") in _DELEGATE:
-            found.mark(CALL_PARTS, f"{call.name} has another agent work, whose calls are not in the output")
+            found.mark_calls(f"{call.name} has another agent work, whose calls are not in the output")
     return evidence.tool_calls or ()
 
 

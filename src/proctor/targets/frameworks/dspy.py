@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from proctor.evidence.shared.calls import PROTOCOL_ERROR
-from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage, call_member, is_instance_of
+from proctor.targets.frameworks.found import Found, Framework, add_usage, call_member, is_instance_of
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _ASIDE = ("trajectory", "reasoning", "rationale")
@@ -33,7 +32,7 @@ def read(value: object, budget: Budget) -> Found | None:
     if isinstance(trajectory, Mapping):
         _read_trajectory(simplify(trajectory, budget, "$.trajectory"), found)
     else:
-        found.mark(CALL_PARTS, "a prediction without a trajectory shows no calls")
+        found.mark_calls("a prediction without a trajectory shows no calls")
     # Only with `dspy.configure(track_usage=True)`; one entry per model.
     spent = simplify(call_member(value, "get_lm_usage"), budget, "$.usage") if hasattr(value, "get_lm_usage") else None
     if isinstance(spent, dict):
@@ -63,9 +62,9 @@ def _read_trajectory(trajectory: Json, found: Found) -> None:
         calls.append(call)
     found.document["tool_calls"] = calls
     if trajectory and "0" not in steps:
-        found.mark(CALL_PARTS, "the trajectory has lost its first steps")
+        found.mark_calls("the trajectory has lost its first steps")
     if steps and trajectory[f"tool_name_{steps[-1]}"] != "finish":
-        found.mark(EVERYTHING, "the agent was stopped before it finished (`max_iters`): its last step is a call, and not `finish`")
+        found.mark_all("the agent was stopped before it finished (`max_iters`): its last step is a call, and not `finish`")
 
 
 FRAMEWORK = Framework(name="DSPy", page="dspy", packages=("dspy",), read=read, has_stop_reason=False)

@@ -144,6 +144,14 @@ class Found(msgspec.Struct, kw_only=True):
         """Mark these parts as unknown, or not completely known."""
         self.unknowns = [*self.unknowns, *((part, why) for part in parts)]
 
+    def mark_calls(self, why: str) -> None:
+        """Mark the calls as unknown, or not completely known."""
+        self.mark(CALL_PARTS, why)
+
+    def mark_all(self, why: str) -> None:
+        """Mark the calls and the answer as unknown."""
+        self.mark(EVERYTHING, why)
+
     def add_body(self, value: object, budget: Budget, path: str) -> None:
         """Keep a structured answer; a text is the answer itself."""
         if value is not None and not isinstance(value, str):
@@ -190,7 +198,7 @@ def read_last(items: Sequence[object], read: Callable[[object, Budget], Found | 
     """Read the last item of a stream or a list as the result; mark calls unknown if an earlier item is a result too."""
     found = read(items[-1], budget) if items else None
     if found is not None and any(type(item) is type(items[-1]) for item in items[:-1]):
-        found.mark(CALL_PARTS, "several results were returned, and only the last of them is read")
+        found.mark_calls("several results were returned, and only the last of them is read")
     return found
 
 

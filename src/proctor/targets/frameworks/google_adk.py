@@ -7,10 +7,9 @@ Tried with google-adk 2.13: `tests/frameworks/returns.yaml`.
 
 from __future__ import annotations
 
-from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.json_values import drop_nulls
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, are_instances, is_instance_of, list_members
+from proctor.targets.frameworks.found import Found, Framework, are_instances, is_instance_of, list_members
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 
@@ -22,7 +21,7 @@ def read(value: object, budget: Budget) -> Found | None:
         return found
     if is_instance_of(value, "google.adk", "Event"):
         found = Found(document=_write_events([value], budget), format="adk")
-        found.mark(CALL_PARTS, "one event was returned, which shows the last step only: return all events")
+        found.mark_calls("one event was returned, which shows the last step only: return all events")
         return found
     return None
 
@@ -35,7 +34,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     _check_end(found)
     if not any(event.get("author") == "user" or _has_call(event) for event in found.document):
         # The last event of a run with tools looks like the only event of a run without tools.
-        found.mark(CALL_PARTS, "these events show no call and not the message, so they may be the last ones only: return the session")
+        found.mark_calls("these events show no call and not the message, so they may be the last ones only: return the session")
     return found
 
 
@@ -46,7 +45,7 @@ def _check_end(found: Found) -> None:
     if code not in (None, "STOP") and not parts:
         found.failed = f"{code}: {last.get('error_message') or 'it does not say more'}"
     elif code not in (None, "STOP") or last.get("interrupted") is True:
-        found.mark(EVERYTHING, f"the last event was cut off ({code or 'interrupted'})")
+        found.mark_all(f"the last event was cut off ({code or 'interrupted'})")
 
 
 def _has_call(event: Json) -> bool:

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.targets.answers.plain_values import Unreadable
 from proctor.targets.frameworks.found import (
-    EVERYTHING,
     Found,
     Framework,
     are_instances,
@@ -78,13 +76,13 @@ def _check_exit(reason: object, found: Found) -> Found:
     called = {find_entry(part.get("tool_call"), "tool_name") for part in parts}
     found.is_over = reason is not None and reason in called
     if isinstance(reason, str) and reason not in (*_ENDED, *called):
-        found.mark(EVERYTHING, f"the agent was stopped before its end (`exit_reason` is {reason!r})")
+        found.mark_all(f"the agent was stopped before its end (`exit_reason` is {reason!r})")
     return found
 
 
 def _read_replies(messages: list[Any], budget: Budget) -> Found:
     found = _read_messages(messages, budget)
-    found.mark(CALL_PARTS, _LAST_ONLY)
+    found.mark_calls(_LAST_ONLY)
     return found
 
 
@@ -114,9 +112,9 @@ def _read_chunks(chunks: list[object], budget: Budget) -> Found:
     messages.extend(answer.close(found))
     if not any("tool_call" in part or "tool_call_result" in part for message in messages for part in message["content"]):
         # The last answer of a run with tools looks like the only answer of a run without tools.
-        found.mark(CALL_PARTS, "these chunks show no call, and not whether they begin with the run: yield what the agent gives after them")
+        found.mark_calls("these chunks show no call, and not whether they begin with the run: yield what the agent gives after them")
     if not messages or messages[-1]["role"] == "tool" or any("tool_call" in part for part in messages[-1]["content"]):
-        found.mark(EVERYTHING, "the stream did not come to its end")
+        found.mark_all("the stream did not come to its end")
     return found if messages else Found(document={"text": ""}, unknowns=found.unknowns)
 
 
@@ -147,9 +145,9 @@ class _Answer:
         """Return the answer as a message, or None if no chunk had content."""
         text = "".join(self._pieces)
         if self.finish is None and (text or self._calls):
-            found.mark(CALL_PARTS, "these chunks are not all that was streamed: an answer has no end (`finish_reason`)")
+            found.mark_calls("these chunks are not all that was streamed: an answer has no end (`finish_reason`)")
         elif self.finish == "tool_calls" and not self._calls:
-            found.mark(CALL_PARTS, "these chunks are not all that was streamed: the chunks of calls are missing")
+            found.mark_calls("these chunks are not all that was streamed: the chunks of calls are missing")
         content: list[Json] = [{"text": text}] if text else []
         content.extend({"tool_call": call} for call in self._calls.values())
         meta = {"finish_reason": self.finish, "usage": self._usage}

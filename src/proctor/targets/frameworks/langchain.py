@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, find_entry, is_instance_of, read_member, take_items
+from proctor.targets.frameworks.found import Found, Framework, find_entry, is_instance_of, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
 
 _WAITS = "the graph waits for a human (`__interrupt__`): what it would do then is unknown"
@@ -30,17 +29,17 @@ def read(value: object, budget: Budget) -> Found | None:
     """Read a message, a state, a snapshot or the result of an `AgentExecutor`."""
     if is_message(value):
         found = Found(document=[_write_message(value, budget)], format="langchain")
-        found.mark(CALL_PARTS, _LAST_ONLY)
+        found.mark_calls(_LAST_ONLY)
         return found
     if is_instance_of(value, "langgraph", "GraphOutput"):
         found = _read_state(read_member(value, "value"), budget)
         if found is not None and read_member(value, "interrupts"):
-            found.mark(EVERYTHING, _WAITS)
+            found.mark_all(_WAITS)
         return found
     if is_instance_of(value, "langgraph", "StateSnapshot"):
         found = _read_state(read_member(value, "values"), budget)
         if found is not None and read_member(value, "next"):
-            found.mark(EVERYTHING, "the graph is not at its end (`next` names a node)")
+            found.mark_all("the graph is not at its end (`next` names a node)")
         return found
     if isinstance(value, Mapping) and _holds_steps(value):
         return _read_steps(value, budget)
@@ -58,7 +57,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     if states:
         found = _read_state(states[-1], budget)
         if found is not None and _holds_more(items, states[-1]):
-            found.mark(CALL_PARTS, "a subgraph has messages of its own, which the state does not hold")
+            found.mark_calls("a subgraph has messages of its own, which the state does not hold")
         return found
     chunks = [_unwrap_chunk(item) for item in items]
     pairs = [_take_pair(chunk) for mode, chunk in chunks if mode in (None, "messages")]
@@ -84,7 +83,7 @@ def _read_messages(messages: list[Any], budget: Budget, *, is_whole: bool = Fals
     # Chunks of a message have their own type.
     kinds = {str(read_member(message, "type")).removesuffix("MessageChunk").lower() for message in messages}
     if not is_whole and kinds == {"ai"} and not any(read_member(message, "tool_calls") for message in messages):
-        found.mark(CALL_PARTS, _LAST_ONLY)
+        found.mark_calls(_LAST_ONLY)
     return found
 
 
@@ -109,10 +108,10 @@ def _read_state(state: object, budget: Budget) -> Found | None:
         document["structured_response"] = simplify(structured, budget, "$.structured_response")
     found = Found(document=document, format="langchain", needs_message=True)
     if find_entry(state, "__interrupt__"):
-        found.mark(EVERYTHING, _WAITS)
+        found.mark_all(_WAITS)
     for key, member in list_fields(state) or ():
         if key not in ("messages", "__interrupt__", "structured_response") and _holds_messages(member):
-            found.mark(CALL_PARTS, f"the state holds further messages under {str(key)!r}, which are not read")
+            found.mark_calls(f"the state holds further messages under {str(key)!r}, which are not read")
     return found
 
 
@@ -243,7 +242,7 @@ def _read_updates(chunks: list[object], budget: Budget) -> Found | None:
     # One update without a call is a complete run, or the rest of one whose other updates were dropped.
     found = _read_messages(list(messages.values()), budget, is_whole=len(messages) > 1)
     if waits:
-        found.mark(EVERYTHING, _WAITS)
+        found.mark_all(_WAITS)
     return found
 
 

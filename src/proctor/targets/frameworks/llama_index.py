@@ -16,9 +16,8 @@ from typing import cast
 import msgspec
 
 from proctor.evidence.shared.calls import CONTENT_ERROR
-from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import Found, Framework, find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _NOT_OVER = "the last output asks for a tool, so the run goes on after it: return what `agent.run` gives, or yield all events"
@@ -34,7 +33,7 @@ def read(value: object, budget: Budget) -> Found | None:
         found = _read_output(value, calls, budget)
         if _waits_for_tool(calls) and not found.document["text"]:
             # A tool that answers directly provides the text; a step that only requests a tool has none.
-            found.mark(EVERYTHING, _NOT_OVER)
+            found.mark_all(_NOT_OVER)
         return found
     if _is(value, "AgentChatResponse", "StreamingAgentChatResponse"):
         found = Found(document={"text": read_member(value, "response")})
@@ -43,11 +42,11 @@ def read(value: object, budget: Budget) -> Found | None:
     if _is(value, "ChatMessage", "ChatResponse"):
         message = read_member(value, "message") if _is(value, "ChatResponse") else value
         found = Found(document={"text": read_member(message, "content")})
-        found.mark(CALL_PARTS, "one message was returned, which shows the last step only: return what `agent.run` gives")
+        found.mark_calls("one message was returned, which shows the last step only: return what `agent.run` gives")
         return found
     if is_instance_of(value, "llama_index", "Response", "PydanticResponse"):
         found = Found(document={"text": str(read_member(value, "response"))})
-        found.mark(CALL_PARTS, "the response of a query engine shows no calls")
+        found.mark_calls("the response of a query engine shows no calls")
         return found
     return None
 
@@ -67,11 +66,11 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     found = _read_output(outputs[-1], _unite_calls(ended, last, begun, requested), budget)
     is_over = any(_is(item, "StopEvent") and not _is(item, "AgentOutput") for item in items)
     if not is_over and _waits_for_tool(last):
-        found.mark(EVERYTHING, _NOT_OVER)
+        found.mark_all(_NOT_OVER)
     elif any(_is(item, "WorkflowCancelledEvent", "WorkflowTimedOutEvent") for item in items):
-        found.mark(EVERYTHING, "the workflow was cancelled, or its time was up")
+        found.mark_all("the workflow was cancelled, or its time was up")
     elif _waits_for_tool(found.document["tool_calls"]):
-        found.mark(EVERYTHING, "a requested call was never made: the agent stopped at `max_iterations`")
+        found.mark_all("a requested call was never made: the agent stopped at `max_iterations`")
     failed = next((item for item in items if _is(item, "WorkflowFailedEvent")), None)
     if failed is not None:
         found.failed = str(simplify(read_member(failed, "exception"), budget, "$.exception") or "it does not say which")

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.targets.answers.plain_values import Unreadable
 from proctor.targets.frameworks.found import (
-    EVERYTHING,
     LOOKS_WHOLE,
     Found,
     Framework,
@@ -50,20 +48,20 @@ def read(value: object, budget: Budget) -> Found | None:
     responses = [read_member(response, "usage") for response in list_members(value, "raw_responses")]
     found.usage = add_usage(responses, "input_tokens", "output_tokens")
     if read_member(value, "interruptions"):
-        found.mark(EVERYTHING, "the run waits for an approval (`interruptions`): what it would do then is unknown")
+        found.mark_all("the run waits for an approval (`interruptions`): what it would do then is unknown")
     if is_instance_of(value, "agents", "RunResultStreaming") and read_member(value, "is_complete") is not True:
-        found.mark(EVERYTHING, "the stream of the run was not read to its end")
+        found.mark_all("the stream of the run was not read to its end")
     if read_member(value, "_cancel_mode") not in (None, "none"):
-        found.mark(EVERYTHING, "the run was cancelled")
+        found.mark_all("the run was cancelled")
     turn, most = read_member(value, "current_turn"), read_member(value, "max_turns")
     if isinstance(turn, int) and isinstance(most, int) and turn > most:
-        found.mark(EVERYTHING, f"the run was stopped at max_turns ({most})")
+        found.mark_all(f"the run was stopped at max_turns ({most})")
     if any(read_member(response, "response_id") is None for response in list_members(value, "raw_responses")):
         # Chat completions only have text and calls; the SDK rejects incomplete responses.
         found.notes = [*found.notes, f"over chat completions OpenAI Agents does not record why its model stopped: {LOOKS_WHOLE}"]
     found.is_over = answer is not None
     if read_member(value, "_max_turns_handled") is True or _is_given_by_handler(value):
-        found.mark(EVERYTHING, "the run was stopped, and a handler of errors (`error_handlers`) gave the answer in place of the model")
+        found.mark_all("the run was stopped, and a handler of errors (`error_handlers`) gave the answer in place of the model")
     _mark_inner_agents(list_members(value, "new_items"), found)
     return found
 
@@ -104,9 +102,9 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         found.usage = add_usage([read_member(response, "usage") for response in ended], "input_tokens", "output_tokens")
     cut = next((read_member(data, "type") for data in raw if read_member(data, "type") in _CUT_OFF), None)
     if cut is not None:
-        found.mark(EVERYTHING, f"an answer of the model did not come to its end ({cut})")
+        found.mark_all(f"an answer of the model did not come to its end ({cut})")
     if ended and any(read_member(item, "type") == "function_call" for item in list_members(ended[-1], "output")):
-        found.mark(EVERYTHING, "the run did not come to its end")
+        found.mark_all("the run did not come to its end")
     return found
 
 
@@ -114,7 +112,7 @@ def _read_items(items: list[object], budget: Budget, *, is_whole: bool) -> Found
     written = [_drop_nulls(simplify(call_member(item, "to_input_item"), budget, f"$[{at}]")) for at, item in enumerate(items)]
     found = Found(document=written, format="responses")
     if not is_whole:
-        found.mark(CALL_PARTS, "these are not all events or items of the run: return the result, or all events of `stream_events()`")
+        found.mark_calls("these are not all events or items of the run: return the result, or all events of `stream_events()`")
     _mark_inner_agents(items, found)
     return found
 
@@ -124,7 +122,7 @@ def _mark_inner_agents(items: list[object], found: Found) -> None:
         origin = read_member(read_member(item, "tool_origin"), "type")
         if getattr(origin, "value", origin) == "agent_as_tool":
             name = read_member(read_member(item, "raw_item"), "name") or "a tool"
-            found.mark(CALL_PARTS, f"{name} runs an agent of its own, whose calls are not in the result")
+            found.mark_calls(f"{name} runs an agent of its own, whose calls are not in the result")
             found.usage = None
 
 

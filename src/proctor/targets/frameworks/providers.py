@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import cast
 
-from proctor.model.account import CALL_PARTS
 from proctor.model.json_values import MAX_DEPTH
 from proctor.targets.frameworks.found import (
     Found,
@@ -47,7 +46,7 @@ def read(value: object, budget: Budget) -> Found | None:
     for package, names, format in _ANSWERS:
         if is_instance_of(value, package, *names):
             found = Found(document=simplify(value, budget), format=format)
-            found.mark(CALL_PARTS, "one answer of a provider shows the last step only: return the messages of the whole loop")
+            found.mark_calls("one answer of a provider shows the last step only: return the messages of the whole loop")
             return found
     return None
 
@@ -58,7 +57,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return None
     deltas = [read_member(choice, "delta") for item in items for choice in list_members(item, "choices")]
     found = Found(document={"text": join_texts(deltas, "content", budget)})
-    found.mark(CALL_PARTS, "the chunks of one completion show the last step only: return the messages of the whole loop")
+    found.mark_calls("the chunks of one completion show the last step only: return the messages of the whole loop")
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, are_instances, call_member, is_instance_of, read_member
+from proctor.targets.frameworks.found import Found, Framework, are_instances, call_member, is_instance_of, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _RESULTS = ("AgentRunResult", "StreamedRunResult", "StreamedRunResultSync", "RunResult")
@@ -36,11 +36,11 @@ def read(value: object, budget: Budget) -> Found | None:
     found = Found(document=document, format="pydantic-ai")
     if is_instance_of(value, "pydantic_ai", "StreamedRunResult", "StreamedRunResultSync"):
         if read_member(value, "is_complete") is not True:
-            found.mark(EVERYTHING, "the stream of the run was not read to its end")
+            found.mark_all("the stream of the run was not read to its end")
         return found
     output = read_member(value, "output")
     if is_instance_of(output, "pydantic_ai", "DeferredToolRequests"):
-        found.mark(EVERYTHING, "the run waits for tools that are run or approved elsewhere (`DeferredToolRequests`)")
+        found.mark_all("the run waits for tools that are run or approved elsewhere (`DeferredToolRequests`)")
     else:
         found.add_body(output, budget, "$.output")
     return found
@@ -70,7 +70,7 @@ def _read_nodes(nodes: list[object], budget: Budget) -> Found:
     ended = nodes[-1] if is_instance_of(nodes[-1], "pydantic_graph", "End") else None
     kinds = [is_instance_of(message, "pydantic_ai", "ModelResponse") for message in messages]
     if ended is None or not kinds or kinds != [place % 2 == 1 for place in range(len(kinds))]:
-        found.mark(EVERYTHING, "these are not all nodes of the run")
+        found.mark_all("these are not all nodes of the run")
     found.add_body(read_member(read_member(ended, "data"), "output"), budget, "$.output")
     return found
 

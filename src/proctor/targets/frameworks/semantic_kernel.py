@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from proctor.model.account import CALL_PARTS
 from proctor.targets.answers.plain_values import Unreadable, type_name
 from proctor.targets.frameworks.found import (
     LOOKS_WHOLE,
@@ -40,7 +39,7 @@ def read(value: object, budget: Budget) -> Found | None:
         return found
     if is_instance_of(value, _PACKAGE, "ChatMessageContent"):
         found = _read_messages([value], budget)
-        found.mark(CALL_PARTS, _LAST_ONLY)
+        found.mark_calls(_LAST_ONLY)
         return found
     return None
 
@@ -51,7 +50,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return _read_responses(items, budget)
     if are_instances(items, _PACKAGE, "StreamingChatMessageContent"):
         found = Found(document={"text": "".join(str(read_member(item, "content") or "") for item in items)})
-        found.mark(CALL_PARTS, _LAST_ONLY)
+        found.mark_calls(_LAST_ONLY)
         for item in items:
             found.mark_end(read_member(item, "finish_reason"))
         return found
@@ -70,7 +69,7 @@ def _read_responses(items: list[object], budget: Budget) -> Found:
     texts = [str(read_member(read_member(item, "message"), "content") or "") for item in items]
     is_streamed = is_instance_of(read_member(items[-1], "message"), _PACKAGE, "StreamingChatMessageContent")
     found = Found(document={"text": "".join(texts) if is_streamed else texts[-1]})
-    found.mark(CALL_PARTS, "the thread of this agent keeps no history here, so its calls are unknown")
+    found.mark_calls("the thread of this agent keeps no history here, so its calls are unknown")
     return _check_pieces(items, found)
 
 
@@ -98,7 +97,7 @@ def _read_messages(messages: list[Any], budget: Budget) -> Found:
         name = item.get("function_name") if item.get("content_type") == "function_call" else None
         if name is not None and name == item.get("plugin_name"):
             # An agent used as a plugin is a function and a plugin of the same name.
-            found.mark(CALL_PARTS, f"{name} is an agent of its own, whose calls are not in the history")
+            found.mark_calls(f"{name} is an agent of its own, whose calls are not in the history")
     return found
 
 

@@ -10,18 +10,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import (
-    EVERYTHING,
-    Found,
-    Framework,
-    call_member,
-    find_entry,
-    is_instance_of,
-    list_members,
-    read_member,
-)
+from proctor.targets.frameworks.found import Found, Framework, call_member, find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _MANAGED = "Here is the final answer from your managed agent"
@@ -59,9 +49,9 @@ def _is_written_run(value: object) -> bool:
 
 def _check_state(state: object, found: Found) -> None:
     if state == "max_steps_error":
-        found.mark(EVERYTHING, _CUT_OFF)
+        found.mark_all(_CUT_OFF)
     elif state != "success":
-        found.mark(EVERYTHING, f"the run ended with the state {state!r}")
+        found.mark_all(f"the run ended with the state {state!r}")
 
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
@@ -74,16 +64,16 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     found = _read_steps(once, budget) if steps else _read_answer(ended[-1], budget)
     if len(once) < len(steps):
         # At max_steps the stream repeats its last step in place of the final one.
-        found.mark(EVERYTHING, _CUT_OFF)
+        found.mark_all(_CUT_OFF)
     if steps and not ended:
-        found.mark(EVERYTHING, "the stream did not come to its end")
+        found.mark_all("the stream did not come to its end")
     return found
 
 
 def _read_answer(step: object, budget: Budget) -> Found:
     output = simplify(read_member(step, "output"), budget, "$.output")
     found = Found(document={"text": output} if isinstance(output, str) else {"body": output})
-    found.mark(CALL_PARTS, "the last step shows no calls: return `agent.run(task, return_full_result=True)`, or all steps")
+    found.mark_calls("the last step shows no calls: return `agent.run(task, return_full_result=True)`, or all steps")
     return found
 
 
@@ -92,11 +82,11 @@ def _read_steps(steps: list[Any], budget: Budget) -> Found:
     found = Found(document=[step for step in written if step], format="smolagents")
     if not found.document:
         found = Found(document={"text": ""})
-        found.mark(CALL_PARTS, "the result keeps no steps")
+        found.mark_calls("the result keeps no steps")
     if not _counts_on(written):
-        found.mark(CALL_PARTS, "the steps are not all of the run: their numbers do not begin with 1, or one is missing")
+        found.mark_calls("the steps are not all of the run: their numbers do not begin with 1, or one is missing")
     if any(_MANAGED in str(find_entry(step, "observations") or "") for step in written):
-        found.mark(CALL_PARTS, "a managed agent works out of sight: its calls are not in the steps")
+        found.mark_calls("a managed agent works out of sight: its calls are not in the steps")
     return found
 
 

@@ -11,19 +11,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import (
-    EVERYTHING,
-    Found,
-    Framework,
-    add_usage,
-    find_entry,
-    is_instance_of,
-    list_members,
-    read_last,
-    read_member,
-)
+from proctor.targets.frameworks.found import Found, Framework, add_usage, find_entry, is_instance_of, list_members, read_last, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 # A guard's text is what the user sees. A filter cuts the answer; any other reason is not a normal end.
@@ -50,15 +39,15 @@ def _read_result(value: object, budget: Budget) -> Found:
     messages = _list_messages(read_member(value, "metrics"), budget)
     if messages is None:
         found = Found(document=[_clean(last)], format="bedrock")
-        found.mark(CALL_PARTS, _NO_MESSAGES)
+        found.mark_calls(_NO_MESSAGES)
     else:
         found = Found(document=messages, format="bedrock")
     found.add_body(read_member(value, "structured_output"), budget, "$.structured_output")
     reason = read_member(value, "stop_reason")
     if read_member(value, "interrupts") or reason == "interrupt":
-        found.mark(EVERYTHING, "the agent waits for a human (`interrupts`): what it would do then is unknown")
+        found.mark_all("the agent waits for a human (`interrupts`): what it would do then is unknown")
     elif reason not in _ENDED:
-        found.mark(EVERYTHING, f"the agent stopped before its end ({reason})")
+        found.mark_all(f"the agent stopped before its end ({reason})")
     elif reason == "content_filtered":
         found.mark_end(reason)
     invocations = list_members(read_member(value, "metrics"), "agent_invocations")
@@ -107,17 +96,17 @@ def _read_several(value: object, budget: Budget) -> Found:
     names = [name for name in order if find_entry(results, cast(str, name)) is not None] or list(results or ())
     found = Found(document={"text": None, "tool_calls": []}, calls=())
     if len(set(order)) < len(order):
-        found.mark(CALL_PARTS, "a node ran several times, and the result keeps the last of them")
+        found.mark_calls("a node ran several times, and the result keeps the last of them")
     for name in dict.fromkeys(names):
         node = find_entry(results, name)
         inner = read(read_member(node, "result"), budget)
         if inner is None or read_member(node, "execution_count") not in (None, 0, 1):
-            found.mark(CALL_PARTS, f"what node {name!r} did is not wholly in the result")
+            found.mark_calls(f"what node {name!r} did is not wholly in the result")
         if inner is not None:
             found.document["text"] = found.add_run(inner, f"node {name!r}").text
     status = read_member(value, "status")
     if str(getattr(status, "value", status)) not in ("completed", "None"):
-        found.mark(EVERYTHING, f"the run ended as {getattr(status, 'value', status)!r}")
+        found.mark_all(f"the run ended as {getattr(status, 'value', status)!r}")
     return found
 
 

@@ -15,6 +15,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,7 +49,10 @@ def find_agent_object(function: object) -> object | None:
 def describe_shared_agent(function: object, name: str) -> str | None:
     """Return a warning if the target is an agent that stores its conversation, which all cases then share."""
     agent = find_agent_object(function)
-    if agent is None or not _keeps_conversation(agent):
+    try:
+        if agent is None or all(getattr(agent, member, None) is None for member in _KEEPS):
+            return None
+    except Exception:  # a foreign object may raise anything; then it is not known to store history
         return None
     return (
         f"warning: target {name!r} is one {_describe_agent(agent)} for all cases: it remembers earlier cases; "
@@ -60,13 +64,6 @@ def _describe_agent(agent: object) -> str:
     return f"{find_package(agent).partition('.')[0]} {type(agent).__name__}"
 
 
-def _keeps_conversation(agent: object) -> bool:
-    try:
-        return any(getattr(agent, member, None) is not None for member in _KEEPS)
-    except Exception:  # a foreign object may raise anything; then it is not known to store history
-        return False
-
-
 def describe_exception(error: BaseException) -> str:
     """Return the exception and its location: the last line of the user's own code, and the line of the package that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -75,24 +72,17 @@ def describe_exception(error: BaseException) -> str:
     if not frames:
         return message
     last = frames[-1]
-    user_frame = next((frame for frame in reversed(frames) if _is_own(frame.filename)), None)
-    places = [f"{Path(user_frame.filename).name}:{user_frame.lineno}"] if user_frame is not None else []
-    if user_frame is not last:
-        places.append(f"in {_shorten_path(last.filename)}:{last.lineno}")
+    # Files of the user, and not of an installed package, Python or proctor.
+    others = ("<", str(Path(__file__).parents[2]), sysconfig.get_path("stdlib"))
+    own = [frame for frame in frames if not (_INSTALLED.search(frame.filename) or frame.filename.startswith(others))]
+    places = [f"{Path(own[-1].filename).name}:{own[-1].lineno}"] if own else []
+    if not own or own[-1] is not last:
+        # The path of a package starts at its name: `strands/agent/agent.py`.
+        installed = list(_INSTALLED.finditer(last.filename))
+        path = last.filename[installed[-1].end() :].replace("\\", "/") if installed else Path(last.filename).name
+        places.append(f"in {path}:{last.lineno}")
     hint = f"; {_ONE_AT_A_TIME}" if _AT_ONCE.search(text) else ""
     return f"{message} ({', '.join(places)}){hint}"
-
-
-def _is_own(file: str) -> bool:
-    """Return whether a file belongs to the user, and not to an installed package, Python or proctor."""
-    ours = str(Path(__file__).parents[2])
-    return not (_INSTALLED.search(file) or file.startswith(("<", ours, sysconfig.get_path("stdlib"))))
-
-
-def _shorten_path(file: str) -> str:
-    """Return a path starting at its package: `strands/agent/agent.py`."""
-    found = list(_INSTALLED.finditer(file))
-    return file[found[-1].end() :].replace("\\", "/") if found else Path(file).name
 
 
 # --- tools and the agents inside them -----------------------------------------------------------------------------------
@@ -244,7 +234,13 @@ def _make_way(base: Path, top: str, trusted: bool) -> None:
     """Make the modules of a folder importable, and forget modules of other folders with the same names."""
     folder = base.resolve()
     imported = list(sys.modules.items())
-    local_names = _find_modules(base, {name.partition(".")[0] for name, _ in imported})
+    # A process has thousands of modules and a folder few files: it is listed once, and only its modules are checked.
+    entries: set[str] = set()
+    with suppress(OSError):  # Python finds nothing in a folder that cannot be listed
+        entries.update(os.listdir(base))
+    names = {name.partition(".")[0] for name, _ in imported}
+    near = {name for name in names if name in entries or f"{name}.py" in entries}
+    local_names = {name for name in near if (base / f"{name}.py").is_file() or (base / name / "__init__.py").is_file()}
     for name, module in imported:
         if name.partition(".")[0] not in local_names or lies_in(module, folder):
             continue
@@ -268,16 +264,3 @@ def _make_way(base: Path, top: str, trusted: bool) -> None:
         # Before the folders of earlier runs, which may have modules of the same names.
         sys.path[:] = [str(base), *(path for path in sys.path if path != str(base))]
         importlib.invalidate_caches()
-
-
-def _find_modules(base: Path, names: set[str]) -> set[str]:
-    """Return the names for which a folder has a module.
-
-    A process has thousands of modules and a folder few files: it is listed once, and only its modules are checked.
-    """
-    try:
-        entries = set(os.listdir(base))
-    except OSError:  # Python finds nothing in a folder that cannot be listed
-        return set()
-    near = {name for name in names if name in entries or f"{name}.py" in entries}
-    return {name for name in near if (base / f"{name}.py").is_file() or (base / name / "__init__.py").is_file()}

@@ -20,7 +20,7 @@ import importlib
 import inspect
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -34,9 +34,7 @@ from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS, PLAIN_READERS
 from proctor.model.attempt import Attempt
-from proctor.model.case import Case
 from proctor.model.evidence import Evidence, EvidenceTurn, Json
-from proctor.model.problem import Problem
 from proctor.model.show import exception_text, kind_of, nearest
 from proctor.processes.threads import is_interrupt, run_in_thread
 from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, mark_empty_answer, mark_missing_answer, mark_unknown
@@ -226,7 +224,7 @@ class CallableTarget:
         mark = find_mark(function) or AgentMark()
         self._capture: Capture | None = capture if capture is not None else mark.capture
         check_capture(self._capture)
-        self._name = name
+        self.name = name
         self._function = function
         chosen_s = timeout_s if timeout_s is not None else mark.timeout_s
         self._timeout_s = chosen_s if chosen_s is not None else DEFAULT_TIMEOUT_S
@@ -236,18 +234,9 @@ class CallableTarget:
         """Tools that use an agent whose calls were not recorded, and that agent."""
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - asks for the method's own kind
 
-    @property
-    def name(self) -> str:
-        """The name that reports show."""
-        return self._name
-
-    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
-        """Return no problems: a function takes any case."""
-        return []
-
     def describe_risk(self) -> str | None:
         """Return a warning if all cases share an agent that stores its conversation."""
-        return describe_shared_agent(self._function, self._name)
+        return describe_shared_agent(self._function, self.name)
 
     def describe_forgetting(self) -> str | None:
         """Return why the function cannot identify the conversation of a message; None if it receives that."""
@@ -292,7 +281,7 @@ class CallableTarget:
             history.append({"input": message.content, "text": evidence.text})
             return evidence
 
-        return await converse(attempt, say, target=self._name)
+        return await converse(attempt, say, target=self.name)
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""
@@ -302,11 +291,11 @@ class CallableTarget:
         found: list[str] = []
         if self._calls_without_spans:
             found.append(
-                f"warning: target {self._name!r} has capture: otel, and no span of a model or a tool was recorded in "
+                f"warning: target {self.name!r} has capture: otel, and no span of a model or a tool was recorded in "
                 f"{self._calls_without_spans} of {self._calls} calls: that a tool was not called is unknown; {NEXT_STEP}"
             )
         found += [
-            f"warning: tool {tool!r} of target {self._name!r} uses a {agent} that is not instrumented: which tools that agent called is "
+            f"warning: tool {tool!r} of target {self.name!r} uses a {agent} that is not instrumented: which tools that agent called is "
             "unknown (docs/how-to/capture-traces-in-process.md)"
             for tool, agent in self._inner_agents.items()
         ]

@@ -33,7 +33,6 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case, list_variables
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import MISSING, decode_embedded, write_as_text
-from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
 from proctor.processes.programs import Program, finish_despite_cancel
 from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, is_empty, mark_empty_answer
@@ -173,7 +172,7 @@ class CommandTarget:
         whole_environment: bool = False,
     ) -> None:
         """Raises `SpecError` for settings that cannot be used."""
-        self._name = name
+        self.name = name
         self._words = split_command(settings.command)
         named = any(name in word for word in self._words for name in _MESSAGE)
         self._sends_history = any("{messages}" in text for text in (*self._words, settings.stdin or ""))
@@ -186,21 +185,12 @@ class CommandTarget:
         self._env = {**inherited, **settings.env}
         self._secrets = Secrets(secrets | {value for name, value in settings.env.items() if names_a_secret(name)})
 
-    @property
-    def name(self) -> str:
-        """The name that reports show."""
-        return self._name
-
-    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
-        """Return no problems: a program supports any case."""
-        return []
-
     async def open(self) -> None:
         """Do nothing: every message starts its own program."""
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Start the program with every message of the case."""
-        return await converse(attempt, self._say, target=self._name)
+        return await converse(attempt, self._say, target=self.name)
 
     async def close(self) -> None:
         """Do nothing: no program outlives its message."""

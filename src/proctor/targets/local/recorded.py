@@ -22,7 +22,6 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.mapping import DeclaredEvidence
-from proctor.model.problem import Problem
 from proctor.model.show import count_rest, nearest
 from proctor.sources.records import Record, read_records
 from proctor.targets.shared.faults import TargetFault
@@ -50,7 +49,7 @@ class RecordedTarget:
             raise SpecError("evidence: no file is named", field="evidence")
         if "-" in settings.evidence:
             raise SpecError("evidence: a target cannot read standard input", field="evidence")
-        self._name = name
+        self.name = name
         self._paths = [str(base / path) if base is not None else path for path in settings.evidence]
         self._format = settings.format
         self._index: CaseIndex | None = None
@@ -63,18 +62,9 @@ class RecordedTarget:
         """How the recordings are read, as declared in the suite or the workspace."""
 
     @property
-    def name(self) -> str:
-        """The name that reports show."""
-        return self._name
-
-    @property
     def records_without_case(self) -> int:
         """The number of recordings read last that name an unknown case."""
         return len(self._unknown_names)
-
-    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
-        """Return no problems: a recording supports any case."""
-        return []
 
     def learn_cases(self, selected: Sequence[Case], left_out: Sequence[Case]) -> None:
         """Set the cases of the suite, among which a recording without a case is matched."""
@@ -88,7 +78,7 @@ class RecordedTarget:
             try:
                 self._read_records = await asyncio.to_thread(lambda: list(reading()))
             except InputError as error:
-                raise TargetFault("no_recording", f"{self._name}: {error}") from None
+                raise TargetFault("no_recording", f"{self.name}: {error}") from None
             self._refuse("recordings that cannot be read", [record for record in self._read_records if record.evidence is None])
             if self._index is not None:
                 self._recordings = self._assign(self._read_records, self._index)
@@ -96,7 +86,7 @@ class RecordedTarget:
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Return the recording of this attempt."""
         if self._read_records is None:
-            raise TargetFault("not_open", f"{self._name}: the target was not opened")
+            raise TargetFault("not_open", f"{self.name}: the target was not opened")
         case = attempt.case
         # Without a suite, the current case is the only one.
         recordings = self._assign(self._read_records, CaseIndex((case,))) if self._recordings is None else self._recordings
@@ -104,10 +94,10 @@ class RecordedTarget:
         if found is None:
             close = nearest(case.id, self._unknown_names)
             hint = f"; nearest: {', '.join(close)}" if close else ""
-            raise TargetFault("no_recording", f"{self._name}: no recording of case {case.id!r}{hint}")
+            raise TargetFault("no_recording", f"{self.name}: no recording of case {case.id!r}{hint}")
         if attempt.number >= len(found):
             many = f"{len(found)} recording{'s' if len(found) > 1 else ''}"
-            raise TargetFault("no_recording", f"{self._name}: {many} of case {case.id!r}, none for attempt {attempt.number + 1}")
+            raise TargetFault("no_recording", f"{self.name}: {many} of case {case.id!r}, none for attempt {attempt.number + 1}")
         evidence = found[attempt.number]
         self.other_inputs.note(case, evidence)
         return msgspec.structs.replace(evidence, case=case.id)
@@ -144,7 +134,7 @@ class RecordedTarget:
             return
         listed = "\n  ".join(_describe_record(record) for record in records[:_SHOWN])
         omitted = count_rest(len(records), _SHOWN, "\n  and")
-        raise TargetFault("no_recording", f"{self._name}: {what}:\n  {listed}{omitted}")
+        raise TargetFault("no_recording", f"{self.name}: {what}:\n  {listed}{omitted}")
 
 
 def _describe_record(record: Record) -> str:

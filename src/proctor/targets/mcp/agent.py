@@ -49,17 +49,12 @@ class McpAgent:
         model_for: Callable[[Tape], ChatModel],
         settings: AgentSettings | None = None,
     ) -> None:
-        self._name = name
+        self.name = name
         self._servers = servers
         self._model_for = model_for
         self._settings = settings or AgentSettings()
         self.listings: tuple[Listing, ...] = ()
         """What the servers offered when they were connected."""
-
-    @property
-    def name(self) -> str:
-        """The name that reports show."""
-        return self._name
 
     def uses_variable(self, name: str) -> bool:
         """Return False: only the messages of a case are sent."""

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from urllib.parse import urlencode
 
 import httpx2
 import msgspec
 
+from proctor.model.evidence import Json
 from proctor.targets.mcp.settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings, sort_secrets, strip_url
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("proctor_mcp_request_id", default=None)
@@ -24,6 +26,7 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("proctor_mcp_request_id", defaul
 
 LIFE_LEFT_S = 30.0
 """A token with less remaining time is not used any more."""
+_TOKEN_ERRORS = ("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope")
 _DEFAULT_LIFE_S = 3600.0
 """Lifetime of a token without an expiry."""
 
@@ -74,7 +77,7 @@ class ServerAuth(httpx2.Auth):
                     # One request fetches for all: concurrent sessions would otherwise each fetch a token.
                     async with cache.lock:
                         if cache.token is None or self._clock() >= cache.stale_at:
-                            answer = yield self._token_request(credentials)
+                            answer = yield self._make_token_request(credentials)
                             await answer.aread()
                             self._read_token(answer, credentials)
                         used = cache.token
@@ -101,7 +104,7 @@ class ServerAuth(httpx2.Auth):
         if response.status_code >= 300:
             self.refusal = (response.status_code, response.reason_phrase)
 
-    def _token_request(self, auth: ClientCredentials) -> httpx2.Request:
+    def _make_token_request(self, auth: ClientCredentials) -> httpx2.Request:
         form = {"grant_type": "client_credentials", "client_id": auth.client_id, "client_secret": auth.client_secret}
         if auth.scope:
             form["scope"] = auth.scope
@@ -118,12 +121,16 @@ class ServerAuth(httpx2.Auth):
 
     def _read_token(self, response: httpx2.Response, auth: ClientCredentials) -> None:
         where = strip_url(auth.token_url)
-        if response.status_code >= 300:
-            raise self._make_fault(f"got no token: {where} answered {response.status_code} {response.reason_phrase}{_error_word(response)}")
-        try:
+        answer: Json = None
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
             answer = msgspec.json.decode(response.content)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise self._make_fault(f"got no token: {where} did not answer with JSON") from None
+        if response.status_code >= 300:
+            # Only the `error` code of RFC 6749, because the rest of the answer may echo the secret.
+            word = answer.get("error") if isinstance(answer, dict) else None
+            code = f" ({word})" if word in _TOKEN_ERRORS else ""
+            raise self._make_fault(f"got no token: {where} answered {response.status_code} {response.reason_phrase}{code}")
+        if answer is None:
+            raise self._make_fault(f"got no token: {where} did not answer with JSON")
         token = answer.get("access_token") if isinstance(answer, dict) else None
         if not isinstance(token, str) or not token:
             raise self._make_fault(f"got no token: the answer of {where} has no 'access_token'")
@@ -140,13 +147,3 @@ class ServerAuth(httpx2.Auth):
 
     def _make_fault(self, message: str) -> ServerFault:
         return ServerFault("unauthorized", self._settings.id, message, permanent=True)
-
-
-def _error_word(response: httpx2.Response) -> str:
-    """Return only the `error` code of RFC 6749, because the rest of the answer may echo the secret."""
-    try:
-        word = msgspec.json.decode(response.content).get("error")
-    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
-        return ""
-    known = ("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope")
-    return f" ({word})" if word in known else ""

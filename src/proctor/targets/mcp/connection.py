@@ -406,7 +406,8 @@ class Connection:
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._client: Client | None = None
-        self._listing: Listing | None = None
+        self.listing: Listing | None = None
+        """What the server offers, once it was connected."""
         self._lost: str | None = None
         self._wire = self._make_wire(over_sse=settings.transport == "sse")
 
@@ -423,16 +424,11 @@ class Connection:
         """Return the identity and the tools of the server, after connecting if needed."""
         # Several attempts may find the server gone at once: one of them reconnects for all.
         async with self._lock:
-            if not self._is_alive() or self._listing is None:
+            if not self._is_alive() or self.listing is None:
                 await self._end_owner()
                 await self._connect()
-            assert self._listing is not None
-            return self._listing
-
-    @property
-    def listing(self) -> Listing | None:
-        """The listing, once it was connected."""
-        return self._listing
+            assert self.listing is not None
+            return self.listing
 
     @property
     def client(self) -> Client | None:
@@ -628,7 +624,7 @@ class Connection:
                 async with asyncio.timeout(self.settings.timeout_s):
                     client = await stack.enter_async_context(self._wire.open_client())
                     add_missing_content(client.session)
-                    self._listing = await self._list_tools(client)
+                    self.listing = await self._list_tools(client)
                 self._client = client
                 ready.set_result(None)
                 # The task that entered the contexts must leave them: it waits here for the signal.

@@ -51,18 +51,13 @@ class WireTarget(ABC):
 
     def __init__(self, name: str, wire: Wire, *, placeholders: frozenset[str] = frozenset()) -> None:
         """`placeholders` are the names that a case must have a value for."""
-        self._name = name
+        self.name = name
         self._wire = wire
         self._placeholders = placeholders
 
-    @property
-    def name(self) -> str:
-        """The name that reports show."""
-        return self._name
-
     def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
         """Return the cases that cannot be sent, detected before anything is sent."""
-        return unknown_placeholders(self._placeholders, cases, self._name)
+        return unknown_placeholders(self._placeholders, cases, self.name)
 
     def uses_variable(self, name: str) -> bool:
         """Return whether a variable of the case is sent."""
@@ -79,7 +74,7 @@ class WireTarget(ABC):
         async def say(message: Message) -> Evidence:
             return await self.say(message, tape, ids)
 
-        return await converse(attempt, say, target=self._name)
+        return await converse(attempt, say, target=self.name)
 
     @abstractmethod
     async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
