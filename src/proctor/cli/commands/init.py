@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proctor.actions.help.init import KINDS, RECORDED, find_candidates, find_gaps, find_starter, use_pyproject_table, write_starter
+from proctor.actions.help.init import find_starter, write_starter
 from proctor.actions.running.named_target import WAYS, parse_target
-from proctor.actions.start.candidates import Candidate
+from proctor.actions.start.candidates import KINDS, RECORDED, Candidate, find_candidates, find_gaps
+from proctor.actions.start.starters import use_pyproject_table
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.errors import InputError
@@ -46,7 +47,7 @@ def run(arguments: list[str]) -> int:
         candidates = find_candidates(options.folder)
         kind, candidate = _choose(candidates, options.wanted)
         others = [one for one in candidates if one is not candidate and options.wanted is None]
-        gaps = find_gaps(options.folder, candidates) if options.wanted is None else []
+        gaps = find_gaps(options.folder, is_found=bool(candidates)) if options.wanted is None else []
     starter = use_pyproject_table(Path(options.folder), find_starter(kind, candidate, target=target))
     paths = write_starter(options.folder, starter)
     if candidate is not None:

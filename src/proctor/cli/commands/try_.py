@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.checking.draft_case import SavedCase, read_begun_suite, save_case
-from proctor.actions.help.init import SCHEMA_LINE, write_schema
+from proctor.actions.help.init import write_schema
 from proctor.actions.running.named_target import WAYS
 from proctor.actions.running.try_message import Tried, try_message
+from proctor.actions.start.starters import SCHEMA_LINE
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import add_capture_flag, make_parser
 from proctor.cli.show.output import Output, reserve_standard_output

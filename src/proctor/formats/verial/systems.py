@@ -97,7 +97,7 @@ class SystemsReader:
 
     def _read_kind(self, node: Located, what: str, known: tuple[str, ...]) -> str | None:
         # The simulators are loaded only for documents that use them.
-        from proctor.simulators.type_names import read_kind
+        from proctor.simulators.seeds import read_kind
 
         warn_unknown(self._reading, node, known, what)
         stated = list_stated(node)
@@ -124,7 +124,7 @@ class SystemsReader:
     def _make_system(self, kind: str, node: Located, data: list[Located]) -> System | None:
         from proctor.simulators.ports import make_still_surroundings
         from proctor.simulators.sandbox import provision_rows
-        from proctor.simulators.type_names import join_config
+        from proctor.simulators.seeds import join_config
 
         config = list_stated(node).get("config")
         if config is not None and self._reading.require_object(config, "config") is None:

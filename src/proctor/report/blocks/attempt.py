@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from proctor.model.account import UNKNOWN
 from proctor.model.evidence import Json
@@ -179,11 +179,11 @@ def draw_known(known: Json, reason: object = None) -> Element | None:
 _ABOUT = {"hint": "Hint", "judge": "Judge", "replied": "The judge replied", "traceback": "Traceback"}
 
 
-def draw_assertions(document: Document) -> list[Element]:
-    """Return all assertions of an attempt, failed ones first."""
+def draw_assertions(document: Document, below: Mapping[int, Node] | None = None) -> list[Element]:
+    """Return all assertions of an attempt, failed ones first, with what is shown `below` some of them."""
     listed: list[Document] = document["assertions"]
     placeholder = [] if listed else [make("p", "muted", "No assertions.")]
-    drawn = {number: draw_assertion(listed[number], number + 1) for number in document["order"]}
+    drawn = {number: draw_assertion(listed[number], number + 1, (below or {}).get(number)) for number in document["order"]}
     shown = [drawn.pop(number) for number in document["order"] if not listed[number].get("undecided")]
     if drawn:
         summary = make("summary", "", f"{count_noun(len(drawn), 'assertion')} not decided, because the attempt failed")
@@ -191,7 +191,7 @@ def draw_assertions(document: Document) -> list[Element]:
     return [*placeholder, make("ol", "assertions", shown)] if shown or not drawn else placeholder
 
 
-def draw_assertion(one: Document, number: int) -> Element:
+def draw_assertion(one: Document, number: int, below: Node | None = None) -> Element:
     """Return one assertion with its verdict."""
     self_link = make("a", "self", f"#{number}", href=f"#a{number}", aria_label=f"Link to assertion {number:,}")
     place = (" · ", make("span", "", one["place"], title=one.get("path") or None)) if one.get("place") else None
@@ -210,6 +210,7 @@ def draw_assertion(one: Document, number: int) -> Element:
         drawn,
         _draw_votes(one["votes"]) if one.get("votes") else None,
         _draw_links(one, number),
+        below,
         make(
             "details",
             "technical",
