@@ -9,7 +9,7 @@ from proctor.mcp_server.arguments import Schema
 from proctor.mcp_server.declared_tools import DECLARED
 from proctor.mcp_server.nouns import NOUNS
 from proctor.mcp_server.pages import TEMPLATES
-from proctor.mcp_server.server import OF_THE_MACHINE, OF_THE_SERVICE, OURS, PROMPTS, all_tools
+from proctor.mcp_server.server import OF_THE_MACHINE, OF_THE_SERVICE, OURS, WRITE_SUITE, all_tools
 from proctor.mcp_server.tool import Action, Tool
 
 _KINDS = {"string": "text", "array": "list", "boolean": "true or false", "integer": "whole number"}
@@ -104,7 +104,6 @@ def _rest() -> Iterator[str]:
         yield f"| `{page.uri}` | {page.about} |"
     yield "| `proctor://schema/native.json` | the JSON Schema of the native format |"
     yield from ("", "## Prompts")
-    for prompt in PROMPTS:
-        yield from ("", f"### `{prompt.name}`", "", prompt.about, "", "| argument | meaning |", "|---|---|")
-        for argument in prompt.arguments:
-            yield f"| `{argument.name}`{', required' if argument.required else ''} | {argument.about} |"
+    yield from ("", f"### `{WRITE_SUITE.name}`", "", WRITE_SUITE.description or "", "", "| argument | meaning |", "|---|---|")
+    for argument in WRITE_SUITE.arguments or ():
+        yield f"| `{argument.name}`{', required' if argument.required else ''} | {argument.description} |"

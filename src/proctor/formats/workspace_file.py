@@ -135,7 +135,6 @@ _FILE_KEYS = (*WORKSPACE_KEYS, "trust", "checks", "prices", "evidence")
 _ONLY_COMMENTS = lazy_pattern(r"\ufeff?(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n?|\n|\Z))*")
 
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
-_Made = TypeVar("_Made")
 
 
 class Section:
@@ -174,41 +173,26 @@ class Section:
     def build(self, struct: type[_Settings], references: References, what: str) -> _Settings:
         """Return the entry as a value of `struct`; raises `InputError` with every problem in it."""
 
-        def built(section: Section) -> _Settings:
-            reading = section._open_reading()
-            found = build_struct(struct, section.node, reading, what)
-            check_references(section.node, reading, references)
-            section._finish(reading)
-            assert found is not UNUSABLE  # `_finish` has raised
-            # Only now, after all problems were reported: no message can contain the value of a variable.
-            return references.fill(found)
+        def read(node: Located, reading: Reading) -> Json:
+            found = build_struct(struct, node, reading, what)
+            check_references(node, reading, references)
+            return found
 
-        return self._locate_problems(built)
+        # Filled after all problems were reported: no message can contain the value of a variable.
+        return references.fill(self._read(read))
 
     def check(self, struct: type[_Settings], what: str) -> _Settings:
         """Return the entry as written, with references unresolved; raises `InputError` with every problem in it."""
-
-        def built(section: Section) -> _Settings:
-            reading = section._open_reading()
-            try:
-                found = build_struct(struct, section.node, reading, what)
-            except SpecError as error:
-                raise section.refusal_error(error) from None
-            section._finish(reading)
-            return found
-
-        return self._locate_problems(built)
+        return self._read(lambda node, reading: build_struct(struct, node, reading, what))
 
     def plain(self, references: References) -> Json:
         """Return the entry as plain JSON, references resolved; raises `InputError` if one cannot be resolved."""
 
-        def filled(section: Section) -> Json:
-            reading = section._open_reading()
-            check_references(section.node, reading, references)
-            section._finish(reading)
-            return references.fill(section.node.plain())
+        def read(node: Located, reading: Reading) -> Json:
+            check_references(node, reading, references)
+            return node.plain()
 
-        return self._locate_problems(filled)
+        return references.fill(self._read(read))
 
     def refusal_error(self, error: SpecError) -> InputError:
         """Return the error for an unusable entry of the right shape, with its position."""
@@ -227,23 +211,30 @@ class Section:
         reading.error(node, message, nearest=close, expected="one of " + ", ".join(words) if words else None, **more)
         return InputError(message, section._list_problems(reading))
 
-    def _locate_problems(self, work: Callable[[Section], _Made]) -> _Made:
-        """Return the result of `work` on the entry; on problems it is repeated with known lines to locate them."""
+    def _read(self, read: Callable[[Located, Reading], Json]) -> Json:
+        """Return what `read` makes of the entry; on problems it is repeated with known lines to locate them."""
+
+        def attempt(section: Section) -> Json:
+            reading = section._open_reading()
+            try:
+                found = read(section.node, reading)
+            except SpecError as error:
+                raise section.refusal_error(error) from None
+            if reading.has_errors_since(0):
+                problems = section._list_problems(reading)
+                raise InputError(problems[0].message, problems)
+            return found
+
         try:
-            return work(self)
+            return attempt(self)
         except InputError:
             placed = self._placed()
             if placed is None:
                 raise
-        return work(placed)
+        return attempt(placed)
 
     def _open_reading(self) -> Reading:
         return Reading(file=self.file, text=self._text or "")
-
-    def _finish(self, reading: Reading) -> None:
-        if reading.has_errors_since(0):
-            problems = self._list_problems(reading)
-            raise InputError(problems[0].message, problems)
 
     def _list_problems(self, reading: Reading) -> list[Problem]:
         ordered = sorted(reading.problems, key=lambda problem: (problem.origin.line or 0, problem.origin.column or 0))

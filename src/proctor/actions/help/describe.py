@@ -12,7 +12,7 @@ from proctor.checks.registry import Registry, default_registry
 from proctor.errors import InputError
 from proctor.evidence.recognise import FORMATS
 from proctor.expressions.functions import FUNCTIONS
-from proctor.formats.native.suite import ASSERTION_KEYS
+from proctor.formats.native.cases import ASSERTION_KEYS
 from proctor.matchers.compile import MATCHERS
 from proctor.model.show import nearest, show
 

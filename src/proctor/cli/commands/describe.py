@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from proctor.actions.workspace.custom_checks import find_registry
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.cli.show.output import Output
-from proctor.cli.show.renderers import wants_colour
+from proctor.cli.show.renderers import find_width, wants_colour
 from proctor.errors import InputError
 from proctor.model.json_values import encode_strangers, write_document
 from proctor.report.blocks.evidence_text import TracePainter, counts_document, record_document
@@ -162,8 +161,7 @@ def _make_document(found: FileDescription) -> dict[str, object]:
 
 
 def _write_text(found: FileDescription, output: Output) -> str:
-    width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
-    painter = TracePainter(Style(colour=wants_colour(output, no_color=False)), max(60, min(width, 120)))
+    painter = TracePainter(Style(colour=wants_colour(output, no_color=False)), find_width(output))
     blocks: list[list[str]] = []
     for one in found.records[:MOST_SHOWN]:
         if one.known is None or one.evidence is None:

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import shlex
-import shutil
 from pathlib import Path
 
 import msgspec
@@ -19,7 +18,7 @@ from proctor.actions.start.starters import SCHEMA_LINE
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import add_capture_flag, make_parser
 from proctor.cli.show.output import Output, reserve_standard_output
-from proctor.cli.show.renderers import wants_colour
+from proctor.cli.show.renderers import find_width, wants_colour
 from proctor.evidence.unknowns.account import find_known, write_known
 from proctor.model.account import PART_NAMES, Known, Part
 from proctor.model.evidence import Evidence, Json
@@ -72,9 +71,8 @@ def run(arguments: list[str]) -> int:
                 document["saved"] = None if saved is None else {"file": str(saved.path), "case": saved.id, "created": saved.created}
                 output.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
             else:
-                width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
                 style = Style(colour=wants_colour(output, options.no_color))
-                output.write_text("\n".join(_paint(tried, saved, options, style, max(60, min(width, 120)))) + "\n")
+                output.write_text("\n".join(_paint(tried, saved, options, style, find_width(output))) + "\n")
     return Exit.PASSED if tried.error is None and not tried.is_unanswered() else Exit.FAILED
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
 
 from proctor.cli.show.output import Output
-from proctor.cli.show.renderers import wants_colour
+from proctor.cli.show.renderers import find_width, wants_colour
 from proctor.errors import InputError
 from proctor.model.run import RunEntry
 from proctor.report.blocks.evidence_text import EvidencePainter
@@ -70,5 +69,4 @@ def explain_entry(painter: EvidencePainter, title: str, entry: RunEntry | None, 
 
 def make_painter(output: Output, *, no_color: bool) -> EvidencePainter:
     """Return the painter for this output."""
-    width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
-    return EvidencePainter(Style(colour=wants_colour(output, no_color)), max(60, min(width, 120)))
+    return EvidencePainter(Style(colour=wants_colour(output, no_color)), find_width(output))

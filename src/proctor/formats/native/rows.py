@@ -18,10 +18,10 @@ import msgspec
 
 from proctor.errors import InputError, SpecError
 from proctor.expressions.text_form import write_text_form
+from proctor.formats.native.cases import CASE_KEYS, CaseReader
 from proctor.formats.native.drafting import make_default_label
 from proctor.formats.native.matrix import Shared, Variant, make_variant
 from proctor.formats.native.promptfoo_rows import PromptfooRows, is_promptfoo
-from proctor.formats.native.suite import CASE_KEYS, CaseReader
 from proctor.formats.text.located import Located, Reading, locate_value
 from proctor.formats.text.placeholders import LocatedTemplate, make_filler
 from proctor.formats.text.row_shapes import TYPES, DataSource, Row, RowShape, Spool, Table, TableOptions, convert_cells, learn_shape

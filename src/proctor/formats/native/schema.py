@@ -13,8 +13,9 @@ import msgspec
 from msgspec import inspect as mi
 
 from proctor.checks.registry import CheckEntry, Registry
+from proctor.formats.native.cases import ASSERTION_KEYS, CASE_KEYS
 from proctor.formats.native.rows import BLOCK_KEYS
-from proctor.formats.native.suite import ASSERTION_KEYS, CASE_KEYS, SUITE_KEYS
+from proctor.formats.native.suite import SUITE_KEYS
 from proctor.formats.native.systems import build_systems_schema
 from proctor.formats.native.user import build_user_schema
 from proctor.formats.text.building import describe_struct_type

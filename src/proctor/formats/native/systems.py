@@ -160,14 +160,9 @@ def write_systems(systems: tuple[System, ...]) -> dict[str, Json]:
     """Return systems in the form of a suite."""
     written: dict[str, Json] = {}
     for system in systems:
-        out: dict[str, Json] = {"kind": system.kind}
-        if system.seed is not None:
-            out["seed"] = system.seed
-        if system.datasets:
-            out["datasets"] = list(system.datasets)
-        if system.scenario:
-            out["scenario"] = [{step.name: step.given, **({_LATE: step.after_s} if step.after_s else {})} for step in system.scenario]
-        written[system.name] = out
+        steps = [{step.name: step.given, **({_LATE: step.after_s} if step.after_s else {})} for step in system.scenario]
+        out = {"kind": system.kind, "seed": system.seed, "datasets": list(system.datasets) or None, "scenario": steps or None}
+        written[system.name] = {key: value for key, value in out.items() if value is not None}
     return written
 
 

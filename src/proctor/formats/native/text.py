@@ -5,7 +5,7 @@ Every dialect is read into the same specs, so this only writes them out; the wri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -41,65 +41,54 @@ def write_case_lines(suite: Suite, registry: Registry | None = None) -> Iterator
 def build_native_document(suite: Suite, registry: Registry) -> dict[str, Json]:
     """Return the suite as plain data in the native shape."""
     shared = suite.cases[0].scoring if suite.cases and all(c.scoring == suite.cases[0].scoring for c in suite.cases) else Scoring()
-    document: dict[str, Json] = {"proctor": VERSION, "name": suite.name}
-    if suite.description:
-        document["description"] = suite.description
-    if shared != Scoring():
-        document["scoring"] = _write_scoring(shared)
-    if suite.evidence is not None:
-        document["evidence"] = write_declared(suite.evidence)
-    known = {key: value for key, value in suite.settings.items() if key in SETTINGS_KEYS}
-    document.update(known)
     others = {key: value for key, value in suite.settings.items() if key not in SETTINGS_KEYS}
-    if others:
-        document["settings"] = others
-    document["cases"] = [_write_case(case, shared, registry) for case in suite.cases]
-    return document
+    return {
+        "proctor": VERSION,
+        "name": suite.name,
+        **({"description": suite.description} if suite.description else {}),
+        **({"scoring": _write_scoring(shared)} if shared != Scoring() else {}),
+        **({"evidence": write_declared(suite.evidence)} if suite.evidence is not None else {}),
+        **{key: value for key, value in suite.settings.items() if key in SETTINGS_KEYS},
+        **({"settings": others} if others else {}),
+        "cases": [_write_case(case, shared, registry) for case in suite.cases],
+    }
 
 
 def _write_case(case: Case, shared: Scoring, registry: Registry) -> dict[str, Json]:
-    out: dict[str, Json] = {"id": case.id}
-    for key in ("name", "description"):
-        if getattr(case, key):
-            out[key] = getattr(case, key)
-    if case.input is not None:
-        out["input"] = case.input
-    if case.user is not None:
-        out["user"] = write_user(case.user, lambda assertion: _write_assertion(assertion, registry))
-    # Only null means no body: `{}`, `false` and an empty text are sent.
-    if case.custom_body is not None:
-        out["body"] = case.custom_body
-    for key, value in (("context", case.context), ("timezone", case.timezone), ("tags", case.tags)):
-        if value:
-            out[key] = value
-    if case.systems:
-        out["systems"] = write_systems(case.systems)
-    if case.scoring != shared:
-        out["scoring"] = _write_scoring(case.scoring)
-    if case.skip is not None:
-        out["skip"] = {"code": case.skip.code, "reason": case.skip.reason}
-    if case.repetitions is not None:
-        out["repeat"] = case.repetitions
-    if case.pass_threshold is not None:
-        out["pass_rate"] = case.pass_threshold
-    if case.turns:
-        out["turns"] = [_write_turn(case, index, registry) for index in range(len(case.turns))]
-    whole = [_write_assertion(a, registry) for a in case.assertions if a.turn is None or a.turn >= len(case.turns)]
-    if whole:
-        out["expect"] = whole
-    if case.captures:
-        out["extract"] = {capture.name: capture.pattern for capture in case.captures}
-    if case.settings:
-        out["settings"] = case.settings
-    return out
+    def write_claims(chosen: Callable[[Assertion], bool]) -> list[Json] | None:
+        return [_write_assertion(each, registry) for each in case.assertions if chosen(each)] or None
+
+    turns = [
+        _drop_missing({"input": turn.input, "expect": write_claims(lambda each, index=index: each.turn == index)})
+        for index, turn in enumerate(case.turns)
+    ]
+    return _drop_missing(
+        {
+            "id": case.id,
+            "name": case.name or None,
+            "description": case.description or None,
+            "input": case.input,
+            "user": write_user(case.user, lambda assertion: _write_assertion(assertion, registry)) if case.user is not None else None,
+            # Only null means no body: `{}`, `false` and an empty text are sent.
+            "body": case.custom_body,
+            "context": case.context or None,
+            "timezone": case.timezone or None,
+            "tags": case.tags or None,
+            "systems": write_systems(case.systems) or None,
+            "scoring": _write_scoring(case.scoring) if case.scoring != shared else None,
+            "skip": {"code": case.skip.code, "reason": case.skip.reason} if case.skip is not None else None,
+            "repeat": case.repetitions,
+            "pass_rate": case.pass_threshold,
+            "turns": turns or None,
+            "expect": write_claims(lambda each: each.turn is None or each.turn >= len(case.turns)),
+            "extract": {capture.name: capture.pattern for capture in case.captures} or None,
+            "settings": case.settings or None,
+        }
+    )
 
 
-def _write_turn(case: Case, index: int, registry: Registry) -> dict[str, Json]:
-    out: dict[str, Json] = {"input": case.turns[index].input}
-    expect = [_write_assertion(a, registry) for a in case.assertions if a.turn == index]
-    if expect:
-        out["expect"] = expect
-    return out
+def _drop_missing(document: dict[str, Json]) -> dict[str, Json]:
+    return {key: value for key, value in document.items() if value is not None}
 
 
 def _write_scoring(scoring: Scoring) -> Json:
@@ -116,20 +105,19 @@ def _write_assertion(assertion: Assertion, registry: Registry) -> Json:
     plain = entry.takes_whole or not isinstance(fields.get(entry.shorthand or ""), dict)
     if entry.shorthand is not None and list(fields) == [entry.shorthand] and plain:
         value = fields[entry.shorthand]
-    common: dict[str, Json] = {}
-    if assertion.id is not None:
-        common["id"] = assertion.id
-    if assertion.label and assertion.label != make_default_label(entry, assertion.spec):
-        common["label"] = assertion.label
-    for name, default in (("axis", None), ("required", False), ("advisory", False), ("when_missing", None)):
-        if getattr(assertion, name) != default:
-            common[name] = getattr(assertion, name)
-    if assertion.weight != 1.0:
-        common["weight"] = int(assertion.weight) if assertion.weight.is_integer() else assertion.weight
-    if assertion.depends_on:
-        common["depends_on"] = assertion.depends_on[0] if len(assertion.depends_on) == 1 else list(assertion.depends_on)
-    if assertion.because:
-        common["because"] = assertion.because
-    if value == {} and not common:
-        return assertion.check
-    return {assertion.check: value, **common}
+    weight = int(assertion.weight) if assertion.weight.is_integer() else assertion.weight
+    wanted = assertion.depends_on
+    common = _drop_missing(
+        {
+            "id": assertion.id,
+            "label": assertion.label if assertion.label and assertion.label != make_default_label(entry, assertion.spec) else None,
+            "axis": assertion.axis,
+            "required": assertion.required or None,
+            "advisory": assertion.advisory or None,
+            "when_missing": assertion.when_missing,
+            "weight": weight if weight != 1 else None,
+            "depends_on": (wanted[0] if len(wanted) == 1 else list(wanted)) if wanted else None,
+            "because": assertion.because or None,
+        }
+    )
+    return assertion.check if value == {} and not common else {assertion.check: value, **common}

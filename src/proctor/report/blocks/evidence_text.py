@@ -164,19 +164,15 @@ def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
         yield from _list_exchange_rows(evidence.input, evidence.tool_calls, evidence.text, evidence.body)
     if evidence.tool_calls is None and evidence.nodes is not None:
         yield from _list_call_rows([call for node in evidence.nodes for call in node.tool_calls])
-    if evidence.http_status is not None:
-        yield "status", str(evidence.http_status)
-    if evidence.nodes:
-        yield "nodes", _list_names([to_one_line(node.name, 60) for node in evidence.nodes])
-    usage = usage_words(evidence.usage)
-    if usage:
-        yield "tokens", usage
-    if evidence.model is not None:
-        yield "model", to_one_line(evidence.model)
-    if evidence.simulated_user is not None:
-        yield "user", to_one_line(describe_user(evidence.simulated_user), 400)
-    if evidence.error is not None:
-        yield "error", to_one_line(evidence.error, 400)
+    rows = {
+        "status": None if evidence.http_status is None else str(evidence.http_status),
+        "nodes": _list_names([to_one_line(node.name, 60) for node in evidence.nodes]) if evidence.nodes else None,
+        "tokens": usage_words(evidence.usage) or None,
+        "model": None if evidence.model is None else to_one_line(evidence.model),
+        "user": None if evidence.simulated_user is None else to_one_line(describe_user(evidence.simulated_user), 400),
+        "error": None if evidence.error is None else to_one_line(evidence.error, 400),
+    }
+    yield from ((label, text) for label, text in rows.items() if text is not None)
 
 
 def _list_exchange_rows(given: Json, calls: Sequence[ToolCall] | None, text: str | None, body: Json) -> Iterator[tuple[str, str]]:

@@ -88,7 +88,7 @@ def _list_proposals(found: MutationResult, output: doc.Output) -> Iterator[doc.S
         "" if found.dialect == "native" else "; `proctor convert` writes this suite in the native format, where they belong under `expect`"
     )
     limit = _MOST[output]
-    rest = doc.Rest("and {rows} more cases", len(items) - limit) if len(items) > limit else None
+    rest = doc.Rest("and {rows} more cases", max(0, len(items) - limit))
     yield doc.Section(("Claims to add",), (doc.Items(tuple(items[:limit]), rest),), about=about + convert)
 
 
@@ -101,7 +101,7 @@ def _list_cases(found: MutationResult, output: doc.Output) -> Iterator[doc.Secti
         return
     rows = sorted(found.cases.items(), key=lambda pair: pair[1].share if pair[1].share is not None else 2.0)
     limit = _MOST[output]
-    rest = doc.Rest("and {rows} more cases", len(rows) - limit) if len(rows) > limit else None
+    rest = doc.Rest("and {rows} more cases", max(0, len(rows) - limit))
     table = doc.Table(_make_columns("case"), tuple(_make_row(case, counts) for case, counts in rows[:limit]), rest)
     yield doc.Section(("Cases",), (table,), about="the least detected first", folded=output == "html")
 
@@ -124,7 +124,7 @@ def _list_survivors(found: MutationResult, output: doc.Output) -> Iterator[doc.S
         for one in survivors[:limit]
     )
     columns = (doc.Column("case"), doc.Column("fault"), doc.Column("where"), doc.Column("record"), doc.Column("claim that detects it"))
-    rest = doc.Rest("and {rows} more, which the JSON report lists", len(survivors) - limit) if len(survivors) > limit else None
+    rest = doc.Rest("and {rows} more, which the JSON report lists", max(0, len(survivors) - limit))
     yield doc.Section((f"Survivors ({len(survivors):,})",), (doc.Table(columns, rows, rest),), folded=output == "html")
 
 
@@ -133,6 +133,6 @@ def _list_unused(found: MutationResult, output: doc.Output) -> list[doc.Block]:
         return []
     limit = _MOST[output]
     rows = tuple(doc.Row(((doc.Text(case, limit=80),), (doc.Text(label, limit=160),))) for case, label in found.unused[:limit])
-    rest = doc.Rest("and {rows} more", len(found.unused) - limit) if len(found.unused) > limit else None
+    rest = doc.Rest("and {rows} more", max(0, len(found.unused) - limit))
     table = doc.Table((doc.Column("case"), doc.Column("claim")), rows, rest)
     return [doc.Section((f"Claims that detected nothing ({len(found.unused):,} of {found.claims:,})",), (table,), folded=output == "html")]

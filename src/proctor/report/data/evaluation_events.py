@@ -42,6 +42,8 @@ _SEVERITIES = {"fail": (13, "WARN"), "error": (17, "ERROR")}
 _INFO = (9, "INFO")
 
 Value = str | int | float | bool
+_KINDS = {bool: "bool", int: "int", float: "double", str: "string"}
+"""What OTLP calls the type of an attribute."""
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,25 +207,14 @@ def _write_attributes(attributes: Mapping[str, Value]) -> list[dict[str, Json]]:
 
 
 def _write_value(value: Value) -> dict[str, Json]:
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, int):
-        # OTLP writes 64-bit integers as text.
-        return {"intValue": str(value)}
-    return {"doubleValue": value} if isinstance(value, float) else {"stringValue": value}
+    kind = _KINDS[type(value)]
+    # OTLP writes 64-bit integers as text.
+    return {f"{kind}Value": str(value) if kind == "int" else value}
 
 
 def _fill(holder: Any, attributes: Mapping[str, Value]) -> None:
     for key, value in attributes.items():
-        attribute = holder.add(key=key).value
-        if isinstance(value, bool):
-            attribute.bool_value = value
-        elif isinstance(value, int):
-            attribute.int_value = value
-        elif isinstance(value, float):
-            attribute.double_value = value
-        else:
-            attribute.string_value = value
+        setattr(holder.add(key=key).value, f"{_KINDS[type(value)]}_value", value)
 
 
 def _list_usable(attributes: Mapping[str, Json]) -> Iterator[tuple[str, Value]]:

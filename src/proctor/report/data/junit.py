@@ -81,36 +81,29 @@ def _write_error_case(name: str, classname: str, message: str) -> list[str]:
 
 
 def _run_facts(run: RunResult) -> dict[str, str]:
-    facts = {"dialect": run.dialect, "outcome": run.outcome}
-    if run.score is not None:
-        facts["score"] = number_words(run.score)
-    if run.run_id:
-        facts["run_id"] = run.run_id
-    if run.suite_path:
-        facts["suite_path"] = run.suite_path
-    facts |= _list_costs(run.cost)
-    if run.let_through:
-        facts["let_through"] = run.let_through
-    if run.incomplete is not None:
-        facts["incomplete"] = incomplete_words(run.incomplete)
-    for name in run.unmet.__struct_fields__:
-        facts[name] = str(getattr(run.unmet, name))
-    return facts
+    facts = {
+        "dialect": run.dialect,
+        "outcome": run.outcome,
+        "score": number_words(run.score) if run.score is not None else "",
+        "run_id": run.run_id,
+        "suite_path": run.suite_path or "",
+        **_list_costs(run.cost),
+        "let_through": run.let_through,
+        "incomplete": incomplete_words(run.incomplete),
+        **{name: str(getattr(run.unmet, name)) for name in run.unmet.__struct_fields__},
+    }
+    return {name: value for name, value in facts.items() if value}
 
 
 def _list_case_facts(result: CaseResult) -> dict[str, str]:
-    facts: dict[str, str] = {}
-    if result.score is not None:
-        facts["score"] = number_words(result.score)
-    if result.verdict is not None:
-        facts["verdict"] = result.verdict
-    for name, axis in (result.axes or {}).items():
-        facts[f"axis:{name}"] = number_words(axis.score)
-    facts |= _list_costs(result.cost)
-    place = evidence_place(result.source)
-    if place is not None:
-        facts["evidence"] = place
-    return facts
+    facts = {
+        "score": number_words(result.score) if result.score is not None else "",
+        "verdict": result.verdict or "",
+        **{f"axis:{name}": number_words(axis.score) for name, axis in (result.axes or {}).items()},
+        **_list_costs(result.cost),
+        "evidence": evidence_place(result.source) or "",
+    }
+    return {name: value for name, value in facts.items() if value}
 
 
 def _list_costs(cost: Cost | TotalCost | None) -> dict[str, str]:

@@ -359,14 +359,11 @@ def _write_metadata(run: RunResult, entries: Sequence[RunEntry], made_with: Made
         "total_duration_ms": round(sum(entry.duration_ms or 0 for entry in entries), 3),
         "total_tool_duration_ms": round(sum(durations), 3),
         "execution_source": "mcplab",
+        "run_note": made_with.note or None,
+        "config_path": run.suite_path,
+        "execution_status": "stopped" if made_with.stopped else None,
     }
-    if made_with.note:
-        metadata["run_note"] = made_with.note
-    if run.suite_path is not None:
-        metadata["config_path"] = run.suite_path
-    if made_with.stopped:
-        metadata["execution_status"] = "stopped"
-    return metadata
+    return {name: value for name, value in metadata.items() if value is not None}
 
 
 def _write_summary(scenarios: Sequence[Mapping[str, Json]], entries: Sequence[RunEntry]) -> dict[str, Json]:
@@ -416,14 +413,13 @@ def _run(case: Case, entry: RunEntry) -> dict[str, Json]:
     failures = [check["reason"] for check in checks if check["status"] == "failed"]
     if error is not None:
         failures.insert(0, f"Scenario error: {error}")
-    run: dict[str, Json] = {"run_index": entry.attempt}
     request_id = entry.evidence.metadata.get("request_id") if entry.evidence is not None else None
-    if request_id:
-        run["request_id"] = request_id
-    run |= {"pass": entry.outcome == "pass", "outcome": find_outcome(entry)}
-    if error is not None:
-        run["error"] = error
-    return run | {
+    return {
+        "run_index": entry.attempt,
+        **({"request_id": request_id} if request_id else {}),
+        "pass": entry.outcome == "pass",
+        "outcome": find_outcome(entry),
+        **({"error": error} if error is not None else {}),
         "failures": failures,
         "check_results": checks,
         "tool_calls": names,

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from proctor.errors import MissingExtra
 from proctor.expressions.text_form import write_text_form
-from proctor.model.evidence import Cost, Evidence, Json
+from proctor.model.evidence import Cost, Evidence, Json, Usage
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.words.neutral import write_csv
@@ -105,19 +105,17 @@ def batch_rows(rows: Iterable[Cells], size: int) -> Iterator[list[Cells]]:
 
 
 def _read_evidence(evidence: Evidence | None) -> Cells:
-    cells: Cells = dict.fromkeys(("answer", "tool_calls", "model", "input_tokens", "output_tokens", "total_tokens", "duration_ms"))
-    if evidence is None:
-        return cells
-    cells["answer"] = evidence.text
-    cells["duration_ms"] = evidence.duration_ms
-    cells["model"] = evidence.model
-    if evidence.tool_calls is not None:
-        cells["tool_calls"] = ", ".join(call.name for call in evidence.tool_calls)
-    if evidence.usage is not None:
-        usage = evidence.usage
-        cells["input_tokens"], cells["output_tokens"] = usage.input_tokens, usage.output_tokens
-        cells["total_tokens"] = usage.total()
-    return cells
+    observed = evidence or Evidence()
+    usage = observed.usage or Usage()
+    return {
+        "answer": observed.text,
+        "tool_calls": ", ".join(call.name for call in observed.tool_calls) if observed.tool_calls is not None else None,
+        "model": observed.model,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.total(),
+        "duration_ms": observed.duration_ms,
+    }
 
 
 def _read_cost(cost: Cost | None) -> Cells:

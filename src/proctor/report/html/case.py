@@ -244,15 +244,19 @@ def _write_vote(sample: Json) -> dict[str, Json]:
     passed, code = find_part(sample, "passed"), find_part(sample, "code")
     if not isinstance(passed, bool) and code is None:
         return {}
-    vote: dict[str, Json] = {"outcome": "error" if not isinstance(passed, bool) else "pass" if passed else "fail"}
     model, score, reason = (find_part(sample, name) for name in ("model", "score", "reason"))
-    if isinstance(model, str) and model:
-        vote["who"] = write_label(model, 80)
-    if is_number(score):
-        vote["score"] = number_words(score)
-    if isinstance(reason, str) and reason:
-        vote["reason"] = write_block(reason, 2000)
-    return vote
+    return _drop_empty(
+        {
+            "outcome": "error" if not isinstance(passed, bool) else "pass" if passed else "fail",
+            "who": write_label(model, 80) if isinstance(model, str) else "",
+            "score": number_words(score) if is_number(score) else "",
+            "reason": write_block(reason, 2000) if isinstance(reason, str) else "",
+        }
+    )
+
+
+def _drop_empty(document: Document) -> Document:
+    return {key: value for key, value in document.items() if value not in (None, "", [], {})}
 
 
 _MOST_POINTERS = 12
@@ -265,37 +269,29 @@ _OF_A_TURN = ("text", "body", "tool_calls", "nodes", "http_status", "duration_ms
 
 def write_case(case: Case) -> Document:
     """Return what all attempts of a case share."""
-    document: Document = {}
-    if case.description:
-        document["about"] = write_block(case.description, 2000)
-    place = origin_place(case.origin)
     # A line of a suite without a file leads nowhere.
-    if place is not None and case.origin.file is not None:
-        document["place"] = write_label(place, 300)
-    if case.tags:
-        document["tags"] = list_tag_pairs(case.tags)[:_MOST_NAMED]
-    return document
+    place = origin_place(case.origin) if case.origin.file is not None else None
+    tags = list_tag_pairs(case.tags)[:_MOST_NAMED]
+    return _drop_empty({"about": write_block(case.description, 2000), "place": write_label(place or "", 300), "tags": tags})
 
 
 def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: bool) -> Document:
     """Return one attempt."""
     evidence = None if entry is None else entry.evidence
-    document: Document = {"outcome": result.outcome, "number": result.attempt + 1, "facts": _list_facts(result, entry)}
-    remark = case_remark(result)
-    if remark is not None:
-        document["remark"] = write_block(remark, 3000)
     unknown = unknown_words(result)
-    if unknown is not None:
-        document["unknown"] = write_label(unknown[0], 400)
-    if result.axes and has_named_axes(result.axes):
-        axes = list(result.axes.items())[:_MOST_NAMED]
-        document["axes"] = [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes]
-    if result.extracted:
-        extracted = list(result.extracted.items())[:_MOST_NAMED]
-        document["extracted"] = [[write_label(name, 80), write_pretty(value, 1000)] for name, value in extracted]
+    axes = list((result.axes or {}).items())[:_MOST_NAMED] if has_named_axes(result.axes or {}) else []
+    extracted = list(result.extracted.items())[:_MOST_NAMED]
     known = result.account if result.account is not None or evidence is None else find_known(evidence)
-    if known is not None:
-        document["known"] = write_known(known)
+    document: Document = {"outcome": result.outcome, "number": result.attempt + 1, "facts": _list_facts(result, entry)}
+    document |= _drop_empty(
+        {
+            "remark": write_block(case_remark(result) or "", 3000),
+            "unknown": write_label(unknown[0], 400) if unknown is not None else "",
+            "axes": [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes],
+            "extracted": [[write_label(name, 80), write_pretty(value, 1000)] for name, value in extracted],
+            "known": write_known(known) if known is not None else None,
+        }
+    )
     with_ranges = result if evidence is None else add_ranges(result, evidence)
     marks = _list_marks(with_ranges, evidence)
     document["assertions"] = [_write_assertion(entry, evidence) for entry in with_ranges.assertions]
@@ -359,67 +355,51 @@ def write_known(known: Known) -> Document:
         [PART_NAMES[part], state.status, *([] if state.why is None else [write_label(state.why, 400)])]
         for part, state in known.parts.items()
     ]
-    document: Document = {"reader": write_label(known.reader), "parts": parts}
-    if known.notes:
-        document["notes"] = [write_label(note, 400) for note in known.notes[:_MOST_NAMED]]
-    return document
+    notes = [write_label(note, 400) for note in known.notes[:_MOST_NAMED]]
+    return {"reader": write_label(known.reader), "parts": parts, **({"notes": notes} if notes else {})}
 
 
 def _list_facts(result: CaseResult, entry: RunEntry | None) -> list[list[str]]:
     """Return facts of an attempt as names and values."""
-    known: list[list[str]] = []
-    if result.verdict is not None and result.score is not None:
-        known.append(["score", f"{number_words(result.score)} ({result.verdict})"])
-    if result.cost is not None:
-        known.append(["cost", write_label(price_words(result.cost), 300)])
-    place = evidence_place(result.source)
-    if place is not None:
-        known.append(["evidence", write_label(place, 300)])
-    if entry is not None:
-        if entry.started_at:
-            known.append(["started", write_label(entry.started_at, 40)])
-        took = entry.find_agent_ms()
-        if took is not None:
-            known.append(["took", duration_words(took)])
-        if entry.evidence is not None:
-            # The duration has its own fact.
-            known.append(["agent", " · ".join(list_facts(msgspec.structs.replace(entry.evidence, duration_ms=None)))])
-    if result.simulated_user is not None:
-        known.append(["user", write_label(describe_user(result.simulated_user), 400)])
-    if result.now is not None:
-        known.append(["clock", write_label(result.now, 40)])
-    return [fact for fact in known if fact[1]]
+    took = entry.find_agent_ms() if entry is not None else None
+    # The duration has its own fact.
+    observed = msgspec.structs.replace(entry.evidence, duration_ms=None) if entry is not None and entry.evidence is not None else None
+    facts = {
+        "score": f"{number_words(result.score)} ({result.verdict})" if result.verdict is not None and result.score is not None else "",
+        "cost": write_label(price_words(result.cost), 300) if result.cost is not None else "",
+        "evidence": write_label(evidence_place(result.source) or "", 300),
+        "started": write_label(entry.started_at, 40) if entry is not None else "",
+        "took": duration_words(took) if took is not None else "",
+        "agent": " · ".join(list_facts(observed)) if observed is not None else "",
+        "user": write_label(describe_user(result.simulated_user), 400) if result.simulated_user is not None else "",
+        "clock": write_label(result.now or "", 40),
+    }
+    return [[name, text] for name, text in facts.items() if text]
 
 
 def _write_assertion(entry: AssertionResult, evidence: Evidence | None) -> Document:
     assertion, verdict = entry.assertion, entry.verdict.with_words()
-    document: Document = {
+    place = origin_place(assertion.origin)
+    explained = explain_in_rows(verdict)
+    more_pointers = len(verdict.pointers) - _MOST_POINTERS
+    document = {
         "outcome": verdict.outcome,
         "title": write_label(assertion_title(assertion), 300),
         "check": write_label(assertion.check, 80),
     }
-    notes = assertion_notes(assertion, verdict)
-    if notes:
-        document["notes"] = write_label(notes, 200)
-    place = origin_place(assertion.origin)
-    if place is not None:
-        document["place"] = write_label(place, 300)
-        document["path"] = write_label(assertion.origin.path, 200)
-    explained = explain_in_rows(verdict)
-    if explained.rows:
-        document["comparisons"] = explained.rows
-    if explained.reason:
-        document["reason"] = write_block(explained.reason, 3000)
-    if explained.rest:
-        document["details"] = write_pretty(explained.rest)
-    votes = list_votes(verdict)
-    if votes:
-        document["votes"] = votes
-    if verdict.pointers:
-        document["at"] = [write_label(_rebase_pointer(pointer, assertion, evidence), 200) for pointer in verdict.pointers[:_MOST_POINTERS]]
-        if len(verdict.pointers) > _MOST_POINTERS:
-            document["more_at"] = len(verdict.pointers) - _MOST_POINTERS
-    return document
+    return document | _drop_empty(
+        {
+            "notes": write_label(assertion_notes(assertion, verdict), 200),
+            "place": write_label(place or "", 300),
+            "path": write_label(assertion.origin.path, 200) if place is not None else "",
+            "comparisons": explained.rows,
+            "reason": write_block(explained.reason, 3000),
+            "details": write_pretty(explained.rest) if explained.rest else "",
+            "votes": list_votes(verdict),
+            "at": [write_label(_rebase_pointer(pointer, assertion, evidence), 200) for pointer in verdict.pointers[:_MOST_POINTERS]],
+            "more_at": more_pointers if more_pointers > 0 else None,
+        }
+    )
 
 
 def _rebase_pointer(pointer: str, assertion: Assertion, evidence: Evidence | None) -> str:

@@ -167,16 +167,11 @@ def _build_call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, is_
     found = select_marks(marks, (f"{place}.arguments" for place in places))
     if found:
         step = _add_marks(step, "arguments", write_marked_value(call.arguments, found))
-    if is_nested:
-        step["inside"] = True
-    if call.server:
-        step["server"] = write_label(call.server)
-    if call.duration_ms is not None:
-        step |= {"ms": call.duration_ms, "took": duration_words(call.duration_ms)}
+    step |= {"inside": True} if is_nested else {}
+    step |= ({"server": write_label(call.server)} if call.server else {}) | _time_step(call.duration_ms)
     if failure is not None:
-        step["error"] = write_pretty(failure)
-        if call.failure_kind():
-            step["error_kind"] = write_label(call.failure_kind() or "")
+        kind = call.failure_kind()
+        step |= {"error": write_pretty(failure), **({"error_kind": write_label(kind)} if kind else {})}
     if call.result is not None and (failure is None or call.error):
         step["result"] = write_tool_result(call.result)
         found = select_marks(marks, (f"{place}.result" for place in places))
@@ -184,14 +179,14 @@ def _build_call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, is_
     return step
 
 
+def _time_step(ms: float | None) -> Step:
+    return {} if ms is None else {"ms": ms, "took": duration_words(ms)}
+
+
 def _build_node_step(node: Node, place: str, marks: Marks) -> Step:
     step: Step = {"kind": "node", "name": write_label(node.name), "status": write_label(node.status), "at": [place]}
-    if node.type:
-        step["type"] = write_label(node.type)
-    if node.duration_ms is not None:
-        step |= {"ms": node.duration_ms, "took": duration_words(node.duration_ms)}
-    if node.usage is not None:
-        step["tokens"] = usage_words(node.usage)
+    step |= {"type": write_label(node.type)} if node.type else {}
+    step |= _time_step(node.duration_ms) | ({"tokens": usage_words(node.usage)} if node.usage is not None else {})
     for name, value in (("input", node.input), ("parameters", node.parameters), ("output", node.output), ("error", node.error)):
         if value is not None and value != {}:
             found = select_marks(marks, (f"{place}.{name}",))
