@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from proctor.checks.shared.data_flow import read_input_text
+from proctor.checks.tools.data_flow import read_input_text
 from proctor.generation.observations import (
     MOST_VALUES,
     NEGATION,

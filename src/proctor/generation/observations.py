@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from proctor.checks.shared.data_flow import (
+from proctor.checks.tools.data_flow import (
     is_in_text,
     list_leaves,
     list_sources,
