@@ -13,9 +13,8 @@ import pytest
 import proctor
 from proctor.actions.doctor.server_names import find_server
 from proctor.cli.main import run
-from proctor.doctor.catalogue import CHECKS, find_profile, parse_profile
-from proctor.doctor.examine import Options, examine
-from proctor.doctor.expected import apply_expected, read_expected
+from proctor.doctor.catalogue import CHECKS, find_profile, parse_profile, read_expected
+from proctor.doctor.examine import Options, apply_expected, examine
 from proctor.doctor.model import REVISIONS, Examination, Finding, compute_score
 from proctor.doctor.report import build_document, describe_verdict
 from proctor.errors import InputError, TargetError

@@ -14,10 +14,8 @@ import pytest
 from proctor.cli.main import run
 from proctor.formats.suites import read_suite
 from proctor.formats.text.yaml_text import to_yaml
-from proctor.generation.schema_cases import make_openapi_cases, make_tool_cases
-from proctor.generation.schema_values import SchemaValues, pair_up
-from proctor.generation.workflow_cases import make_workflow_cases
-from proctor.generation.workflow_graph import Workflow, choose_output, read_field, read_workflow
+from proctor.generation.schema_cases import SchemaValues, make_openapi_cases, make_tool_cases, pair_up
+from proctor.generation.workflow_cases import Workflow, choose_output, make_workflow_cases, read_field, read_workflow
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.rest.app import make_app

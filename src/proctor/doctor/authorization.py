@@ -22,7 +22,7 @@ import msgspec
 from proctor.doctor.client import CLIENT, Reply, Session
 from proctor.doctor.http_link import HttpLink
 from proctor.doctor.model import Message, Probed, Verdicts
-from proctor.doctor.probe_http import is_on_this_machine
+from proctor.doctor.probe import is_on_this_machine
 from proctor.doctor.recording import Recording
 from proctor.model.show import shorten, show
 from proctor.network.addresses import AddressRefused
@@ -124,7 +124,13 @@ class AuthorizationProbe:
         # Before 2025-06-18, the authorization server was found at the server itself.
         issuer = str(issuers[0]) if isinstance(issuers, list) and issuers else _join(self._settings.url, "")
         found = await self._examine_server(http, issuer)
-        self._judge_discovery(has_resource=metadata is not None, has_server=found)
+        if metadata is None and not found and "resource_metadata" not in self._challenge:
+            # Without any metadata, it has keys of its own.
+            self._v.skip("the server offers no OAuth: it has keys of its own", "auth-resource-metadata", "auth-server-metadata")
+        else:
+            tried = [", ".join(each.url for each in self.probed if each.what == what) for what in (_OF_RESOURCE, _OF_SERVER)]
+            self._v.require("auth-resource-metadata", metadata is not None, f"not found at {shorten(tried[0], 300)}")
+            self._v.require("auth-server-metadata", found, f"not found at {shorten(tried[1], 300)}")
         scopes = (metadata or {}).get("scopes_supported")
         self.scope = self._challenge.get("scope") or " ".join(map(str, scopes if isinstance(scopes, list) else []))
 
@@ -173,11 +179,7 @@ class AuthorizationProbe:
         if metadata is None:
             v.skip("there is no metadata of the protected resource", *_RESOURCE_CHECKS)
             return None
-        self._judge_resource(metadata, place)
-        return metadata
-
-    def _judge_resource(self, metadata: Document, place: str) -> None:
-        v, resource = self._v, metadata.get("resource")
+        resource = metadata.get("resource")
         allowed = [self._settings.url]
         if urlsplit(place).path == _RESOURCE:
             allowed.append(_join(self._settings.url, ""))
@@ -189,17 +191,9 @@ class AuthorizationProbe:
         v.require("auth-bearer-header", methods is None or "header" in methods, f"`bearer_methods_supported` is {show(methods, 60)}")
         scopes = metadata.get("scopes_supported") or []
         v.require("auth-no-offline-access", "offline_access" not in scopes, "`scopes_supported` has `offline_access`")
+        return metadata
 
     # --- the authorization server ----------------------------------------------------------------------------------------------
-
-    def _judge_discovery(self, *, has_resource: bool, has_server: bool) -> None:
-        """Note missing metadata; a server that offers none at all has keys of its own, without OAuth."""
-        if not (has_resource or has_server or "resource_metadata" in self._challenge):
-            self._v.skip("the server offers no OAuth: it has keys of its own", "auth-resource-metadata", "auth-server-metadata")
-            return
-        tried = [", ".join(each.url for each in self.probed if each.what == what) for what in (_OF_RESOURCE, _OF_SERVER)]
-        self._v.require("auth-resource-metadata", has_resource, f"not found at {shorten(tried[0], 300)}")
-        self._v.require("auth-server-metadata", has_server, f"not found at {shorten(tried[1], 300)}")
 
     async def _examine_server(self, http: httpx2.AsyncClient, issuer: str) -> bool:
         """Judge the metadata of the authorization server, and return whether there is any."""

@@ -129,9 +129,6 @@ class _Caller:
         self._tokens = itertools.count(1)
         self.count = 0
 
-    def _show(self, reply: Reply) -> tuple[Any, Any]:
-        return self._session.recording.show(reply.request), self._session.recording.show(reply.shown)
-
     async def _call(self, call: DeclaredCall, arguments: Mapping[str, Json] | None = None, token: str | None = None) -> Reply:
         """Call the tool, and give the declared input if it asks for more."""
         self.count += 1
@@ -163,21 +160,26 @@ class _Caller:
         result = reply.result
         if reply.response is None and not self._session.link.is_open():
             return
-        is_error = isinstance(result, dict) and result.get("isError") is True
+        is_error = reply.is_error_result
         expected = "an error" if call.error else "a result without error"
         holds = (is_error or reply.error is not None) if call.error else (isinstance(result, dict) and not is_error)
-        v.require("call-works", holds, f"{call.tool}: expected {expected}, got {reply.describe()}{_quote_text(result)}", *self._show(reply))
+        v.require(
+            "call-works",
+            holds,
+            f"{call.tool}: expected {expected}, got {reply.describe()}{_quote_text(result)}",
+            *self._session.show(reply),
+        )
         if isinstance(result, dict):
             self._judge_result(call.tool, tool, result, reply, is_error=is_error)
         await self._session.link.wait(0.2)
         self._judge_progress(token, reply, self._session.recording.frames[began:])
         if before is not None and await self._take_state() != before:
-            v.broken("call-read-only", f"{call.tool} has `readOnlyHint`, and a list or a resource changed", *self._show(reply))
+            v.broken("call-read-only", f"{call.tool} has `readOnlyHint`, and a list or a resource changed", *self._session.show(reply))
         elif before is not None:
             v.ok("call-read-only")
 
     def _judge_result(self, name: str, tool: Mapping[str, Any], result: Mapping[str, Any], reply: Reply, *, is_error: bool) -> None:
-        v, shown = self._v, self._show(reply)
+        v, shown = self._v, self._session.show(reply)
         structured, schema = result.get("structuredContent"), tool.get("outputSchema")
         blocks = [block for block in result.get("content") or [] if isinstance(block, dict)]
         if isinstance(schema, dict) and not is_error:
@@ -204,9 +206,9 @@ class _Caller:
         values = [frame.fields["params"].get("progress") for frame in reports]
         numbers = [value for value in values if isinstance(value, (int, float))]
         rising = all(low < high for low, high in itertools.pairwise(numbers))
-        v.require("call-progress-increases", rising, f"progress was {show(numbers, 80)}", *self._show(reply))
+        v.require("call-progress-increases", rising, f"progress was {show(numbers, 80)}", *self._session.show(reply))
         late = [frame for frame in reports if reply.response is not None and frame.number > reply.response.number]
-        v.require("call-progress-stops", not late, "progress came after the response", *self._show(reply))
+        v.require("call-progress-stops", not late, "progress came after the response", *self._session.show(reply))
 
     async def call_at_once(self, calls: list[DeclaredCall]) -> None:
         """Make several calls at once."""
@@ -218,18 +220,11 @@ class _Caller:
         for call, reply in zip(chosen, replies, strict=True):
             schema, result = self._tools[call.tool].get("outputSchema"), reply.result
             fits = reply.response is not None
-            judged = self._v.is_broken("call-output-schema")
-            if (
-                fits
-                and not judged
-                and isinstance(schema, dict)
-                and isinstance(result, dict)
-                and result.get("structuredContent") is not None
-            ):
-                fits = not find_nonconformity(schema, result["structuredContent"])
-            self._v.require(
-                "call-concurrent", fits, f"{call.tool}: {reply.describe()} among {len(chosen)} calls at once", *self._show(reply)
-            )
+            structured = result.get("structuredContent") if isinstance(result, dict) else None
+            if fits and isinstance(schema, dict) and structured is not None and not self._v.is_broken("call-output-schema"):
+                fits = not find_nonconformity(schema, structured)
+            what = f"{call.tool}: {reply.describe()} among {len(chosen)} calls at once"
+            self._v.require("call-concurrent", fits, what, *self._session.show(reply))
 
     async def cancel_call(self, call: DeclaredCall) -> None:
         """Cancel a call while it runs."""
@@ -246,7 +241,9 @@ class _Caller:
             return
         await session.notify("notifications/cancelled", {"requestId": message["id"], "reason": "a probe"})
         reply = await running
-        v.require("call-cancel", reply.response is None, f"{call.tool}: {reply.describe()} after the cancellation", *self._show(reply))
+        v.require(
+            "call-cancel", reply.response is None, f"{call.tool}: {reply.describe()} after the cancellation", *self._session.show(reply)
+        )
 
     async def make_task(self, call: DeclaredCall) -> None:
         """Make the call as a task, follow it to its end, and cancel a second one."""
@@ -260,14 +257,14 @@ class _Caller:
             if session.is_stateless:
                 v.skip(f"the server made no task of {call.tool}, as it may", *_TASK_CHECKS)
             else:
-                v.broken("task-created", f"{call.tool}: expected a task, got {reply.describe()}", *self._show(reply))
+                v.broken("task-created", f"{call.tool}: expected a task, got {reply.describe()}", *self._session.show(reply))
                 v.skip("there is no task", *_TASK_CHECKS)
             return
         v.ok("task-created", "task-shape")
         if not session.is_stateless and "list" in session.capabilities["tasks"]:
             listed = await session.list_all("tasks/list", "tasks")
             found = any(each.get("taskId") == task["taskId"] for each in listed.items)
-            v.require("task-listed", found, "`tasks/list` lacks a task that was just made", *self._show(listed.first))
+            v.require("task-listed", found, "`tasks/list` lacks a task that was just made", *self._session.show(listed.first))
         else:
             v.skip("`tasks.list` is not declared", "task-listed")
         await self._follow_task(call, task["taskId"])
@@ -298,13 +295,13 @@ class _Caller:
             if status == "working":
                 await asyncio.sleep(0.1)
         if status == "unknown":
-            v.broken("task-result", f"{call.tool}: `tasks/get` gave {reply.describe()}", *self._show(reply))
+            v.broken("task-result", f"{call.tool}: `tasks/get` gave {reply.describe()}", *self._session.show(reply))
         elif status not in ("completed", "failed"):
             v.obstruct(f"the task of {call.tool} is {status} after {_TASK_S:g} s", "task-result")
         elif self._session.is_stateless:
             result = reply.result if isinstance(reply.result, dict) else {}
             holds = isinstance(result.get("result" if status == "completed" else "error"), dict)
-            v.require("task-result", holds, f"{call.tool}: the task is {status}, without its outcome", *self._show(reply))
+            v.require("task-result", holds, f"{call.tool}: the task is {status}, without its outcome", *self._session.show(reply))
         else:
             reply = await self._ask_task("tasks/result", task, max(self._session.timeout_s, 30.0))
             meta = reply.result.get("_meta") if isinstance(reply.result, dict) else None
@@ -312,7 +309,7 @@ class _Caller:
             named = isinstance(related, dict) and related.get("taskId") == task
             good = reply.error is not None if status == "failed" and reply.result is None else named
             what = f"{call.tool}: expected the result with its `related-task`, got {reply.describe()}"
-            v.require("task-result", good, what, *self._show(reply))
+            v.require("task-result", good, what, *self._session.show(reply))
 
     async def _cancel_tasks(self, call: DeclaredCall, ended: str) -> None:
         session, v = self._session, self._v
@@ -321,7 +318,9 @@ class _Caller:
             return
         if not session.is_stateless:
             reply = await self._ask_task("tasks/cancel", ended)
-            v.require("task-cancel-ended", reply.code == -32602, f"expected error -32602, got {reply.describe()}", *self._show(reply))
+            v.require(
+                "task-cancel-ended", reply.code == -32602, f"expected error -32602, got {reply.describe()}", *self._session.show(reply)
+            )
         task, reply = await self._create_task(call)
         if not task:
             v.obstruct("there is no second task to cancel", "task-cancel")
@@ -332,7 +331,7 @@ class _Caller:
             return
         status = reply.result.get("status") if isinstance(reply.result, dict) else None
         holds = isinstance(reply.result, dict) if session.is_stateless else status == "cancelled"
-        v.require("task-cancel", holds, f"{call.tool}: {reply.describe()} with the status {show(status)}", *self._show(reply))
+        v.require("task-cancel", holds, f"{call.tool}: {reply.describe()} with the status {show(status)}", *self._session.show(reply))
 
     async def get_prompts(self, prompts: Mapping[str, Mapping[str, str]], surface: Surface) -> None:
         """Request declared prompts, also without the arguments they need."""
@@ -343,13 +342,12 @@ class _Caller:
                 close = nearest(name, known)
                 raise InputError(f"prompts: the server has no prompt {name!r}" + (f"; nearest: {', '.join(close)}" if close else ""))
             reply = await self._session.request("prompts/get", {"name": name, "arguments": dict(arguments)})
-            v.require(
-                "prompts-get", isinstance(reply.result, dict), f"{name}: expected messages, got {reply.describe()}", *self._show(reply)
-            )
+            what = f"{name}: expected messages, got {reply.describe()}"
+            v.require("prompts-get", isinstance(reply.result, dict), what, *self._session.show(reply))
             if any(isinstance(each, dict) and each.get("required") is True for each in known[name].get("arguments") or ()):
                 reply = await self._session.request("prompts/get", {"name": name})
                 what = f"expected error -32602 for `{name}` without arguments, got {reply.describe()}"
-                v.require("prompts-required-arguments", reply.code == -32602, what, *self._show(reply))
+                v.require("prompts-required-arguments", reply.code == -32602, what, *self._session.show(reply))
         v.skip("no declared prompt has required arguments", "prompts-required-arguments")
 
     def judge_questions(self) -> None:
@@ -358,10 +356,8 @@ class _Caller:
         v.skip("no question was sent", "call-elicitation")
         for frame in recording.list_received():
             result = frame.fields.get("result")
-            sent = (
-                (result.get("inputRequests") or {}).values() if isinstance(result, dict) and "inputRequests" in result else [frame.fields]
-            )
-            for question in sent:
+            requests = result.get("inputRequests") or {} if isinstance(result, dict) and "inputRequests" in result else {"": frame.fields}
+            for question in requests.values():
                 params = question.get("params") if isinstance(question, dict) and question.get("method") == "elicitation/create" else None
                 if isinstance(params, dict) and params.get("mode", "form") == "form":
                     fault = _find_nesting(params.get("requestedSchema"))
@@ -377,14 +373,14 @@ class _Caller:
             reply = await self._call(call, arguments)
             at = f"{call.tool}({name}={show(value, 40)})"
             alive = reply.response is not None or self._session.link.is_open()
-            v.require("call-fuzz-survives", alive, f"{at}: {self._session.link.explain_end()}", *self._show(reply))
+            v.require("call-fuzz-survives", alive, f"{at}: {self._session.link.explain_end()}", *self._session.show(reply))
             if not alive:
                 return
-            refused = reply.error is not None or (isinstance(reply.result, dict) and reply.result.get("isError") is True)
+            refused = reply.error is not None or reply.is_error_result
             if fault:
-                v.require("call-wrong-arguments", refused, f"{at} is accepted, although {fault}", *self._show(reply))
+                v.require("call-wrong-arguments", refused, f"{at} is accepted, although {fault}", *self._session.show(reply))
             else:
-                v.require("call-fuzz-internal", reply.code != -32603, f"{at}: error -32603", *self._show(reply))
+                v.require("call-fuzz-internal", reply.code != -32603, f"{at}: error -32603", *self._session.show(reply))
 
     async def _take_state(self) -> Json:
         """Return all lists and the contents of the first resources, for a comparison."""

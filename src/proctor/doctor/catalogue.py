@@ -271,3 +271,26 @@ def parse_profile(name: str) -> tuple[str, int]:
         close = nearest(full, known)
         raise InputError(f"unknown profile {name!r}" + (f"; nearest: {close[0]}" if close else "") + f"; known: {', '.join(known)}")
     return revision, int(version or VERSION)
+
+
+def read_expected(text: str, name: str) -> tuple[str, ...]:
+    """Return the entries of a file of expected failures. Raises `InputError` with the line of an unknown check.
+
+    # why
+    unknown-tool
+    stdio-only-messages@2025-11-25     only in this revision
+    """
+    known = {check.id for check in CHECKS}
+    found: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        entry = line.partition("#")[0].split()
+        if not entry:
+            continue
+        check, _, revision = entry[0].partition("@")
+        if check not in known:
+            close = nearest(check, known)
+            raise InputError(f"{name}:{number}: unknown check {check!r}" + (f"; nearest: {', '.join(close)}" if close else ""))
+        if revision and revision not in REVISIONS:
+            raise InputError(f"{name}:{number}: unknown revision {revision!r}; known: {', '.join(REVISIONS)}")
+        found.append(entry[0])
+    return tuple(found)

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from proctor import __version__
-from proctor.doctor.model import HANDSHAKE
+from proctor.doctor.model import HANDSHAKE, Message
 from proctor.doctor.recording import Frame, Recording
 from proctor.model.evidence import Json
 
@@ -74,13 +74,17 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         """The frame to show as evidence: the response, else the first thing that came back."""
         return self.response or (self.others[0] if self.others else None)
 
+    @property
+    def is_error_result(self) -> bool:
+        """Whether the result says that a tool failed."""
+        return isinstance(self.result, dict) and self.result.get("isError") is True
+
     def describe(self) -> str:
         """Return in a few words what came back."""
         if self.error is not None:
             return f"error {self.code}"
         if self.response is not None:
-            result = self.result
-            return "a result with `isError`" if isinstance(result, dict) and result.get("isError") is True else "a result"
+            return "a result with `isError`" if self.is_error_result else "a result"
         return self.problem or f"HTTP {self.status}"
 
 
@@ -150,6 +154,10 @@ class Session:
     def recording(self) -> Recording:
         """The messages of this session."""
         return self.link.recording
+
+    def show(self, reply: Reply) -> tuple[Message | None, Message | None]:
+        """Return request and response of an exchange as evidence."""
+        return self.recording.show(reply.request), self.recording.show(reply.shown)
 
     @property
     def has_tasks(self) -> bool:

@@ -18,14 +18,12 @@ from proctor.doctor.authorization import AuthorizationProbe
 from proctor.doctor.calls import CallPlan, make_calls
 from proctor.doctor.catalogue import VERSION, find_profile, parse_profile
 from proctor.doctor.client import Session
-from proctor.doctor.expected import apply_expected
 from proctor.doctor.http_link import HttpLink
 from proctor.doctor.inspect import Surface, check_wire, connect, initialize, read_surface
 from proctor.doctor.lock import Lock, compare_locks, make_lock
 from proctor.doctor.login import LOGIN_CHECKS, Login, log_in
-from proctor.doctor.model import HANDSHAKE, STATELESS, Examination, Probed, Profile, Verdicts
-from proctor.doctor.probe import Prober
-from proctor.doctor.probe_http import probe_http
+from proctor.doctor.model import BROKEN, HANDSHAKE, STATELESS, Examination, Probed, Profile, Verdicts
+from proctor.doctor.probe import Prober, probe_http
 from proctor.doctor.recording import Recording
 from proctor.doctor.stdio_link import StdioLink
 from proctor.doctor.surface import lint
@@ -178,10 +176,8 @@ def _compare_eras(spoken: list[_Part]) -> None:
     if declared[0] != declared[1]:
         found.append(f"capabilities: only one has {show(sorted(declared[0] ^ declared[1]), 80)}")
     v.require("eras-agree", not found, "; ".join(found))
-    listed = next(
-        (frame.fields["result"] for frame in stateless.session.recording.frames if "supportedVersions" in str(frame.fields.get("result"))),
-        {},
-    )
+    results = (frame.fields.get("result") for frame in stateless.session.recording.frames)
+    listed = next((result for result in results if "supportedVersions" in str(result)), {})
     versions = listed.get("supportedVersions") if isinstance(listed, dict) else None
     missing = handshake.session.revision not in (versions or [])
     v.require("discover-all-versions", not missing, f"{handshake.session.revision} is spoken, too")
@@ -197,11 +193,7 @@ async def _examine_revision(
 ) -> _Part:
     revision, version = profile
     recording = Recording(numbers, settings.list_secrets())
-    link = (
-        StdioLink(settings, recording)
-        if settings.transport == "stdio"
-        else HttpLink(settings, recording, fetched, transport=options.transport)
-    )
+    link = _make_link(settings, recording, fetched, options)
     session = Session(link, revision, timeout_s=options.timeout_s, quiet_s=options.quiet_s)
     if options.calls is not None and any("elicitation/create" in call.answers for call in options.calls.calls):
         session.declared["elicitation"] = {}
@@ -224,9 +216,21 @@ async def _examine_revision(
             await link.close()
     check_wire(session, part.verdicts)
     if isinstance(link, StdioLink):
-        _judge_shutdown(part, link)
+        if part.ending:
+            part.verdicts.obstruct("the process had ended before", "stdio-shutdown")
+        else:
+            part.verdicts.ok("stdio-stays")
+            signal, seconds = link.describe_shutdown()
+            how = f"it needed {signal}" if signal else f"it took {seconds:.1f} s"
+            part.verdicts.require("stdio-shutdown", not signal and seconds <= max(_SHUTDOWN_S, link.took_s), how)
     part.verdicts.profile = _choose_profile(session.revision if part.spoken else revision, version, settings, options, part.demands_token)
     return part
+
+
+def _make_link(settings: ServerSettings, recording: Recording, fetched: FetchedToken, options: Options) -> StdioLink | HttpLink:
+    if settings.transport == "stdio":
+        return StdioLink(settings, recording)
+    return HttpLink(settings, recording, fetched, transport=options.transport)
 
 
 def _choose_profile(revision: str, version: int, settings: ServerSettings, options: Options, demands_token: bool = False) -> Profile:
@@ -289,11 +293,7 @@ async def _examine_base(settings: ServerSettings, part: _Part, options: Options,
 async def _probe_other_version(settings: ServerSettings, options: Options, fetched: FetchedToken) -> str:
     """Return the version that a server offers for a request with an unknown one, or what else came back."""
     recording = Recording(secrets=settings.list_secrets())
-    link = (
-        StdioLink(settings, recording)
-        if settings.transport == "stdio"
-        else HttpLink(settings, recording, fetched, transport=options.transport)
-    )
+    link = _make_link(settings, recording, fetched, options)
     if isinstance(link, StdioLink):
         await link.open()
     try:
@@ -307,12 +307,21 @@ async def _probe_other_version(settings: ServerSettings, options: Options, fetch
     return str(result.get("protocolVersion")) if isinstance(result, Mapping) else reply.describe()
 
 
-def _judge_shutdown(part: _Part, link: StdioLink) -> None:
-    """Note how the process ended when its input was closed."""
-    if part.ending:
-        part.verdicts.obstruct("the process had ended before", "stdio-shutdown")
-        return
-    part.verdicts.ok("stdio-stays")
-    signal, seconds = link.describe_shutdown()
-    how = f"it needed {signal}" if signal else f"it took {seconds:.1f} s"
-    part.verdicts.require("stdio-shutdown", not signal and seconds <= max(_SHUTDOWN_S, link.took_s), how)
+def apply_expected(found: Examination, entries: tuple[str, ...]) -> Examination:
+    """Return the examination with its expected failures marked; one that does not fail any more is stale, and fails itself."""
+    occurred: list[str] = []
+    stale: list[str] = []
+    for entry in entries:
+        check, _, revision = entry.partition("@")
+        hits = [
+            finding
+            for part in found.examined
+            if not revision or part.revision == revision
+            for finding in part.findings
+            if finding.check == check
+        ]
+        if any(finding.verdict in BROKEN for finding in hits):
+            occurred.append(entry)
+        elif any(finding.verdict == "pass" for finding in hits):
+            stale.append(entry)
+    return msgspec.structs.replace(found, expected=tuple(dict.fromkeys(occurred)), stale=tuple(stale))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,16 @@ _DECLARED_BY: Final = {
     "notifications/resources/updated": ("resources", "subscribe"),
 }
 """The capability, and its part, that a notification belongs to."""
+_CHECKS_OF_FAULTS: Final = {
+    r".*: resultType\Z": "wire-result-type",
+    r".*: (?:ttlMs|cacheScope)\Z": "cache-hints",
+    r"initialize: (?:protocolVersion|serverInfo|capabilities)(?:[.\[]|\Z)": "initialize",
+    r"server/discover: (?:supportedVersions|capabilities)(?:[.\[]|\Z)": "discover",
+    rf"(?:{AS_TASK}|tasks/(?:get|list|cancel)): ": "task-shape",
+    r"tools/list: .*\.inputSchema": "tools-input-schema",
+    r"tools/list: .*\.outputSchema": "tools-output-schema",
+}
+"""The check that reports a fault in a result, by method and path."""
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 _TEMPLATE = re.compile(r"(?:[^{}\s]|\{[+#./;?&]?[\w.%]+(?::\d+|\*)?(?:,[\w.%]+(?::\d+|\*)?)*\})+")
 
@@ -64,7 +75,7 @@ async def connect(session: Session, v: Verdicts, surface: Surface, *, timeout_s:
         return await _discover(session, v, surface, timeout_s)
     reply = await initialize(session, timeout_s=timeout_s)
     result = reply.result
-    shown = (session.recording.show(reply.request), session.recording.show(reply.shown))
+    shown = session.show(reply)
     if not isinstance(result, dict):
         if session.link.is_open() and reply.status not in (401, 403):
             v.broken("initialize", f"expected a result, got {reply.describe()}", *shown)
@@ -78,15 +89,16 @@ async def connect(session: Session, v: Verdicts, surface: Surface, *, timeout_s:
     accepted = await session.notify("notifications/initialized")
     await session.link.wait(session.quiet_s)
     await session.request("ping")  # a response to the notification was sent before this one
-    _check_silence(session, v, "wire-notification-silence", began, accepted)
-    if accepted.status:
-        v.require(
-            "http-notification-202",
-            accepted.status == 202 and not accepted.body.strip(),
-            f"`notifications/initialized` got {accepted.status}" + (" with a body" if accepted.body.strip() else ""),
-            session.recording.show(accepted.request),
-            session.recording.show(accepted.shown),
-        )
+    request, first = session.show(accepted)
+    if accepted.status:  # over HTTP the status is the answer
+        has_body = bool(accepted.body.strip())
+        what = f"`notifications/initialized` got {accepted.status}" + (" with a body" if has_body else "")
+        v.require("http-notification-202", accepted.status == 202 and not has_body, what, request, first)
+        v.ok("wire-notification-silence")
+        return True
+    answers = [frame for frame in session.recording.frames[began:] if frame.direction == "received" and frame.is_response()]
+    stray = next((frame for frame in answers if frame.fields.get("id") is None), None)
+    v.require("wire-notification-silence", stray is None, "a notification got a response", request, session.recording.show(stray))
     return True
 
 
@@ -129,16 +141,6 @@ def _take_identity(session: Session, v: Verdicts, surface: Surface, result: Mapp
         v.require("server-info", not empty, f"{' and '.join(empty)} of the server is empty")
 
 
-def _check_silence(session: Session, v: Verdicts, check: str, began: int, accepted: Reply) -> None:
-    """Note whether a notification got a response."""
-    answers = [frame for frame in session.recording.frames[began:] if frame.direction == "received" and frame.is_response()]
-    stray = [frame for frame in answers if frame.fields.get("id") is None]
-    if accepted.status:
-        stray = []  # over HTTP the status is the answer
-    shown = session.recording.show(stray[0]) if stray else None
-    v.require(check, not stray, "a notification got a response", session.recording.show(accepted.request), shown)
-
-
 # --- lists ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -152,8 +154,12 @@ async def read_surface(session: Session, v: Verdicts, surface: Surface) -> None:
             return
         if declared:
             _check_listed(session, v, attribute, method, listed)
-            if attribute != "templates" and listed.items and not listed.endless:
-                await _read_again(session, v, method, key, listed)
+            again = await session.list_all(method, key) if attribute != "templates" and listed.items and not listed.endless else None
+            if again is not None and not again.problem:
+                first, second = ([item.get("uri") or item.get("name") for item in each.items] for each in (listed, again))
+                difference = "the order differs" if sorted(map(str, first)) == sorted(map(str, second)) else "the items differ"
+                shown = [session.recording.show(each.first.response) for each in (listed, again)]
+                v.require("paging-stable", first == second, f"`{method}`: {difference} the second time", *shown)
         else:
             why = f"`{capability}` is not declared"
             v.skip(why, f"{capability}-list", *(["resources-templates"] if capability == "resources" else []))
@@ -167,10 +173,9 @@ async def read_surface(session: Session, v: Verdicts, surface: Surface) -> None:
 
 
 def _check_listed(session: Session, v: Verdicts, attribute: str, method: str, listed: Listed) -> None:
-    recording = session.recording
     check = "resources-templates" if attribute == "templates" else f"{attribute}-list"
     last = listed.pages[-1]
-    shown = (recording.show(last.request), recording.show(last.shown))
+    shown = session.show(last)
     not_found = attribute == "templates" and last.code == -32601
     v.require(check, not listed.problem or not_found, f"`{method}`: expected a list, got {listed.problem}", *shown)
     if listed.problem:
@@ -191,31 +196,17 @@ def _check_listed(session: Session, v: Verdicts, attribute: str, method: str, li
     v.require("paging-no-repeats", not repeated, f"`{method}` has {_quote(repeated)} on several pages", *shown)
 
 
-async def _read_again(session: Session, v: Verdicts, method: str, key: str, listed: Listed) -> None:
-    again = await session.list_all(method, key)
-    if again.problem:
-        return
-    first, second = ([item.get("uri") or item.get("name") for item in each.items] for each in (listed, again))
-    difference = "the order differs" if sorted(map(str, first)) == sorted(map(str, second)) else "the items differ"
-    shown = [session.recording.show(each.first.response) for each in (listed, again)]
-    v.require("paging-stable", first == second, f"`{method}`: {difference} the second time", *shown)
-
-
 def _check_names(v: Verdicts, surface: Surface) -> None:
     v.skip("there are no tools", "tools-unique", "tools-name-format", "tools-input-schema", "tools-output-schema", "tools-param-headers")
     v.skip("there are no resources", "resources-unique", "resources-uri")
     v.skip("there are no resource templates", "resources-template-syntax")
     v.skip("there are no prompts", "prompts-unique")
     v.skip("there are no lists", "paging-ends", "paging-no-repeats", "paging-stable", "cache-hints", "cache-scope-stable", "cache-useful")
-    for check, items, key in (
-        ("tools-unique", surface.tools, "name"),
-        ("resources-unique", surface.resources, "uri"),
-        ("prompts-unique", surface.prompts, "name"),
-    ):
-        if items:
+    for kind, key in (("tools", "name"), ("resources", "uri"), ("prompts", "name")):
+        if items := getattr(surface, kind):
             repeated = [name for name, count in Counter(str(item.get(key)) for item in items).items() if count > 1]
             # Items that are on two pages are reported as such.
-            v.require(check, not repeated or v.is_broken("paging-no-repeats"), f"several have the name {_quote(repeated)}")
+            v.require(f"{kind}-unique", not repeated or v.is_broken("paging-no-repeats"), f"several have the name {_quote(repeated)}")
     if surface.tools:
         wrong = [name for tool in surface.tools if not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", name := str(tool.get("name")))]
         v.require("tools-name-format", not wrong, f"not allowed: {_quote(wrong)}")
@@ -265,7 +256,7 @@ async def _read_resources(session: Session, v: Verdicts, surface: Surface) -> No
     for resource in small[:_MOST_READ]:
         uri = resource.get("uri")
         reply = await session.request("resources/read", {"uri": uri})
-        shown = (session.recording.show(reply.request), session.recording.show(reply.shown))
+        shown = session.show(reply)
         result = reply.result
         if not session.link.is_open():
             return
@@ -339,27 +330,21 @@ class _WireJudge:
 
     def check_noise(self, frames: Sequence[Frame]) -> None:
         """Judge the lines that are no messages."""
-        noise: list[Frame] = []
-        is_http = any(frame.http for frame in frames)
-        for frame in [*frames, None]:
-            if frame is not None and not isinstance(frame.message, (dict, list)):
-                noise.append(frame)
-                continue
-            if noise and not is_http:
-                self._judge_noise(noise)
-            noise = []
-
-    def _judge_noise(self, noise: Sequence[Frame]) -> None:
-        shown = self._session.recording.show(noise[0])
-        if any(frame.fault == "not UTF-8" for frame in noise):
-            self._v.broken("stdio-utf8", "a line is not UTF-8", shown)
+        if any(frame.http for frame in frames):
             return
-        joined, _ = parse_message(b"\n".join(frame.raw for frame in noise))
-        if isinstance(joined, dict) and "jsonrpc" in joined:
-            self._v.broken("stdio-one-line", f"a message is written over {len(noise)} lines", shown)
-        else:
-            text = shorten(noise[0].raw.decode("utf-8", "replace").strip(), 100)
-            self._v.broken("stdio-only-messages", f"standard output has {len(noise)} other lines, such as {text!r}", shown)
+        for is_noise, group in itertools.groupby(frames, lambda frame: not isinstance(frame.message, (dict, list))):
+            noise = list(group)
+            if not is_noise:
+                continue
+            shown = self._session.recording.show(noise[0])
+            joined, _ = parse_message(b"\n".join(frame.raw for frame in noise))
+            if any(frame.fault == "not UTF-8" for frame in noise):
+                self._v.broken("stdio-utf8", "a line is not UTF-8", shown)
+            elif isinstance(joined, dict) and "jsonrpc" in joined:
+                self._v.broken("stdio-one-line", f"a message is written over {len(noise)} lines", shown)
+            else:
+                text = shorten(noise[0].raw.decode("utf-8", "replace").strip(), 100)
+                self._v.broken("stdio-only-messages", f"standard output has {len(noise)} other lines, such as {text!r}", shown)
 
     def check_message(self, message: Json, frame: Frame) -> None:
         """Judge one message."""
@@ -397,14 +382,11 @@ class _WireJudge:
         if self._answered[str(identity)] == 2:
             v.broken("wire-one-response", f"the request {show(identity, 40)} got two responses", shown)
         if "result" in message:
-            self._check_result(_name_result(request, message["result"]), message["result"], frame)
-
-    def _check_result(self, method: str, result: Json, frame: Frame) -> None:
-        for fault in validate_result(method, result, self._session.revision):
-            check = find_check_of_fault(method, fault.path)
-            self._faults += 1
-            if self._faults <= _MOST_FAULTS:
-                self._v.broken(check, f"`{method}`: {fault}", self._session.recording.show(frame))
+            method = _name_result(request, message["result"])
+            for fault in validate_result(method, message["result"], self._session.revision):
+                self._faults += 1
+                if self._faults <= _MOST_FAULTS:
+                    v.broken(find_check_of_fault(method, fault.path), f"`{method}`: {fault}", shown)
 
     def _check_notification(self, message: Mapping[str, Any], frame: Frame) -> None:
         v, session, method = self._v, self._session, str(message.get("method"))
@@ -424,12 +406,8 @@ class _WireJudge:
             v.broken("wire-declared-notification", f"`{method}` without the capability `{name}`", shown)
         if method == "notifications/progress":
             tokens = [_find_token(sent) for sent in session.recording.frames if sent.direction == "sent"]
-            v.require(
-                "wire-progress-token",
-                fields.get("progressToken") in [each for each in tokens if each is not None],
-                "progress for an unknown token",
-                shown,
-            )
+            is_known = fields.get("progressToken") in [each for each in tokens if each is not None]
+            v.require("wire-progress-token", is_known, "progress for an unknown token", shown)
         if session.is_stateless and method == "notifications/message":
             v.broken("wire-no-log-without-level", "a log message that was not requested", shown)
 
@@ -465,19 +443,5 @@ def _find_token(frame: Frame) -> Json:
 
 def find_check_of_fault(method: str, path: str) -> str:
     """Return the check that reports a fault in a result; `wire-schema` for most."""
-    name = re.split(r"[.\[]", path)[0]
-    if path == "resultType":
-        return "wire-result-type"
-    if path in ("ttlMs", "cacheScope"):
-        return "cache-hints"
-    if method == "initialize" and name in ("protocolVersion", "serverInfo", "capabilities"):
-        return "initialize"
-    if method == "server/discover" and name in ("supportedVersions", "capabilities"):
-        return "discover"
-    if method in (AS_TASK, "tasks/get", "tasks/list", "tasks/cancel"):
-        return "task-shape"
-    if method == "tools/list" and ".inputSchema" in path:
-        return "tools-input-schema"
-    if method == "tools/list" and ".outputSchema" in path:
-        return "tools-output-schema"
-    return "wire-schema"
+    place = f"{method}: {path}"
+    return next((check for pattern, check in _CHECKS_OF_FAULTS.items() if re.match(pattern, place)), "wire-schema")

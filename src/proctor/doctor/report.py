@@ -34,6 +34,7 @@ from proctor.report.document.model import (
     Tone,
     Value,
 )
+from proctor.report.words.wording import count_noun
 
 _MOST_ITEMS: Final[Mapping[Output, int]] = {"terminal": 8, "markdown": 40, "html": 500}
 _MOST_ROWS: Final[Mapping[Output, int]] = {"terminal": 16, "markdown": 100, "html": 500}
@@ -54,14 +55,14 @@ def describe_verdict(found: Examination) -> tuple[Tone, str]:
     failures = found.list_failures()
     score = "" if found.score is None else f"; score {found.score} of 100"
     if found.failed:
-        parts = [f"{_count(len({each.check for each in failures}), 'check')} failed"] if failures else []
-        parts += [f"{_count(len(found.stale), 'expected failure')} did not occur"] if found.stale else []
+        parts = [f"{count_noun(len({each.check for each in failures}), 'check')} failed"] if failures else []
+        parts += [f"{count_noun(len(found.stale), 'expected failure')} did not occur"] if found.stale else []
         changed = sum(bool(_field(change, "fails")) for change in found.changes)
-        parts += [f"{_count(changed, 'locked definition')} changed"] if changed else []
+        parts += [f"{count_noun(changed, 'locked definition')} changed"] if changed else []
         return "fail", f"{', '.join(parts)}{score}"
     if found.incomplete:
         unable = {finding.check for finding in found.findings if finding.verdict == "could_not_run"}
-        return "error", f"{_count(len(unable), 'check')} could not run{score}"
+        return "error", f"{count_noun(len(unable), 'check')} could not run{score}"
     return "pass", f"no violation found{score}"
 
 
@@ -168,7 +169,3 @@ def _list_obstacles(found: Examination) -> Iterator[Section]:
 
 def _field(change: Json, name: str) -> Any:
     return change.get(name) if isinstance(change, dict) else None
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -131,13 +131,8 @@ def _find_missing_parameters(tools: Sequence[Mapping[str, Any]]) -> Iterator[str
 def list_texts(surface: Surface) -> Iterator[tuple[str, str]]:
     """Yield every text that a model may read, with its place."""
     yield "instructions", surface.instructions
-    for kind, items in (
-        ("tool", surface.tools),
-        ("resource", surface.resources),
-        ("template", surface.templates),
-        ("prompt", surface.prompts),
-    ):
-        for item in items:
+    for kind in ("tool", "resource", "template", "prompt"):
+        for item in getattr(surface, f"{kind}s"):
             name = str(item.get("name"))
             yield f"{kind} {shorten(name, 60)}", "\n".join(_list_strings(item, 0))
 

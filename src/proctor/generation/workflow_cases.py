@@ -1,16 +1,280 @@
-"""Makes cases of a workflow: one for each branch, with values of its input at and next to each bound.
+"""Makes cases of a workflow of n8n or Flowise: one for each branch, with values of its input at and next to each bound.
 
-A branch whose condition is not understood, or that no value of the input reaches, gets a skipped case that explains what to fill in.
+A condition compares a field of the input with a value. Other expressions (code, regular expressions, several nodes in one expression) are
+unknown, and so is the output that depends on them. A branch whose condition is not understood, or that no value of the input reaches, gets
+a skipped case that explains what to fill in.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from proctor.errors import InputError
 from proctor.formats.native.drafting import add_id
-from proctor.generation.workflow_graph import BranchNode, Field, Workflow, choose_output, list_candidates
 from proctor.model.evidence import Json
+from proctor.model.json_values import is_number
+
+_EXPRESSION = re.compile(r"^=?\s*\{\{\s*(?P<inner>.+?)\s*\}\}\s*$", re.DOTALL)
+_ROOT = re.compile(
+    r"^(?:\$json|\$input\.(?:item|first\(\))\.json|\$node\[[^\]]+\]\.json|\$\([^)]+\)\.(?:item|first\(\)|last\(\))\.json|\$flow\.state)"
+)
+_NAMED_NODE = re.compile(r"^=?\s*\{\{\s*(?:\$node\[\s*[\"']([^\"']+)[\"']\s*\]|\$\(\s*[\"']([^\"']+)[\"']\s*\))")
+_PASSING = frozenset(("if", "switch", "filter", "noOp", "wait", "limit", "sort", "respondToWebhook"))
+"""Kinds of nodes whose items leave as they came."""
+_STEP = re.compile(r"\.([A-Za-z_]\w*)|\[\s*[\"']([^\"']+)[\"']\s*\]")
+_OPERATORS = {
+    "equals": "==", "equal": "==", "notEquals": "!=", "notEqual": "!=", "gt": ">", "larger": ">", "after": ">", "gte": ">=",
+    "largerEqual": ">=", "afterOrEquals": ">=", "lt": "<", "smaller": "<", "before": "<", "lte": "<=", "smallerEqual": "<=",
+    "beforeOrEquals": "<=", "contains": "contains", "notContains": "lacks", "startsWith": "starts", "endsWith": "ends", "isEmpty": "empty",
+    "empty": "empty", "isNotEmpty": "filled", "notEmpty": "filled", "true": "true", "false": "false", "exists": "filled",
+    "notExists": "empty",
+}  # fmt: skip
+
+Field = tuple[str, ...]
+
+
+class Condition(NamedTuple):
+    """A comparison of a field with a value; without an operator it is unknown."""
+
+    field: Field
+    operator: str
+    value: Json
+
+
+class Rule(NamedTuple):
+    """The conditions of one output."""
+
+    conditions: tuple[Condition, ...]
+    needs_all: bool
+
+
+class BranchNode(NamedTuple):
+    """A node with several outputs; the first output whose rule holds is taken, and the one without a rule if none does."""
+
+    name: str
+    rules: tuple[Rule | None, ...]
+    """For each output; None for the fallback."""
+    targets: tuple[tuple[str, ...], ...]
+    """For each output the nodes that follow."""
+
+    def is_known(self) -> bool:
+        """Return whether every condition is understood."""
+        return all(rule is None or (rule.conditions and all(each.operator for each in rule.conditions)) for rule in self.rules)
+
+
+class Workflow(NamedTuple):
+    """The graph of a workflow."""
+
+    name: str
+    starts: tuple[str, ...]
+    following: dict[str, tuple[str, ...]]
+    branches: tuple[BranchNode, ...]
+
+
+def read_workflow(document: Json) -> Workflow:
+    """Return the graph of an n8n or Flowise document. Raises `InputError`."""
+    if isinstance(document, dict) and isinstance(document.get("nodes"), list):
+        if isinstance(document.get("connections"), dict):
+            return _read_n8n(document)
+        if isinstance(document.get("edges"), list):
+            return _read_flowise(document)
+    raise InputError("expected a workflow of n8n (nodes and connections) or Flowise (nodes and edges)")
+
+
+def _read_n8n(document: dict[str, Json]) -> Workflow:
+    nodes = {str(node["name"]): node for node in document["nodes"] if isinstance(node, dict) and node.get("name")}
+    outputs: dict[str, tuple[tuple[str, ...], ...]] = {}
+    for name, links in document["connections"].items():
+        main: list[Json] = (links.get("main") if isinstance(links, dict) else None) or []
+        lists = [[link for link in output or () if isinstance(link, dict)] for output in main]
+        outputs[name] = tuple(tuple(str(link["node"]) for link in each if link.get("node") in nodes) for each in lists)
+    following = {name: tuple(each for output in outputs.get(name, ()) for each in output) for name in nodes}
+    kinds = {name: str(node.get("type", "")).rpartition(".")[2] for name, node in nodes.items()}
+    untouched = _find_untouched(kinds, following)
+    branches: list[BranchNode] = []
+    for name, node in nodes.items():
+        before = [each for each, targets in following.items() if name in targets]
+        readable = _Readable(untouched, all(each in untouched for each in before))
+        rules = _read_n8n_rules(kinds[name], node.get("parameters") or {}, readable)
+        targets = outputs.get(name, ())
+        count = max(len(rules), len(targets))
+        if count > 1:
+            padded = [*rules, *([Rule((), True)] * (count - len(rules)))] if not rules else [*rules, *([None] * (count - len(rules)))]
+            branches.append(BranchNode(name, tuple(padded), (*targets, *(((),) * (count - len(targets))))))
+    return Workflow(str(document.get("name") or "workflow"), _find_starts(following), following, tuple(branches))
+
+
+class _Readable(NamedTuple):
+    """Which data a condition reads that is still the input of the workflow."""
+
+    untouched: set[str]
+    """Nodes whose output is the input of the workflow."""
+    own: bool
+    """Whether what reaches the node of the condition is the input."""
+
+    def is_input(self, text: Json) -> bool:
+        """Return whether an expression reads the input, and not what a step computed."""
+        named = _NAMED_NODE.match(text) if isinstance(text, str) else None
+        return self.own if named is None else (named[1] or named[2]) in self.untouched
+
+
+def _find_untouched(kinds: dict[str, str], following: dict[str, tuple[str, ...]]) -> set[str]:
+    """Return the nodes whose output is the input of the workflow: where it starts, and nodes after it that only pass items on."""
+    before: dict[str, list[str]] = {}
+    for name, targets in following.items():
+        for target in targets:
+            before.setdefault(target, []).append(name)
+    found = {name for name in kinds if name not in before}
+    while True:
+        more = {name for name in kinds if name not in found and kinds[name] in _PASSING and all(each in found for each in before[name])}
+        if not more:
+            return found
+        found |= more
+
+
+def _read_n8n_rules(kind: str, parameters: dict[str, Json], readable: _Readable) -> list[Rule | None]:
+    if kind in ("if", "filter"):
+        rule = _read_n8n_conditions(parameters.get("conditions"), parameters.get("combineOperation"), readable)
+        return [rule, None] if kind == "if" else []
+    if kind != "switch":
+        return []
+    rules = parameters.get("rules") or {}
+    listed: list[dict[str, Json]] = rules.get("values") or rules.get("rules") or []
+    if any("conditions" in each for each in listed):
+        found: list[Rule | None] = [_read_n8n_conditions(each.get("conditions"), None, readable) for each in listed]
+        return [*found, None] if (parameters.get("options") or {}).get("fallbackOutput") == "extra" else found
+    by_output: dict[int, Rule] = {}
+    for at, each in enumerate(listed):
+        condition = _make_condition(parameters.get("value1"), each.get("operation") or "equal", each.get("value2"), readable)
+        by_output[int(each.get("output", at))] = Rule((condition,), True)
+    fallback = parameters.get("fallbackOutput")
+    size = max([*by_output, fallback if isinstance(fallback, int) and fallback >= 0 else -1], default=-1) + 1
+    return [by_output.get(at) for at in range(size)]
+
+
+def _read_n8n_conditions(document: Json, combine: Json, readable: _Readable) -> Rule:
+    if not isinstance(document, dict):
+        return Rule((), True)
+    if isinstance(document.get("conditions"), list):
+        conditions = [
+            _make_condition(each.get("leftValue"), (each.get("operator") or each).get("operation"), each.get("rightValue"), readable)
+            for each in document["conditions"]
+        ]
+        return Rule(tuple(conditions), document.get("combinator") != "or" and document.get("combineOperation") != "any")
+    old = [each for kind in ("string", "number", "boolean", "dateTime") for each in document.get(kind) or ()]
+    conditions = [_make_condition(each.get("value1"), each.get("operation") or "equal", each.get("value2", True), readable) for each in old]
+    return Rule(tuple(conditions), combine != "any")
+
+
+def _read_flowise(document: dict[str, Json]) -> Workflow:
+    data = {str(node["id"]): node.get("data") or {} for node in document["nodes"]}
+    names = {each: str(about.get("label") or each) for each, about in data.items()}
+    outputs: dict[str, dict[int, list[str]]] = {}
+    for edge in document["edges"]:
+        source, target = str(edge.get("source")), str(edge.get("target"))
+        found = re.search(r"-output-(\d+)$", str(edge.get("sourceHandle", "")))
+        if source in names and target in names:
+            outputs.setdefault(source, {}).setdefault(int(found[1]) if found else 0, []).append(names[target])
+    following = {names[each]: tuple(name for links in outputs.get(each, {}).values() for name in links) for each in names}
+    branches: list[BranchNode] = []
+    for each, about in data.items():
+        listed = (about.get("inputs") or {}).get("conditions")
+        if isinstance(listed, list) and str(about.get("name", "")).startswith("condition"):
+            conditions = [_make_condition(one.get("value1"), one.get("operation"), one.get("value2")) for one in listed]
+            targets = tuple(tuple(outputs.get(each, {}).get(at, ())) for at in range(len(listed) + 1))
+            branches.append(BranchNode(names[each], (*(Rule((one,), True) for one in conditions), None), targets))
+    return Workflow(str(document.get("name") or "workflow"), _find_starts(following), following, tuple(branches))
+
+
+def _find_starts(following: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    led_to = {name for names in following.values() for name in names}
+    return tuple(name for name, names in following.items() if name not in led_to and names)
+
+
+def _make_condition(left: Json, operation: Json, right: Json, readable: _Readable | None = None) -> Condition:
+    field = read_field(left) if readable is None or readable.is_input(left) else ()
+    operator = _OPERATORS.get(str(operation), "") if field else ""
+    known = right is None or isinstance(right, (str, bool)) or is_number(right)
+    if isinstance(right, str) and "{{" in right:
+        known = False
+    value = _read_number(right) if operator in (">", ">=", "<", "<=") else right
+    return Condition(field, operator if known and (operator not in (">", ">=", "<", "<=") or is_number(value)) else "", value)
+
+
+def _read_number(value: Json) -> Json:
+    try:
+        return float(value) if isinstance(value, str) and "." in value else int(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def read_field(text: Json) -> Field:
+    """Return the field that an expression reads, without the part of the request that it is in; empty if it is no plain field."""
+    found = _EXPRESSION.match(text) if isinstance(text, str) else None
+    if found is None:
+        return ()
+    inner = found["inner"]
+    if inner == "question":
+        return ("chatInput",)
+    root = _ROOT.match(inner)
+    steps = [one or other for one, other in _STEP.findall(inner[root.end() :])] if root is not None else []
+    if root is None or not steps or _STEP.sub("", inner[root.end() :]).strip():
+        return ()
+    return tuple(steps[1:] if steps[0] in ("body", "query") and len(steps) > 1 else steps)
+
+
+def holds(condition: Condition, actual: Json) -> bool:
+    """Return whether a condition holds of a value."""
+    wanted, operator = condition.value, condition.operator
+    if operator in (">", ">=", "<", "<="):
+        return is_number(actual) and {">": actual > wanted, ">=": actual >= wanted, "<": actual < wanted, "<=": actual <= wanted}[operator]
+    text = str(wanted)
+    results = {
+        "==": actual == wanted,
+        "!=": actual != wanted,
+        "contains": isinstance(actual, str) and text in actual,
+        "lacks": isinstance(actual, str) and text not in actual,
+        "starts": isinstance(actual, str) and actual.startswith(text),
+        "ends": isinstance(actual, str) and actual.endswith(text),
+        "empty": actual in ("", None),
+        "filled": actual not in ("", None),
+        "true": actual is True,
+        "false": actual is False,
+    }
+    return results[operator]
+
+
+def list_candidates(conditions: Sequence[Condition]) -> dict[Field, list[Json]]:
+    """Return for each field the values at and next to each bound, in order."""
+    found: dict[Field, list[Json]] = {}
+    for each in conditions:
+        values, value = found.setdefault(each.field, []), each.value
+        if each.operator in (">", ">=", "<", "<="):
+            near: list[Json] = [value, value + 1, value - 1]
+        elif each.operator in ("true", "false") or isinstance(value, bool):
+            near = [True, False]
+        elif each.operator in ("empty", "filled"):
+            near = ["something", ""]
+        elif each.operator in ("==", "!="):
+            near = [value, value + 1 if is_number(value) else "something else"]
+        else:
+            near = [f"{value} text", f"text {value}", str(value), "something else"]
+        values += [one for one in near if one not in values or isinstance(one, bool)]
+    return found
+
+
+def choose_output(node: BranchNode, fields: dict[Field, Json]) -> int | None:
+    """Return the output that a node takes for these fields."""
+    for at, rule in enumerate(node.rules):
+        if rule is not None:
+            results = [holds(each, fields.get(each.field)) for each in rule.conditions]
+            if all(results) if rule.needs_all else any(results):
+                return at
+    return next((at for at, rule in enumerate(node.rules) if rule is None), None)
+
 
 _MOST_TRIED = 5_000
 """Combinations of values that are tried for one branch."""

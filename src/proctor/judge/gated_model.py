@@ -113,7 +113,10 @@ class GatedModel:
             except ModelFault as fault:
                 pause = self._choose_pause_s(fault, tries)
                 if pause is None:
-                    raise _add_tries(fault, tries) from None
+                    if tries == 1:
+                        raise
+                    message, code = f"{fault.message} ({tries} tries)", cast(FaultCode, fault.code)
+                    raise ModelFault(code, message, retry_after_s=fault.retry_after_s, status=fault.status) from None
             # The slot at the gate was released, so this pause delays no other request.
             await asyncio.sleep(pause)
 
@@ -139,7 +142,12 @@ class GatedModel:
             why = self._spent.explain_overspent() if self._spent.explain_overspent is not None else None
             if why is not None:
                 raise TargetError(why, code="judge_budget")
-            self._refuse_while_down()
+            now = asyncio.get_running_loop().time()
+            if self._down is not None and now < self._down_until:
+                why = f"{self._faults} requests in a row failed" if self._faults >= self._most_faults else "an earlier request was refused"
+                raise TargetError(f"not sent, because {why}: {self._down.message}", code=self._down.code)
+            # One request probes a model that was down; those after it wait for its outcome.
+            self._down_until = now + PAUSE_S
             # Counted before sending, so that concurrent requests cannot exceed the limit.
             self._spent.calls += 1
             async with asyncio.timeout(settings.timeout_s):
@@ -159,7 +167,12 @@ class GatedModel:
             gate.leave()
         gate.note_success()
         self._faults, self._down, self._has_answered = 0, None, True
-        self._count_spending(reply)
+        usage = reply.usage
+        if usage is not None:
+            self._spent.input_tokens += usage.input_tokens or 0
+            self._spent.output_tokens += usage.output_tokens or 0
+            cost = price_usage(usage, self.name, self._spent.prices)
+            self._spent.cost += (compute_cost(usage, self._prices) or 0.0) if isinstance(cost, str) else cost
         return reply
 
     def _note_fault(self, fault: ModelFault) -> None:
@@ -169,23 +182,6 @@ class GatedModel:
         is_refused = fault.status in (401, 404) or (fault.status == 403 and not self._has_answered)
         if self._faults >= self._most_faults or is_refused:
             self._down, self._down_until = fault, asyncio.get_running_loop().time() + PAUSE_S
-
-    def _refuse_while_down(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if self._down is None or now >= self._down_until:
-            # One request probes the model; those after it wait for its outcome.
-            self._down_until = now + PAUSE_S
-            return
-        why = f"{self._faults} requests in a row failed" if self._faults >= self._most_faults else "an earlier request was refused"
-        raise TargetError(f"not sent, because {why}: {self._down.message}", code=self._down.code)
-
-    def _count_spending(self, reply: ChatReply) -> None:
-        usage = reply.usage
-        if usage is not None:
-            self._spent.input_tokens += usage.input_tokens or 0
-            self._spent.output_tokens += usage.output_tokens or 0
-            cost = price_usage(usage, self.name, self._spent.prices)
-            self._spent.cost += (compute_cost(usage, self._prices) or 0.0) if isinstance(cost, str) else cost
 
 
 class RememberedModel:
@@ -244,13 +240,6 @@ def _apply_rung(request: ChatRequest, rung: Rung) -> ChatRequest:
     if schema is None or rung == "ids":
         return request
     return msgspec.structs.replace(request, answer_schema=without_ids(schema) if rung == "shape" else None)
-
-
-def _add_tries(fault: ModelFault, tries: int) -> ModelFault:
-    if tries == 1:
-        return fault
-    message = f"{fault.message} ({tries} tries)"
-    return ModelFault(cast(FaultCode, fault.code), message, retry_after_s=fault.retry_after_s, status=fault.status)
 
 
 # Limits the number of concurrent requests of a judge, over all cases.

@@ -148,16 +148,12 @@ class LlmJudge:
                 parts = known_parts if known_parts is not None else split_windows(question.material, max_chars=self.settings.max_chars)
                 windows[id(question.material)] = parts
             groups.append([msgspec.structs.replace(question, material=part) for part in parts] or [question])
-        opinions = iter(await self._judge_all([each for group in groups for each in group], attempt, tape))
+        asked = _group_questions([each for group in groups for each in group])
+        found: dict[int, Opinion] = {}
+        for group, each in zip(asked, await _gather_all([self._judge_group(group, attempt, tape) for group in asked]), strict=True):
+            found.update(zip(group.positions, each, strict=True))
+        opinions = iter([found[position] for position in sorted(found)])
         return [_combine_windows([next(opinions) for _ in group]) for group in groups]
-
-    async def _judge_all(self, questions: Sequence[Question], attempt: int, tape: Tape) -> list[Opinion]:
-        opinions: dict[int, Opinion] = {}
-        groups = _group_questions(questions)
-        found = await _gather_all([self._judge_group(group, attempt, tape) for group in groups])
-        for group, each in zip(groups, found, strict=True):
-            opinions.update(zip(group.positions, each, strict=True))
-        return [opinions[position] for position in range(len(questions))]
 
     async def ask_model(self, request: ChatRequest) -> ChatReply:
         """Send another request to the first model, within the same budget. Raises `TargetError`."""
@@ -175,24 +171,21 @@ class LlmJudge:
 
     async def _judge_group(self, group: _Group, attempt: int, tape: Tape) -> list[Opinion]:
         """Return the opinions on one group, once there is a place for it."""
+        options: dict[str, Json] = {"structured": self.settings.structured, "prompt": self.prompt.version}
+        if not self.settings.share_over_repeats:
+            # Repeats test whether the judge is consistent; a shared cached reply would make them agree.
+            options["attempt"] = attempt
         await self._door.enter()
         try:
-            return await self._ask_jury(group, attempt, tape)
+            rendered = self._render_request(group.questions)
+            works = [
+                self._collect_ballots(group.questions, rendered, juror, {"member": member, "sample": sample, **options}, tape)
+                for member, juror in enumerate(self._models)
+                for sample in range(self.settings.samples)
+            ]
+            ballots = await _gather_all(works)
         finally:
             self._door.leave()
-
-    async def _ask_jury(self, group: _Group, attempt: int, tape: Tape) -> list[Opinion]:
-        rendered = self._render_request(group.questions)
-        samples = range(self.settings.samples)
-        ballots = await _gather_all(
-            [
-                self._collect_ballots(
-                    group.questions, rendered, juror, {"member": member, "sample": sample, **self._describe_options(attempt)}, tape
-                )
-                for member, juror in enumerate(self._models)
-                for sample in samples
-            ]
-        )
         return [
             self._make_opinion(question, [each[position] for each in ballots], rendered, position, len(group.questions))
             for position, question in enumerate(group.questions)
@@ -220,13 +213,6 @@ class LlmJudge:
                 return Opinion(outcome="error", code="judge_cut_material", reason=reason, details=details)
         return msgspec.structs.replace(opinion, details=details)
 
-    def _describe_options(self, attempt: int) -> dict[str, Json]:
-        options: dict[str, Json] = {"structured": self.settings.structured, "prompt": self.prompt.version}
-        if not self.settings.share_over_repeats:
-            # Repeats test whether the judge is consistent; a shared cached reply would make them agree.
-            options["attempt"] = attempt
-        return options
-
     def _render_request(self, questions: Sequence[Question], repair: str | None = None) -> RenderedRequest:
         settings = self.settings
         return render_request(questions, prompt=self.prompt, max_chars=settings.max_chars, order_seed=settings.order_seed, repair=repair)
@@ -237,52 +223,37 @@ class LlmJudge:
         """Return the answers of one model to all questions of a group, after one repair if needed."""
         wires: list[RememberedModel] = []
         try:
-            return await self._ask_and_repair(wires, questions, rendered, juror, options, tape)
+            first = await self._try_once(wires, questions, rendered, juror, options, tape)
+            tries = [first]
+            verdicts: list[Item | Fault] = list(first.read.items)
+            unanswered_positions = first.read.list_unanswered()
+            # Only once, and not after a content filter, which would trigger again. Without a reply there is nothing to repair: transport
+            # faults were retried below.
+            if unanswered_positions and first.reply is not None and first.read.fault_code != "judge_refused":
+                repairs = dict.fromkeys(item.repair or _REPAIRS[item.code] for item in first.read.items if isinstance(item, Fault))
+                unanswered = [questions[position] for position in unanswered_positions]
+                if any(isinstance(item, Fault) and item.code == "judge_wrong_order" for item in first.read.items):
+                    juror.drop_schema()
+                second = await self._try_once(wires, unanswered, self._render_request(unanswered, " ".join(repairs)), juror, options, tape)
+                tries.append(second)
+                # Without a second reply, keep the faults of the first: they are more specific than a missing reply.
+                if second.reply is not None:
+                    for position, item in zip(unanswered_positions, second.read.items, strict=True):
+                        previous = verdicts[position]
+                        # A judge that invented a quote does not support its answer by omitting the quote.
+                        is_dropped = isinstance(item, Item) and not item.is_supported
+                        if not (is_dropped and isinstance(previous, Fault) and previous.code == "judge_unfounded"):
+                            verdicts[position] = item
+            # An unanswered question is sent again next time.
+            if not tries[-1].read.list_unanswered():
+                for each in tries:
+                    if each.reply is not None and each.read.fault is None:
+                        each.wire.remember_reply(each.reply)
+            return self._write_ballots(juror, verdicts, tries, repaired=unanswered_positions)
         finally:
             # In any case: otherwise equal requests would wait for this one for ever.
             for wire in wires:
                 wire.finish()
-
-    async def _ask_and_repair(
-        self,
-        wires: list[RememberedModel],
-        questions: list[Question],
-        rendered: RenderedRequest,
-        juror: GatedModel,
-        options: dict[str, Json],
-        tape: Tape,
-    ) -> list[Ballot]:
-        first = await self._try_once(wires, questions, rendered, juror, options, tape)
-        tries = [first]
-        verdicts: list[Item | Fault] = list(first.read.items)
-        unanswered_positions = first.read.list_unanswered()
-        # Only once, and not after a content filter, which would trigger again. Without a reply there is nothing to repair: transport faults
-        # were retried below.
-        if unanswered_positions and first.reply is not None and first.read.fault_code != "judge_refused":
-            repairs = dict.fromkeys(item.repair or _REPAIRS[item.code] for item in first.read.items if isinstance(item, Fault))
-            unanswered = [questions[position] for position in unanswered_positions]
-            if any(isinstance(item, Fault) and item.code == "judge_wrong_order" for item in first.read.items):
-                juror.drop_schema()
-            second = await self._try_once(wires, unanswered, self._render_request(unanswered, " ".join(repairs)), juror, options, tape)
-            tries.append(second)
-            # Without a second reply, keep the faults of the first: they are more specific than a missing reply.
-            if second.reply is not None:
-                for position, item in zip(unanswered_positions, second.read.items, strict=True):
-                    previous = verdicts[position]
-                    # A judge that invented a quote does not support its answer by omitting the quote.
-                    is_dropped = isinstance(item, Item) and not item.is_supported
-                    if not (is_dropped and isinstance(previous, Fault) and previous.code == "judge_unfounded"):
-                        verdicts[position] = item
-        self._remember_replies(tries)
-        return self._write_ballots(juror, verdicts, tries, repaired=unanswered_positions)
-
-    def _remember_replies(self, tries: Sequence[_Try]) -> None:
-        """Cache usable replies once everything is answered; an unanswered question is sent again next time."""
-        if tries[-1].read.list_unanswered():
-            return
-        for each in tries:
-            if each.reply is not None and each.read.fault is None:
-                each.wire.remember_reply(each.reply)
 
     def _write_ballots(
         self, juror: GatedModel, verdicts: Sequence[Item | Fault], tries: Sequence[_Try], *, repaired: Sequence[int]
@@ -295,7 +266,17 @@ class LlmJudge:
         cached = all(each.wire.cached for each in tries)
         notes = tuple(note for reply in replies for note in reply.notes)
         repaired_positions = set(repaired) if len(tries) > 1 else ()
-        requests = tuple(self._describe_request(juror, each) for each in tries if each.reply is not None and not each.wire.cached)
+        requests: list[dict[str, Json]] = []
+        for sent in tries:
+            # Only what was answered is paid for.
+            if sent.reply is None or sent.wire.cached:
+                continue
+            request: dict[str, Json] = {"id": f"{self.name}#{sent.number}", "model": juror.name}
+            if sent.reply.usage is not None:
+                request["usage"] = write_usage(sent.reply.usage)
+            if (paid := compute_cost(sent.reply.usage, self._costs.get(juror.name))) is not None:
+                request["cost"] = paid
+            requests.append(request)
         return [
             Ballot(
                 model=juror.name,
@@ -303,23 +284,13 @@ class LlmJudge:
                 replies=texts,
                 usage=usage,
                 cost=cost,
-                requests=requests,
+                requests=tuple(requests),
                 cached=cached,
                 repaired=position in repaired_positions,
                 notes=notes,
             )
             for position, item in enumerate(verdicts)
         ]
-
-    def _describe_request(self, juror: GatedModel, sent: _Try) -> dict[str, Json]:
-        assert sent.reply is not None, "only what was answered is paid for"
-        usage = sent.reply.usage
-        request: dict[str, Json] = {"id": f"{self.name}#{sent.number}", "model": juror.name}
-        if usage is not None:
-            request["usage"] = write_usage(usage)
-        if (cost := compute_cost(usage, self._costs.get(juror.name))) is not None:
-            request["cost"] = cost
-        return request
 
     async def _try_once(
         self,
@@ -330,7 +301,20 @@ class LlmJudge:
         options: dict[str, Json],
         tape: Tape,
     ) -> _Try:
-        request, number = self._make_request(rendered, juror, options["sample"]), next(self._numbers)
+        settings, number = self.settings, next(self._numbers)
+        request = ChatRequest(
+            messages=rendered.messages,
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+            # The same seed would give the same answer.
+            seed=None if settings.seed is None else settings.seed + options["sample"],
+            answer_schema=None if settings.structured == "text" else rendered.schema,
+            answer_name=rendered.schema_name,
+        )
+        # The settings of the model are part of the request.
+        fill_defaults = getattr(juror.inner, "fill_defaults", None)
+        if fill_defaults is not None:
+            request = fill_defaults(request)
         key = ""
         if self._cache is not None:
             address: Json = getattr(juror.inner, "address", None)
@@ -347,21 +331,6 @@ class LlmJudge:
             judge = f'judge "{self.name}"' if juror.name == self.name else f'judge "{self.name}" (model {juror.name})'
             return _Try(make_spoiled(Fault(code, f"Agent check failed: {judge} {problem}: {error.message}"), len(questions)), wire, number)
         return _Try(self._read_answer(reply, questions, rendered), wire, number, reply)
-
-    def _make_request(self, rendered: RenderedRequest, juror: GatedModel, sample: int) -> ChatRequest:
-        settings = self.settings
-        request = ChatRequest(
-            messages=rendered.messages,
-            temperature=settings.temperature,
-            max_tokens=settings.max_tokens,
-            # The same seed would give the same answer.
-            seed=None if settings.seed is None else settings.seed + sample,
-            answer_schema=None if settings.structured == "text" else rendered.schema,
-            answer_name=rendered.schema_name,
-        )
-        # The settings of the model are part of the request.
-        fill_defaults = getattr(juror.inner, "fill_defaults", None)
-        return request if fill_defaults is None else fill_defaults(request)
 
     def _read_answer(self, reply: ChatReply, questions: Sequence[Question], rendered: RenderedRequest) -> ReadReply:
         unusable: Fault | None = None

@@ -65,7 +65,13 @@ def load_prompt(override: str | None = None, examples: Sequence[dict[str, Json]]
 
     `examples` are human decisions: `criterion`, `answer`, `met`, and optional fields. The version includes their digest.
     """
-    ours = _load_instruction(override)
+    ours = _load_version(VERSION)
+    if override is not None:
+        # A lone surrogate cannot be sent.
+        text = override.encode("utf-8", "ignore").decode().strip()
+        if not text:
+            raise SpecError("expected the text of an instruction, found an empty text", field="prompt")
+        ours = msgspec.structs.replace(ours, version=f"custom-{sha256(text.encode()).hexdigest()[:8]}", instruction=text)
     if not examples:
         return ours
     # Material judged elsewhere is untrusted here as well.
@@ -74,17 +80,6 @@ def load_prompt(override: str | None = None, examples: Sequence[dict[str, Json]]
     decisions = f"{ours.examples.replace('{{marker}}', marker)}\n{fence.fence_line(line, marker)}"
     version = f"{ours.version}+examples-{sha256(line.encode()).hexdigest()[:8]}"
     return msgspec.structs.replace(ours, version=version, decisions=decisions)
-
-
-def _load_instruction(override: str | None) -> Prompt:
-    ours = _load_version(VERSION)
-    if override is None:
-        return ours
-    # A lone surrogate cannot be sent.
-    text = override.encode("utf-8", "ignore").decode().strip()
-    if not text:
-        raise SpecError("expected the text of an instruction, found an empty text", field="prompt")
-    return msgspec.structs.replace(ours, version=f"custom-{sha256(text.encode()).hexdigest()[:8]}", instruction=text)
 
 
 @cache

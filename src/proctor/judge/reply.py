@@ -373,12 +373,8 @@ def _list_texts(data: Json, *, keys: bool = True) -> Iterator[str]:
 
 def _fold(text: str) -> str:
     """Return only the words of a text: models change case, spaces, punctuation and entities in quotes, but not numbers."""
-    text = unicodedata.normalize("NFKC", _ENTITY.sub(_decode_entity, text)).casefold()
+    text = unicodedata.normalize("NFKC", _ENTITY.sub(lambda found: html.unescape(found[0]), text)).casefold()
     return _NOT_WORD.sub(" ", _IN_NUMBER.sub("·", _MINUS.sub("\u2212", text))).strip()
-
-
-def _decode_entity(found: re.Match[str]) -> str:
-    return html.unescape(found[0])
 
 
 def _unescape(text: str) -> str:
@@ -502,7 +498,15 @@ def _find_entries(text: str) -> list[Json]:
     if len(text) > MAX_REPLY:
         raise _Unusable("judge_not_json", f"returned {len(text)} characters, more than is ever looked at,")
     text = text.strip().strip("\ufeff")
-    text = _drop_thoughts(text)
+    if not text.startswith("`") and not _OPEN_THOUGHTS.match(text) and (end := _END_OF_THOUGHTS.search(text)) is not None:
+        # The template of some models has the opening tag, so it is not in their reply. Inside an answer, the tag is quoted.
+        start = text.find("{")
+        if not 0 <= start < end.start() or (_find_object_end(text, start) or 0) <= end.start():
+            text = text[end.end() :].lstrip()
+    while _OPEN_THOUGHTS.match(text):
+        if (end := _END_OF_THOUGHTS.search(text)) is None:
+            raise _Unusable("judge_not_json", "returned thoughts without an end")
+        text = text[end.end() :].lstrip()
     document = _decode_lenient(text)
     if document is MISSING:
         document = _pick_answer(text)
@@ -514,20 +518,6 @@ def _find_entries(text: str) -> list[Json]:
     if _has_stray_decision(document, entries):
         raise _Unusable("judge_bad_item", "returned a decision outside of its results")
     return entries
-
-
-def _drop_thoughts(text: str) -> str:
-    """Return a reply without the thoughts before it, which may contain braces and drafts."""
-    if not text.startswith("`") and not _OPEN_THOUGHTS.match(text) and (end := _END_OF_THOUGHTS.search(text)) is not None:
-        # The template of some models has the opening tag, so it is not in their reply. Inside an answer, the tag is quoted.
-        start = text.find("{")
-        if not 0 <= start < end.start() or (_find_object_end(text, start) or 0) <= end.start():
-            text = text[end.end() :].lstrip()
-    while _OPEN_THOUGHTS.match(text):
-        if (end := _END_OF_THOUGHTS.search(text)) is None:
-            raise _Unusable("judge_not_json", "returned thoughts without an end")
-        text = text[end.end() :].lstrip()
-    return text
 
 
 def _has_stray_decision(document: Json, entries: list[Json]) -> bool:

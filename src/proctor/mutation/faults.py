@@ -71,7 +71,13 @@ def plant_faults(evidence: Evidence, tools: Sequence[str] = ()) -> Iterator[Faul
             yield from _drop_equal(evidence, plant(evidence, tools))
     if "answer" not in unknown:
         yield from _drop_equal(evidence, _plant_in_answer(evidence))
-    yield from _drop_steps(evidence)
+    is_trace = evidence.account is not None and evidence.account.reader.startswith("otlp")
+    nodes = () if is_trace else evidence.nodes or ()
+    for at, node in list(enumerate(nodes))[:_MOST_PLACES]:
+        # A dropped step with calls would be several faults.
+        if node.ran() and not node.tool_calls:
+            left: tuple[Node, ...] = (*nodes[:at], *nodes[at + 1 :])
+            yield Fault("step_dropped", f"step {node.name}", msgspec.structs.replace(evidence, nodes=left), before=node.name)
     if evidence.state is not None and "state" not in unknown:
         for kind, path, before, state in plant_state_faults(evidence.state):
             yield Fault(kind, path, msgspec.structs.replace(evidence, state=state), path=path, before=before)
@@ -292,17 +298,6 @@ def _change_members(document: Json, edits: dict[str, Callable[[str], str]]) -> I
                 changes["answer_truncated"] = edits["answer_truncated"](value)
         for kind, new in changes.items():
             yield kind, place, steps, value, replace_leaf(document, steps, new)
-
-
-def _drop_steps(evidence: Evidence) -> Iterator[Fault]:
-    """Drop steps of a workflow. The nodes of a trace are spans, and a trace without one of them is no fault of the agent."""
-    is_trace = evidence.account is not None and evidence.account.reader.startswith("otlp")
-    nodes = () if is_trace else evidence.nodes or ()
-    for at, node in list(enumerate(nodes))[:_MOST_PLACES]:
-        # A dropped step with calls would be several faults.
-        if node.ran() and not node.tool_calls:
-            left: tuple[Node, ...] = (*nodes[:at], *nodes[at + 1 :])
-            yield Fault("step_dropped", f"step {node.name}", msgspec.structs.replace(evidence, nodes=left), before=node.name)
 
 
 def _slow_down(evidence: Evidence) -> Iterator[Fault]:

@@ -108,20 +108,16 @@ def _propose_answer(fault: Fault, evidence: Evidence) -> Iterator[Json]:
         forbidden = CANARY.partition("@")[0]
         yield {"response_not_contains": forbidden} if whole else {"that": f"{quote(forbidden)} not in {fault.path}"}
         return
+    given = [value for call in list_calls(evidence) if isinstance(call.arguments, dict) for value in call.arguments.values()]
+    words = [str(value) for value in given if isinstance(value, str) or is_number(value)]
     # One digit is in many answers.
-    parts = list(dict.fromkeys([*_find_repeated(text, evidence), *(each for each in _NUMBER.findall(text) if len(each) > 1)]))
+    repeated = [word for word in words if len(word) > 1 and word in text][:3]
+    parts = list(dict.fromkeys([*repeated, *(each for each in _NUMBER.findall(text) if len(each) > 1)]))
     if fault.kind == "answer_truncated":
         parts.append(" ".join(text.split()[-4:]))
     parts += sorted(dict.fromkeys(_WORD.findall(text)), key=lambda word: (-len(word), word))[:3]
     for part in (*parts, text[-40:], text[:_LONGEST_VALUE]):
         yield {"response_contains": part} if whole else {"that": f"{quote(part)} in {fault.path}"}
-
-
-def _find_repeated(text: str, evidence: Evidence) -> list[str]:
-    """Return the argument values that the answer repeats."""
-    given = [value for call in list_calls(evidence) if isinstance(call.arguments, dict) for value in call.arguments.values()]
-    words = [str(value) for value in given if isinstance(value, str) or is_number(value)]
-    return [word for word in words if len(word) > 1 and word in text][:3]
 
 
 def _propose_body(fault: Fault) -> Iterator[Json]:

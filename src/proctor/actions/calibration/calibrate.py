@@ -149,8 +149,12 @@ async def calibrate(
         items = [msgspec.structs.replace(item, threshold=threshold) if item.check is None else item for item in items]
     forms: list[float | None] = [None] * len(items)
     opinions: list[Opinion | None] = [None] * len(items)
-    # All workers share one iterator: each takes the next free item.
-    waiting = iter(_list_batches(items))
+    # Items that share a request.
+    batches: dict[str, list[int]] = {}
+    for index, item in enumerate(items):
+        batches.setdefault(f"batch {item.batch}" if item.batch else f"item {index}", []).append(index)
+    # All workers share one iterator: each takes the next free batch.
+    waiting = iter(batches.values())
 
     async def ask(waiting: Iterator[list[int]]) -> None:
         for batch in waiting:
@@ -178,14 +182,6 @@ async def calibrate(
 
 def _find_common(thresholds: Sequence[float | None]) -> float | None:
     return Counter(thresholds).most_common(1)[0][0]
-
-
-def _list_batches(items: Sequence[LabelledAnswer]) -> list[list[int]]:
-    """Return the positions of items that share a request."""
-    batches: dict[str, list[int]] = {}
-    for index, item in enumerate(items):
-        batches.setdefault(f"batch {item.batch}" if item.batch else f"item {index}", []).append(index)
-    return list(batches.values())
 
 
 async def _ask(verdicts: Sequence[Verdict], judge: Judge, tape: Tape) -> list[Opinion]:

@@ -106,16 +106,12 @@ def list_run_labels(home: Path, run: str) -> RunLabels:
                 # The claims of a case are judged together, so they are labelled together.
                 line |= {"batch": f"{entry.case}.{entry.attempt}"} if len(claims) > 1 else {}
                 (passed if verdict.outcome == "pass" else failed).append((abs(verdict.score - 0.5), line))
-    lines = [line for _, line in _take_turns(sorted(failed, key=_get_first), sorted(passed, key=_get_first))]
+    lines = [line for _, line in _take_turns(*(sorted(part, key=lambda pair: pair[0]) for part in (failed, passed)))]
     found = RunLabels(lines, dict(left_out))
     if not lines:
         omissions = f"\n  left out: {found.describe_left_out()}" if left_out else ""
         raise InputError(f"the run {run!r} has no claim that a judge decided{omissions}")
     return found
-
-
-def _get_first(pair: tuple[float, dict[str, Json]]) -> float:
-    return pair[0]
 
 
 def _take_turns(*lists: Iterable[_T]) -> list[_T]:
@@ -162,6 +158,18 @@ async def improve(
         raise InputError(f"the judge decided {counts}: {explain_undecided(baseline)}")
     dealt = [sorted(fold) for fold in deal_folds(by_label, folds, Draws(seed))]
 
+    async def try_held_out(
+        use: Callable[[Sequence[LabelledAnswer], Sequence[JudgedAnswer]], Awaitable[Sequence[JudgedAnswer]]],
+    ) -> list[JudgedAnswer]:
+        """Return how the judge decides each fold with the proposal from the other folds."""
+        after: dict[int, JudgedAnswer] = {}
+        for fold in dealt:
+            held_out_answers = [items[index].answer for index in fold]
+            # An answer that is labelled twice must not be an example for itself.
+            training = [each for index, each in enumerate(baseline) if index not in fold and each.item.answer not in held_out_answers]
+            after.update(zip(fold, await use([items[index] for index in fold], training), strict=True))
+        return [after[index] for index in range(len(items))]
+
     async def use_examples(held_out: Sequence[LabelledAnswer], training: Sequence[JudgedAnswer]) -> Sequence[JudgedAnswer]:
         return await measure(held_out, choose_examples(training))
 
@@ -171,10 +179,10 @@ async def improve(
             [msgspec.structs.replace(item, criterion=sharper.get(item.criterion, item.criterion)) for item in held_out], ()
         )
 
-    tried: dict[Way, list[JudgedAnswer]] = {"examples": await _try_held_out(items, baseline, dealt, use_examples)}
+    tried: dict[Way, list[JudgedAnswer]] = {"examples": await try_held_out(use_examples)}
     criteria = await sharpen(baseline) if sharpen is not None else {}
     if criteria:
-        tried["criterion"] = await _try_held_out(items, baseline, dealt, use_criteria)
+        tried["criterion"] = await try_held_out(use_criteria)
     found: list[Improvement] = []
     for way, after in tried.items():
         gain = measure_gain([item.label for item in items], list(map(_decide, baseline)), list(map(_decide, after)), seed=seed)
@@ -193,22 +201,6 @@ async def improve(
     return max(found, key=lambda one: (one.accepted, one.gain.after or 0.0) if one.accepted else (False, 0.0))
 
 
-async def _try_held_out(
-    items: Sequence[LabelledAnswer],
-    plain: Sequence[JudgedAnswer],
-    dealt: Sequence[Sequence[int]],
-    use: Callable[[Sequence[LabelledAnswer], Sequence[JudgedAnswer]], Awaitable[Sequence[JudgedAnswer]]],
-) -> list[JudgedAnswer]:
-    """Return how a judge decides each fold with the proposal from the other folds."""
-    after: dict[int, JudgedAnswer] = {}
-    for fold in dealt:
-        held_out_answers = [items[index].answer for index in fold]
-        # An answer that is labelled twice must not be an example for itself.
-        training = [each for index, each in enumerate(plain) if index not in fold and each.item.answer not in held_out_answers]
-        after.update(zip(fold, await use([items[index] for index in fold], training), strict=True))
-    return [after[index] for index in range(len(items))]
-
-
 def make_sharpen(ask: Callable[[ChatRequest], Awaitable[ChatReply]]) -> Sharpen:
     """Return a function that has a model write sharper criteria; a criterion stays unchanged if the reply is unusable."""
 
@@ -220,7 +212,7 @@ def make_sharpen(ask: Callable[[ChatRequest], Awaitable[ChatReply]]) -> Sharpen:
             if answers[0].agrees:
                 continue  # No disagreement to learn from.
             try:
-                sharper = read_criterion((await ask(_make_sharpening(criterion, answers[:MOST_SHOWN]))).text)
+                sharper = read_criterion((await ask(_make_request(criterion, answers[:MOST_SHOWN]))).text)
             except TargetError:
                 continue  # The judge is called next, and reports it.
             if sharper is not None and sharper != criterion:
@@ -230,7 +222,7 @@ def make_sharpen(ask: Callable[[ChatRequest], Awaitable[ChatReply]]) -> Sharpen:
     return sharpen
 
 
-def _make_sharpening(criterion: str, judged: Sequence[JudgedAnswer]) -> ChatRequest:
+def _make_request(criterion: str, judged: Sequence[JudgedAnswer]) -> ChatRequest:
     examples = [{"answer": each.item.answer, "people": each.item.label, "judge": each.passed if each.decided else None} for each in judged]
     # Judged answers are untrusted here as well.
     line = fence.encode_line([fit_value(neutralise_value(entry)[0], LONGEST_EXAMPLE)[0] for entry in examples])

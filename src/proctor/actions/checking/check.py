@@ -70,7 +70,7 @@ def read_all_evidence(
     complete: Sequence[Part] = (),
 ) -> list[Evidence]:
     """Every run in a mapping, a list of messages, a file or a folder."""
-    declared = _declare(mapping, complete)
+    declared = build_declared({"map": mapping, "complete": complete}, source=_IN_CODE) if mapping is not None or complete else None
     if isinstance(source, (str, Path)):
         found: list[Evidence] = []
         for record in read_records([str(source)], format=format, declared=declared):
@@ -94,12 +94,6 @@ def read_declared(document: Json, declared: DeclaredEvidence | None, *, format: 
 
 
 _IN_CODE = "the call of read_evidence"
-
-
-def _declare(mapping: EvidencePaths | None, complete: Sequence[Part]) -> DeclaredEvidence | None:
-    if mapping is None and not complete:
-        return None
-    return build_declared({"map": mapping, "complete": complete}, source=_IN_CODE)
 
 
 EvidenceLike = Evidence | Mapping[str, Json] | Iterable["Evidence | Mapping[str, Json]"] | str | Path

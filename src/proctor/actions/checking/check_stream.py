@@ -116,7 +116,8 @@ class CheckStream:
     def unanswered(self) -> Iterator[CaseResult]:
         """One `skip` for every case that no record has answered so far."""
         add = self.tally.add
-        for case in self._iterate_unmarked_cases():
+        cases, marks = self.suite.cases, self._answered
+        for case in cases if marks is None else (cases[position] for position, seen in enumerate(marks) if not seen):
             if not self.tally.has_seen(case.id):
                 skip = case.skip
                 if skip is not None:
@@ -127,19 +128,10 @@ class CheckStream:
                 add(result)
                 yield result
 
-    def _iterate_unmarked_cases(self) -> Iterable[Case]:
-        cases = self.suite.cases
-        return cases if self._answered is None else (cases[position] for position, seen in enumerate(self._answered) if not seen)
-
-    def _mark_answered(self, positions: Iterable[int]) -> None:
-        if self._answered is not None:
-            for position in positions:
-                self._answered[position] = 1
-
     def decide(self, record: Record, results: list[CaseResult]) -> None:
         """Add the results of one record to `results`."""
         if record.evidence is None:
-            results.append(_make_unreadable_result(record))
+            results.append(_make_undecided_result(NO_CASE, record.source, record.error or EvidenceError("could not be read")))
         else:
             self.decide_evidence(record.evidence, record.source, results)
 
@@ -161,25 +153,28 @@ class CheckStream:
         """Return the positions of the cases that a record answers; note a record that answers none, and add a result for a rejected one."""
         try:
             positions = self.prepared.find(evidence)
-            self._note_other_inputs(evidence, positions or ())
+            for position in positions or ():
+                case = self.suite.cases[position]
+                if self._strict and has_other_input(case, evidence):
+                    raise EvidenceError(f"case {case.id!r}: {describe_other_input(case, evidence).describe()}", code=OTHER_INPUT)
+                self.other_inputs.note(case, evidence)
         except EvidenceError as error:
             self._refused_count += 1
             results.append(_make_undecided_result(OTHER if error.code == OTHER_INPUT else REFUSED, source, error))
             return ()
         if positions is None:
-            self._note_unmatched(evidence, source)
+            self._unmatched_count += 1
+            # The search for the nearest name is slow, so it is done only for listed records.
+            if len(self.unmatched) < MOST_UNMATCHED:
+                near = nearest(evidence.case or "", self.prepared.list_names())
+                self.unmatched.append({"case": evidence.case, "file": source.file, "line": source.line, "nearest": list(near)})
             return ()
         if not positions:
             self._not_selected_count += 1
-        self._mark_answered(positions)
+        if self._answered is not None:
+            for position in positions:
+                self._answered[position] = 1
         return positions
-
-    def _note_other_inputs(self, evidence: Evidence, positions: Iterable[int]) -> None:
-        for position in positions:
-            case = self.suite.cases[position]
-            if self._strict and has_other_input(case, evidence):
-                raise EvidenceError(f"case {case.id!r}: {describe_other_input(case, evidence).describe()}", code=OTHER_INPUT)
-            self.other_inputs.note(case, evidence)
 
     def with_evidence(self, result: CaseResult, evidence: Evidence) -> CaseResult:
         """Return a result with the parts of its evidence that this run shows."""
@@ -216,17 +211,20 @@ class CheckStream:
             records_with_other_input=self.other_inputs.records,
         )
 
-    def _note_unmatched(self, evidence: Evidence, source: Source) -> None:
-        """Note evidence that names an unknown case."""
-        self._unmatched_count += 1
-        # The search for the nearest name is slow, so it is done only for listed records.
-        if len(self.unmatched) < MOST_UNMATCHED:
-            near = nearest(evidence.case or "", self.prepared.list_names())
-            self.unmatched.append({"case": evidence.case, "file": source.file, "line": source.line, "nearest": list(near)})
-
     def finish(self, cases: Iterable[CaseResult] = ()) -> RunResult:
         """Return the result of the whole run, with `cases` if the caller has stored them."""
         counts = dict(self.tally.counts)
+        warnings: list[Problem] = []
+        if self.interrupted:
+            message = "interrupted: the evidence was not read to its end, and only what was finished is here"
+            warnings.append(Problem(message=message, level="warning", code="interrupted"))
+        warnings += self.suite.warnings
+        if self._unmatched_count:
+            first = self.unmatched[0]
+            named = "records name" if self._unmatched_count > 1 else "record names"
+            message = f"{self._unmatched_count} {named} a case that is not in the suite, first {first['case']!r}"
+            near = tuple(first["nearest"])
+            warnings.append(Problem(message=message, level="warning", code="unmatched_evidence", nearest=near))
         incomplete = Incomplete(ended="interrupted", attempts_finished=sum(counts.values())) if self.interrupted else None
         return RunResult(
             suite_name=self.suite.name,
@@ -243,28 +241,8 @@ class CheckStream:
             unmatched_evidence=tuple(self.unmatched),
             unmet=self.unmet,
             incomplete=incomplete,
-            warnings=(*self._list_interruption(), *self.suite.warnings, *self._list_record_warnings(), *list_empty_cases(self.suite)),
+            warnings=(*warnings, *self.other_inputs.list_warnings(), *list_empty_cases(self.suite)),
         )
-
-    def _list_interruption(self) -> Iterator[Problem]:
-        if self.interrupted:
-            yield Problem(
-                message="interrupted: the evidence was not read to its end, and only what was finished is here",
-                level="warning",
-                code="interrupted",
-            )
-
-    def _list_record_warnings(self) -> Iterator[Problem]:
-        if self._unmatched_count:
-            first = self.unmatched[0]
-            named = "records name" if self._unmatched_count > 1 else "record names"
-            yield Problem(
-                message=f"{self._unmatched_count} {named} a case that is not in the suite, first {first['case']!r}",
-                level="warning",
-                code="unmatched_evidence",
-                nearest=tuple(first["nearest"]),
-            )
-        yield from self.other_inputs.list_warnings()
 
 
 def list_empty_cases(suite: Suite) -> Iterator[Problem]:
@@ -319,10 +297,6 @@ REFUSED = Case(id="", name="evidence without a case")
 """The case of a record that could answer several, and names none."""
 OTHER = Case(id="", name="evidence of another input")
 """The case of a record whose input differs from the input of the case."""
-
-
-def _make_unreadable_result(record: Record) -> CaseResult:
-    return _make_undecided_result(NO_CASE, record.source, record.error or EvidenceError("could not be read"))
 
 
 def _make_undecided_result(case: Case, source: Source, error: EvidenceError) -> CaseResult:

@@ -28,7 +28,7 @@ from proctor.model.account import Known
 from proctor.model.case import Suite
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.mapping import DeclaredEvidence, EvidenceMap
-from proctor.sources.records import LINE_SUFFIXES, MAX_DOCUMENT_BYTES, TABLE_SUFFIXES, Record, iterate_rows, read_records
+from proctor.sources.records import LINE_SUFFIXES, MAX_DOCUMENT_BYTES, TABLE_SUFFIXES, iterate_rows, read_records
 from proctor.sources.texts import check_path
 
 if TYPE_CHECKING:
@@ -78,27 +78,22 @@ def describe_trace(path: str, *, format: str | None = None, declared: DeclaredEv
         source, spans = spans_by_source.pop("trace", (None, None))
         unreadable += record.evidence is None
         if len(described) < MOST_RECORDS:
-            described.append(_describe_record(record, spans if source is record.source else None))
+            evidence = record.evidence
+            if evidence is None:
+                error = "unreadable" if record.error is None else record.error.message
+                described.append(RecordDescription(source=record.source, error=error))
+                continue
+            trace = survey_trace(spans) if spans and source is record.source else None
+            described.append(RecordDescription(source=record.source, known=find_known(evidence), evidence=evidence, trace=trace))
         else:
             more += 1
-    return FileDescription(file=path, records=tuple(described), more=more, unreadable=unreadable, not_understood=_merge_ignored(described))
-
-
-def _describe_record(record: Record, spans: list[Span] | None) -> RecordDescription:
-    evidence = record.evidence
-    if evidence is None:
-        return RecordDescription(source=record.source, error="unreadable" if record.error is None else record.error.message)
-    trace = survey_trace(spans) if spans else None
-    return RecordDescription(source=record.source, known=find_known(evidence), evidence=evidence, trace=trace)
-
-
-def _merge_ignored(records: list[RecordDescription]) -> tuple[Counted, ...]:
-    """Return the attributes that no reader uses in any trace, in the order of the traces."""
-    counts: Counter[str] = Counter()
-    for record in records:
-        for entry in record.trace.not_understood if record.trace is not None else ():
-            counts[entry.name] += entry.count
-    return tuple(Counted(name, count) for name, count in list(counts.items())[:MOST_NAMED])
+    # Attributes that no reader uses in any trace, in the order of the traces.
+    ignored: Counter[str] = Counter()
+    for described_record in described:
+        for entry in described_record.trace.not_understood if described_record.trace is not None else ():
+            ignored[entry.name] += entry.count
+    not_understood = tuple(Counted(name, count) for name, count in list(ignored.items())[:MOST_NAMED])
+    return FileDescription(file=path, records=tuple(described), more=more, unreadable=unreadable, not_understood=not_understood)
 
 
 SAMPLED = 200

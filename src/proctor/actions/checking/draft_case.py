@@ -59,7 +59,9 @@ def save_case(path: Path, message: str, evidence: Evidence, *, top: str = "") ->
     document = draft_case(id, message, evidence)
     lines = _write_case(document, evidence)
     end = "\r\n" if "\r\n" in before else "\n"
-    added = (end if exists else "") + _indent(lines, _find_indent(suite, before), end)
+    line = suite.cases[-1].origin.line if suite is not None and suite.cases else None
+    found = re.match(r"[ ]*(?=-)", before.splitlines()[line - 1]) if line else None
+    added = (end if exists else "") + _indent(lines, found[0] if found is not None else "  ", end)
     after = before + ("" if before.endswith("\n") or not before else "\n") + added
     _check_added(path, suite, after, id, "\n".join(lines))
     write_whole(path, after)
@@ -153,13 +155,6 @@ def _write_case(document: dict[str, Json], evidence: Evidence) -> list[str]:
         answer = escape_unseen(shorten(" ".join(evidence.text.split()), 90))
         lines += [f"    # it answered: {answer}", "    # - response_contains: what the answer must say"]
     return lines
-
-
-def _find_indent(suite: Suite | None, text: str) -> str:
-    """Return how far the cases of a suite are indented."""
-    line = suite.cases[-1].origin.line if suite is not None and suite.cases else None
-    found = re.match(r"[ ]*(?=-)", text.splitlines()[line - 1]) if line else None
-    return found[0] if found is not None else "  "
 
 
 def _indent(lines: Sequence[str], indent: str, end: str) -> str:

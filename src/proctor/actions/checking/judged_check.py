@@ -75,7 +75,11 @@ class JudgedStream:
                 add(result)
                 yield result
         finally:
-            await _abandon(waiting)
+            for entry in waiting:
+                if not isinstance(entry, CaseResult):
+                    entry.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, Exception):
+                        await entry
         for result in self._stream.unanswered():
             yield result
 
@@ -125,12 +129,3 @@ def _is_result(entry: asyncio.Task[CaseResult] | CaseResult) -> bool:
 
 async def _await_result(entry: asyncio.Task[CaseResult] | CaseResult) -> CaseResult:
     return entry if isinstance(entry, CaseResult) else await entry
-
-
-async def _abandon(waiting: deque[asyncio.Task[CaseResult] | CaseResult]) -> None:
-    """Cancel all tasks."""
-    for entry in waiting:
-        if not isinstance(entry, CaseResult):
-            entry.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await entry

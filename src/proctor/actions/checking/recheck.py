@@ -1,26 +1,25 @@
 """Decide the stored evidence of a run again, with the suite it was started with or with another; no agent is called."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from proctor.actions.checking.check_stream import prepare_once
 from proctor.actions.checking.judged_check import AHEAD, decide_with_judge
-from proctor.actions.workspace.run_history import TARGET, case_result, find_unchanged_suite, suite_of, unmet_of
+from proctor.actions.workspace.run_history import TARGET, case_result, find_unchanged_suite, make_run_result, suite_of, unmet_of
 from proctor.decide.other_input import OtherInputs
 from proctor.decide.prepare import PreparedCase, skip_case, with_account
 from proctor.evidence.unknowns.account import declare_complete
-from proctor.model.case import Case, Skip, Suite
+from proctor.model.case import Skip, Suite
 from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem
-from proctor.model.result import CaseResult, Incomplete, RunResult
+from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.blocks.exchange import with_exchange
 from proctor.runner.ports import Judge
-from proctor.scoring.metrics import Tally
-from proctor.scoring.statistics import decide_outcome, find_incomplete
+from proctor.scoring.statistics import find_incomplete
 from proctor.store.files.run_files import SUITE, RunFiles, RunFolder
 
 
@@ -91,7 +90,7 @@ def _iterate_attempts(folder: RunFolder, suite: Suite) -> Iterator[tuple[Prepare
         yield case, entry, evidence, case_result(case.case, entry)
 
 
-def _make_result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> RunResult:
+def _make_result(folder: RunFolder, chosen: Suite, results: list[CaseResult]) -> RunResult:
     # Cases that were not chosen are not missing.
     left_out = {case.id for case in chosen.unselected}
     entries = [entry for entry in folder.entries() if entry.case not in left_out]
@@ -103,43 +102,21 @@ def _make_result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]
     order = {case.id: number for number, case in enumerate(chosen.cases)}
     stored = {entry.case for entry in entries}
     unknown = [entry.case for entry in entries if entry.case not in order]
-    results = [*results, *(_make_unanswered_result(case) for case in chosen.cases if case.id not in stored)]
+    for case in chosen.cases:
+        if case.id not in stored:
+            # It is new in the suite, or the run did not get to it.
+            skip = case.skip or Skip(code="no_evidence", reason="the run has no attempt of this case")
+            results.append(skip_case(case, skip.code, skip.reason))
     # Stored in the order in which they finished; shown in the order of the suite.
     results.sort(key=lambda result: (order[result.case.id], result.attempt))
-    tally = Tally()
-    tally.add_all(results)
-    incomplete = _find_incomplete(folder, chosen, entries)
+    chosen_ids = {case.id for case in chosen.cases}
+    planned = [case for case in suite_of(folder).cases if case.id in chosen_ids]
+    incomplete = find_incomplete(planned, folder.header.repeat, ((entry.case, entry.attempt) for entry in entries), folder.find_ending())
     warnings = list(chosen.warnings)
     if unknown:
         warnings.append(
             Problem(message=f"{len(unknown)} stored attempts of cases that are not in the suite, first {unknown[0]!r}", level="warning")
         )
-    return RunResult(
-        suite_name=chosen.name,
-        suite_path=chosen.path,
-        dialect=chosen.dialect,
-        run_id=folder.header.run_id,
-        started_at=folder.header.started_at,
-        outcome=decide_outcome(tally.decide_outcome(), incomplete),
-        score=tally.score,
-        counts=tally.counts,
-        cost=tally.cost,
-        cases=tuple(results),
-        summary=tally.list_summaries(),
-        unmet=msgspec.structs.replace(unmet_of(chosen, entries), records_with_other_input=other_inputs.records),
-        incomplete=incomplete,
-        warnings=(*warnings, *other_inputs.list_warnings()),
-    )
-
-
-def _find_incomplete(folder: RunFolder, chosen: Suite, entries: Sequence[RunEntry]) -> Incomplete | None:
-    """Return the planned attempts that did not finish; cases that are new in the suite were never planned."""
-    chosen_ids = {case.id for case in chosen.cases}
-    planned = [case for case in suite_of(folder).cases if case.id in chosen_ids]
-    return find_incomplete(planned, folder.header.repeat, ((entry.case, entry.attempt) for entry in entries), folder.find_ending())
-
-
-def _make_unanswered_result(case: Case) -> CaseResult:
-    """A case without a stored attempt: it is new in the suite, or the run did not get to it."""
-    skip = case.skip or Skip(code="no_evidence", reason="the run has no attempt of this case")
-    return skip_case(case, skip.code, skip.reason)
+    unmet = msgspec.structs.replace(unmet_of(chosen, entries), records_with_other_input=other_inputs.records)
+    result = make_run_result(folder.header, chosen, tuple(results), unmet, incomplete)
+    return msgspec.structs.replace(result, warnings=(*warnings, *other_inputs.list_warnings()))

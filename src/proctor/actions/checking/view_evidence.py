@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -61,16 +60,14 @@ class EvidenceRun:
         more = len(records) > MOST_RECORDS
         counted: dict[str, int] = {}
         entries: list[RunEntry] = []
-        for entry in self._decide(records[:MOST_RECORDS]):
+        if self._suite is None:
+            found = map(self._make_entry, records[:MOST_RECORDS])
+        else:
+            found = map(self._store_result, CheckStream(self._suite, shows="evidence").over(records[:MOST_RECORDS]))
+        for entry in found:
             attempt = counted[entry.case] = counted.get(entry.case, -1) + 1
             entries.append(msgspec.structs.replace(entry, attempt=attempt))
         return entries, more
-
-    def _decide(self, records: list[Record]) -> Iterator[RunEntry]:
-        if self._suite is None:
-            return (self._make_entry(record) for record in records)
-        stream = CheckStream(self._suite, shows="evidence")
-        return (self._keep_result(result) for result in stream.over(records))
 
     def _make_entry(self, record: Record) -> RunEntry:
         evidence, place = record.evidence, self._name_place(record)
@@ -84,7 +81,7 @@ class EvidenceRun:
             case=evidence.case or place, outcome="skip", reason=_NOTHING_CLAIMED, evidence=evidence, duration_ms=took, started_at=begun
         )
 
-    def _keep_result(self, result: CaseResult) -> RunEntry:
+    def _store_result(self, result: CaseResult) -> RunEntry:
         evidence = result.evidence
         entry = make_entry(result, evidence, started_at="", duration_ms=0.0)
         # Time and duration are known only if they were recorded.

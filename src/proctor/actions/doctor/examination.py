@@ -16,10 +16,9 @@ import yaml
 
 from proctor.cassettes.ports import Tape
 from proctor.checks.run.server_conforms import ServerConforms
-from proctor.doctor.catalogue import CHECKS, VERSION, find_profile, parse_profile
-from proctor.doctor.expected import read_expected
+from proctor.doctor.catalogue import CHECKS, VERSION, find_profile, parse_profile, read_expected
 from proctor.doctor.lock import Lock, read_lock, write_lock
-from proctor.doctor.model import HANDSHAKE, Area, Check, Examination, Finding
+from proctor.doctor.model import HANDSHAKE, Area, Check, Examination
 from proctor.errors import InputError, MissingExtra, TargetError
 from proctor.model.attempt import Attempt
 from proctor.model.case import Assertion, Case, Suite
@@ -228,7 +227,9 @@ def describe_findings(found: Examination, rule: str) -> Evidence:
         for finding in part.findings:
             if finding.check == rule:
                 rows.append(_make_row(rule, finding.verdict, finding.reason, part.revision, finding.level, found.expects(finding, part)))
-                lines += _describe_finding(finding, part.revision)
+                reason = f": {finding.reason}" if finding.reason else ""
+                lines.append(f"{part.revision}: {finding.verdict.replace('_', ' ')}{reason}")
+                lines += [f"  {each.direction} #{each.number}: {f'{each.http} {each.text}'.strip()}" for each in finding.evidence]
     return _make_evidence(rows, lines)
 
 
@@ -240,12 +241,6 @@ def _make_row(
 
 def _make_evidence(rows: list[dict[str, Json]], lines: list[str]) -> Evidence:
     return Evidence(text="\n".join(lines) or "; ".join(str(row["verdict"]) for row in rows) or "not examined", metadata={"findings": rows})
-
-
-def _describe_finding(finding: Finding, revision: str) -> list[str]:
-    lines = [f"{revision}: {finding.verdict.replace('_', ' ')}" + (f": {finding.reason}" if finding.reason else "")]
-    lines += [f"  {message.direction} #{message.number}: {f'{message.http} {message.text}'.strip()}" for message in finding.evidence]
-    return lines
 
 
 def _describe_changes(found: Examination) -> tuple[list[dict[str, Json]], list[str]]:

@@ -39,7 +39,10 @@ def find_server(target: str, home: Path, *, headers: Mapping[str, str] | None = 
     elif (match := _FILE.fullmatch(given)) is not None and Path(match["path"]).is_file():
         settings = _read_editor_file(Path(match["path"]), match["name"])
     elif re.search(r"\s", given) or os.sep in given:
-        words = _split(given)
+        try:
+            words = shlex.split(given)
+        except ValueError as error:
+            raise InputError(f"{show(given)} is no command: {error}") from None
         settings = ServerSettings(id="server", command=words[0], args=tuple(words[1:]))
     else:
         settings = _find_named(given, home)
@@ -51,13 +54,6 @@ def find_server(target: str, home: Path, *, headers: Mapping[str, str] | None = 
 def is_name(target: str) -> bool:
     """Return whether a text can only be the name of a server in `proctor.yaml`: no address, no command, no other file."""
     return re.search(r"[\s/:]", target.strip()) is None and os.sep not in target and not target.strip().endswith(".json")
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise InputError(f"{show(text)} is no command: {error}") from None
 
 
 def _find_named(name: str, home: Path) -> ServerSettings:

@@ -91,24 +91,16 @@ def settle_proposals(pending: Pending, decide: Callable[[Proposal], Decision], *
     if groups["accept"]:
         write_whole(pending.suite_path, apply_proposals(pending.suite_path, groups["accept"]))
     if groups["reject"]:
-        add_rejections(pending.suite_path, [each for proposal in groups["reject"] for each in _make_rejections(proposal, reason)])
+        rejected = ((each.case, key) for each in groups["reject"] for key in ([""] if each.kind == "new" else map(write_key, each.added)))
+        add_rejections(pending.suite_path, [Rejection(case=case, claim=key, reason=reason) for case, key in rejected])
     if pending.path is not None and pending.path.exists() and len(groups["skip"]) < len(pending.proposals):
-        _rewrite_pending(pending.path, groups["skip"])
+        left = groups["skip"]
+        if left:
+            _, notes, name = read_pending(pending.path)
+            write_pending(pending.path, name, [each.document for each in left], notes)
+        else:
+            pending.path.unlink()
     return Accepted(accepted=tuple(groups["accept"]), rejected=tuple(groups["reject"]), left=tuple(groups["skip"]))
-
-
-def _make_rejections(proposal: Proposal, reason: str) -> list[Rejection]:
-    if proposal.kind == "new":
-        return [Rejection(case=proposal.case, reason=reason)]
-    return [Rejection(case=proposal.case, claim=write_key(claim), reason=reason) for claim in proposal.added]
-
-
-def _rewrite_pending(path: Path, left: Sequence[Proposal]) -> None:
-    if left:
-        _, notes, name = read_pending(path)
-        write_pending(path, name, [each.document for each in left], notes)
-    else:
-        path.unlink()
 
 
 def apply_proposals(suite_path: Path, proposals: Sequence[Proposal]) -> str:

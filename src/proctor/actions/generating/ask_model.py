@@ -98,7 +98,16 @@ async def extend_cases(cases: Sequence[GeneratedCase], model: ChatModel) -> tupl
             reply = None
             if not notes:
                 try:
-                    reply = _read_reply((await model.complete(_make_request(case, survivors))).text, dropped)
+                    runs = [_write_run(evidence) for evidence in case.samples[:_MOST_SHOWN]]
+                    faults = dict.fromkeys(f"{each.kind}: {each.place}" for each in survivors)
+                    parts = {
+                        "case": to_yaml(case.document),
+                        "faults that it does not detect": "\n".join([*faults][:40]) or "none",
+                        "runs": "\n".join(runs),
+                    }
+                    text = "\n\n".join(f"# {name}\n{value}" for name, value in parts.items())
+                    messages = (ChatMessage(role="system", text=_SYSTEM), ChatMessage(role="user", text=text))
+                    reply = _read_reply((await model.complete(ChatRequest(messages=messages, temperature=0.0))).text, dropped)
                 except ModelFault as fault:
                     # The next request would fail as well; the cases without a model stay.
                     notes.append(f"no further requests to {model.name}: {fault}")
@@ -108,14 +117,6 @@ async def extend_cases(cases: Sequence[GeneratedCase], model: ChatModel) -> tupl
     finally:
         await model.close()
     return documents, [*notes, *(f"dropped, {count_noun(count, 'proposal')} of {model.name}: {why}" for why, count in dropped.items())]
-
-
-def _make_request(case: GeneratedCase, survivors: Sequence[_Survivor]) -> ChatRequest:
-    runs = [_write_run(evidence) for evidence in case.samples[:_MOST_SHOWN]]
-    faults = dict.fromkeys(f"{each.kind}: {each.place}" for each in survivors)
-    parts = {"case": to_yaml(case.document), "faults that it does not detect": "\n".join([*faults][:40]) or "none", "runs": "\n".join(runs)}
-    text = "\n\n".join(f"# {name}\n{value}" for name, value in parts.items())
-    return ChatRequest(messages=(ChatMessage(role="system", text=_SYSTEM), ChatMessage(role="user", text=text)), temperature=0.0)
 
 
 def _write_run(evidence: Evidence) -> str:

@@ -12,8 +12,7 @@ from proctor.errors import InputError
 from proctor.formats.text.documents import read_text
 from proctor.formats.text.located import Reading
 from proctor.generation.schema_cases import make_openapi_cases, make_tool_cases
-from proctor.generation.workflow_cases import make_workflow_cases
-from proctor.generation.workflow_graph import read_workflow
+from proctor.generation.workflow_cases import make_workflow_cases, read_workflow
 from proctor.model.evidence import Json
 from proctor.sources.texts import read_suite_text
 from proctor.targets.mcp.servers import McpServers

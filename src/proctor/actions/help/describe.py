@@ -6,17 +6,93 @@ The `describe` command and the reference pages are both written from here, so th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Literal
 
-from proctor.actions.help.description import Description, Field, kind_words, struct_fields
+import msgspec
+from msgspec import inspect as mi
+
 from proctor.checks.registry import Registry, default_registry
 from proctor.errors import InputError
 from proctor.evidence.recognise import FORMATS
 from proctor.expressions.functions import FUNCTIONS
 from proctor.formats.native.cases import ASSERTION_KEYS
+from proctor.formats.native.schema import read_field_docs
+from proctor.formats.text.building import describe_struct_type
 from proctor.matchers.compile import MATCHERS
 from proctor.model.show import nearest, show
 
-__all__ = ["KINDS", "Description", "Field", "describe", "kind_words"]
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """One field, key or argument."""
+
+    name: str
+    kind: str = ""
+    default: str | None = None
+    """The default as a user would write it; None if the field is required."""
+    required: bool = False
+    about: str = ""
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """The description of one check, matcher, target and so on."""
+
+    kind: str
+    name: str
+    summary: str
+    fields: tuple[Field, ...] = ()
+    example: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def struct_fields(struct: type[msgspec.Struct]) -> tuple[Field, ...]:
+    """The fields of a struct as a user writes them."""
+    docs = read_field_docs(struct)
+    return tuple(
+        Field(
+            name=field.encode_name,
+            kind=kind_words(field.type),
+            required=field.required,
+            default=None if field.required else _write_default(field.default),
+            about=docs.get(field.name, ""),
+        )
+        for field in describe_struct_type(struct).fields
+    )
+
+
+def _write_default(value: object) -> str | None:
+    if value is msgspec.NODEFAULT or value is msgspec.UNSET or value is None:
+        return None
+    return show(value, 60)
+
+
+def kind_words(info: mi.Type) -> str:
+    """A type in the user's words."""
+    match info:
+        case mi.StrType():
+            return "text"
+        case mi.BoolType():
+            return "true or false"
+        case mi.IntType():
+            return "whole number"
+        case mi.FloatType():
+            return "number"
+        case mi.LiteralType():
+            return " | ".join(f"`{value}`" for value in info.values)
+        case mi.VarTupleType() | mi.ListType():
+            return f"list of {kind_words(info.item_type)}"
+        case mi.DictType():
+            return "object" if isinstance(info.value_type, mi.AnyType) else f"object of {kind_words(info.value_type)}"
+        case mi.StructType():
+            return "{" + ", ".join(field.encode_name for field in info.fields) + "}"
+        case mi.UnionType():
+            kinds = [
+                kind_words(choice) for choice in info.types if not isinstance(choice, mi.NoneType) and "Unset" not in type(choice).__name__
+            ]
+            return " or ".join(dict.fromkeys(kinds))
+        case _:
+            return "any value"
+
 
 DIALECT_SUMMARIES = {
     "native": "Our own format: `proctor: 1` at the top; the superset of the four dialects.",
@@ -73,25 +149,10 @@ def evidence() -> Iterable[Description]:
         yield Description(kind="evidence", name=entry.name, summary=entry.summary, notes=(f"`--evidence-format {entry.name}`",))
 
 
-def targets() -> Iterable[Description]:
-    """Every kind of target."""
-    from proctor.actions.help.describe_live import targets  # imports packages that only runs need
+def _describe_live(kind: Literal["targets", "models", "judge"]) -> Iterable[Description]:
+    from proctor.actions.help import describe_live  # imports packages that only runs need
 
-    return targets()
-
-
-def models() -> Iterable[Description]:
-    """Every provider of models."""
-    from proctor.actions.help.describe_live import models  # as above
-
-    return models()
-
-
-def judge() -> Iterable[Description]:
-    """The settings of a judge, and its prompts."""
-    from proctor.actions.help.describe_live import judge  # as above
-
-    return judge()
+    yield from {"targets": describe_live.targets, "models": describe_live.models, "judge": describe_live.judge}[kind]()
 
 
 KINDS: dict[str, tuple[str, Callable[[], Iterable[Description]]]] = {
@@ -100,9 +161,9 @@ KINDS: dict[str, tuple[str, Callable[[], Iterable[Description]]]] = {
     "functions": ("what an expression can compute", functions),
     "formats": ("the suite dialects that can be read", formats),
     "evidence": ("the shapes of recorded runs that can be read", evidence),
-    "targets": ("the agents that can be driven", targets),
-    "models": ("the models that an agent loop or a judge can talk to", models),
-    "judge": ("the settings of a judge, and its prompts", judge),
+    "targets": ("the agents that can be driven", partial(_describe_live, "targets")),
+    "models": ("the models that an agent loop or a judge can talk to", partial(_describe_live, "models")),
+    "judge": ("the settings of a judge, and its prompts", partial(_describe_live, "judge")),
 }
 
 ASSERTION_KEYS_NOTE = "An assertion may also have: " + ", ".join(f"`{key}`" for key in ASSERTION_KEYS) + "."

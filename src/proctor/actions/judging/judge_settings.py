@@ -131,18 +131,9 @@ def _find_file(what: str, named: str, workspace: Workspace, suite: Suite | None)
 
 def apply_options(settings: JudgeSettings, options: JudgeOptions) -> JudgeSettings:
     """Return the settings with the options of a command applied."""
-    changes = {
-        name: value
-        for name, value in (
-            ("samples", options.samples),
-            ("max_calls", options.max_calls),
-            ("concurrency", options.concurrency),
-            ("share_over_repeats", options.share_over_repeats),
-            ("decisions", options.decisions),
-        )
-        if value is not None
-    }
-    return msgspec.structs.replace(settings, **changes) if changes else settings
+    names = ("samples", "max_calls", "concurrency", "share_over_repeats", "decisions")
+    changes = {name: value for name in names if (value := getattr(options, name)) is not None}
+    return msgspec.structs.replace(settings, **changes)
 
 
 def list_judge_problems(suite: Suite, home: Path) -> Sequence[Problem]:

@@ -10,7 +10,7 @@ the environment; a flag of the command wins over all. A model is one of `models`
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from proctor.judge.gated_model import JudgeSpending
     from proctor.judge.stamps import Form
     from proctor.llm.connections import MakeTransport
-    from proctor.llm.ports import ChatReply, ChatRequest
+    from proctor.llm.ports import ChatModel, ChatReply, ChatRequest
 
 
 _CHARACTERS_PER_TOKEN = 4
@@ -177,31 +177,29 @@ class OpenedJudge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_suite_judge(
-    suite: Suite, home: Path, environment: Mapping[str, str], options: JudgeOptions = NO_OPTIONS, trust: Trust | None = None
-) -> OpenedJudge | None:
-    """Open the judge of a suite; None if the suite does not need one, or none is configured.
-
-    Unless `trust` allows it, a judge that the suite itself describes is rejected.
-    """
-    return open_judges(suite, References(dict(environment)), environment, home=home, options=options, trust=trust)
-
-
-def open_judges(
     suite: Suite,
-    references: References,
-    environment: Mapping[str, str],
-    *,
     home: Path,
+    environment: Mapping[str, str],
     options: JudgeOptions = NO_OPTIONS,
-    offline: bool = False,
     trust: Trust | None = None,
+    *,
+    references: References | None = None,
+    offline: bool = False,
 ) -> OpenedJudge | None:
-    """Do as `open_suite_judge`; each of several suites has the judge that it would have alone. Raises `InputError`."""
+    """Open the judge of a suite; None if the suite does not need one, or none is configured. Raises `InputError`.
+
+    Each of several suites has the judge that it would have alone. Unless `trust` allows it, a judge that the suite itself describes is
+    rejected. `references` resolve `${NAME}`, by default from the environment.
+    """
     trust = trust or trust_for("reading", home=home, environment=environment)
     parts = parts_of(suite, JUDGE_KEYS)
     opened: list[tuple[Suite, OpenedJudge]] = []
     # A call limit applies to the whole run, so the judges of all suites share one counter.
-    spent = _make_counter() if options.max_calls is not None else None
+    spent = None
+    if options.max_calls is not None:
+        from proctor.judge.gated_model import JudgeSpending  # only needed with a judge
+
+        spent = JudgeSpending()
     for part in parts:
         if not has_judged_assertions(part):
             continue
@@ -210,9 +208,8 @@ def open_judges(
             # In a replay no judge is called, so nothing is rejected.
             if not offline:
                 refuse_untrusted([(part, name_judge(part, workspace, options.model, trust))], trust)
-            source = JudgeSource(
-                workspace=workspace, references=references, environment=environment, home=home, offline=offline, trust=trust
-            )
+            known = references or References(dict(environment))
+            source = JudgeSource(workspace=workspace, references=known, environment=environment, home=home, offline=offline, trust=trust)
             found = open_judge(part, source, options=options, spent=spent)
         except InputError as error:
             raise of_suite(error, part, parts) from None
@@ -231,12 +228,6 @@ def open_judges(
     )
 
 
-def _make_counter() -> JudgeSpending:
-    from proctor.judge.gated_model import JudgeSpending  # only needed with a judge
-
-    return JudgeSpending()
-
-
 def open_judge(
     suite: Suite | None,
     source: JudgeSource,
@@ -251,47 +242,73 @@ def open_judge(
     `plain` decides if no suite is given.
     """
     workspace, environment = source.workspace, source.environment
-    if suite is not None and suite.dialect == "mcplab" and options.model is None and workspace.judge is None:
-        from proctor.actions.mcplab.access import mcplab_judge  # only MCPLab's own suites need it
-
-        allowed = source.trust or trust_for("reading", home=source.home, environment=environment)
-        found = mcplab_judge(suite, environment, offline=source.offline, may_read=allowed.may_read)
-        if found is not None:
-            models, settings, secrets = found
-            home = (options.memory or source.home) if options.cache else None
-            settings = apply_options(settings, options)
-            return _make_opened(models, settings, home, source, secrets, spent=spent, takes_first_entry=True, plain=False)
-    section = read_judge_section(workspace, source.references)
-    names = (options.model,) if options.model is not None else section.model
-    chosen = options.model is not None
-    settings_of = [find_judge_model(name, workspace, source.references, environment, chosen=chosen) for name in names]
-    if not settings_of:
-        from_environment = find_environment_model(environment)
-        if from_environment is None:
-            return None
-        settings_of = [fill_from_environment(from_environment, environment)]
-    models = [built_model(each, offline=source.offline, transport=source.transport) for each in settings_of]
-    secrets = {secret for each in settings_of for secret in each.list_secrets()}
-    prices = {
-        each.model: (each.input_price, each.output_price)
-        for each in settings_of
-        if each.input_price is not None and each.output_price is not None
-    }
-    settings = apply_options(make_judge_settings(section, workspace, suite), options)
-    home = (options.memory or source.home) if section.cache and options.cache else None
     is_mcplab = suite is not None and suite.dialect == "mcplab"
-    if plain is None:
-        plain = not is_mcplab
-    forms = _list_forms(suite)
-    return _make_opened(models, settings, home, source, secrets, prices, spent=spent, takes_first_entry=is_mcplab, plain=plain, forms=forms)
+    found = (
+        _open_mcplab_agent(suite, source) if suite is not None and is_mcplab and options.model is None and workspace.judge is None else None
+    )
+    prices: dict[str, tuple[float, float]] = {}
+    forms: set[Form] = set()
+    if found is not None:
+        models, settings, secrets = found
+        caches = options.cache
+    else:
+        section = read_judge_section(workspace, source.references)
+        names = (options.model,) if options.model is not None else section.model
+        chosen = options.model is not None
+        described = [find_judge_model(name, workspace, source.references, environment, chosen=chosen) for name in names]
+        if not described:
+            from_environment = find_environment_model(environment)
+            if from_environment is None:
+                return None
+            described = [fill_from_environment(from_environment, environment)]
+        models = [built_model(each, offline=source.offline, transport=source.transport) for each in described]
+        secrets = {secret for each in described for secret in each.list_secrets()}
+        for each in described:
+            if each.input_price is not None and each.output_price is not None:
+                prices[each.model] = (each.input_price, each.output_price)
+        settings = make_judge_settings(section, workspace, suite)
+        caches = section.cache and options.cache
+        if suite is not None and may_claim(suite.cases, _is_judged):
+            # Each form in which criteria are judged has its own calibration.
+            specs = [a.spec for case in suite.cases for a in case.assertions if hasattr(a.spec, "negative_constraints")]
+            forms = {"yes_no" if getattr(spec, "threshold", None) is None else "score" for spec in specs}
+    from proctor.judge.cached import FolderCache, WriteBehindCache  # only needed with a judge
+    from proctor.judge.llm_judge import LlmJudge, PlainlyWordedJudge
+    from proctor.judge.prompt import load_prompt
+    from proctor.judge.stamps import find_stamps
+
+    settings = apply_options(settings, options)
+    labels, prompt = tuple(f"{each.provider}/{each.name}" for each in models), load_prompt(settings.prompt, settings.decisions).name
+    stamps, warning = find_stamps(source.home, labels, prompt, forms)
+    memory = (options.memory or source.home) if caches else None
+    judge = LlmJudge(
+        models,
+        settings,
+        cache=WriteBehindCache(FolderCache(memory / CACHE_FOLDER)) if memory is not None else None,
+        costs=prices,
+        spent=spent,
+        takes_first_entry=is_mcplab,
+        calibrations={form: stamp.describe() for form, stamp in stamps.items()},
+    )
+    return OpenedJudge(
+        judge=PlainlyWordedJudge(judge) if (not is_mcplab if plain is None else plain) else judge,
+        settings=settings,
+        models=labels,
+        secrets=frozenset(secrets),
+        prompt=prompt,
+        priced=frozenset(label for label, each in zip(labels, models, strict=True) if each.name in prices),
+        # A replay asks no model.
+        warning=None if source.offline else warning,
+        spent=judge.spent,
+        ask=judge.ask_model,
+    )
 
 
-def _list_forms(suite: Suite | None) -> set[Form]:
-    """Return the forms in which the criteria of a suite are judged; each has its own calibration."""
-    if suite is None or not may_claim(suite.cases, _is_judged):
-        return set()
-    specs = [assertion.spec for case in suite.cases for assertion in case.assertions if hasattr(assertion.spec, "negative_constraints")]
-    return {"yes_no" if getattr(spec, "threshold", None) is None else "score" for spec in specs}
+def _open_mcplab_agent(suite: Suite, source: JudgeSource) -> tuple[list[ChatModel], JudgeSettings, set[str]] | None:
+    from proctor.actions.mcplab.access import mcplab_judge  # only MCPLab's own suites need it
+
+    allowed = source.trust or trust_for("reading", home=source.home, environment=source.environment)
+    return mcplab_judge(suite, source.environment, offline=source.offline, may_read=allowed.may_read)
 
 
 def open_home_judge(
@@ -306,50 +323,6 @@ def open_home_judge(
     variables = dict(environment)
     source = JudgeSource(workspace=workspace_file(home), references=References(variables), environment=variables, home=home)
     return open_judge(None, source, options=options, spent=spent, plain=plain)
-
-
-def _make_opened(
-    models: Sequence[Json],
-    settings: JudgeSettings,
-    memory: Path | None,
-    source: JudgeSource,
-    secrets: set[str],
-    prices: Mapping[str, tuple[float, float]] | None = None,
-    *,
-    spent: JudgeSpending | None,
-    takes_first_entry: bool,
-    plain: bool,
-    forms: Collection[Form] = (),
-) -> OpenedJudge:
-    """Return the judge that asks these models, with its calibration; it caches their replies below `memory`, if given."""
-    from proctor.judge.cached import FolderCache, WriteBehindCache  # only needed with a judge
-    from proctor.judge.llm_judge import LlmJudge, PlainlyWordedJudge
-    from proctor.judge.prompt import load_prompt
-    from proctor.judge.stamps import find_stamps
-
-    names, prompt = tuple(f"{each.provider}/{each.name}" for each in models), load_prompt(settings.prompt, settings.decisions).name
-    stamps, warning = find_stamps(source.home, names, prompt, forms)
-    judge = LlmJudge(
-        models,
-        settings,
-        cache=WriteBehindCache(FolderCache(memory / CACHE_FOLDER)) if memory is not None else None,
-        costs=prices or {},
-        spent=spent,
-        takes_first_entry=takes_first_entry,
-        calibrations={form: stamp.describe() for form, stamp in stamps.items()},
-    )
-    return OpenedJudge(
-        judge=PlainlyWordedJudge(judge) if plain else judge,
-        settings=settings,
-        models=names,
-        secrets=frozenset(secrets),
-        prompt=prompt,
-        priced=frozenset(f"{each.provider}/{each.name}" for each in models if each.name in (prices or {})),
-        # A replay asks no model.
-        warning=None if source.offline else warning,
-        spent=judge.spent,
-        ask=judge.ask_model,
-    )
 
 
 JudgeLike = object

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
@@ -105,7 +105,10 @@ def trust_for(
 
 def refuse_untrusted(found: Iterable[tuple[Suite, Iterable[Named]]], trust: Trust) -> None:
     """Raise `InputError` with everything that untrusted suites name, if anything."""
-    refused = [_describe_untrusted(suite, named, trust) for suite, named in _gather(found)]
+    by_place: dict[str, tuple[Suite, dict[Named, None]]] = {}
+    for suite, named in found:
+        by_place.setdefault(suite.path or suite.name, (suite, {}))[1].update(dict.fromkeys(named))
+    refused = [_describe_untrusted(suite, [*named], trust) for suite, named in by_place.values() if named]
     if refused:
         raise InputError(
             "\n".join(refused)
@@ -113,21 +116,9 @@ def refuse_untrusted(found: Iterable[tuple[Suite, Iterable[Named]]], trust: Trus
         )
 
 
-def _gather(found: Iterable[tuple[Suite, Iterable[Named]]]) -> list[tuple[Suite, list[Named]]]:
-    """Return each suite that names anything, once, with all that it names, the riskiest first."""
-    by_place: dict[str, tuple[Suite, list[Named]]] = {}
-    for suite, named in found:
-        by_place.setdefault(suite.path or suite.name, (suite, []))[1].extend(named)
-    gathered = ((suite, sorted(dict.fromkeys(named), key=_rank)) for suite, named in by_place.values())
-    return [(suite, named) for suite, named in gathered if named]
-
-
-def _rank(named: Named) -> int:
-    return _WORST_FIRST.index(named.does) if named.does in _WORST_FIRST else len(_WORST_FIRST)
-
-
-def _describe_untrusted(suite: Suite, named: Sequence[Named], trust: Trust) -> str:
+def _describe_untrusted(suite: Suite, named: list[Named], trust: Trust) -> str:
     lines: list[str] = []
+    named.sort(key=lambda one: _WORST_FIRST.index(one.does) if one.does in _WORST_FIRST else len(_WORST_FIRST))
     width = max(len(one.does) for one in named)
     # A long list of one kind must not hide the others.
     for _, of_kind in groupby(named, key=lambda one: one.does):
@@ -167,17 +158,13 @@ def _list_inside(suite: Suite, trust: Trust) -> list[str]:
     return places
 
 
-def named_in(section: Section, place: str) -> Iterator[Named]:
-    """Return what one entry of a suite names: processes, code, addresses, files and variables."""
-    yield from _list_named_at(section.node, place)
-
-
 def named_in_settings(settings: Mapping[str, Json], place: str) -> Iterator[Named]:
     """Do as `named_in`, for settings of any shape."""
-    yield from named_in(Section.of(settings, trusted=False), place)
+    yield from named_in(Section.of(settings, trusted=False).node, place)
 
 
-def _list_named_at(node: Located, place: str) -> Iterator[Named]:
+def named_in(node: Located, place: str) -> Iterator[Named]:
+    """Return what one entry of a suite names: processes, code, addresses, files and variables."""
     members = dict(node.members())
     command = members.get("command")
     if command is not None:
@@ -194,9 +181,9 @@ def _list_named_at(node: Located, place: str) -> Iterator[Named]:
         # MCPLab refers to the variables of a login by bare name.
         if (key == "env" or key.endswith("_env")) and isinstance(member.value, str):
             yield Named("reads the variable", make_printable(member.value), inner)
-        yield from _list_named_at(member, inner)
+        yield from named_in(member, inner)
     for index, item in enumerate(node.items()):
-        yield from _list_named_at(item, f"{place}[{index}]")
+        yield from named_in(item, f"{place}[{index}]")
     if isinstance(node.value, str):
         if _ADDRESS.match(node.value.strip()):
             yield Named("sends to", make_printable(node.value), place)
@@ -252,12 +239,11 @@ def name_target(target: str | None, workspace: Workspace) -> list[Named]:
     name, section = workspace.find_target(target)
     found: list[Named] = []
     if not section.trusted:
-        found.extend(named_in(section, f"targets.{name}"))
+        found.extend(named_in(section.node, f"targets.{name}"))
     # Like `model_settings`: if none is named, the only one there is.
     model = section.find_text("model") or (next(iter(workspace.models)) if len(workspace.models) == 1 else None)
-    described = workspace.models.get(model) if model is not None and section.find_text("type") == "mcp_agent" else None
-    if described is not None and not described.trusted:
-        found.extend(_name_model(described, f"models.{model}"))
+    if model is not None and section.find_text("type") == "mcp_agent":
+        found += _name_model(workspace, model)
     # One without any known name may still be untrusted.
     return found or ([] if section.trusted else [Named("uses", f"the target {show(name)}", f"targets.{name}")])
 
@@ -275,24 +261,18 @@ def name_judge(suite: Suite, workspace: Workspace, chosen: str | None, trust: Tr
     section = workspace.judge
     is_untrusted = section is not None and not section.trusted
     if is_untrusted and section is not None:
-        found.extend(named for named in named_in(section, "judge") if chosen is None or not named.where.startswith("judge.model"))
+        found.extend(named for named in named_in(section.node, "judge") if chosen is None or not named.where.startswith("judge.model"))
     for name in [chosen] if chosen is not None else _list_models(section):
-        described = workspace.models.get(name)
-        if described is not None and not described.trusted:
-            found.extend(_name_model(described, f"models.{name}"))
-        elif described is None and is_untrusted and chosen is None:
-            found.extend(_name_provider(name, "judge.model"))
+        found += _name_model(workspace, name)
+        if name not in workspace.models and is_untrusted and chosen is None:
+            found += _name_provider(name, "judge.model")
     return found
 
 
 def name_users(suite: Suite, workspace: Workspace) -> list[Named]:
     """Return what an untrusted suite would cause through the models of its simulated users."""
-    found: list[Named] = []
-    for name in dict.fromkeys(case.user.model for case in suite.cases if case.user is not None and case.user.model is not None):
-        described = workspace.models.get(name)
-        if described is not None and not described.trusted:
-            found.extend(_name_model(described, f"models.{name}"))
-    return found
+    names = dict.fromkeys(case.user.model for case in suite.cases if case.user is not None and case.user.model is not None)
+    return [named for name in names for named in _name_model(workspace, name)]
 
 
 def name_agents(suite: Suite, *, judged: bool) -> list[Named]:
@@ -342,14 +322,14 @@ def _name_variable_files(root: Path) -> Iterable[Named]:
     return [Named("reads the file", make_printable(str(file)), "variables of the workspace") for file in list_variable_files(root)]
 
 
-def _name_model(section: Section, place: str) -> list[Named]:
-    """Return what an entry of `models` names."""
-    elsewhere = section.node.get("base_url") is not None
-    keyed = section.node.get("api_key") is not None
-    return [
-        *_name_provider(section.find_text("provider"), f"{place}.provider", elsewhere=elsewhere, keyed=keyed),
-        *named_in(section, place),
-    ]
+def _name_model(workspace: Workspace, name: str) -> list[Named]:
+    """Return what an untrusted entry of `models` names; nothing for one that is trusted or missing."""
+    section, place = workspace.models.get(name), f"models.{name}"
+    if section is None or section.trusted:
+        return []
+    elsewhere, keyed = (section.node.get(key) is not None for key in ("base_url", "api_key"))
+    provider = _name_provider(section.find_text("provider"), f"{place}.provider", elsewhere=elsewhere, keyed=keyed)
+    return [*provider, *named_in(section.node, place)]
 
 
 def _name_provider(name: Json, where: str, *, elsewhere: bool = False, keyed: bool = False) -> list[Named]:

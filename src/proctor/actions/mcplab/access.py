@@ -73,7 +73,10 @@ class Access:
                 del self.problems[before:]
         if not models:
             self.problems.extend(problem for problems in lacking.values() for problem in problems)
-        return models, {name: "; ".join(_describe_problem(problem) for problem in problems) for name, problems in lacking.items()}
+        return models, {
+            name: "; ".join((problem.message if problem.hint is None else f"{problem.message}: {problem.hint}") for problem in problems)
+            for name, problems in lacking.items()
+        }
 
     def finish(self) -> None:
         """Raise `InputError` with all collected problems."""
@@ -190,10 +193,6 @@ class Access:
         self.problems.append(Problem(message=message, hint=hint, code=code))
 
 
-def _describe_problem(problem: Problem) -> str:
-    return problem.message if problem.hint is None else f"{problem.message}: {problem.hint}"
-
-
 def _form_text(value: Json) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -211,8 +210,16 @@ def judge_agent(suite: Suite) -> Entry | None:
     """The agent that the workspace of `suite` names as its judge. Raises `InputError` if it is missing or cannot judge."""
     root = root_of(suite)
     file = root / SETTINGS_FILE
-    name = _judge_name(file)
-    if name is None:
+    if not file.is_file():
+        return None
+    text = read_suite_text(file)
+    reading = Reading(file=str(file), text=text)
+    document = read_text(text, file=str(file), reading=reading)
+    member = document.get(JUDGE_KEY) if document is not None and document.is_object else None
+    named = reading.require_text(member, JUDGE_KEY) if member is not None and member.value is not None else None
+    reading.finish()
+    name = (named or "").strip()
+    if not name:
         return None
     agents = load_library(root).agents
     agent = agents.get(name)
@@ -244,15 +251,3 @@ def mcplab_judge(
     assert model is not None  # else `finish` has raised
     changes = {key: agent[key] for key in ("temperature", "max_tokens") if agent.get(key) is not None}
     return [model], JudgeSettings(name=agent["id"], **changes), access.secrets
-
-
-def _judge_name(file: Path) -> str | None:
-    if not file.is_file():
-        return None
-    text = read_suite_text(file)
-    reading = Reading(file=str(file), text=text)
-    document = read_text(text, file=str(file), reading=reading)
-    name = document.get(JUDGE_KEY) if document is not None and document.is_object else None
-    found = reading.require_text(name, JUDGE_KEY) if name is not None and name.value is not None else None
-    reading.finish()
-    return found.strip() or None if found is not None else None

@@ -128,11 +128,11 @@ def plan_all(
     if len(configs) == 1:
         return [plan(configs[0], agents=agents, agents_all=agents_all, overrides=overrides)]
     for name in () if agents_all else agents or ():
-        _check_somewhere("agent", name, [known for config in configs for known in config.known("agents")])
+        _require_known("agent", name, [known for config in configs for known in config.known("agents")], _ANYWHERE)
     overrides = overrides or ServerOverrides()
     for name in overrides.scenarios:
         if not any(config.named(name) for config in configs):
-            _check_somewhere("scenario", name, [config.scenario(case) for config in configs for case in config.suite.cases])
+            _require_known("scenario", name, [config.scenario(case) for config in configs for case in config.suite.cases], _ANYWHERE)
     plans: list[Plan] = []
     used_ids: set[str] = set()
     for config in configs:
@@ -173,7 +173,7 @@ def plan(
     for case in suite.cases:
         scenario = config.scenario(case)
         instead = overrides.scenarios.get(case.id, overrides.scenarios.get(scenario, overrides.everywhere))
-        servers = _list_servers(case) if instead is None else instead
+        servers = tuple(dict.fromkeys(server["id"] for server in case.settings.get("mcp_servers") or ())) if instead is None else instead
         replaced = None if instead is None else [known[server] for server in instead]
         for agent in chosen:
             name = case.id if len(chosen) == 1 else f"{case.id}-{agent['id']}"
@@ -191,12 +191,15 @@ def plan(
     )
 
 
-def _check_somewhere(what: str, name: str, known: Sequence[str]) -> None:
+_ANYWHERE = " in any of the configs"
+
+
+def _require_known(what: str, name: str, known: Iterable[str], where: str = "") -> None:
     available = list(dict.fromkeys(known))
     if name not in available:
         close = nearest(name, available)
         hint = f"; nearest: {', '.join(close)}" if close else ""
-        raise InputError(f"there is no {what} {name!r} in any of the configs{hint}; available: {', '.join(available)}")
+        raise InputError(f"there is no {what} {name!r}{where}{hint}; available: {', '.join(available)}")
 
 
 def _select_agents(suite: Suite, agents: Sequence[str] | None, agents_all: bool) -> list[Entry]:
@@ -211,10 +214,7 @@ def _select_agents(suite: Suite, agents: Sequence[str] | None, agents_all: bool)
     if not wanted:
         raise InputError(f"no agent is selected; available: {', '.join(known)}")
     for name in wanted:
-        if name not in known:
-            close = nearest(name, known)
-            hint = f"; nearest: {', '.join(close)}" if close else ""
-            raise InputError(f"there is no agent {name!r}{hint}; available: {', '.join(known)}")
+        _require_known("agent", name, known)
     return [known[name] for name in dict.fromkeys(wanted)]
 
 
@@ -228,10 +228,6 @@ def _check_overrides(config: Config, overrides: ServerOverrides, known: Mapping[
     for server in (*(overrides.everywhere or ()), *(each for ids in overrides.scenarios.values() for each in ids)):
         if server not in known:
             raise InputError(f"a server override: there is no server {server!r}; available: {', '.join(known) or 'none'}")
-
-
-def _list_servers(case: Case) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(server["id"] for server in case.settings.get("mcp_servers") or ()))
 
 
 def _make_run_case(case: Case, name: str, scenario: str | None, agent: Entry, servers: list[Entry] | None) -> Case:

@@ -166,21 +166,13 @@ class McplabTarget:
         self._agents = agents
         self._models = models
         self._servers = servers
-        self._name = name
+        self.name = name
+        """The agents, in order."""
+        self.cases = frozenset(routes)
         self._lacking = lacking or {}
         """Why an agent cannot be driven, by its name."""
         self.listings: tuple[Listing, ...] = ()
         """What the servers offer, after `open`."""
-
-    @property
-    def name(self) -> str:
-        """The agents, in order."""
-        return self._name
-
-    @property
-    def cases(self) -> frozenset[str]:
-        """The cases of this target."""
-        return frozenset(self._routes)
 
     async def open(self) -> None:
         """Connect every server that a case uses."""
@@ -215,13 +207,6 @@ class McplabTarget:
         return msgspec.structs.replace(evidence, metadata={**evidence.metadata, "model": model.name, **metadata})
 
 
-class McplabTargets(TargetsTogether):
-    """The agents of several configs as one target. Each config has its own connections, because the same id may name different servers."""
-
-    def __init__(self, targets: Sequence[McplabTarget]) -> None:
-        super().__init__([(target, target.cases) for target in targets])
-
-
 def request_id(run_id: str, route: Route, case_id: str, number: int) -> str:
     """The id that the tool calls of one attempt carry."""
     slug = _NOT_IN_SLUG.sub("_", route.agent.lower()).strip("_")
@@ -251,7 +236,7 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
 
     suite: Suite
     """What is driven and stored, without secrets."""
-    target: McplabTarget | McplabTargets
+    target: McplabTarget | TargetsTogether
     secrets: frozenset[str]
     configs: dict[str, Ready]
     """Configs by the folder of their files below that of the run; a single config has no folder."""
@@ -281,7 +266,14 @@ def prepare_all(suite: Suite, policy: Policy, options: McplabOptions) -> Togethe
     secrets = frozenset(secret for ready in readies for secret in ready.secrets)
     if "configs" not in suite.settings:
         return Together(suite=public, target=readies[0].target, secrets=secrets, configs={"": readies[0]})
-    return Together(suite=public, target=McplabTargets([ready.target for ready in readies]), secrets=secrets, configs=_by_folder(readies))
+    folders: dict[str, Ready] = {}
+    for ready in readies:
+        # The file name without the suffix.
+        name = _NOT_IN_NAME.sub("_", Path(ready.plan.suite.path or ready.plan.suite.name).stem).strip("._") or "config"
+        folders[make_unique(name, set(folders))] = ready
+    # Each config has its own connections, because the same id may name different servers.
+    target = TargetsTogether([(ready.target, ready.target.cases) for ready in readies])
+    return Together(suite=public, target=target, secrets=secrets, configs=folders)
 
 
 def _prepare(planned: Plan, policy: Policy, options: McplabOptions, instead: Mapping[str, ServerSettings]) -> Ready:
@@ -355,12 +347,3 @@ def _make_agent(agent: dict[str, Json], model: ChatModel, servers: McpServers) -
     given = {key: agent[key] for key in _AGENT_SETTINGS if agent.get(key) is not None}
     settings = AgentSettings(**given, tool_errors="json", unknown_tools="end")
     return McpAgent(agent["id"], servers=servers, model_for=model_for, settings=settings)
-
-
-def _by_folder(readies: Sequence[Ready]) -> dict[str, Ready]:
-    """Return a folder for each config: its file name without the suffix."""
-    folders: dict[str, Ready] = {}
-    for ready in readies:
-        name = _NOT_IN_NAME.sub("_", Path(ready.plan.suite.path or ready.plan.suite.name).stem).strip("._") or "config"
-        folders[make_unique(name, set(folders))] = ready
-    return folders

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -57,7 +56,9 @@ def parse_target(text: str) -> GivenTarget | None:
     """Return the target that a text describes, or None if it can only be a name. Raises `InputError`."""
     given = text.strip()
     if _URL.fullmatch(given):
-        return GivenTarget(kind="http", name=_strip_address(given), settings={"type": "http", "url": _keep_literal(given)})
+        # Without user, password and query, which may be secrets.
+        name = re.sub(r"//[^/@]*@", "//", re.sub(r"[?#].*", "", given))
+        return GivenTarget(kind="http", name=name, settings={"type": "http", "url": _keep_literal(given)})
     if (match := _FILE.fullmatch(given)) is not None:
         return parse_target(f"{match['path'].replace('/', '.')}:{match['function']}")
     if _FUNCTION.fullmatch(given):
@@ -81,7 +82,9 @@ def choose_target(given: str | None, suite: Suite, home: Path, *, capture: str |
 
     `capture` adds the spans of a Python function to the evidence.
     """
-    known = {name for part in parts_of(suite, TARGET_KEYS) for name in workspace_for(part, home).targets} if given is not None else set()
+    known = (
+        {name for part in parts_of(suite, TARGET_KEYS) for name in workspace_for(part, home).targets} if given is not None else set[str]()
+    )
     # A described name wins, even if it looks like a function or an address.
     described = parse_target(given) if given is not None and given not in known else None
     if capture is not None and (described is None or described.kind != "function"):
@@ -89,7 +92,14 @@ def choose_target(given: str | None, suite: Suite, home: Path, *, capture: str |
     if described is not None:
         settings = described.settings if capture is None else {**described.settings, "capture": capture}
         return build_given(msgspec.structs.replace(described, settings=settings))
-    return None if given is None else _choose(given, known)
+    if given is None or given in known:
+        return given
+    close = nearest(given, known)
+    hint = f"; nearest: {', '.join(close)}" if close else ""
+    if given.endswith(".py"):
+        hint += f'; a function in it is {Path(given).stem}:FUNCTION, the program "python {given}"'
+    listed = ", ".join(sorted(known)) or "none"
+    raise InputError(f"there is no target {given!r}{hint}; known: {listed}\n  a target that no file describes is {WAYS}")
 
 
 def find_address(given: object) -> GivenTarget | None:
@@ -97,25 +107,9 @@ def find_address(given: object) -> GivenTarget | None:
     return parse_target(given) if isinstance(given, str) and _URL.fullmatch(given.strip()) else None
 
 
-def _choose(given: str, known: Collection[str]) -> str:
-    if given in known:
-        return given
-    close = nearest(given, known)
-    hint = f"; nearest: {', '.join(close)}" if close else ""
-    listed = ", ".join(sorted(known)) or "none"
-    if given.endswith(".py"):
-        hint += f'; a function in it is {Path(given).stem}:FUNCTION, the program "python {given}"'
-    raise InputError(f"there is no target {given!r}{hint}; known: {listed}\n  a target that no file describes is {WAYS}")
-
-
 def build_given(target: GivenTarget) -> BuiltTarget:
     """Return a target that the command line describes; functions and programs are looked for in the current folder."""
     return build_target(target.name, target.settings, References({}), base=Path.cwd())
-
-
-def _strip_address(url: str) -> str:
-    """Return an address without user, password and query, which may be secrets."""
-    return re.sub(r"//[^/@]*@", "//", re.sub(r"[?#].*", "", url))
 
 
 def _keep_literal(text: str) -> str:
@@ -127,30 +121,25 @@ class DrivenTarget:
     """Delegates everything to the target that it drives; subclasses override what they change."""
 
     def __init__(self, target: Target) -> None:
-        self._target = target
+        self.driven = target
 
     @property
     def name(self) -> str:
         """The name of the target that is driven."""
-        return self._target.name
-
-    @property
-    def driven(self) -> Target:
-        """The target that is driven."""
-        return self._target
+        return self.driven.name
 
     def __getattr__(self, name: str) -> object:
         # Optional methods of targets (`describe_risk`, `find_tools`) are delegated as well.
-        return getattr(self._target, name)
+        return getattr(self.driven, name)
 
     async def open(self) -> None:
         """Connect the target."""
-        await self._target.open()
+        await self.driven.open()
 
     async def close(self) -> None:
         """Close the target."""
-        await self._target.close()
+        await self.driven.close()
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Drive the target."""
-        return await self._target.run(attempt, tape)
+        return await self.driven.run(attempt, tape)

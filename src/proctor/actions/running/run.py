@@ -5,7 +5,7 @@ the tool is `cancel_order`. That never changes the verdict.
 """
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -29,7 +29,7 @@ from proctor.actions.workspace.suites import load_suite, require_prices
 from proctor.checks.registry import Registry, default_registry, find_reads
 from proctor.decide.other_input import OtherInputs
 from proctor.errors import InputError
-from proctor.model.case import Case, Suite
+from proctor.model.case import Suite
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Cost, Json
 from proctor.model.lazy_cases import is_lazy, may_have
@@ -120,35 +120,29 @@ def read_run_options(given: Mapping[str, Json]) -> RunOptions:
 
 def list_risks(driven: Sequence[tuple[Target, Suite]], registry: Registry) -> list[str]:
     """Return a warning for every risk that a target reports, given the cases of that target."""
-    return list(dict.fromkeys(line for target, suite in driven for line in _describe_risks(target, suite, registry)))
+    found: list[str] = []
+    for target, suite in driven:
+        shared: str | None = _ask(target, "describe_risk")
+        if shared:
+            found.append(shared)
+        forgets: str | None = None if shared else _ask(target, "describe_forgetting")
+        if forgets and may_have(suite.cases, "turns", "user"):
+            # Only a case with a message after an answer is affected.
+            spoken = (case.id for case in suite.cases if case.skip is None and (len(case.turns) > 1 or case.user is not None))
+            found += [
+                f"warning: target {target.name!r} cannot separate conversations: {forgets}; earlier turns of {case!r} "
+                "are forgotten, or mixed with other cases"
+                for case in islice(spoken, 1)
+            ]
+        tools: frozenset[str] | None = _ask(target, "find_tools")
+        if tools:
+            found += list_unknown_tools(suite, tools, registry)
+    return list(dict.fromkeys(found))
 
 
 def list_warnings(driven: Sequence[tuple[Target, Suite]]) -> list[str]:
     """Return the warnings that resulted from the run, each once."""
     return list(dict.fromkeys(line for target, _ in driven for line in _ask(target, "list_warnings") or ()))
-
-
-def _describe_risks(target: Target, suite: Suite, registry: Registry) -> Iterator[str]:
-    shared: str | None = _ask(target, "describe_risk")
-    if shared:
-        yield shared
-    forgets: str | None = None if shared else _ask(target, "describe_forgetting")
-    if forgets and (case := _find_conversation(suite)) is not None:
-        yield (
-            f"warning: target {target.name!r} cannot separate conversations: {forgets}; earlier turns of {case!r} "
-            "are forgotten, or mixed with other cases"
-        )
-    tools: frozenset[str] | None = _ask(target, "find_tools")
-    if tools:
-        yield from list_unknown_tools(suite, tools, registry)
-
-
-def _find_conversation(suite: Suite) -> str | None:
-    """Return the id of the first case with a message after an answer."""
-    if not may_have(suite.cases, "turns", "user"):
-        return None
-    spoken = (case.id for case in suite.cases if case.skip is None and (len(case.turns) > 1 or case.user is not None))
-    return next(spoken, None)
 
 
 def _ask(target: Target, question: str) -> Any:
@@ -242,12 +236,37 @@ async def drive(
         settings = msgspec.structs.replace(settings, retries=0)
     address = find_address(target)
     target = with_capture(target if address is None else build_given(address), options.capture)
-    built = build_run(loaded, target, _make_policy(options, place), mcplab=options.mcplab)
+    trust = trust_for("running", granted=options.trust, home=place)
+    passed_over = describe_passed_over(place)
+    if passed_over is not None:
+        options.announce(passed_over)
+    built = build_run(
+        loaded,
+        target,
+        Policy(
+            place,
+            trust,
+            read_variables(os.environ if options.environment is None else options.environment, place, trust, options.announce),
+            offline=options.replay is not None,
+            judge=options.judge,
+            judge_options=options.judge_options,
+            allow_missing_judge=options.allow_missing_judge,
+        ),
+        mcplab=options.mcplab,
+    )
     async with close_on_exit(built):
         # Before anything is sent: without prices the limit could not be checked.
         if settings.budget.max_cost is not None:
             require_prices(built.suite, built.list_models())
-        _announce_judge(built, settings.repeat, options.announce)
+        judge = built.judge_choice.opened
+        if judge is not None and judge.warning is not None:
+            options.announce(f"warning: {judge.warning}")
+        for part_suite, part in (judge.parts or ((built.suite, judge),)) if judge is not None else ():
+            take = estimate_judging(part_suite, part.settings, jurors=len(part.models), repeat=settings.repeat)
+            most = part.settings.max_calls
+            bound = "more for long answers and repaired replies" if most is None else f"at most {count_noun(most, 'request')} (max_calls)"
+            least = f"estimate: at least {count_noun(take.calls, 'request')}, {bound}, {take.tokens:,} tokens"
+            options.announce(f"judge: {', '.join(part.models)}; {least}")
         for line in list_risks(built.driven, default_registry()):
             options.announce(line)
         announce_untaped(built, options)
@@ -261,50 +280,15 @@ async def drive(
         for line in list_warnings(built.driven):
             options.announce(line)
         driven = msgspec.structs.replace(driven, unused=describe_unused())
-    _write_artifacts(driven, built, options.mcplab, folder.header.note)
+    artifacts = options.mcplab.artifacts
+    if artifacts and built.configs:
+        from proctor.actions.running.mcplab_run import ARTIFACTS_FOLDER, write_artifacts  # most runs leave no such files
+
+        files = driven.folder / ARTIFACTS_FOLDER if artifacts is True else Path(artifacts) / driven.result.run_id
+        entries, stopped = list(driven.entries.values()), driven.ended != "completed"
+        for name, config in built.configs.items():
+            write_artifacts(files / name, driven.result, entries, config, note=folder.header.note, stopped=stopped)
     return driven
-
-
-def _make_policy(options: RunOptions, home: Path) -> Policy:
-    trust = trust_for("running", granted=options.trust, home=home)
-    passed_over = describe_passed_over(home)
-    if passed_over is not None:
-        options.announce(passed_over)
-    return Policy(
-        home,
-        trust,
-        read_variables(os.environ if options.environment is None else options.environment, home, trust, options.announce),
-        offline=options.replay is not None,
-        judge=options.judge,
-        judge_options=options.judge_options,
-        allow_missing_judge=options.allow_missing_judge,
-    )
-
-
-def _write_artifacts(driven: LiveRun, built: BuiltRun, options: McplabOptions, note: str) -> None:
-    """Write MCPLab's own files next to ours, if requested and the suite is one of MCPLab."""
-    if not (options.artifacts and built.configs):
-        return
-    from proctor.actions.running.mcplab_run import ARTIFACTS_FOLDER, write_artifacts  # most runs leave no such files
-
-    files = driven.folder / ARTIFACTS_FOLDER if options.artifacts is True else Path(options.artifacts) / driven.result.run_id
-    entries, stopped = list(driven.entries.values()), driven.ended != "completed"
-    for name, config in built.configs.items():
-        write_artifacts(files / name, driven.result, entries, config, note=note, stopped=stopped)
-
-
-def _announce_judge(built: BuiltRun, repeat: int, announce: Callable[[str], None]) -> None:
-    """Announce the judges, and the estimated cost of judging."""
-    judge = built.judge_choice.opened
-    if judge is not None and judge.warning is not None:
-        announce(f"warning: {judge.warning}")
-    for suite, part in (judge.parts or ((built.suite, judge),)) if judge is not None else ():
-        take = estimate_judging(suite, part.settings, jurors=len(part.models), repeat=repeat)
-        most = part.settings.max_calls
-        bound = "more for long answers and repaired replies" if most is None else f"at most {count_noun(most, 'request')} (max_calls)"
-        announce(
-            f"judge: {', '.join(part.models)}; estimate: at least {count_noun(take.calls, 'request')}, {bound}, {take.tokens:,} tokens"
-        )
 
 
 async def _drive_into(
@@ -428,20 +412,15 @@ def list_unknown_tools(suite: Suite, known: frozenset[str], registry: Registry) 
     """Return a warning for each tool that a claim names and the agent does not have."""
     places: dict[str, str] = {}
     for case in islice(suite.cases, MOST_CASES):
-        for name, place in _iterate_names(case, registry):
-            if name not in known:
-                places.setdefault(name, place)
+        for assertion in case.assertions:
+            origin = assertion.origin
+            place = str(origin) if origin.file is not None or origin.line is not None else f"case {case.id!r}"
+            for name in find_reads(registry.get_for(assertion.check, assertion.spec).reads, assertion.spec).tools:
+                if name not in known:
+                    places.setdefault(name, place)
     warnings: list[str] = []
     for name, place in islice(places.items(), MOST_WARNINGS):
         close = nearest(name, known)
         near = f"; nearest: {close[0]}" if close else f"; it has {', '.join(sorted(known)[:8])}"
         warnings.append(f"{place}: warning: the agent has no tool {name!r}{near}")
     return warnings
-
-
-def _iterate_names(case: Case, registry: Registry) -> Iterator[tuple[str, str]]:
-    for assertion in case.assertions:
-        reads = find_reads(registry.get_for(assertion.check, assertion.spec).reads, assertion.spec)
-        origin = assertion.origin
-        for name in reads.tools:
-            yield name, str(origin) if origin.file is not None or origin.line is not None else f"case {case.id!r}"

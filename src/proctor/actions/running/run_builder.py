@@ -24,7 +24,7 @@ from proctor.errors import InputError
 from proctor.evidence.unknowns.account import declare_complete
 from proctor.formats.text.located import Located
 from proctor.formats.text.placeholders import LocatedTemplate
-from proctor.formats.workspace_file import Section
+from proctor.formats.workspace_file import Section, Workspace
 from proctor.llm.ports import ChatModel
 from proctor.model.account import Account
 from proctor.model.attempt import Attempt, Speaker
@@ -39,7 +39,6 @@ from proctor.targets.build import build_target, check_cases
 
 if TYPE_CHECKING:
     from proctor.actions.running.mcplab_run import Ready
-if TYPE_CHECKING:
     from proctor.targets.capture.otel_capture import Capture
 
 
@@ -119,24 +118,24 @@ def build_users(suite: Suite, policy: Policy) -> RunUsers | None:
         try:
             # A single suite may have very many cases, and needs no set of their ids.
             ids = frozenset(case.id for case in part.cases) if len(parts) > 1 else None
-            models.append(PartModels(_build_models(part, policy, secrets), ids))
+            model_names = dict.fromkeys(case.user.model for case in part.cases if case.user is not None and case.user.model is not None)
+            workspace = policy.find_workspace(part) if model_names else None
+            built: dict[str, ChatModel] = {}
+            for name in model_names:
+                assert workspace is not None
+                built[name] = _build_model(name, workspace, policy, secrets)
+            models.append(PartModels(built, ids))
         except InputError as error:
             raise of_suite(error, part, parts) from None
     return RunUsers(models, frozenset(secrets), offline=policy.offline)
 
 
-def _build_models(suite: Suite, policy: Policy, secrets: set[str]) -> dict[str, ChatModel]:
-    """Return the models that the cases of one suite name; cases that name the same one share it."""
-    model_names = dict.fromkeys(case.user.model for case in suite.cases if case.user is not None and case.user.model is not None)
-    workspace = policy.find_workspace(suite) if model_names else None
-    built: dict[str, ChatModel] = {}
-    for name in model_names:
-        assert workspace is not None
-        settings = model_settings(name, workspace, policy.references, policy.variables)
-        policy.admit_model(name, workspace, settings)
-        secrets |= set(settings.list_secrets())
-        built[name] = built_model(settings, offline=policy.offline, transport=policy.surroundings.model_transport)
-    return built
+def _build_model(name: str | None, workspace: Workspace, policy: Policy, secrets: set[str]) -> ChatModel:
+    """Return a model that the policy admits, and add its secrets."""
+    settings = model_settings(name, workspace, policy.references, policy.variables)
+    policy.admit_model(name, workspace, settings)
+    secrets.update(settings.list_secrets())
+    return built_model(settings, offline=policy.offline, transport=policy.surroundings.model_transport)
 
 
 async def _skip_pause(seconds: float) -> None:
@@ -449,48 +448,33 @@ class _TargetBuilder:
 
     def _build_group(self, group: TargetGroup) -> Target:
         """Build the target of cases that share one."""
-        section = None
+        section = self._declared = None
         with self._policy.blame("target"):
             if group.target is None or isinstance(group.target, str):
                 name, section = self._policy.find_workspace(group.suite).find_target(group.target)
                 driven = self._build_target(name, fill_section(section, group.values), group.suite)
+            elif isinstance(group.target, Mapping):
+                driven = self._build_target("target", cast(Mapping[str, Json], group.target), group.suite)
+            elif hasattr(group.target, "run") and hasattr(group.target, "open"):
+                driven = cast(Target, group.target)
             else:
-                driven = self._find_target(group.suite, group.target)
+                driven = wrap_function(cast(Callable[..., object], group.target))
         with self._policy.blame("suite"):
             require_axes_used(group, driven, section)
             check_cases(driven, group.suite)
-            return self._declare_evidence(self._give_systems(driven, group.suite), group.suite)
+            cases, declared = group.suite.cases, group.suite.find_declared(self._declared)
+            if hasattr(driven, "learn_cases"):
+                # A target of recordings has their recorded state, and applies what is declared complete while it reads them.
+                driven.declared = declared  # pyright: ignore[reportAttributeAccessIssue]
+                return driven
+            if names_environment(group.suite):
+                driven = NamedEnvironmentTarget(driven)
+            if may_have(cases, "systems") and any(case.systems for case in cases):
+                self._policy.admit_systems()
+                from proctor.actions.running.sandboxed_target import SandboxedTarget  # few suites simulate systems
 
-    def _declare_evidence(self, target: Target, suite: Suite) -> Target:
-        """Return the target with its declared complete parts of evidence; a target that plays recordings applies them while reading."""
-        declared = suite.find_declared(self._declared)
-        if hasattr(target, "learn_cases"):
-            target.declared = declared  # pyright: ignore[reportAttributeAccessIssue] - a target of recordings
-        elif declared is not None and declared.complete:
-            return CompletedTarget(target, declared)
-        return target
-
-    def _give_systems(self, target: Target, suite: Suite) -> Target:
-        """Return the target with the simulated systems of its cases; a target that plays recordings has their recorded state."""
-        if hasattr(target, "learn_cases"):
-            return target
-        if names_environment(suite):
-            target = NamedEnvironmentTarget(target)
-        cases = suite.cases
-        if not (may_have(cases, "systems") and any(case.systems for case in cases)):
-            return target
-        self._policy.admit_systems()
-        from proctor.actions.running.sandboxed_target import SandboxedTarget  # few suites simulate systems
-
-        return SandboxedTarget(target)
-
-    def _find_target(self, suite: Suite, target: TargetLike) -> Target:
-        self._declared = None
-        if isinstance(target, Mapping):
-            return self._build_target("target", cast(Mapping[str, Json], target), suite)
-        if hasattr(target, "run") and hasattr(target, "open"):
-            return cast(Target, target)
-        return wrap_function(cast(Callable[..., object], target))
+                driven = SandboxedTarget(driven)
+            return CompletedTarget(driven, declared) if declared is not None and declared.complete else driven
 
     def _build_target(self, name: str, settings: Section | Mapping[str, Json], suite: Suite) -> Target:
         policy = self._policy
@@ -514,12 +498,7 @@ class _TargetBuilder:
         """Return a function that opens the model of a target over a tape."""
         from proctor.llm.taped import TapedModel  # only our own agents call a model
 
-        policy, name = self._policy, section.find_text("model")
-        workspace = policy.find_workspace(suite)
-        settings = model_settings(name, workspace, policy.references, policy.variables)
-        policy.admit_model(name, workspace, settings)
-        self._secrets |= set(settings.list_secrets())
-        model = built_model(settings, offline=policy.offline, transport=policy.surroundings.model_transport)
+        model = _build_model(section.find_text("model"), self._policy.find_workspace(suite), self._policy, self._secrets)
         # Closed with the run: the target only borrows it.
         self._models.append(model)
         return lambda tape: TapedModel(model, tape)

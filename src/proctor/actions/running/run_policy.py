@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from proctor.actions.judging.judge_settings import NO_OPTIONS, JudgeOptions
-from proctor.actions.judging.judges import OpenedJudge, has_judged_assertions, make_judge, open_judges
+from proctor.actions.judging.judges import OpenedJudge, has_judged_assertions, make_judge, open_suite_judge
 from proctor.actions.judging.trust import (
     Named,
     Trust,
@@ -115,14 +115,8 @@ class Policy:
             return JudgeChoice()
         if self._judge is not None:
             return JudgeChoice(judge=make_judge(self._judge, self.variables, home=self._home))
-        opened = open_judges(
-            suite,
-            self.references,
-            self.variables,
-            home=self._home,
-            options=self._judge_options,
-            offline=self.offline,
-            trust=self._trust,
+        opened = open_suite_judge(
+            suite, self._home, self.variables, self._judge_options, self._trust, references=self.references, offline=self.offline
         )
         return JudgeChoice(judge=opened.judge, opened=opened) if opened is not None else JudgeChoice()
 

@@ -70,7 +70,7 @@ class SandboxedTarget(DrivenTarget):
             raise TargetError(f"the simulated systems cannot be served on loopback: {error}", code="no_sandbox") from error
         try:
             # The run does not close a target that failed to open, so the server would keep running.
-            await self._target.open()
+            await self.driven.open()
         except BaseException:
             self._server.close()
             raise
@@ -78,7 +78,7 @@ class SandboxedTarget(DrivenTarget):
     async def close(self) -> None:
         """Stop the server, and close the target."""
         try:
-            await self._target.close()
+            await self.driven.close()
         finally:
             self._server.close()
 
@@ -86,7 +86,7 @@ class SandboxedTarget(DrivenTarget):
         """Drive the target in a new sandbox, and add the state of the systems to its evidence."""
         systems = attempt.case.systems
         if not systems:
-            return await self._target.run(attempt, tape)
+            return await self.driven.run(attempt, tape)
         sandbox = Sandbox(secrets.token_hex(12), systems, self._store, AROUND)
         await sandbox.provision(self._prepare(systems))
         names = tuple(system.name for system in systems)
@@ -100,7 +100,7 @@ class SandboxedTarget(DrivenTarget):
             case = fill_case(attempt.case, place.find_variables(names))
             try:
                 tools = SystemTools(self._server, sandbox)
-                evidence = await self._target.run(msgspec.structs.replace(attempt, case=case, tools=tools), tape)
+                evidence = await self.driven.run(msgspec.structs.replace(attempt, case=case, tools=tools), tape)
             except TargetError as error:
                 self._server.remove(sandbox)
                 # Read when it can no longer change.

@@ -21,7 +21,6 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence
 from proctor.model.show import exception_text
-from proctor.runner.ports import Target
 
 CASE = "try"
 _LONGEST_REASON = 4_000
@@ -66,35 +65,27 @@ async def try_message(
     policy = Policy(place, trust_for("running", home=place), dict(os.environ))
     chosen = choose_target(target, suite, place, capture=capture)
     built = build_run(suite, chosen, policy)
-    try:
-        return await _drive(built.target, suite.cases[0], message, timeout_s)
-    finally:
-        await built.close()
-
-
-async def _drive(target: Target, case: Case, message: str, timeout_s: float) -> Tried:
+    driven = built.target
+    while isinstance(driven, DrivenTarget):
+        driven = driven.driven
+    module = type(driven).__module__
+    kind = "mcp_agent" if module == "proctor.targets.mcp.agent" else module.rpartition(".")[2]
+    tried = Tried(target=built.target.name, kind=kind, message=message)
     id = f"{CASE}-{secrets.token_hex(8)}"
-    tried = Tried(target=target.name, kind=_find_kind(target), message=message)
-    attempt = Attempt(case=case, request_id=id, session_id=id, timeout_s=timeout_s)
+    attempt = Attempt(case=suite.cases[0], request_id=id, session_id=id, timeout_s=timeout_s)
     try:
-        await target.open()
+        await built.target.open()
         try:
             async with asyncio.timeout(timeout_s):
-                evidence = await target.run(attempt, LIVE)
+                evidence = await built.target.run(attempt, LIVE)
         finally:
-            await target.close()
+            await built.target.close()
     except TargetError as fault:
         reason = exception_text(fault, _LONGEST_REASON)
         return msgspec.structs.replace(tried, evidence=fault.evidence, error=reason, code=fault.code)
     except TimeoutError:
         return msgspec.structs.replace(tried, error=f"no answer within {timeout_s:g} s", code="timeout")
+    finally:
+        await built.close()
     # The case is temporary: evidence that names it would match no case of a suite.
     return msgspec.structs.replace(tried, evidence=msgspec.structs.replace(evidence, case=None))
-
-
-def _find_kind(target: Target) -> str:
-    """Return the type of a target as settings name it, by the module that defines it."""
-    while isinstance(target, DrivenTarget):
-        target = target.driven
-    module = type(target).__module__
-    return "mcp_agent" if module == "proctor.targets.mcp.agent" else module.rpartition(".")[2]

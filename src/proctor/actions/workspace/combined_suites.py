@@ -102,31 +102,22 @@ class TargetsTogether:
     """Several targets as one: each case goes to the target of its suite. Each has its own connections."""
 
     def __init__(self, targets: Sequence[tuple[Target, CasesOf]]) -> None:
-        self._targets = tuple(target for target, _ in targets)
+        self.targets: Sequence[Target] = tuple(target for target, _ in targets)
+        self.name = ", ".join(dict.fromkeys(name for target in self.targets for name in target.name.split(", ")))
+        """Their names, in order, each once."""
         self._by_case = {case: target for target, cases in targets if not callable(cases) for case in cases}
         self._choosing = tuple((target, takes) for target, takes in targets if callable(takes))
-        self._name = ", ".join(dict.fromkeys(name for target in self._targets for name in target.name.split(", ")))
-
-    @property
-    def name(self) -> str:
-        """Their names, in order, each once."""
-        return self._name
-
-    @property
-    def targets(self) -> Sequence[Target]:
-        """All of them."""
-        return self._targets
 
     @property
     def records_without_case(self) -> int:
         """The number of recordings that name a case missing from their suite."""
-        return sum(getattr(target, "records_without_case", 0) for target in self._targets)
+        return sum(getattr(target, "records_without_case", 0) for target in self.targets)
 
     @property
     def other_inputs(self) -> OtherInputs:
         """The recordings that were used although their input differs from the input of their case."""
         found = OtherInputs()
-        for target in self._targets:
+        for target in self.targets:
             found.merge(getattr(target, "other_inputs", OtherInputs()))
         return found
 
@@ -134,7 +125,7 @@ class TargetsTogether:
         """Connect all of them; after a failure none stays connected."""
         opened: list[Target] = []
         try:
-            for target in self._targets:
+            for target in self.targets:
                 # Before it is opened, so that one that fails while opening is also closed.
                 opened.append(target)
                 await target.open()
@@ -146,7 +137,7 @@ class TargetsTogether:
 
     async def close(self) -> None:
         """Close all targets."""
-        await close_all(self._targets)
+        await close_all(self.targets)
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Run the target of the case."""

@@ -84,8 +84,8 @@ _NOT_THERE = 0
 """No entry: an offset is stored as the first byte of the entry plus one."""
 
 
-class StoredResults:
-    """The results of a stored run, in the order of its suite."""
+class StoredResults(Mapping[tuple[str, int], RunEntry]):
+    """The results of a stored run, in the order of its suite; a mapping of case and attempt to the entry, which is loaded on demand."""
 
     def __init__(self, header: RunHeader, suite: Suite, entries: EntryFile, make: Callable[[Case, RunEntry], CaseResult]) -> None:
         """`make` returns the result of one entry."""
@@ -174,34 +174,22 @@ class StoredResults:
         silent = (self._suite.cases[position] for position, answered in enumerate(self._answered) if not answered)
         return Unmet(cases_without_evidence=sum(case.skip is None for case in silent), records_without_case=self._unknown)
 
-    def find_entry(self, case_id: str, attempt: int) -> RunEntry | None:
-        """Return the entry of one attempt."""
-        position = self._find(case_id)
-        start = _NOT_THERE
+    def __getitem__(self, key: tuple[str, int]) -> RunEntry:
+        case_id, attempt = key
+        position, start = self._find(case_id), _NOT_THERE
         if position is not None and attempt >= 0 and self._first[position] + attempt < self._first[position + 1]:
             start = self._planned[self._first[position] + attempt]
         if start == _NOT_THERE:
             start = self._beyond.get((len(self._answered) if position is None else position, case_id, attempt), _NOT_THERE)
-        return None if start == _NOT_THERE else self._entries.read(start - 1)
-
-
-class _Entries(Mapping[tuple[str, int], RunEntry]):
-    """The entry of each attempt, loaded on demand."""
-
-    def __init__(self, stored: StoredResults) -> None:
-        self._stored = stored
-
-    def __getitem__(self, key: tuple[str, int]) -> RunEntry:
-        found = self._stored.find_entry(*key)
-        if found is None:
+        if start == _NOT_THERE:
             raise KeyError(key)
-        return found
+        return self._entries.read(start - 1)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
-        return ((result.case.id, result.attempt) for result in self._stored.results)
+        return ((result.case.id, result.attempt) for result in self.results)
 
     def __len__(self) -> int:
-        return len(self._stored.results)
+        return len(self.results)
 
 
 RESULTS_FOLDER = ".proctor"
@@ -352,8 +340,8 @@ def read_result(folder: RunFolder, suite: Suite, ended: Ending, *, held: int = M
     """Return the result of a run from its folder, and the entry of each attempt; more than `held` attempts are loaded on demand."""
     if is_lazy(suite.cases) or (folder.header.planned or 0) > held:
         stored = StoredResults(folder.header, suite, folder.open_entries(), case_result)
-        result = _make_result(folder.header, suite, stored.results, stored.find_unmet(), stored.find_incomplete(ended))
-        return result, _Entries(stored)
+        result = make_run_result(folder.header, suite, stored.results, stored.find_unmet(), stored.find_incomplete(ended))
+        return result, stored
     # If an attempt has two entries, the last counts, as in `StoredResults`.
     entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
     return result_of(folder.header, suite, entries.values(), ended), entries
@@ -367,10 +355,13 @@ def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ende
     results = [case_result(cases.get(entry.case) or Case(id=entry.case), entry) for entry in entries]
     results.sort(key=lambda result: (order.get(result.case.id, len(order)), result.attempt))
     incomplete = find_incomplete(suite.cases, header.repeat, ((entry.case, entry.attempt) for entry in entries), ended)
-    return _make_result(header, suite, tuple(results), unmet_of(suite, entries), incomplete)
+    return make_run_result(header, suite, tuple(results), unmet_of(suite, entries), incomplete)
 
 
-def _make_result(header: RunHeader, suite: Suite, results: Sequence[CaseResult], unmet: Unmet, incomplete: Incomplete | None) -> RunResult:
+def make_run_result(
+    header: RunHeader, suite: Suite, results: Sequence[CaseResult], unmet: Unmet, incomplete: Incomplete | None
+) -> RunResult:
+    """Return the result of a run from the results of its attempts, in order."""
     tally = Tally(find_scratch(suite.cases))
     tally.add_all(results)
     return RunResult(

@@ -75,14 +75,11 @@ class CaseTally:
         if not self.answered:
             self.answered = not left_nothing(entry)
         if outcome in ("fail", "error"):
-            self._add_failed(entry)
-
-    def _add_failed(self, entry: Attempt) -> None:
-        cause = find_shape((_find_reason(entry) or "")[:_LONGEST_REASON])
-        if cause in self.causes or len(self.causes) < _MOST_CAUSES:
-            self.causes[cause] = self.causes.get(cause, 0) + 1
-        if len(self.failed) < _MOST_FAILED and not (self.failed and _find_reason(self.failed[-1])):
-            self.failed.append(msgspec.structs.replace(entry, evidence=None, extracted={}) if isinstance(entry, RunEntry) else entry)
+            cause = find_shape((_find_reason(entry) or "")[:_LONGEST_REASON])
+            if cause in self.causes or len(self.causes) < _MOST_CAUSES:
+                self.causes[cause] = self.causes.get(cause, 0) + 1
+            if len(self.failed) < _MOST_FAILED and not (self.failed and _find_reason(self.failed[-1])):
+                self.failed.append(msgspec.structs.replace(entry, evidence=None, extracted={}) if isinstance(entry, RunEntry) else entry)
 
 
 def _find_reason(entry: Attempt) -> str | None:

@@ -17,8 +17,7 @@ from proctor.actions.doctor.examination import TAG, make_suite, read_options, re
 from proctor.actions.doctor.server_names import list_servers
 from proctor.actions.doctor.snapshots import EXAMINATION, read_examination
 from proctor.actions.running.run_builder import EXAMINED
-from proctor.doctor.catalogue import CHECKS, parse_profile
-from proctor.doctor.expected import read_expected
+from proctor.doctor.catalogue import CHECKS, parse_profile, read_expected
 from proctor.doctor.model import Area, Examination, Level
 from proctor.doctor.model import Verdict as FindingVerdict
 from proctor.doctor.report import describe_verdict
