@@ -18,6 +18,7 @@ shorthand, just that one. Other keys are `id`, `label`, `weight`, `axis`, `requi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,13 +35,14 @@ from proctor.formats.text.building import UNUSABLE, build, build_struct, describ
 from proctor.formats.text.foreign_names import find_counterpart
 from proctor.formats.text.located import Located, Reading
 from proctor.formats.text.placeholders import LocatedTemplate
-from proctor.formats.text.row_shapes import DataSource
 from proctor.model.case import MOST_REPEATS, Assertion, Capture, Case, Scoring, Skip, Suite, Turn
 from proctor.model.evidence import Json
 from proctor.model.lazy_cases import join_cases
 from proctor.model.name_table import TakenNames
 from proctor.model.show import nearest, show
-from proctor.patterns.engine import compile_pattern
+
+if TYPE_CHECKING:
+    from proctor.formats.text.row_shapes import DataSource
 
 # --- the `cases` of a native suite: written out, built from rows of data, and multiplied by a matrix
 
@@ -417,6 +419,8 @@ class _Reader:
         """Warn about an invalid pattern; it only gives null, since `extract` never affects the outcome."""
         if node is not None and isinstance(node.value, str):
             try:
+                from proctor.patterns.engine import compile_pattern  # few suites extract
+
                 compile_pattern(node.value)
             except SpecError as error:
                 self.reading.report_spec_warning(node, error, {"pattern": node}, hint="the value will be null")

@@ -20,8 +20,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from proctor.checks.run.requests import RequestMade, RequestNotMade
-from proctor.checks.systems.unchanged import Unchanged
 from proctor.errors import SpecError
 from proctor.formats.text.located import Located, Reading
 from proctor.model.case import Assertion
@@ -151,6 +149,10 @@ def refuse_unknown_systems(entries: Sequence[tuple[Assertion, Located]], systems
 
 def _list_named(spec: object) -> list[str]:
     """Return the names of systems that a claim mentions literally."""
+    # Only suites with systems need these checks.
+    from proctor.checks.run.requests import RequestMade, RequestNotMade
+    from proctor.checks.systems.unchanged import Unchanged
+
     if isinstance(spec, (RequestMade, RequestNotMade)):
         patterns = (spec, *(spec.then if isinstance(spec, RequestMade) else ()))
         return [one.system for one in patterns if one.system is not None]
