@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.report import Figure
 
-_PEERS = ("pydantic-evals", "inspect_ai", "promptfoo", "Phoenix", "Inspect", "medplum", "Dask")
+_PEERS = ("pydantic-evals", "inspect_ai", "promptfoo", "Phoenix", "Inspect", "medplum", "Dask", "viewers: ", "ten tasks: ")
 """Parts of the names of figures that compare with another tool."""
 _PACKAGES = ("proctor-evals", "pydantic-evals", "inspect-ai", "dask", "msgspec")
 

@@ -1,9 +1,8 @@
 """The web pages in Chromium over a project of 100,000 results: bytes on the wire, requests, first paint, a jump to the end of a long run.
 
 `PROCTOR_BENCH_ATTEMPTS` says how many attempts the run has. The server is a real `proctor serve` on SQLite; what is measured is the best
-of several loads with an empty cache. Arize Phoenix and Inspect view stand beside it where they are installed (in this environment, or
-where `PHOENIX_PYTHON` and `INSPECT_PYTHON` point): their first page over one project, or over the log of one evaluation. It needs Chromium
-and the package playwright, and is left out without them.
+of several loads with an empty cache. `page_peers` has the pages of other tools. It needs Chromium and the package playwright, and is left
+out without them.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +18,6 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.request import urlopen
 
 from benchmarks.measure import find_chromium
 from benchmarks.page_seed import ATTEMPTS, PROJECT, RUN, RUN_BEFORE, RUN_SMALL, RUN_WIDE, fill
@@ -29,15 +25,6 @@ from benchmarks.report import Figure
 
 ROUNDS = 4
 WIDTH, HEIGHT = 1280, 844
-_INSPECT_TASK = """
-from inspect_ai import Task, eval
-from inspect_ai.dataset import Sample
-from inspect_ai.scorer import includes
-task = Task(dataset=[Sample(input=f"case {n}", target="output") for n in range(200)], scorer=includes(), name="shop")
-eval(task, model="mockllm/model", log_dir=LOGS, display="none")
-"""
-
-
 _ROWS = "(() => { const t = performance.getEntriesByType('navigation')[0]; return t.domInteractive - t.requestStart })()"
 _JUMP = """([last, link]) => new Promise((done) => {
     const begun = performance.now();
@@ -116,9 +103,9 @@ def find_ours(log: Path) -> str | None:
     return None if line is None else line.partition("serves on ")[2].strip()
 
 
-def load(browser: Any, url: str, ready: str) -> Load:
-    """Load a page in a browser of its own, until something on it is there."""
-    context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT})
+def load(browser: Any, url: str, ready: str, state: Any = None) -> Load:
+    """Load a page in a browser of its own, until something on it is there; `state` are cookies."""
+    context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, storage_state=state)
     page = context.new_page()
     session = context.new_cdp_session(page)
     session.send("Network.enable")
@@ -211,50 +198,6 @@ def measure_ours(browser: Any) -> Iterator[Figure]:
             yield Figure("pages: memory after all of it, MB", find_megabytes(server.pid), at_most=400)
 
 
-def _find_python(module: str, variable: str) -> str | None:
-    return os.environ.get(variable) or (sys.executable if importlib.util.find_spec(module) else None)
-
-
-def _find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _answers(url: str) -> str | None:
-    try:
-        with urlopen(url, timeout=2):
-            return url
-    except OSError:
-        return None
-
-
-def measure_phoenix(browser: Any, python: str) -> tuple[Started, Load]:
-    """Return what Arize Phoenix takes for its list of projects."""
-    with tempfile.TemporaryDirectory() as folder:
-        port = _find_free_port()
-        environment = {
-            **os.environ, "PHOENIX_WORKING_DIR": folder, "PHOENIX_PORT": str(port), "PHOENIX_GRPC_PORT": str(_find_free_port()),
-            "PHOENIX_HOST": "127.0.0.1", "PHOENIX_TELEMETRY_ENABLED": "false",
-        }  # fmt: skip
-        url = f"http://127.0.0.1:{port}/"
-        command = [python, "-m", "phoenix.server.main", "serve"]
-        with serve(command, Path(folder), lambda log: _answers(url), environment) as server:
-            return server, load(browser, f"{url}projects", "main, #root *")
-
-
-def measure_inspect(browser: Any, python: str) -> tuple[Started, Load]:
-    """Return what Inspect view takes for the log of one evaluation."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        subprocess.run([python, "-c", f"LOGS = {str(home / 'logs')!r}\n{_INSPECT_TASK}"], check=True, stdout=subprocess.DEVNULL)
-        port = _find_free_port()
-        url = f"http://127.0.0.1:{port}/"
-        command = [python, "-m", "inspect_ai", "view", "start", "--log-dir", str(home / "logs"), "--port", str(port), "--host", "127.0.0.1"]
-        with serve(command, home, lambda log: _answers(url)) as server:
-            return server, load(browser, url, "#app *, #root *")
-
-
 def figures() -> Iterator[Figure]:
     """Load every page and yield what it took."""
     chromium = find_chromium()
@@ -265,22 +208,7 @@ def figures() -> Iterator[Figure]:
 
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-        ours: list[Figure] = []
-        for figure in measure_ours(browser):
-            ours.append(figure)
-            yield figure
-        page = next(figure for figure in ours if figure.name == "pages: projects: the page, KB on the wire")
-        kilobytes = float(page.note.partition(" KB")[0])
-        peers = (
-            ("Arize Phoenix", _find_python("phoenix", "PHOENIX_PYTHON"), measure_phoenix),
-            ("Inspect view", _find_python("inspect_ai", "INSPECT_PYTHON"), measure_inspect),
-        )
-        for name, python, measure in peers:
-            if python is not None:
-                server, theirs = measure(browser, python)
-                note = f"{theirs.all_bytes / 1e6:.1f} MB in {theirs.requests} requests, first paint {theirs.paint_s:.1f} s, "
-                note += f"starts in {server.seconds:.1f} s with {server.megabytes:.0f} MB"
-                yield Figure(f"pages: bytes of {name} / ours", theirs.all_bytes / 1000 / kilobytes, at_least=100, note=note)
+        yield from measure_ours(browser)
         browser.close()
 
 

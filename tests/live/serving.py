@@ -32,7 +32,7 @@ class Serving:
         self.url = self._wait()
 
     def _wait(self) -> str:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while True:
             text = self.log.read_text(errors="replace")
             line = next((line for line in text.splitlines() if "serves on http://" in line), None)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+from proctor.model.verdict import Verdict
 from proctor.pages import drawing as draw
+from proctor.pages.pictures import RatePoint, draw_rates
 from tests.pages.markup import Markup
-from tests.pages.world import GOOD, World, add_run, decide_all
+from tests.pages.world import BAD, GOOD, World, add_run, decide, decide_all, read_suite
 
 HOME = "/ui/p/proj_home"
 
@@ -65,3 +67,39 @@ def test_a_run_of_other_cases_or_repeats_is_no_base_for_a_difference() -> None:
     run = {"counts": {"pass": 9, "fail": 1}, "repeat": 3, "selection": None}
     assert draw.subtract(run, {**run, "counts": {"pass": 5, "fail": 5}}) is not None
     assert draw.subtract(run, {**run, "repeat": 50}) is None and draw.subtract(run, {**run, "selection": "refund"}) is None
+
+
+def test_a_verdict_of_a_judge_is_contested_at_the_attempt_which_also_makes_a_case(world: World) -> None:
+    suite = "proctor: 1\nname: s\ncases:\n  - {id: a, expect: [judged: it is polite]}\n"
+    made = read_suite(suite)
+    entry = decide(made, made.cases[0], {"text": "hi"}, 0, "2026-11-15T09:00:00.000Z")
+    verdict = Verdict("fail", 0.4, "rude", None, {"judge": "m1"}, ("$.text",))
+    judged = type(entry)(case="a", outcome="fail", verdicts=(verdict,), evidence=entry.evidence)
+    world.service.run(lambda hub: add_run(hub, "run_judged", [judged], document=suite))
+    address = f"{HOME}/runs/run_judged/r/att_judged_0"
+    assert 'class="contest"' not in world.get(address, "project").text
+    text = world.get(address, "organization").text
+    assert f'href="{HOME}/cases/new?attempt=att_judged_0"' in text
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', text.partition('class="contest"')[2]))
+    assert fields["back"] == f"{address}#a1"
+    saved = world.post(f"{HOME}/labels", "organization", label="pass", **fields)
+    assert (saved.status_code, saved.headers["location"]) == (303, fields["back"])
+    assert re.search(r'value="pass" aria-pressed="true"', world.get(address, "organization").text)
+
+
+def test_a_reason_is_new_if_the_previous_run_did_not_fail_for_it(world: World) -> None:
+    # The same check with another value: only the claim tells them apart.
+    before, after = {**GOOD, "opening-hours": BAD["opening-hours"]}, {**GOOD, "greeting": {"text": "no", "tool_calls": []}}
+    world.service.run(lambda hub: add_run(hub, "run_one", decide_all(before), name="n", at="2026-11-17T09:00:00.000Z"))
+    world.service.run(lambda hub: add_run(hub, "run_two", decide_all({**before, **after}), name="n", at="2026-11-18T09:00:00.000Z"))
+    groups = world.get(f"{HOME}/runs/run_two", "organization").text.split('<li class="sheet fail"')[1:]
+    assert {"response_contains · hello" in group: ">new<" in group for group in groups} == {True: True}
+    world.service.run(lambda hub: add_run(hub, "run_six", decide_all({**before, **after}), name="n", at="2026-11-19T09:00:00.000Z"))
+    assert ">new<" not in world.get(f"{HOME}/runs/run_six", "organization").text
+
+
+def test_lines_of_the_trend_join_the_runs_of_one_suite() -> None:
+    points = [RatePoint((0.5, 0.4, 0.6), f"run {number}", "/", suite) for number, suite in enumerate("abab")]
+    drawn = draw_rates([*points, RatePoint(None, "run 4", "/", "a")], "trend")
+    lines = [line.split() for line in re.findall(r'<polyline points="([^"]+)"', drawn)]
+    assert len(lines) == 2 and {len(line) for line in lines} == {2} and not set(lines[0]) & set(lines[1])

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from proctor.pages import nouns
 from proctor.pages.inputs import write_record
 from proctor.pages.nouns import OPERATIONS, collect_names, find_operation, find_title
 from proctor.service.verification.shared.declaration import Operation
@@ -366,3 +367,8 @@ def test_a_sandbox_shows_what_differs_what_happened_and_what_it_holds(world: Wor
 def test_a_sandbox_behind_which_nothing_runs_says_so(seen: World) -> None:
     page = Markup(seen.get("/ui/sandboxes/sb_home", "organization").text)
     assert "the sandbox has no data" in page.words
+
+
+def test_the_navigation_has_every_noun_but_older_names() -> None:
+    grouped = [word for words in nouns.GROUPS.values() for word in words]
+    assert sorted([*grouped, "evals", "eval-runs"]) == sorted(first for first, _ in nouns.list_nouns())

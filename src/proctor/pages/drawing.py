@@ -35,6 +35,7 @@ __all__ = [
     "KINDS",
     "assertions",
     "chance",
+    "contest",
     "counts",
     "dumbbell",
     "facts",
@@ -78,6 +79,24 @@ def outcome(word: str) -> Markup:
 def steps(shown: Sequence[tuple[int, Json]], whole: str | None = None, rich: bool = False) -> Element:
     """Return a timeline; `whole` is the base address for texts that were shortened, `rich` renders Markdown."""
     return draw_steps(shown, None if whole is None else lambda place: f"{whole}/text?at={quote_part(place)}", rich=rich)
+
+
+def contest(address: str, proof: str, subject: str, id: str, claim: int, back: str, label: str = "") -> Element:
+    """Return buttons to label a claim where its verdict is shown; `subject` is `result` or `attempt`, `back` is where they lead."""
+    hidden = {"proof": proof, "subject": subject, "id": id, "claim": str(claim), "back": back}
+    return make(
+        "form",
+        "contest",
+        [make("input", "", type="hidden", name=name, value=value) for name, value in hidden.items()],
+        make("span", "side", "Your label" if label else "Is the judge right? Your label"),
+        [
+            make("button", "button tight", draw_mark(word), f" {word.capitalize()}", name="label", value=word, aria_pressed=pressed)
+            for word in ("pass", "fail")
+            for pressed in ("true" if label == word else None,)
+        ],
+        method="post",
+        action=address,
+    )
 
 
 def label(run: Record) -> Element:

@@ -133,7 +133,7 @@ def make_inputs(
             Input(
                 name=name,
                 label=name_field(name),
-                about=field.about[:1].upper() + field.about[1:],
+                about=field.about[:1].upper() + field.about[1:].replace("`", ""),
                 control=control,
                 value="" if hidden else value,
                 options=options,

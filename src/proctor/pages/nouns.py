@@ -20,6 +20,12 @@ TITLES = ("name", "label", "alias", "reference", "agent")
 _HIDDEN = ("id", "organization_id", "updated_at", "createdAt", "snapshot")
 _WORDS = ("outcome", "verdict", "status")
 _MOST_COLUMNS = 8
+GROUPS = {
+    "Design": ("benchmarks", "tasks", "criteria", "datasets"),
+    "Run": ("benchmark-runs", "task-runs", "criterion-runs", "solvers"),
+    "Systems": ("environments", "simulators", "playgrounds", "sandboxes"),
+}
+"""The lists in the navigation; others are older names of these."""
 OPERATIONS: tuple[Operation, ...] = tuple(
     operation
     for noun in NOUNS

@@ -97,9 +97,9 @@ class TraceSource:
         except Refusal:
             return None
 
-    async def list_labels(self, parent_id: str) -> dict[tuple[str, int], str]:
-        """Return the caller's labels of the claims of a trace or run, by result or attempt and number."""
-        found = await list_annotations(self._hub, self._caller, parent_id=parent_id, limit=100)
+    async def list_labels(self, *, trace_id: str | None = None, attempt_id: str | None = None) -> dict[tuple[str, int], str]:
+        """Return the caller's labels of the claims of a trace or an attempt, by result or attempt and number."""
+        found = await list_annotations(self._hub, self._caller, parent_id=trace_id, subject_id=attempt_id, limit=100)
         mine = [one for one in found["data"] if one["author"] == self._caller.actor]
         return {(one["subject_id"], one["claim"]): one["label"] or "" for one in mine if one["claim"] is not None}
 

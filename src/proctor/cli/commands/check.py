@@ -85,7 +85,12 @@ def run(arguments: list[str]) -> int:
     # Suites and results have no reference cycles.
     gc.set_threshold(100_000, 20, 20)
     options = _make_parser().parse_args(arguments)
-    _reject_useless_flags(options)
+    if options.now is not None:
+        require_moment(options.now)
+    if options.record is not None and not options.explain:
+        raise InputError("--record requires --explain")
+    if options.suite == STANDARD_INPUT and STANDARD_INPUT in options.evidence:
+        raise InputError("standard input is either the suite or the evidence, not both")
     loaded = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
     suite = select_cases(with_complete(loaded, options.complete), options)
     if suite is None:
@@ -117,7 +122,7 @@ def run(arguments: list[str]) -> int:
         except FirstFailure:
             stream.interrupted = stopped = True
         progress.finish()
-        run_result = stream.finish(render.list_held())
+        run_result = stream.finish(render.held)
         decision = gate.decide(run_result, choose_exit_code(run_result, strict=options.strict))
         run_result = decision.mark(run_result)
         render.finish(run_result)
@@ -132,15 +137,6 @@ def run(arguments: list[str]) -> int:
     if stream.interrupted:
         raise KeyboardInterrupt
     return decision.finish()
-
-
-def _reject_useless_flags(options: argparse.Namespace) -> None:
-    if options.now is not None:
-        require_moment(options.now)
-    if options.record is not None and not options.explain:
-        raise InputError("--record requires --explain")
-    if options.suite == STANDARD_INPUT and STANDARD_INPUT in options.evidence:
-        raise InputError("standard input is either the suite or the evidence, not both")
 
 
 def _print_problems(run: RunResult) -> None:

@@ -82,7 +82,7 @@ async def _look_at(source: Source, project: Record) -> Record:
         if refusal.code != "FORBIDDEN":
             raise
         return {**common, "runs": None, "rates": []}
-    return {**common, "runs": runs, "rates": [point.rate for point in trend]}
+    return {**common, "runs": runs, "rates": [point.rate for point in trend if point.suite_name == trend[-1].suite_name]}
 
 
 def _list_rates(project_id: str, trend: Sequence[TrendPoint]) -> list[RatePoint]:
@@ -91,5 +91,5 @@ def _list_rates(project_id: str, trend: Sequence[TrendPoint]) -> list[RatePoint]
         rate = None if point.rate is None or point.low is None or point.high is None else (point.rate, point.low, point.high)
         name = show_text(point.name or point.suite_name, 60)
         text = f"{name}, {show_time(point.created_at)}: {show_share(point.rate)}" if point.rate is not None else name
-        found.append(RatePoint(rate, text, find_project_address(project_id, "runs", point.run_id)))
+        found.append(RatePoint(rate, text, find_project_address(project_id, "runs", point.run_id), point.suite_name))
     return found

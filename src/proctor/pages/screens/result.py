@@ -12,13 +12,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.evidence import Evidence
+from proctor.pages.drawing import contest as draw_contest
 from proctor.pages.pictures import draw_history, lay_out_durations
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
 from proctor.pages.screens.cases import say_history
 from proctor.pages.screens.run import find_run
+from proctor.pages.session_cookie import make_form_proof
+from proctor.pages.trace_source import TraceSource
+from proctor.pages.words import find_project_address
 from proctor.report.blocks.attempt_layout import lay_out_attempt
 from proctor.report.html.case import write_attempt, write_case
+from proctor.report.words.html_text import Element
 from proctor.report.words.wording import cost_words
 from proctor.service.refusals import not_found
 from proctor.service.runs.backtest_runner import TRACE_KEY
@@ -63,6 +68,7 @@ async def show_result(request: Request, source: Source) -> Response:
         "failing": failing,
         "before": before,
         "earlier": [] if earlier is None else earlier["data"],
+        "contests": await _draw_contests(request, source, project, run, attempt),
         "attempts": attempts,
         "more_attempts": max(0, (others["_meta"].get("total") or 0) - len(attempts)),
         **attempt,
@@ -74,14 +80,32 @@ async def show_result(request: Request, source: Source) -> Response:
     return render_page(request, "result.html", values)
 
 
+async def _draw_contests(request: Request, source: Source, project: Record, run: Record, attempt: Record) -> dict[int, Element]:
+    """Return the buttons that label what a judge decided, by the number of the assertion."""
+    if not attempt["judged"] or source.is_local or not source.may_write:
+        return {}
+    id, proof, address = attempt["summary"]["id"], make_form_proof(request.scope), find_project_address(project["id"], "labels")
+    labels = await TraceSource.of_request(request).list_labels(attempt_id=id)
+    back = find_project_address(project["id"], "runs", run["id"], "r", id)
+    return {
+        number: draw_contest(address, proof, "attempt", id, number, f"{back}#a{number + 1}", labels.get((id, number), ""))
+        for number in attempt["judged"]
+    }
+
+
 async def _show(source: Source, run_id: str, result_id: str, first: int, most: int) -> Record:
     """Return what the page shows of an attempt: summary, name of its case, document."""
 
     def write(read: ReadResult) -> Record:
         metadata = None if read.entry.evidence is None else read.entry.evidence.metadata
         trace = (metadata or {}).get(TRACE_KEY)
-        document = _write_document(read, first, most)
-        return {"summary": read.summary, "name": read.result.case.name, "doc": document, "trace": trace if isinstance(trace, str) else None}
+        return {
+            "summary": read.summary,
+            "name": read.result.case.name,
+            "doc": _write_document(read, first, most),
+            "trace": trace if isinstance(trace, str) else None,
+            "judged": [number for number, one in enumerate(read.entry.verdicts) if one.details.get("judge") and one.outcome != "skip"],
+        }
 
     return await source.show_result(run_id, result_id, (first, most), write)
 

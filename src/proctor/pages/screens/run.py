@@ -213,6 +213,7 @@ async def show_run(request: Request, source: Source) -> Response:
     )
     previous = before.get(run["id"])
     compared = None if is_live or previous is None else await _compare(source, previous, run)
+    earlier = None if previous is None or not failures.groups else await source.group_failures(previous["id"])
     if not page["data"] and place.position and page["_meta"]["total"]:
         # A position after the last row shows the last page.
         place = Place(position=(page["_meta"]["total"] - 1) // PAGE * PAGE)
@@ -231,7 +232,10 @@ async def show_run(request: Request, source: Source) -> Response:
         "went_wrong": went_wrong,
         "before": previous,
         "compared": compared,
-        "new_causes": set() if compared is None else {find_shape(one.reason) for one in compared.causes if not one.before},
+        # Reasons that the previous run did not have, if all of its reasons are known.
+        "new_reasons": set()
+        if earlier is None or earlier.more or earlier.more_groups
+        else {find_shape(one.reason) for one in failures.groups} - {find_shape(one.reason) for one in earlier.groups},
         "find_shape": find_shape,
         "totals": totals,
         "latency": latency,

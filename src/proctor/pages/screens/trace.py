@@ -70,7 +70,7 @@ async def show_trace(request: Request, source: Source) -> Response:
         return render_page(request, "span_parts.html", selected)
     words = params.get("q", "").strip()[:200]
     results = await traces.list_results(trace["id"])
-    labels = await traces.list_labels(trace["id"])
+    labels = await traces.list_labels(trace_id=trace["id"])
     found, total = await traces.find_spans(trace["id"], tree, words) if words else ([], 0)
     links = match_calls(tree)
     talk = params.get("view") == "conversation" or not tree.rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from proctor.model.account import UNKNOWN
 from proctor.model.evidence import Json
@@ -179,11 +179,11 @@ def draw_known(known: Json, reason: object = None) -> Element | None:
 _ABOUT = {"hint": "Hint", "judge": "Judge", "replied": "The judge replied", "traceback": "Traceback"}
 
 
-def draw_assertions(document: Document) -> list[Element]:
-    """Return all assertions of an attempt, failed ones first."""
+def draw_assertions(document: Document, below: Mapping[int, Node] | None = None) -> list[Element]:
+    """Return all assertions of an attempt, failed ones first, with what is shown `below` some of them."""
     listed: list[Document] = document["assertions"]
     placeholder = [] if listed else [make("p", "muted", "No assertions.")]
-    drawn = {number: draw_assertion(listed[number], number + 1) for number in document["order"]}
+    drawn = {number: draw_assertion(listed[number], number + 1, (below or {}).get(number)) for number in document["order"]}
     shown = [drawn.pop(number) for number in document["order"] if not listed[number].get("undecided")]
     if drawn:
         summary = make("summary", "", f"{count_noun(len(drawn), 'assertion')} not decided, because the attempt failed")
@@ -191,44 +191,37 @@ def draw_assertions(document: Document) -> list[Element]:
     return [*placeholder, make("ol", "assertions", shown)] if shown or not drawn else placeholder
 
 
-def draw_assertion(one: Document, number: int) -> Element:
+def draw_assertion(one: Document, number: int, below: Node | None = None) -> Element:
     """Return one assertion with its verdict."""
     self_link = make("a", "self", f"#{number}", href=f"#a{number}", aria_label=f"Link to assertion {number:,}")
-    return make(
-        "li",
-        f"sheet {one['outcome']}",
-        make("h3", "", draw_hidden_outcome(one["outcome"]), make("span", "", one["title"], dir="auto"), " ", self_link),
-        make("p", "muted small", one["notes"]) if one.get("notes") else None,
-        make("p", "reason pre", one["reason"], dir="auto") if one.get("reason") else None,
-        _draw_comparisons(one),
-        _draw_votes(one["votes"]) if one.get("votes") else None,
-        _draw_links(one, number),
-        make(
-            "details",
-            "technical",
-            make("summary", "muted small", "Technical"),
-            _draw_origin(one),
-            draw_folded("Details", one.get("details")),
-        ),
-        id=f"a{number}",
-        tabindex="-1",
-        data_bad="" if one["outcome"] in ("fail", "error") else None,
-    )
-
-
-def _draw_origin(one: Document) -> Element:
     place = (" · ", make("span", "", one["place"], title=one.get("path") or None)) if one.get("place") else None
-    return make("p", "muted small", make("code", "", one["check"]), place)
-
-
-def _draw_comparisons(one: Document) -> list[Node]:
     rows: Sequence[Json] = one.get("comparisons", ())
     passing = [draw_comparison(row) for row in rows if row.get("holds")]
     drawn: list[Node] = [draw_comparison(row) for row in rows if not row.get("holds")]
     if passing:
         noun = ("comparison holds", "comparisons hold") if one["outcome"] == "pass" and not drawn else ("more holds", "more hold")
         drawn.append(make("details", "", make("summary", "", count_noun(len(passing), *noun)), passing))
-    return drawn
+    return make(
+        "li",
+        f"sheet {one['outcome']}",
+        make("h3", "", draw_hidden_outcome(one["outcome"]), make("span", "", one["title"], dir="auto"), " ", self_link),
+        make("p", "muted small", one["notes"]) if one.get("notes") else None,
+        make("p", "reason pre", one["reason"], dir="auto") if one.get("reason") else None,
+        drawn,
+        _draw_votes(one["votes"]) if one.get("votes") else None,
+        _draw_links(one, number),
+        below,
+        make(
+            "details",
+            "technical",
+            make("summary", "muted small", "Technical"),
+            make("p", "muted small", make("code", "", one["check"]), place),
+            draw_folded("Details", one.get("details")),
+        ),
+        id=f"a{number}",
+        tabindex="-1",
+        data_bad="" if one["outcome"] in ("fail", "error") else None,
+    )
 
 
 def draw_comparison(row: Document) -> Element:
