@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from proctor.checks.systems.effects import RequestMade
-from proctor.checks.tools.tool_calls import ToolCalled
-from proctor.checks.tools.tool_order import ToolCallsMatch
 from proctor.model.case import Scoring
+
+if TYPE_CHECKING:
+    from proctor.checks.systems.effects import RequestMade
+    from proctor.checks.tools.tool_calls import ToolCalled
+    from proctor.checks.tools.tool_order import ToolCallsMatch
 
 _ALWAYS = {
     "tools_called": ("names", "lists no tool, so it holds whatever is called", "no_tools_called: {}` claims that nothing is called"),
@@ -48,15 +51,19 @@ class Vacuous(msgspec.Struct, frozen=True):
 
 def find_vacuous(check: str, spec: msgspec.Struct) -> Vacuous | None:
     """Return the empty field of a claim whose outcome is known in advance, or None."""
-    if isinstance(spec, ToolCallsMatch) and (spec.negative or spec.positive_only or spec.max_extra is not None):
-        return None
+    # By name: importing the classes would load their checks for every suite.
+    kind = type(spec).__name__
+    if kind == "ToolCallsMatch":
+        pairing = cast("ToolCallsMatch", spec)
+        if pairing.negative or pairing.positive_only or pairing.max_extra is not None:
+            return None
     if getattr(spec, "threshold", None) == 0 and _is_judged(spec):
         return Vacuous(
             "threshold", f"{check} passes from a score of 0 on, which every answer has", "leave it out, or give a number above 0"
         )
-    if isinstance(spec, ToolCalled) and spec.at_least == 0 and spec.at_most is None and not spec.forbidden_arguments:
+    if kind == "ToolCalled" and _has_no_bound(called := cast("ToolCalled", spec)) and not called.forbidden_arguments:
         return Vacuous("at_least", f"{check} with at_least: 0 holds whatever is called", "`tool_not_called: NAME` claims that it is not")
-    if isinstance(spec, RequestMade) and spec.at_least == 0 and spec.at_most is None and not spec.then:
+    if kind == "RequestMade" and _has_no_bound(made := cast("RequestMade", spec)) and not made.then:
         return Vacuous("at_least", f"{check} with at_least: 0 holds for any request", "`request_not_made: {...}` claims that it is not")
     always, never = _ALWAYS.get(check), _NEVER.get(check)
     if always is not None and _is_empty(spec, always[0]):
@@ -75,6 +82,10 @@ def find_vacuous_scoring(scoring: Scoring, given: Container[str]) -> Vacuous | N
     if scoring.pass_at == 0:
         return Vacuous("pass_at", "pass_at: 0 lets a case pass whatever its checks find", "give a number above 0")
     return None
+
+
+def _has_no_bound(spec: ToolCalled | RequestMade) -> bool:
+    return spec.at_least == 0 and spec.at_most is None
 
 
 def _is_judged(spec: msgspec.Struct) -> bool:

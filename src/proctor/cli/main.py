@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from typing import NamedTuple
@@ -21,8 +22,13 @@ class Command(NamedTuple):
 
     def run(self, arguments: list[str]) -> int:
         """Load the command's module and run it."""
+        # Modules are not garbage, and neither are the suites and results that a command holds.
+        gc.disable()
         # Only this command: loading all would dominate short ones.
         module = load_command(self.name)
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
+        gc.enable()
         if self.name in _FIRST:
             from proctor.cli.show.other_distributions import warn_of_others  # rarely needed
 

@@ -7,6 +7,7 @@ pays for the import of the parser before it does any work.
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import sys
 from collections.abc import Iterable
@@ -34,6 +35,11 @@ class KindParser(argparse.ArgumentParser):
             _collected.append(self)
             raise _Reached
         super().print_help(file)
+
+    def format_help(self) -> str:
+        """Return the help, in the width of the terminal."""
+        self.formatter_class = argparse.RawDescriptionHelpFormatter
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         """Print the message, the nearest option and where to find help; exit with 4."""
@@ -68,7 +74,8 @@ def make_parser(name: str, summary: str, examples: Iterable[str]) -> KindParser:
         prog=f"proctor {name}",
         description=summary,
         epilog=text,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        # Every flag asks for a formatter, and one without a width imports `shutil` to measure the terminal.
+        formatter_class=functools.partial(argparse.RawDescriptionHelpFormatter, width=100),
         # Abbreviations would become ambiguous with new options.
         allow_abbrev=False,
     )

@@ -6,6 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,9 +27,11 @@ from proctor.model.judgement import Opinion, PendingVerdict, Question
 from proctor.model.lazy_cases import is_lazy, map_sequence
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict, errored, missing, skipped
-from proctor.patterns.engine import Pattern, compile_pattern
 from proctor.scoring.score import score_case
 from proctor.work import begin_counting, end_counting
+
+if TYPE_CHECKING:
+    from proctor.patterns.engine import Pattern
 
 
 class PreparedCase:
@@ -499,6 +502,8 @@ def prepare_captures(captures: Sequence[Capture]) -> Callable[[Evidence], Captur
 
 
 def _compile_pattern(source: str) -> Pattern | None:
+    from proctor.patterns.engine import compile_pattern  # most cases capture nothing
+
     try:
         return compile_pattern(source)
     except SpecError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,9 +16,11 @@ from proctor.checks.registry import Registry
 from proctor.errors import InputError
 from proctor.formats.text.documents import read_text
 from proctor.formats.text.located import Located, Reading
-from proctor.formats.text.row_shapes import DataSource
 from proctor.model.case import Suite
 from proctor.model.show import nearest
+
+if TYPE_CHECKING:
+    from proctor.formats.text.row_shapes import DataSource
 
 DIALECTS = ("native", "mcplab", "mibo", "verial", "mcpjam")
 DATASETS = {"pydantic-evals": "pydantic_evals", "deepeval": "deepeval"}

@@ -2,13 +2,15 @@
 
 msgspec learns a type when the type is first read, and marks it as known before all of its fields are filled in. A second thread that reads
 the same type at that moment follows an invalid pointer, and the whole process crashes. So types are learned only here, by one thread at a
-time; reading a known type costs one set lookup.
+time; reading a known type costs one set lookup. A decoder learns its type when it is first used: modules make many decoders when they are
+imported, and a command uses few of them.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Any, TypeVar, overload
+from collections.abc import Callable
+from typing import Any, TypeVar, cast, overload
 
 import msgspec
 
@@ -56,14 +58,28 @@ def decode_msgpack(data: bytes, kind: Any) -> Any:
     return msgspec.msgpack.decode(data, type=kind)
 
 
+class _LazyDecoder:
+    """Acts as a decoder of msgspec, which the first use makes."""
+
+    def __init__(self, make: Callable[[Any], Any], kind: Any) -> None:
+        self._make = make
+        self._kind = kind
+
+    def __getattr__(self, name: str) -> Any:
+        learn_type(self._kind)
+        # The method becomes an attribute, so that later calls do not come this way.
+        method = getattr(self._make(self._kind), name)
+        setattr(self, name, method)
+        return method
+
+
 @overload
 def make_json_decoder(kind: type[T]) -> msgspec.json.Decoder[T]: ...
 @overload
 def make_json_decoder(kind: Any) -> msgspec.json.Decoder[Any]: ...
 def make_json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     """Return a decoder of JSON texts that hold one declared type."""
-    learn_type(kind)
-    return msgspec.json.Decoder(kind)
+    return cast("msgspec.json.Decoder[Any]", _LazyDecoder(msgspec.json.Decoder, kind))
 
 
 @overload
@@ -72,5 +88,4 @@ def make_msgpack_decoder(kind: type[T]) -> msgspec.msgpack.Decoder[T]: ...
 def make_msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]: ...
 def make_msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     """Return a decoder of MessagePack documents that hold one declared type."""
-    learn_type(kind)
-    return msgspec.msgpack.Decoder(kind)
+    return cast("msgspec.msgpack.Decoder[Any]", _LazyDecoder(msgspec.msgpack.Decoder, kind))

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.workspace.combined_suites import SUITES, describe_parts
 from proctor.actions.workspace.custom_checks import OwnChecks, find_registry, find_workspace_file, registry_of
 from proctor.checks.registry import Registry
 from proctor.errors import InputError
@@ -220,6 +219,8 @@ def shared_ids(suites: Iterable[Suite]) -> list[Problem]:
 
 def _join_suites(folder: Path, suites: list[Suite]) -> Suite:
     """Join several suites; an id that two MCPLab configs use is prefixed with the name of its config."""
+    from proctor.actions.workspace.combined_suites import SUITES, describe_parts  # only for several suites
+
     problems = shared_ids(suites)
     if problems:
         raise InputError(f"{len(problems)} case ids are used in more than one suite", problems)

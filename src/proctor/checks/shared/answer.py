@@ -7,7 +7,6 @@ repeated, the last one counts. If fences are allowed, one fenced code block arou
 from __future__ import annotations
 
 import functools
-import json
 from typing import Final, Literal, NamedTuple, NoReturn
 
 from proctor.errors import CheckFault
@@ -92,6 +91,8 @@ def find_fenced(text: str) -> tuple[int, int] | None:
 # Consecutive claims about one answer share the parsed document, which is never modified.
 @functools.lru_cache(maxsize=8)
 def _parse(text: str) -> Json:
+    import json  # only for claims about JSON
+
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:

@@ -82,6 +82,8 @@ class Progress:
 
 def run(arguments: list[str]) -> int:
     """Check recorded evidence; returns the exit code."""
+    # Suites and results have no reference cycles.
+    gc.set_threshold(100_000, 20, 20)
     options = _make_parser().parse_args(arguments)
     if options.now is not None:
         require_moment(options.now)
@@ -94,7 +96,7 @@ def run(arguments: list[str]) -> int:
     if suite is None:
         return Exit.NOTHING
     gate = open_gate(options, suite.name)
-    _tune_collector()
+    gc.freeze()
     stream = CheckStream(suite, now=options.now, shows=_choose_shown(options), strict=options.strict)
     opened = _open_judge(stream, options) if stream.judged and not options.no_judge else None
     with Output(options.output) as output:
@@ -213,13 +215,6 @@ def _call_both(first: Callable[[CaseResult], None], second: Callable[[CaseResult
         second(result)
 
     return add
-
-
-def _tune_collector() -> None:
-    # Results have no reference cycles, so garbage collection is a waste of time here.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 20, 20)
 
 
 def _make_parser() -> argparse.ArgumentParser:

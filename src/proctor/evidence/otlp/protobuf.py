@@ -159,8 +159,9 @@ def _convert_span(span: Any, resource: dict[str, Json], scope: str) -> Span:
 
 def convert_attributes(pairs: Any) -> dict[str, Json]:
     """Return attributes as an object."""
-    # A non-empty text is the value that was set; nearly all attributes are texts, and `WhichOneof` is slower.
-    return {pair.key: (value := pair.value).string_value or _convert_value(value) for pair in pairs}
+    # A text or number that is not empty is the value that was set; nearly all attributes are one of them, and `WhichOneof` is slower, as is
+    # iterating without a copy.
+    return {pair.key: (value := pair.value).string_value or value.int_value or _convert_value(value) for pair in pairs[:]}
 
 
 def _convert_value(value: Any) -> Json:

@@ -17,7 +17,7 @@ from proctor.model.evidence import Evidence, ToolCall, Usage, get_stored_account
 from proctor.model.json_values import exceeds_depth
 from proctor.model.typed import make_json_decoder
 
-_LEVELS = 6
+_LEVELS = 5
 """Levels of a JSON value that are read here; deeper values are left to the general reader, which checks their depth."""
 
 _IN_BODY = split_words("meta responseMetadata response_metadata llm_output llmOutput tool_calls toolCalls tools_called").union(HOLDERS)
@@ -120,7 +120,7 @@ class _Line(_RawLine, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
 
 
 _LONGEST_MARK = 200
-_decode = make_json_decoder(_Line).decode
+_LINE = make_json_decoder(_Line)
 _decode_any = msgspec.json.Decoder().decode
 _encode_into = msgspec.json.Encoder().encode_into
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -159,7 +159,7 @@ def decode_unique_line(line: bytes) -> Evidence | None:
     Finding repeated keys costs a fifth of the time from a line to its verdict, or half of it if keys are in another order.
     """
     try:
-        evidence = _decode(line)
+        evidence = _LINE.decode(line)
     except _UNREADABLE:
         return None
     # The general reader combines a stored account with markers.

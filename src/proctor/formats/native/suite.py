@@ -18,6 +18,7 @@ shorthand, just that one. Other keys are `id`, `label`, `weight`, `axis`, `requi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from proctor.checks.registry import Registry, default_registry
 from proctor.formats.native.cases import CaseReader
@@ -26,11 +27,13 @@ from proctor.formats.native.matrix import Shared, Variant, make_variant, read_ma
 from proctor.formats.native.systems import read_systems
 from proctor.formats.text.located import Located, Reading
 from proctor.formats.text.placeholders import LocatedTemplate
-from proctor.formats.text.row_shapes import DataSource
 from proctor.model.case import Case, Scoring, Suite
 from proctor.model.lazy_cases import join_cases
 from proctor.model.scratch import TakenNames
 from proctor.model.show import show
+
+if TYPE_CHECKING:
+    from proctor.formats.text.row_shapes import DataSource
 
 # --- the `cases` of a native suite: written out, built from rows of data, and multiplied by a matrix
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from proctor.checks.systems.effects import RequestMade, RequestNotMade, Unchanged
 from proctor.errors import SpecError
 from proctor.formats.text.located import Located, Reading
 from proctor.model.case import LONGEST_S, Assertion, Step, System
@@ -145,6 +144,9 @@ def refuse_unknown_systems(entries: Sequence[tuple[Assertion, Located]], systems
 
 def _list_named(spec: object) -> list[str]:
     """Return the names of systems that a claim mentions literally."""
+    # Only suites with systems need these checks.
+    from proctor.checks.systems.effects import RequestMade, RequestNotMade, Unchanged
+
     if isinstance(spec, (RequestMade, RequestNotMade)):
         patterns = (spec, *(spec.then if isinstance(spec, RequestMade) else ()))
         return [one.system for one in patterns if one.system is not None]

@@ -10,7 +10,9 @@ Aliases are expanded, because every value must know its path; the number of expa
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
@@ -50,16 +52,29 @@ _DECIMAL = lazy_pattern(r"[-+]?[0-9]+")
 _OCTAL = lazy_pattern(r"0o[0-7]+")
 _HEXADECIMAL = lazy_pattern(r"0x[0-9a-fA-F]+")
 _FLOAT = lazy_pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+# Lone surrogates too, which UTF-8 cannot represent.
+_FORBIDDEN = lazy_pattern("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_PYYAML_FORBIDDEN = "[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 _NOT_A_NUMBER = lazy_pattern(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 def read_yaml(text: str, reading: Reading) -> Located | None:
     """Return the document in `text`; problems go to `reading`, and None is returned if it cannot be read at all."""
-    # Importing PyYAML takes about 60 ms; a JSON suite must not pay for it.
-    from proctor.formats.text.yaml_events import EventStream, YamlFault
-
     text = text.removeprefix("\ufeff")
     places = Places(text)
+    if forbidden := _FORBIDDEN.search(text):
+        line, column = places.locate(forbidden.start())
+        message = f"the character U+{ord(forbidden.group()):04X} is not allowed in YAML"
+        hint = "remove it, or write it as an escape"
+        reading.error(Located(value=None, line=line, column=column), message, hint=hint, code="invalid_yaml")
+        return None
+    # PyYAML writes the same set as everything but the allowed characters, which takes longer to compile than a small check. `re` finds the
+    # short form under that text instead; where its cache has another form, PyYAML only starts more slowly.
+    with contextlib.suppress(AttributeError, TypeError):
+        getattr(re, "_cache").setdefault((str, _PYYAML_FORBIDDEN, 0), re.compile(_FORBIDDEN.pattern))  # noqa: B009 - a private name
+    # A JSON suite must not pay for importing PyYAML.
+    from proctor.formats.text.yaml_events import EventStream, YamlFault
+
     stream = EventStream(text, max_depth=MAX_DEPTH)
     try:
         events = stream.read_events()

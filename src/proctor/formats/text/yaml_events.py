@@ -27,8 +27,6 @@ try:
 except ImportError:  # a PyYAML built without libyaml; slower, the same answers
     cyaml = None
 
-# The characters of YAML 1.2, without lone surrogates, which UTF-8 cannot represent.
-_FORBIDDEN = lazy_pattern("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _FALSE_BREAKS = "\x85\u2028\u2029\ufeff"
 _ESCAPE_FAULTS = ("found unknown escape character", "hexdecimal number", "invalid Unicode character escape code")
 _HEX = lazy_pattern(r"[0-9a-fA-F]*")
@@ -61,10 +59,6 @@ class EventStream:
 
     def read_events(self) -> list[Event]:
         """Return everything up to the end of the text, or to the first value that is nested too deeply. Raises `YamlFault`."""
-        forbidden = _FORBIDDEN.search(self.text)
-        if forbidden is not None:
-            code = f"U+{ord(forbidden.group()):04X}"
-            raise YamlFault(Fault(f"the character {code} is not allowed in YAML", forbidden.start(), "remove it, or write it as an escape"))
         text = self.text.translate(self._hide) if self._hide else self.text
         try:
             return list(self._drain_events(text, tolerant=cyaml is None))

@@ -69,7 +69,7 @@ _NICE = 5
 _MOST_SUITES = 20
 _LOG = logging.getLogger("proctor.serve")
 _ENCODE = msgspec.msgpack.Encoder().encode
-_READ = make_msgpack_decoder(Answer).decode
+_READ = make_msgpack_decoder(Answer)
 
 
 class Decisions(Protocol):
@@ -207,7 +207,7 @@ class DecisionPool:
             with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
                 await process.send(_ENCODE(worker.make_job(works, suites)))
                 while len(got) < len(works):
-                    got.append(_READ(await process.receive()))
+                    got.append(_READ.decode(await process.receive()))
                 # A process that has grown too large reports that with its last answer, and is not used again.
                 if not got[-1].last:
                     self._add_idle(worker)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from proctor.errors import InputError
-from proctor.formats.text.row_shapes import Spool, Table, TableOptions
 from proctor.model.scratch import Code, Numbers, Texts
 from proctor.model.show import show
 from proctor.sources.texts import check_path
+
+if TYPE_CHECKING:
+    from proctor.formats.text.row_shapes import Spool, Table, TableOptions
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 _OLD = {
