@@ -34,14 +34,35 @@ _INSPECT = f"""
 import sys
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
-from inspect_ai.model import ModelOutput, get_model
+from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from inspect_ai.scorer import includes
+from inspect_ai.solver import generate, use_tools
+from inspect_ai.tool import tool
 
-said = [f"Your order {{n}} was refunded." if n % 3 else "I do not know." for n in range({TRACES})]
-answers = [ModelOutput.from_content("mockllm/model", one) for one in said]
+@tool
+def refund():
+    async def execute(order: int) -> str:
+        \"\"\"Refund an order.
+
+        Args:
+            order: The order.
+        \"\"\"
+        return f"order {{order}} was refunded"
+    return execute
+
+def reply(messages, tools, choice, config):
+    number = int(messages[0].text.rpartition(" ")[2].rstrip("?"))
+    text = f"Your order {{number}} was refunded." if number % 3 else "I do not know."
+    is_asked = messages[-1].role == "user"
+    call = ModelOutput.for_tool_call("mockllm/model", "refund", {{"order": number}})
+    found = call if is_asked else ModelOutput.from_content("mockllm/model", text)
+    # Without it, a tokenizer is downloaded.
+    found.usage = ModelUsage(input_tokens=300, output_tokens=40, total_tokens=340)
+    return found
+
 samples = [Sample(input=f"Where is my money for order {{n}}?", target="refunded") for n in range({TRACES})]
-model = get_model("mockllm/model", custom_outputs=answers)
-log = eval(Task(dataset=samples, scorer=includes(), name="shop"), model=model, log_dir=sys.argv[1], display="none", max_samples=1)[0]
+task = Task(dataset=samples, solver=[use_tools(refund()), generate()], scorer=includes(), name="shop")
+log = eval(task, model=get_model("mockllm/model", custom_outputs=reply), log_dir=sys.argv[1], display="none")[0]
 assert log.status == "success", log.error
 """
 Measured = dict[str, Load]
