@@ -19,7 +19,7 @@ demo: $(if $(wildcard .venv/.ready),.venv/.ready,.venv/.lean)
 test: .venv/.ready
 	$(PYTEST) -n $(WORKERS) --dist worksteal -q -rs
 
-# Branch coverage of the unit tests, and the rooms that have the least of it. Tests of doors that start processes of their own count for little here.
+# Branch coverage of the unit tests, lowest packages first. Tests that start other processes hardly count here.
 cover: .venv/.ready
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -q -p no:cacheprovider $(ONLY)
@@ -38,7 +38,7 @@ release: .venv/.ready
 hooks: .venv/.ready
 	$(BIN)/pre-commit install
 
-# Those that hold a service to milliseconds come first, one after the other.
+# Tests that assert milliseconds run first, one after the other.
 test-live: test-live-quiet test-live-others
 
 .PHONY: test-live-quiet test-live-others
@@ -66,7 +66,7 @@ torture: .venv/.ready
 	PROCTOR_ON_REQUEST=1 PROCTOR_BATCH_DEATHS=10 $(BIN)/python -m pytest -m live -q tests/batches/test_batch_faults.py tests/batches/test_dask_deaths.py
 	PROCTOR_BATCH_TRACES=1000000 PROCTOR_BATCH_PARTITIONS=50000 PROCTOR_BATCH_FILES=10000 $(BIN)/python -m pytest -q -s tests/batches/test_batch_torture.py tests/batches/test_batch_footers.py
 
-# Both ends of what `pyproject.toml` allows, each in an environment of its own; `ONLY="tests/store -k sqlite"` runs some of the tests.
+# The lowest and the highest versions that `pyproject.toml` allows, in separate environments; `ONLY="tests/store -k sqlite"` runs some of the tests.
 LOWEST ?= .venv/lowest
 NEWEST ?= .venv/newest
 ONLY ?=
@@ -97,7 +97,7 @@ endif
 	$(NEWEST)/bin/python -m supply_chain.bounds verify newest
 	$(NEWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -q -rs $(ONLY)
 
-# What is in an installation: a bill of materials under dist/, and the page of licences, which fails on one that nobody has looked at.
+# What is in an installation: a bill of materials under dist/, and the page of licences, which fails on one that was not reviewed.
 sbom: .venv/.ready
 	$(BIN)/python -m supply_chain.bill
 

@@ -1,4 +1,4 @@
-"""Fixtures of more than one room."""
+"""Fixtures that several folders of tests use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.postgres_pool import DatabasePool
 
 HERE = Path(__file__).parent
-LIVE_ROOMS = {
+LIVE_PLACES = {
     "live",
     "rest",
     "service",
@@ -38,7 +38,7 @@ LIVE_ROOMS = {
     "mcp_server/test_criteria.py",
     "targets/test_mcp_results.py",
 }
-"""Rooms and files that have live tests. Who wants only those need not read the others, which takes every worker half a minute."""
+"""Folders and files with live tests. A run of live tests collects only these: collecting all takes every worker half a minute."""
 ON_BOTH_DATABASES = {f"rest/test_{name}.py" for name in ("public_traces", "projects", "runs", "verification_runs", "labels", "keys")}
 """Files of `tests/rest` that use both databases; the others are about what happens above them, and use both in `make torture`."""
 ON_REQUEST = os.environ.get("PROCTOR_ON_REQUEST") == "1"
@@ -56,10 +56,12 @@ COVERED_BY_REST = {
 """Files of `tests/service` whose statements `ON_BOTH_DATABASES` sends to PostgreSQL, too; they use both in `make torture`."""
 EVERY_DATABASE = os.environ.get("PROCTOR_EVERY_DATABASE") == "1"
 SHARE = float(os.environ.get("PROCTOR_EXAMPLES", "0.3"))
-"""How many of its examples a test of a property tries: other ones in every run, and in `make torture` ten times as many."""
+"""The share of its examples that a property test tries, different ones in each run; `make torture` tries ten times as many."""
 FEWEST = 15
+PATIENCE = 5
+"""Time limits only catch tests that hang: a busy machine takes several times as long as a quiet one."""
 HEAD_START_S = 8.0
-"""By how long the first worker is ahead of the others where nothing is compiled yet."""
+"""Seconds that the first worker starts before the others if nothing is compiled yet."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     wanted = config.getoption("markexpr").split()
     if wanted == ["not", "live"]:
-        # Whoever names it may see it deselected.
+        # If it is named on the command line, it is reported as deselected.
         return True if collection_path == HERE / "live" and not any("live" in word for word in config.args) else None
     is_place = collection_path.is_dir() or collection_path.name.startswith("test_")
     return True if wanted[:1] == ["live"] and is_place and HERE in collection_path.parents and not _may_be_live(collection_path) else None
@@ -89,7 +91,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def _may_be_live(path: Path) -> bool:
     """Return whether there are live tests in a file, or below a folder."""
     named = path.relative_to(HERE).as_posix()
-    return any(f"{room}/".startswith(f"{named}/") or named.startswith(f"{room}/") for room in LIVE_ROOMS)
+    return any(f"{place}/".startswith(f"{named}/") or named.startswith(f"{place}/") for place in LIVE_PLACES)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -117,7 +119,7 @@ def _is_new(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give tests on real servers and of properties a minute, where they do not say themselves what they take; the longest begin first."""
+    """Set time limits: those of the markers, a minute for live and property tests, else the default; times `PATIENCE`. Longest first."""
     left_out = [
         item
         for item in items
@@ -130,7 +132,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     live = [item for item in items if item.get_closest_marker("live")]
     for item in live:
         if not _may_be_live(item.path):
-            raise pytest.UsageError(f"{item.nodeid} is live: name its room among LIVE_ROOMS in tests/conftest.py")
+            raise pytest.UsageError(f"{item.nodeid} is live: add its folder to LIVE_PLACES in tests/conftest.py")
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(60))
     for item in items:
@@ -139,6 +141,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             _take_share(item)
     live.sort(key=_longest_first)
+    for item in items:
+        if mark := item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(PATIENCE * mark.args[0]), append=False)
     begin_first = set(map(id, live))
     items[:] = [*live, *(item for item in items if id(item) not in begin_first)]
 
@@ -157,12 +162,12 @@ def _is_second_database(item: pytest.Item) -> bool:
 
 
 def _take_share(item: pytest.Item) -> None:
-    test: Any = getattr(item.obj, "__func__", item.obj)  # type: ignore[attr-defined]  # a function of somebody's
-    if not hasattr(test, "asked_examples"):  # one function may be several tests
+    test: Any = getattr(item.obj, "__func__", item.obj)  # type: ignore[attr-defined]  # a function of the test
+    if not hasattr(test, "declared_examples"):  # one function may be several tests
         # As Hypothesis' own plugin changes the settings of a test.
-        asked = test._hypothesis_internal_use_settings
-        test.asked_examples = asked.max_examples
-        test._hypothesis_internal_use_settings = settings(asked, max_examples=max(FEWEST, round(asked.max_examples * SHARE)))
+        declared = test._hypothesis_internal_use_settings
+        test.declared_examples = declared.max_examples
+        test._hypothesis_internal_use_settings = settings(declared, max_examples=max(FEWEST, round(declared.max_examples * SHARE)))
     if SHARE > 1 or not item.get_closest_marker("timeout"):
         # How long each example takes is up to chance.
         item.add_marker(pytest.mark.timeout(60 * max(1, SHARE)), append=False)
@@ -176,7 +181,7 @@ def _longest_first(item: pytest.Item) -> tuple[float, str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Have a worker tell of each test once: what came before and after it is told where something went wrong there, or is asked for.
+    """Report each test once per worker: its setup and teardown are reported only if they failed or durations were requested.
 
     Every report is written, sent and read by Python code, which takes as long as many a test.
     """
@@ -209,7 +214,7 @@ def forget_modules_of_the_test() -> Iterator[None]:
     path, known = list(sys.path), sys.modules.copy()
     yield
     sys.path[:] = path
-    # As after most tests: to compare thousands of names would take longer than many a test, and what is imported stands at the end.
+    # Most tests import nothing new. Comparing thousands of names would take longer than many tests, and new modules come last.
     if len(sys.modules) == len(known) and next(reversed(sys.modules)) == next(reversed(known)):
         return
     # Also where the path is as it was: a folder may have been taken away again, and what was imported from it is still here.
@@ -336,7 +341,7 @@ async def opened(database_url: str) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def hub(opened: Database, tmp_path: Path) -> AsyncIterator[Hub]:
-    """The service over a fresh database, without its doors and workers, in the event loop of an `async` test."""
+    """The service over a fresh database, without its entry points and workers, in the event loop of an `async` test."""
     from proctor.service.hub import Hub
     from proctor.service.settings import ServiceSettings
 

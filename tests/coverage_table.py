@@ -1,4 +1,4 @@
-"""Which rooms the tests look at least: `make cover` prints it from the report of `coverage json`."""
+"""Coverage by package, lowest first: `make cover` prints it from the report of `coverage json`."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections import Counter
 from pathlib import Path
 
 _MOST_FILES = 15
-"""How many files are listed below the rooms: enough for one sitting."""
+"""Number of the least covered files that are listed."""
 
 
 def coverage_table(report: dict[str, dict[str, dict[str, dict[str, int]]]]) -> list[str]:
-    """Return a line per room, the least covered first, and then the least covered files. Lines and branches count alike."""
-    seen: Counter[str] = Counter()
-    there: Counter[str] = Counter()
+    """Return a line per package, then the least covered files. Lines and branches count the same."""
+    covered_by: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     files: list[tuple[float, str]] = []
     for name, entry in report["files"].items():
         parts = Path(name).parts
-        room = parts[parts.index("proctor") + 1].removesuffix(".py")
+        package = parts[parts.index("proctor") + 1].removesuffix(".py")
         summary = entry["summary"]
         covered = summary["covered_lines"] + summary["covered_branches"]
         total = summary["num_statements"] + summary["num_branches"]
-        seen[room] += covered
-        there[room] += total
+        covered_by[package] += covered
+        totals[package] += total
         if total:
             files.append((covered / total, "/".join(parts[parts.index("proctor") + 1 :])))
-    rooms = sorted((seen[room] / there[room], room) for room in there if there[room])
-    lines = [f"{share:7.1%}  {room}" for share, room in rooms]
+    packages = sorted((covered_by[package] / totals[package], package) for package in totals if totals[package])
+    lines = [f"{share:7.1%}  {package}" for share, package in packages]
     lines += ["", "the least covered files:"]
     lines += [f"{share:7.1%}  {name}" for share, name in sorted(files)[:_MOST_FILES]]
-    lines += ["", f"{sum(seen.values()) / sum(there.values()):7.1%}  all lines and branches"]
+    lines += ["", f"{sum(covered_by.values()) / sum(totals.values()):7.1%}  all lines and branches"]
     return lines
 
 

@@ -33,7 +33,7 @@ def make_tables(url: str) -> None:
 
 
 class TestDatabase:
-    """The address of a database and a folder beside it. Each `run` is a process of its own as far as the database can tell."""
+    """The address of a database, and a folder. To the database, each `run` looks like a separate process."""
 
     __test__ = False
 

@@ -65,7 +65,7 @@ def find_requirements(text: str) -> tuple[str, ...]:
 
 
 def list_saved_files(text: str) -> Iterator[tuple[str, str]]:
-    """Every file that a page has its reader save, with the visible text between it and what stands before: a block or a heading."""
+    """Every file that a page has its reader save, with the visible text between it and the block or heading above it."""
     for match in _DIRECTIVE.finditer(text):
         if match["verb"] == "file":
             above = _COMMENT.sub("", FENCE.split(text[: match.start()])[-1])
@@ -79,14 +79,14 @@ class Execution:
         self.folder = folder
         self.site = folder.with_name(f"{folder.name}-site")
         self._write = write
-        beside = Path(sys.executable).parent
-        assert (beside / "proctor").exists(), f"proctor is not installed beside {sys.executable}"
-        paths = {"PATH": f"{beside}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(self.site)}
+        scripts = Path(sys.executable).parent
+        assert (scripts / "proctor").exists(), f"proctor is not installed next to {sys.executable}"
+        paths = {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(self.site)}
         self.environment = {**os.environ, **paths}
         self.names: dict[str, object] = {}
 
     def save(self, name: str, body: str) -> None:
-        """Save a block as the page says."""
+        """Save a block under the name that the page gives."""
         place = self.folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(body, encoding="utf-8")
@@ -224,7 +224,7 @@ def execute(page: Path, folder: Path, *, write: bool = False) -> None:
 
 
 def run_page(python: Path, page: Path, folder: Path, *, write: bool = False) -> subprocess.CompletedProcess[str]:
-    """Execute a page with another Python, in a process of its own that is told nothing of this one."""
+    """Execute a page with another Python, in a separate process with a clean environment."""
     folder.mkdir(parents=True)
     keep = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG", "TMPDIR", "SSL_CERT_FILE")}
     return subprocess.run(

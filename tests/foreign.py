@@ -1,4 +1,4 @@
-"""Software of others that tests drive: installed once for all workers, and used by nobody before it is whole."""
+"""Foreign software that tests drive: installed once for all workers, and used only when the installation is complete."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ PATIENCE_S = 300
 
 
 def install_once(folder: Path, wanted: str, install: Callable[[Path], None]) -> Path:
-    """Return the folder after `install` has filled it with what is wanted, which happens again only when that changes.
+    """Return the folder after `install` has filled it; it is filled again only if `wanted` changes.
 
-    Workers of one run ask for the same folder at the same time, and a file that exists says nothing about its neighbours, which somebody
-    may still be writing. One worker installs under a lock, and the mark that the others look for is written last. Whoever wants something
-    else names another folder: what is there is thrown away, also while another worker uses it.
+    Workers of one run need the same folder at the same time. One worker installs under a lock and writes the mark that the others look
+    for last. Use another folder for other packages: the content is deleted even while another worker uses it.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     mark = folder / ".installed"
@@ -37,7 +36,7 @@ def install_once(folder: Path, wanted: str, install: Callable[[Path], None]) -> 
 
 
 def run_or_skip(command: Sequence[str | Path], folder: Path) -> None:
-    """Run an installer; skip the test, with its words, where the packages cannot be had."""
+    """Run an installer; skip the test with its message if the packages are not available."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,4 +1,4 @@
-"""Imports every module of ours alone, and says which of them cannot be: `python tests/importing_alone.py`, run by the house tests.
+"""Imports every module alone and lists those that fail: `python tests/importing_alone.py`, run by `tests/test_architecture.py`.
 
 A module is imported where the largest of its own imports was imported alone just now, and is forgotten afterwards: nothing of ours is
 there but what it asks for itself, and next to nothing is loaded twice. All of it afresh for every module would take half a minute.
@@ -48,7 +48,7 @@ def grow_tree(known: dict[str, Path]) -> dict[str, list[str]]:
 
     def reach(name: str) -> set[str]:
         if name not in reached:
-            reached[name] = set()  # who imports each other in a circle is told by another test
+            reached[name] = set()  # another test reports import cycles
             reached[name] = {name}.union(*(reach(other) for other in imports[name]))
         return reached[name]
 

@@ -25,7 +25,7 @@ ENVIRONMENTS = Path(os.environ.get("PROCTOR_FRAMEWORKS") or ROOT / ".frameworks"
 
 
 def list_packages(requirements: Sequence[str]) -> list[str]:
-    """What an installer is asked for: everything that proctor needs with these extras, and the other packages."""
+    """The requirements to install: everything that proctor needs with these extras, and the other packages."""
     needed = {*PROJECT["dependencies"], *(need for extra in list_extras(requirements) for need in PROJECT["optional-dependencies"][extra])}
     return sorted(word for word in (*needed, *requirements) if not re.match(r"proctor-evals(?![\w-])", word))
 

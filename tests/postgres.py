@@ -86,7 +86,7 @@ class Cluster:
         shutil.copytree(self._data, folder / "data")
 
     def _hand_over(self) -> None:
-        """Give the files to the user that the server runs as; it starts with a folder that nobody else can read."""
+        """Give the files to the user that the server runs as; the folder is readable only by its owner."""
         self._data.chmod(0o700)
         if self._user is not None:
             for place, _, files in os.walk(self._data):
@@ -122,7 +122,7 @@ class Cluster:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Stop the server; whoever is connected is cut off."""
+        """Stop the server and disconnect its clients."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
@@ -143,7 +143,7 @@ class Cluster:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{name}"
 
     def drop_database(self, url: str) -> None:
-        """Delete a database, whoever is connected to it."""
+        """Delete a database, also if clients are connected to it."""
         self._command(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
 
     def _command(self, statement: str) -> None:
@@ -180,7 +180,7 @@ class Cluster:
         setpriv = shutil.which("setpriv")
         if self._user is None:
             return [setpriv, *flags] if setpriv and flags else []
-        assert setpriv is not None, "root needs `setpriv` to start PostgreSQL as somebody else"
+        assert setpriv is not None, "root needs `setpriv` to start PostgreSQL as another user"
         return [setpriv, f"--reuid={self._user.pw_uid}", f"--regid={self._user.pw_gid}", "--clear-groups", *flags]
 
 

@@ -40,7 +40,7 @@ def module_name(path: Path) -> str:
 
 
 def imported_modules(path: Path, known: Collection[str]) -> set[str]:
-    """Every module of ours that a file imports, wherever the import stands in it."""
+    """Every module of ours that a file imports, at top level or inside a function."""
     found: set[str] = set()
     for _, module, names in read_facts(path).imports:
         if module in known:
@@ -83,7 +83,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     while free := [name for name, others in left.items() if not others & left.keys()]:
         for name in free:
             del left[name]
-    # The same from above: what nobody left imports only leads into a circle.
+    # The same from above: a module that no remaining module imports only leads into a cycle.
     while entries := left.keys() - set().union(*left.values()):
         for name in entries:
             del left[name]
@@ -159,7 +159,7 @@ _UNIX_NAMES = {
 
 
 def needs_unix(code: ast.AST, *, inside: bool = False) -> Iterator[ast.AST]:
-    """Every place that only Unix can load; `inside` a function or under a condition it may be asked for first."""
+    """Every place that only Unix can load; `inside` a function or under a condition it may be tested first."""
     for node in ast.iter_child_nodes(code):
         deeper = inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Try, ast.If))
         imported = isinstance(node, ast.Import) and {alias.name for alias in node.names} & _UNIX_MODULES
@@ -177,8 +177,8 @@ def test_every_module_can_be_loaded_where_there_is_no_unix() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in files}
     # Most files name nothing of it and need not be parsed.
     words = tuple(_UNIX_MODULES | set.union(*_UNIX_NAMES.values()))
-    asked = {path: text for path, text in texts.items() if any(word in text for word in words)}
-    wrong = [f"{path.relative_to(SRC)}:{node.lineno}" for path, text in asked.items() for node in needs_unix(ast.parse(text))]  # type: ignore[attr-defined]
+    matching = {path: text for path, text in texts.items() if any(word in text for word in words)}
+    wrong = [f"{path.relative_to(SRC)}:{node.lineno}" for path, text in matching.items() for node in needs_unix(ast.parse(text))]  # type: ignore[attr-defined]
     assert not wrong, "\n".join(wrong)
 
 
@@ -219,9 +219,9 @@ def test_every_public_name_has_a_row_and_an_example_in_the_reference() -> None:
 def test_every_module_imports_alone_with_warnings_as_errors() -> None:
     script = Path(__file__).with_name("importing_alone.py")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
-    told = json.loads(done.stdout)
-    assert {name: error for name, error in told.items() if error} == {}
-    assert set(told) == set(modules())
+    imported = json.loads(done.stdout)
+    assert {name: error for name, error in imported.items() if error} == {}
+    assert set(imported) == set(modules())
 
 
 HEAVY = {

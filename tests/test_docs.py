@@ -80,17 +80,17 @@ def test_the_page_runs_as_shown_where_only_what_it_names_is_installed(
 
 
 @pytest.mark.parametrize(
-    ("requirement", "asked", "found"),
+    ("requirement", "package", "found"),
     [
         ("proctor-evals", "msgspec pytest mcp httpx2 opentelemetry google", "msgspec"),
         ("proctor-evals[otlp]", "pytest opentelemetry.proto opentelemetry.sdk google.protobuf", "opentelemetry.proto google.protobuf"),
         ("proctor-evals[serve]", "httpx2 mcp fastapi starlette asyncpg openpyxl", "httpx2 mcp fastapi starlette"),
     ],
 )
-def test_what_a_page_does_not_name_is_not_there(requirement: str, asked: str, found: str, tmp_path: Path) -> None:
+def test_what_a_page_does_not_name_is_not_there(requirement: str, package: str, found: str, tmp_path: Path) -> None:
     python = make_lean_environment(tmp_path / "environment", [requirement])
     program = "import importlib.util, proctor.cli, sys; print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name)))"
-    done = subprocess.run([python, "-I", "-c", program, *asked.split()], capture_output=True, text=True, check=True)
+    done = subprocess.run([python, "-I", "-c", program, *package.split()], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == found
 
 
@@ -137,7 +137,7 @@ NEEDS = {
     # Without servers of its own an agent has the tools of simulated systems, which have no wire.
     "mcp": r"\btype: mcp_agent\b(?=[\s\S]*\bservers:)|\bMCPClientManager\(|^\$? ?proctor run mcplab/",
 }
-"""The extras without which what stands in a block does not work, also where it needs a server, a model or a key that the tests have not."""
+"""The extras that a block needs, also if it needs a server, a model or a key that the tests do not have."""
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent in (ROOT, DOCS / "how-to", DOCS / "tutorial")], ids=page_id)
@@ -146,7 +146,7 @@ def test_an_extra_that_a_block_needs_is_named_above_it(page: Path) -> None:
     for match in FENCE.finditer(text):
         named = list_extras(find_requirements(re.sub("<!-- run -->|(?<=```)(?:console|python)", "", text[: match.start()])))
         missing = [extra for extra, pattern in NEEDS.items() if re.search(pattern, match["body"], re.MULTILINE) and extra not in named]
-        assert not missing, f"pip install 'proctor-evals[{missing[0]}]' stands nowhere above:\n{match['body']}"
+        assert not missing, f"pip install 'proctor-evals[{missing[0]}]' is missing above:\n{match['body']}"
 
 
 BY_NAME = re.compile(r"""(?:pip install|uv add|pipx install|PROCTOR_INSTALL: *)[^\n`#]*?[\s"']proctor(?:\[[\w,]+\])?(?![\w./\[-]|\s*@)""")
@@ -172,7 +172,7 @@ def test_no_page_has_the_reader_install_the_other_project_of_that_name(page: Pat
         ("pip install 'proctor-evals[live]'", False),
         ("pip install /path/to/proctor", False),
         ('PROCTOR_INSTALL: "proctor[live] @ git+https://example.com/proctor.git"', False),
-        ("pip install .` beside proctor", False),
+        ("pip install .` next to proctor", False),
     ],
 )
 def test_an_installation_by_name_is_found(text: str, found: bool) -> None:
@@ -189,7 +189,7 @@ def test_the_pages_that_promise_to_be_executed_are() -> None:
 def test_every_suite_and_every_json_on_the_page_can_be_read(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for body in blocks(text, "yaml"):
-        # Cases from data are read by the commands of their page, with the files beside them.
+        # Cases from data are read by the commands of their page, in the folder of their files.
         if re.search(r"^proctor: 1$", body, re.MULTILINE) and not re.search("tool_caled|words_within|words?_at_most|from: ", body):
             assert proctor.parse_suite(body).cases, body
     for body in blocks(text, "json"):

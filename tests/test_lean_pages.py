@@ -27,8 +27,8 @@ def test_pages_whose_packages_cannot_be_had_count_as_failed(
     monkeypatch.setattr(lean_pages, "build_wheel", lambda *_: tmp_path)
     monkeypatch.setattr(lean_pages, "install", lack)
     failed = lean_pages.main(["how-to/test-a-command"])
-    told = capsys.readouterr().out
-    assert failed == 1 and "(cannot be installed: no route to the registry)" in told and "FAIL  " in told and "1 failed" in told
+    printed = capsys.readouterr().out
+    assert failed == 1 and "(cannot be installed: no route to the registry)" in printed and "FAIL  " in printed and "1 failed" in printed
 
 
 def test_a_word_that_no_page_has_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,14 +149,14 @@ def test_the_async_form_takes_plain_predicates_too() -> None:
 
 
 def test_the_predicate_is_asked_once_per_call_until_it_holds() -> None:
-    asked: list[Any] = []
+    received: list[Any] = []
 
     def predicate(value: Any) -> bool:
-        asked.append(value)
+        received.append(value)
         return value == 2
 
     assert match_tool_argument_with("t", "a", predicate, [call("t", {"a": 1}), call("t", {}), call("t", {"a": 2}), call("t", {"a": 3})])
-    assert asked == [1, 2]
+    assert received == [1, 2]
 
 
 def test_the_twin_says_which_call_came_closest() -> None:

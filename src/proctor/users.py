@@ -125,7 +125,7 @@ class UserSpeaker:
             return self._end(move.ends, "script" if self._player.name == "script" else "model", move.reason)
         turns = len(self._exchanges)
         if turns >= self._most_turns:
-            return self._end("turn_limit", "limit", _describe_limit(turns, move))
+            return self._end("turn_limit", "limit", f"gives_up_after: {turns}" + (f"; {move.reason}" if move.reason else ""))
         self._message = move.say
         return self._message
 
@@ -136,11 +136,6 @@ class UserSpeaker:
 
     def _end(self, ended: UserEnd, by: Literal["stop_when", "script", "model", "limit"], reason: str) -> None:
         self._ending = msgspec.structs.replace(self._ending, ended=ended, by=by, reason=reason)
-
-
-def _describe_limit(turns: int, move: Move) -> str:
-    reason = f"; {move.reason}" if move.reason else ""
-    return f"gives_up_after: {turns}{reason}"
 
 
 NOTHING_LEFT = "the script has nothing more to say"
@@ -225,21 +220,6 @@ def read_reply(text: str) -> Move:
         raise BrokenReply("it is no JSON object") from None
     if not isinstance(reply, dict):
         raise BrokenReply("it is no JSON object")
-    _check_members(reply)
-    say = reply["say"].strip()
-    reason = reply.get("reason", "")[:LONGEST_REASON]
-    if reply["done"] and reply.get("gives_up"):
-        raise BrokenReply("`done` and `gives_up` are both true")
-    if reply["done"] or reply.get("gives_up"):
-        return Move(ends="done" if reply["done"] else "gave_up", reason=reason)
-    if not say:
-        raise BrokenReply("`say` is empty, and the conversation goes on")
-    if len(say) > LONGEST_SAY:
-        raise BrokenReply(f"`say` has {len(say):,} characters; the limit is {LONGEST_SAY:,}")
-    return Move(say=say, reason=reason)
-
-
-def _check_members(reply: dict[str, Any]) -> None:
     for name in reply:
         if name not in SCHEMA["properties"]:
             raise BrokenReply(f"unknown member {show(name, 60)}")
@@ -251,6 +231,17 @@ def _check_members(reply: dict[str, Any]) -> None:
     for name, kind, wanted in (("gives_up", bool, "true or false"), ("reason", str, "text")):
         if name in reply and not isinstance(reply[name], kind):
             raise BrokenReply(f"`{name}`: expected {wanted}, found {show(reply[name], 60)}")
+    say = reply["say"].strip()
+    reason = reply.get("reason", "")[:LONGEST_REASON]
+    if reply["done"] and reply.get("gives_up"):
+        raise BrokenReply("`done` and `gives_up` are both true")
+    if reply["done"] or reply.get("gives_up"):
+        return Move(ends="done" if reply["done"] else "gave_up", reason=reason)
+    if not say:
+        raise BrokenReply("`say` is empty, and the conversation goes on")
+    if len(say) > LONGEST_SAY:
+        raise BrokenReply(f"`say` has {len(say):,} characters; the limit is {LONGEST_SAY:,}")
+    return Move(say=say, reason=reason)
 
 
 MOST_CHARACTERS = 6_000
@@ -291,8 +282,20 @@ _AGAIN = "Your earlier reply could not be used: it was not the JSON object that 
 
 def build_request(user: SimulatedUser, exchanges: Sequence[Exchange], *, again: bool = False) -> ChatRequest:
     """Return the request for the user's next move; `again` if an earlier reply was invalid."""
-    role = f"{_ROLE}\n\n{_describe_person(user)}\n\n{_REPLY}"
-    lines = [_show_exchange(exchange) for exchange in exchanges]
+    condition = user.stop_when if isinstance(user.stop_when, str) else "You have reached your goal."
+    parts = [("Who you are", user.persona), ("Your goal", user.goal), ("How you talk", user.style), ("You are done when", condition)]
+    person = "\n".join(f"{name}: {text}" for name, text in parts if text)
+    role = f"{_ROLE}\n\n{person}\n\n{_REPLY}"
+    # Each answer is one line of data, after the user's message if the author wrote it.
+    lines = [
+        fence.encode_line(
+            {
+                **({"you": exchange.message} if exchange.by_author else {}),
+                "assistant": fence.neutralise_text(shorten(exchange.answer, MOST_CHARACTERS)),
+            }
+        )
+        for exchange in exchanges
+    ]
     last = (f"\n{_REMINDER}" if exchanges else _NOT_BEGUN) + (f"\n{_AGAIN}" if again else "")
     # Depends on everything but the marker itself, so that the same conversation always has the same marker.
     marker = fence.choose_marker(role, _BOUNDARY, *lines, last)
@@ -301,29 +304,13 @@ def build_request(user: SimulatedUser, exchanges: Sequence[Exchange], *, again: 
         messages.append(ChatMessage(role="user", text=_NOT_BEGUN if exchanges else last))
     for exchange, line in zip(exchanges, lines, strict=True):
         if not exchange.by_author:
-            messages.append(ChatMessage(role="assistant", text=_write_reply(exchange.message)))
+            # Earlier messages of the user have the format of replies.
+            earlier = {"say": exchange.message, "done": False, "gives_up": False, "reason": ""}
+            messages.append(ChatMessage(role="assistant", text=fence.encode_line(earlier)))
         messages.append(ChatMessage(role="user", text=fence.fence_line(line, marker)))
     if exchanges:
         messages[-1] = ChatMessage(role="user", text=messages[-1].text + last)
     return ChatRequest(messages=tuple(messages), answer_schema=SCHEMA, answer_name=SCHEMA_NAME)
-
-
-def _write_reply(message: str) -> str:
-    """Return an earlier user message in the format of replies."""
-    return fence.encode_line({"say": message, "done": False, "gives_up": False, "reason": ""})
-
-
-def _describe_person(user: SimulatedUser) -> str:
-    """Return a description of the person, in the author's words."""
-    condition = user.stop_when if isinstance(user.stop_when, str) else "You have reached your goal."
-    parts = [("Who you are", user.persona), ("Your goal", user.goal), ("How you talk", user.style), ("You are done when", condition)]
-    return "\n".join(f"{name}: {text}" for name, text in parts if text)
-
-
-def _show_exchange(exchange: Exchange) -> str:
-    """Return an answer as one line of data, after the user's message if the author wrote it."""
-    message: dict[str, Json] = {"you": exchange.message} if exchange.by_author else {}
-    return fence.encode_line({**message, "assistant": fence.neutralise_text(shorten(exchange.answer, MOST_CHARACTERS))})
 
 
 UNAVAILABLE: Final = "user_unavailable"

@@ -17,7 +17,8 @@ import jsonschema
 import pytest
 import yaml
 
-from proctor.actions.help.init import KINDS, find_candidates, find_starter, init, write_starter
+from proctor.actions.help.init import find_starter, init, write_starter
+from proctor.actions.start.candidates import KINDS, find_candidates
 from proctor.actions.start.frameworks import FRAMEWORKS
 from proctor.actions.start.python_code import read_python_code
 from proctor.actions.start.starters import write_adapter

@@ -13,16 +13,13 @@ from hypothesis import strategies as st
 from proctor.checks.judged.semantic import Judged
 from proctor.checks.run.unsupported import Unsupported
 from proctor.checks.shared.fields import RowField
-from proctor.checks.systems.cds import CdsCard
-from proctor.checks.systems.fax import FaxDocument
+from proctor.checks.systems.entries import CdsCard, FaxDocument, MessageSent
 from proctor.checks.systems.fhir import FhirField, FhirResource
 from proctor.checks.systems.files import FilePresent
-from proctor.checks.systems.hl7 import Hl7Message
-from proctor.checks.systems.messages import MessageSent
 from proctor.checks.systems.portal import PortalRecord
 from proctor.checks.systems.records import RecordsMatch
+from proctor.checks.systems.segments import Hl7Message, X12Response
 from proctor.checks.systems.voice import VoiceSaid
-from proctor.checks.systems.x12 import X12Response
 from proctor.errors import InputError
 from proctor.formats.suites import read_suite
 from proctor.model.case import Scoring, Suite

@@ -13,7 +13,7 @@ from proctor.errors import CheckFault
 from proctor.expressions.text_form import NO_SCOPE
 from proctor.matchers.call_arguments import build_argument_rule, is_same_javascript_scalar
 from proctor.matchers.calls import MatchOptions, Pairing, ToolCallMatch
-from proctor.matchers.equal import find_difference
+from proctor.matchers.mismatch import find_difference
 from proctor.model.evidence import ToolCall
 from proctor.model.json_values import equal, is_same_scalar
 from tests.builders import call

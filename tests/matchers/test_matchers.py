@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.compile import MATCHERS, compile_expected
-from proctor.matchers.equal import find_difference
 from proctor.matchers.lists import DEEPEST, find_maximum_pairing
+from proctor.matchers.mismatch import find_difference
 from proctor.model.evidence import Evidence
 from proctor.model.json_values import MISSING, equal
 from tests.tables import rows

@@ -21,8 +21,8 @@ from proctor.model.evidence import Evidence
 from proctor.model.system import System
 from proctor.simulators.exchange import Request
 from proctor.simulators.sandbox import Sandbox, provision_rows
+from proctor.simulators.seeds import join_config, read_kind
 from proctor.simulators.store import MemoryStore
-from proctor.simulators.type_names import join_config, read_kind
 from tests.rest.services import Service
 from tests.rest.test_sandboxes import Agent
 from tests.rest.verial import Author

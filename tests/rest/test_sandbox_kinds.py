@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from proctor.simulators.ports import list_kinds
-from proctor.simulators.type_names import find_kind
+from proctor.simulators.seeds import find_kind
 from tests.rest.agent_site import AgentSite
 from tests.rest.services import ADDRESS, Clock, Service
 from tests.rest.test_sandboxes import Agent

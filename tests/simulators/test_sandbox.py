@@ -19,8 +19,8 @@ from proctor.simulators.kinds.files import FilesSimulator
 from proctor.simulators.ports import Desk, Simulator, find_simulator, list_kinds
 from proctor.simulators.rows import Change
 from proctor.simulators.sandbox import MOST_BODY, Sandbox, join_state, provision_rows
+from proctor.simulators.seeds import join_config
 from proctor.simulators.store import MemoryStore
-from proctor.simulators.type_names import join_config
 from tests.simulators.workplace import NOW, Workplace, make_surroundings, read
 
 SHOP: dict[str, Any] = {"orders": [{"id": "1", "status": "open"}, {"id": "2", "status": "paid"}]}

@@ -16,10 +16,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
+from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import msgspec
 
@@ -66,7 +67,7 @@ class Recorder:
         if scope in self._known:
             self._replaced = True
             # A line instead of a deletion: a recorder that dies leaves a valid file.
-            self._write_document({"begin": msgspec.to_builtins(scope)})
+            self._append_line(encode_line({"begin": msgspec.to_builtins(scope)}))
         self._known.add(scope)
         view = RecordingTape(self, scope)
         self._views[scope] = view
@@ -96,7 +97,7 @@ class Recorder:
         """Write one exchange, unless its attempt was restarted."""
         # An abandoned attempt may still get a response after its scope was restarted; it must not mix with the new recording.
         if self._views.get(view.scope) is view and self._file >= 0:
-            self._write_document(msgspec.to_builtins(entry))
+            self._append_line(encode_line(msgspec.to_builtins(entry)))
 
     def scrub(self, value: Json) -> Json:
         """Return a value without secrets."""
@@ -118,9 +119,6 @@ class Recorder:
         # The incomplete line of a recorder that died while writing.
         os.ftruncate(self._file, self._size)
         return contents.replaced
-
-    def _write_document(self, document: Json) -> None:
-        self._append_line(encode_line(document))
 
     def _append_line(self, line: bytes) -> None:
         try:
@@ -171,28 +169,19 @@ class RecordingTape:
         scrubbed = self._recorder.scrub(request)
         # Before sending: answers may come in another order, and a replay follows the order of the requests.
         seq, self._next = self._next, self._next + 1
+        entry = Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, scrubbed), request=scrubbed)
         try:
             response = await send()
         except Exception as error:
             # A cancelled exchange is not recorded (`CancelledError` is no `Exception`).
-            fault = self._make_fault(error)
-            self._recorder.write_entry(
-                self, Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, scrubbed), request=scrubbed, fault=fault)
-            )
+            fault = Fault(type=type(error).__name__, message=self._recorder.scrub_text(str(error)))
+            if isinstance(error, TargetError):
+                fault = msgspec.structs.replace(fault, code=error.code, safe=error.safe, retry_after_s=error.retry_after_s)
+            self._recorder.write_entry(self, msgspec.structs.replace(entry, fault=fault))
             raise
-        recorded = self._recorder.scrub(response)
-        self._recorder.write_entry(
-            self, Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, scrubbed), request=scrubbed, response=recorded)
-        )
+        self._recorder.write_entry(self, msgspec.structs.replace(entry, response=self._recorder.scrub(response)))
         # Unscrubbed: only the file must not contain secrets.
         return response
-
-    def _make_fault(self, error: Exception) -> Fault:
-        message = self._recorder.scrub_text(str(error))
-        name = type(error).__name__
-        if isinstance(error, TargetError):
-            return Fault(type=name, message=message, code=error.code, safe=error.safe, retry_after_s=error.retry_after_s)
-        return Fault(type=name, message=message)
 
 
 def _open_locked(path: Path) -> int:
@@ -296,9 +285,8 @@ def find_first_difference(recorded: Json, now: Json) -> Difference | None:
             # Reversed, as the last one is taken first, so that the first difference in reading order is found.
             waiting.extend((f"{path}.{key}", left.get(key, MISSING), right.get(key, MISSING)) for key in reversed(keys))
         elif isinstance(left, list) and isinstance(right, list):
-            longest = max(len(left), len(right))
-            pairs = [(f"{path}[{at}]", _get_item(left, at), _get_item(right, at)) for at in range(longest)]
-            waiting.extend(reversed(pairs))
+            pairs = enumerate(zip_longest(left, right, fillvalue=MISSING))
+            waiting.extend(reversed([(f"{path}[{at}]", one, other) for at, (one, other) in pairs]))
         elif left is MISSING or right is MISSING or isinstance(left, bool) != isinstance(right, bool) or left != right:
             # `True` equals 1 in Python but not in JSON, hence the comparison of `bool`.
             found = Difference(path, left, right)
@@ -309,12 +297,8 @@ def find_first_difference(recorded: Json, now: Json) -> Difference | None:
 
 
 def _mask_marker(value: Json | Missing) -> Json | Missing:
-    return _mask_marker_in(value) if isinstance(value, str) else value
-
-
-def _mask_marker_in(text: str) -> str:
     # Of the same length, so that positions in the masked text are valid in the shown text.
-    return _MARKER.sub(lambda marker: "x" * len(marker[0]), text)
+    return _MARKER.sub(lambda marker: "x" * len(marker[0]), value) if isinstance(value, str) else value
 
 
 def _describe_nearest(near: Line, request: Json, elsewhere: bool, played: bool) -> list[str]:
@@ -325,31 +309,17 @@ def _describe_nearest(near: Line, request: Json, elsewhere: bool, played: bool) 
     if found is None:
         reason = "the same request, recorded for another attempt" if elsewhere else "the same request, sent more often than it was recorded"
         return [*out, f"  {reason}"]
-    left, right = _show_both(found.recorded, found.now)
-    return [*out, f"  differs at {found.path}", f"    recorded {left}", f"    now      {right}"]
-
-
-def _show_both(recorded: Json | Missing, now: Json | Missing) -> tuple[str, str]:
-    if isinstance(recorded, str) and isinstance(now, str) and max(len(recorded), len(now)) > _WINDOW:
+    sides: list[Any] = [found.recorded, found.now]
+    shown = ["nothing" if isinstance(side, Missing) else show(side) for side in sides]
+    if all(isinstance(side, str) for side in sides) and max(map(len, sides)) > _WINDOW:
+        masked = [_mask_marker(side) for side in sides]
         # If the texts differ only in the marker, the marker is shown.
-        sides = (recorded, now) if _mask_marker_in(recorded) == _mask_marker_in(now) else (_mask_marker_in(recorded), _mask_marker_in(now))
-        same = next((at for at, (one, other) in enumerate(zip(*sides, strict=False)) if one != other), min(len(recorded), len(now)))
-        return _show_around(recorded, same), _show_around(now, same)
-    return _show_value(recorded), _show_value(now)
-
-
-def _show_around(text: str, position: int) -> str:
-    start = max(0, position - _WINDOW // 3)
-    end = start + _WINDOW
-    return f"{'…' if start else ''}{show(text[start:end])}{'…' if end < len(text) else ''}"
-
-
-def _show_value(value: Json | Missing) -> str:
-    return "nothing" if isinstance(value, Missing) else show(value)
-
-
-def _get_item(items: list[Json], position: int) -> Json | Missing:
-    return items[position] if position < len(items) else MISSING
+        compared = zip(*(sides if masked[0] == masked[1] else masked), strict=False)
+        same = next((at for at, (one, other) in enumerate(compared) if one != other), min(map(len, sides)))
+        start = max(0, same - _WINDOW // 3)
+        end = start + _WINDOW
+        shown = [f"{'…' if start else ''}{show(side[start:end])}{'…' if end < len(side) else ''}" for side in sides]
+    return [*out, f"  differs at {found.path}", f"    recorded {shown[0]}", f"    now      {shown[1]}"]
 
 
 def _count_leaves(value: Json) -> Counter[tuple[str, str]]:
@@ -457,20 +427,17 @@ class PlayingTape:
             raise self._miss
         line = waiting.pop()
         self._player.note_played(line)
-        if line.entry.fault is not None:
-            raise _make_exception(line.entry.fault)
-        # A copy: the caller may change it, and the scope may be played again.
-        return copy.deepcopy(line.entry.response)
-
-
-def _make_exception(fault: Fault) -> Exception:
-    # Callers catch a timeout by its type, in a replay as in a live run.
-    if fault.type == "TimeoutError":
-        return TimeoutError(fault.message)
-    if fault.code is not None:
-        return TargetError(fault.message, code=fault.code, safe=fault.safe, retry_after_s=fault.retry_after_s)
-    # No class is looked up by a name from a file: any other error becomes its text.
-    return TargetError(f"{fault.type}: {fault.message}" if fault.message else fault.type)
+        fault = line.entry.fault
+        if fault is None:
+            # A copy: the caller may change it, and the scope may be played again.
+            return copy.deepcopy(line.entry.response)
+        # Callers catch a timeout by its type, in a replay as in a live run.
+        if fault.type == "TimeoutError":
+            raise TimeoutError(fault.message)
+        if fault.code is not None:
+            raise TargetError(fault.message, code=fault.code, safe=fault.safe, retry_after_s=fault.retry_after_s)
+        # No class is looked up by a name from a file: any other error becomes its text.
+        raise TargetError(f"{fault.type}: {fault.message}" if fault.message else fault.type)
 
 
 Cassette = Recorder | Player

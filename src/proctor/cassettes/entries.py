@@ -146,13 +146,30 @@ def read_file(path: Path) -> Contents:
     torn = rows.pop()
     if not rows or not rows[0].strip():
         raise _make_error(path, 1, "not a cassette: it is empty" if not torn else "not a cassette: its first line has no end")
-    _check_header(path, _decode_line(path, 1, rows[0]))
+    header = _decode_line(path, 1, rows[0])
+    version: Json = header.get("proctor_cassette") if isinstance(header, dict) else None
+    if version is None:
+        raise _make_error(path, 1, 'not a cassette: its first line does not say {"proctor_cassette": 1}')
+    # `true` equals 1 in Python.
+    if isinstance(version, bool) or version != VERSION:
+        raise _make_error(
+            path,
+            1,
+            f"a cassette of version {show(version)}, written by proctor {show(header.get('proctor'))}; "
+            f"this is proctor {__version__}, which reads version {VERSION}",
+            hint="record it again with `--record`",
+        )
     valid: dict[Scope, list[Line]] = {}
     replaced = False
     for number, raw in enumerate(rows[1:], start=2):
         if not raw.strip():
             continue
-        found = _read_entry(path, number, raw)
+        document = _decode_line(path, number, raw)
+        is_start = isinstance(document, dict) and "begin" in document
+        try:
+            found = convert_to(document["begin"], Scope) if is_start else convert_to(document, Entry)
+        except msgspec.ValidationError as error:
+            raise _make_error(path, number, f"not an entry of a cassette: {error}") from None
         if isinstance(found, Scope):
             replaced = True
             valid.pop(found, None)
@@ -172,31 +189,6 @@ def group_by_scope(lines: Iterable[Line]) -> dict[Scope, list[Line]]:
         # Lines are written as responses arrive, and concurrent exchanges finish in any order.
         group.sort(key=lambda line: (line.entry.seq, line.number))
     return groups
-
-
-def _check_header(path: Path, header: Json) -> None:
-    version: Json = header.get("proctor_cassette") if isinstance(header, dict) else None
-    if version is None:
-        raise _make_error(path, 1, 'not a cassette: its first line does not say {"proctor_cassette": 1}')
-    # `true` equals 1 in Python.
-    if isinstance(version, bool) or version != VERSION:
-        raise _make_error(
-            path,
-            1,
-            f"a cassette of version {show(version)}, written by proctor {show(header.get('proctor'))}; "
-            f"this is proctor {__version__}, which reads version {VERSION}",
-            hint="record it again with `--record`",
-        )
-
-
-def _read_entry(path: Path, number: int, raw: bytes) -> Entry | Scope:
-    document = _decode_line(path, number, raw)
-    try:
-        if isinstance(document, dict) and "begin" in document:
-            return convert_to(document["begin"], Scope)
-        return convert_to(document, Entry)
-    except msgspec.ValidationError as error:
-        raise _make_error(path, number, f"not an entry of a cassette: {error}") from None
 
 
 def _decode_line(path: Path, number: int, raw: bytes) -> Any:

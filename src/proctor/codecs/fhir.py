@@ -128,13 +128,9 @@ class _Tables:
         self._made: dict[str, Table] = {}
 
     def find(self, parameter: Parameter) -> Table:
-        table = self._made.get(parameter.name)
-        if table is None:
-            # Two threads may build the same table; either one is used.
-            table = self._made[parameter.name] = self._make(parameter)
-        return table
-
-    def _make(self, parameter: Parameter) -> Table:
+        known = self._made.get(parameter.name)
+        if known is not None:
+            return known
         table: Table = {}
         spend(len(self._rows))
         for key, resource in self._rows.items():
@@ -143,6 +139,8 @@ class _Tables:
                     table.setdefault(word, []).append(key)
             except CheckFault:
                 self.unread.add(key)
+        # Two threads may build the same table; either one is used.
+        self._made[parameter.name] = table
         return table
 
 
@@ -253,13 +251,9 @@ def _find_pointed_at(include: Include, matches: Sequence[Found], store: IndexedS
 def _find_pointing(include: Include, matched: set[str], store: IndexedStore) -> Iterator[Found]:
     for parameter in include.parameters if matched else ():
         for entry in store.pick(include.source, (make_reference_clue(parameter, sorted(matched)),)):
-            if _points_at(entry, include, matched):
+            names = (name for each in include.parameters for name in iterate_reference_names(entry.resource, each))
+            if any(name in matched and include.target in (None, name.partition("/")[0]) for name in names):
                 yield entry
-
-
-def _points_at(entry: Found, include: Include, matched: set[str]) -> bool:
-    names = (name for each in include.parameters for name in iterate_reference_names(entry.resource, each))
-    return any(name in matched and include.target in (None, name.partition("/")[0]) for name in names)
 
 
 _MOST_LINKS = 3
@@ -309,7 +303,12 @@ class Search(msgspec.Struct, frozen=True):
         ]
         # The last key first: sorting is stable, so the first key has the final say.
         for parameter, descending in reversed(self.order):
-            found = _sort_found(found, parameter, descending)
+            spend(len(found))
+            with_key = [(key, entry) for entry in found if (key := _find_sort_key(entry.resource, parameter, descending)) is not None]
+            # By identity: a resource contains dicts, which have no hash, and two resources may be equal.
+            keyed = {id(entry) for _, entry in with_key}
+            with_key.sort(key=lambda pair: pair[0], reverse=descending)
+            found = [entry for _, entry in with_key] + [entry for entry in found if id(entry) not in keyed]
         return found
 
     def find_included(self, matches: Sequence[Found], resources: Iterable[Json] | IndexedStore) -> list[Found]:
@@ -454,16 +453,6 @@ def _count_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
             tests * (1 + sum(len(part) if isinstance(part, list) else len(part) // 16 for part in parts if isinstance(part, (list, str))))
         )
         yield element
-
-
-def _sort_found(found: list[Found], parameter: Parameter, descending: bool) -> list[Found]:
-    """Sort resources, keeping the order of equal ones; those without a value come last in either direction."""
-    spend(len(found))
-    with_key = [(key, entry) for entry in found if (key := _find_sort_key(entry.resource, parameter, descending)) is not None]
-    # By identity: a resource contains dicts, which have no hash, and two resources may be equal.
-    keyed = {id(entry) for _, entry in with_key}
-    with_key.sort(key=lambda pair: pair[0], reverse=descending)
-    return [entry for _, entry in with_key] + [entry for entry in found if id(entry) not in keyed]
 
 
 def _find_sort_key(resource: dict[str, Json], parameter: Parameter, descending: bool) -> Json:

@@ -56,7 +56,8 @@ class Speech(msgspec.Struct, frozen=True):
 
 def normalize(text: str) -> Speech:
     """Return text in the form in which speech is compared."""
-    words = _split_words(text)
+    folded = _APOSTROPHES.sub("", unicodedata.normalize("NFKC", text)).casefold()
+    words = "".join(map(_read_character, folded)).split()
     speech = _join_units(_split_units(words))
     joined = _SPELLED.sub(lambda match: match.group().replace(" ", ""), f" {' '.join(words)} ").split()
     return speech if joined == words else msgspec.structs.replace(speech, joined=_join_units(_split_units(joined)))
@@ -74,11 +75,6 @@ def _join_units(words: list[list[str]]) -> Speech:
             length += len(unit) + 1
         ends.add(length - 1)
     return Speech("".join(parts), frozenset(begins), frozenset(ends))
-
-
-def _split_words(text: str) -> list[str]:
-    folded = _APOSTROPHES.sub("", unicodedata.normalize("NFKC", text)).casefold()
-    return "".join(map(_read_character, folded)).split()
 
 
 def _read_character(char: str) -> str:

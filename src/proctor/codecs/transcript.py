@@ -40,7 +40,17 @@ def read_transcript(text: str, kind: TranscriptKind | None = None) -> tuple[Voic
     if kind is None:
         kind = _recognise_kind(text)
     if kind == "json":
-        return _read_json_turns(text)
+        try:
+            document = read_json(text)
+        except NotJson as error:
+            raise EvidenceError(f"not a JSON transcript: {error}") from None
+        entries: Json = document
+        if isinstance(document, dict):
+            entries = next((document[key] for key in _LISTS if isinstance(document.get(key), list)), None)
+        if not isinstance(entries, list):
+            raise EvidenceError(f"not a JSON transcript: expected a list of turns, or an object with one under {', '.join(_LISTS)}")
+        defaults: dict[str, Json] = document if isinstance(document, dict) else {}
+        return tuple(_read_json_turn(entry, index, defaults) for index, entry in enumerate(entries))
     if kind == "vtt" and not text.startswith("WEBVTT"):
         raise EvidenceError("not a WebVTT transcript: the first line is not WEBVTT")
     turns = list(_merge_cues(_read_cue(cue) for cue in _iterate_cues(text)))
@@ -113,20 +123,6 @@ def _merge_cues(cues: Iterator[list[VoiceTurn]]) -> Iterator[VoiceTurn]:
         text.append(turn.text)
     if text:
         yield VoiceTurn(speaker=speaker, text=" ".join(text))
-
-
-def _read_json_turns(text: str) -> tuple[VoiceTurn, ...]:
-    try:
-        document = read_json(text)
-    except NotJson as error:
-        raise EvidenceError(f"not a JSON transcript: {error}") from None
-    entries: Json = document
-    if isinstance(document, dict):
-        entries = next((document[key] for key in _LISTS if isinstance(document.get(key), list)), None)
-    if not isinstance(entries, list):
-        raise EvidenceError(f"not a JSON transcript: expected a list of turns, or an object with one under {', '.join(_LISTS)}")
-    defaults: dict[str, Json] = document if isinstance(document, dict) else {}
-    return tuple(_read_json_turn(entry, index, defaults) for index, entry in enumerate(entries))
 
 
 def _read_json_turn(entry: Json, index: int, around: dict[str, Json]) -> VoiceTurn:

@@ -104,15 +104,12 @@ class EvalSuite(Figures):
         return counts
 
     def _get_totals(self) -> SuiteAggregate:
-        return self._get_run().aggregate
+        if self._result is None:
+            raise RuntimeError(f"suite {self._name!r} has not been run yet")
+        return self._result.aggregate
 
     def _describe_without_calls(self) -> str:
         return f"no test of suite {self._name!r} has any"
-
-    def _get_run(self) -> EvalSuiteResult:
-        if self._result is None:
-            raise RuntimeError(f"suite {self._name!r} has not been run yet")
-        return self._result
 
 
 def _aggregate(results: Iterable[EvalRunResult]) -> SuiteAggregate:

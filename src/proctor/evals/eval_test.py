@@ -27,12 +27,10 @@ from proctor.evals.grading.results import (
     SuiteAggregate,
     Tokens,
     accuracy,
-    compute_mean_tokens,
     sum_up_run,
 )
 from proctor.evals.grading.score_rows import (
     EvaluationConfig,
-    GatingVerdict,
     ScoreDefinition,
     ScoreOutcome,
     ScoreResult,
@@ -47,7 +45,6 @@ from proctor.evals.grading.scorers import (
     DEFAULT_LIMITS,
     Scenario,
     Scorer,
-    ScorerContext,
     ScorerLimits,
     define_predicate,
     make_context,
@@ -96,7 +93,7 @@ class Figures(ABC):
     def average_token_use(self) -> float:
         """Tokens per iteration."""
         totals = self._get_totals()
-        return compute_mean_tokens(totals.token_usage.total, totals.iterations)
+        return accuracy(totals.token_usage.total, totals.iterations)
 
     def _count_expected(self, what: str) -> Counts:
         self._get_totals()
@@ -164,7 +161,7 @@ async def run_iteration(
         await asyncio.sleep(_FIRST_WAIT_S * 2**tried)
         tried += 1
     rows = (*result.scores, *await grading.make_scorer_rows(result.prompts, limits, iteration=number, failed=attempt.again))
-    return msgspec.structs.replace(result, scores=rows, passed=grading.decide(rows).passed)
+    return msgspec.structs.replace(result, scores=rows, passed=gating_verdict(rows, grading.config).passed)
 
 
 def _decide_attempt(attempt: _Attempt, grading: Grading, tried: int) -> IterationResult:
@@ -205,25 +202,21 @@ async def _run_attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) 
         # Also if this iteration is cancelled: `wait` would leave the task running.
         await end_task(task)
     # Checked before the answer: a function may return true in its grace period, or after a prompt that was cut off.
+    answer: object = None
+    error, again = None, True
     if timed_out or deadline.missed:
-        return _Attempt(False, f"Operation timed out after {timeout_ms:g}ms", True, fresh_agent.get_prompt_history())
-    if task.cancelled():
-        return _Attempt(False, "the test was cancelled", True, fresh_agent.get_prompt_history())
-    raised = task.exception()
-    if raised is not None:
-        return _Attempt(False, describe_exception(raised), True, fresh_agent.get_prompt_history())
-    answer = task.result()
-    error = _explain_bad_answer(answer)
-    return _Attempt(error is None and bool(answer), error, False, fresh_agent.get_prompt_history())
-
-
-def _explain_bad_answer(answer: object) -> str | None:
-    """Return why a truthy return value of a test function is not a valid answer."""
-    if answer is None:
-        return "the test function returned None: it must return true or false"
-    if isgenerator(answer) or isasyncgen(answer):
-        return "the test function is a generator, of which nothing was run: it must return true or false and not yield"
-    return None
+        error = f"Operation timed out after {timeout_ms:g}ms"
+    elif task.cancelled():
+        error = "the test was cancelled"
+    elif (raised := task.exception()) is not None:
+        error = describe_exception(raised)
+    else:
+        answer, again = task.result(), False
+        if answer is None:
+            error = "the test function returned None: it must return true or false"
+        elif isgenerator(answer) or isasyncgen(answer):
+            error = "the test function is a generator, of which nothing was run: it must return true or false and not yield"
+    return _Attempt(error is None and bool(answer), error, again, fresh_agent.get_prompt_history())
 
 
 # ---
@@ -333,7 +326,12 @@ class EvalTest(Figures):
         """
         refuse_unknown_options(EvalTest.run, watchers)
         on_progress, on_failure = watchers.get("on_progress"), watchers.get("on_failure")
-        _check_options(concurrency, retries, timeout_ms)
+        if not is_integer(concurrency) or concurrency < 1:
+            raise ValueError(f"concurrency: expected a whole number of at least 1, found {show(concurrency)}")
+        if retries < 0:
+            raise ValueError(f"retries: expected at least 0, found {retries}")
+        if not (is_finite(timeout_ms) and timeout_ms > 0):
+            raise ValueError(f"timeout_ms: expected more than 0, found {show(timeout_ms)}")
         limits = ScorerLimits(scorer_concurrency, scorer_timeout_ms)
         gate = asyncio.Semaphore(concurrency)
         total, completed = max(0, iterations), 0
@@ -376,15 +374,12 @@ class EvalTest(Figures):
 
     def add_counts(self, counts: Counts, *, expecting: bool = False) -> Counts:
         """Add the iterations of the last run to some counts; `expecting`: only if calls are expected by name."""
-        return counts if expecting and not self._calls else counts.add(self._get_run().iteration_details, len(self._calls))
-
-    def _get_totals(self) -> EvalRunResult:
-        return self._get_run()
+        return counts if expecting and not self._calls else counts.add(self._get_totals().iteration_details, len(self._calls))
 
     def _describe_without_calls(self) -> str:
         return f"test {self._name!r} has none"
 
-    def _get_run(self) -> EvalRunResult:
+    def _get_totals(self) -> EvalRunResult:
         if self._result is None:
             raise RuntimeError(f"test {self._name!r} has not been run yet")
         return self._result
@@ -423,19 +418,19 @@ class EvalTest(Figures):
 
     def get_all_iterations(self) -> list[IterationResult]:
         """Return every iteration of the last run."""
-        return list(self._get_run().iteration_details)
+        return list(self._get_totals().iteration_details)
 
     def get_failed_iterations(self) -> list[IterationResult]:
         """Return the iterations that failed."""
-        return [each for each in self._get_run().iteration_details if not each.passed]
+        return [each for each in self._get_totals().iteration_details if not each.passed]
 
     def get_successful_iterations(self) -> list[IterationResult]:
         """Return the iterations that passed."""
-        return [each for each in self._get_run().iteration_details if each.passed]
+        return [each for each in self._get_totals().iteration_details if each.passed]
 
     def get_failure_report(self) -> str:
         """Return a text about every failed iteration: the error, mismatches, and the messages of every prompt."""
-        details = self._get_run().iteration_details
+        details = self._get_totals().iteration_details
         failed = [(number, each) for number, each in enumerate(details, 1) if not each.passed]
         if not failed:
             return NO_FAILURES
@@ -475,15 +470,6 @@ def _describe_row(row: ScoreResult) -> str:
     return f"scorer {row.scorer_id}: {row.status}: {row.error or row.rationale or 'no reason given'}"
 
 
-def _check_options(concurrency: float, retries: int, timeout_ms: float) -> None:
-    if not is_integer(concurrency) or concurrency < 1:
-        raise ValueError(f"concurrency: expected a whole number of at least 1, found {show(concurrency)}")
-    if retries < 0:
-        raise ValueError(f"retries: expected at least 0, found {retries}")
-    if not (is_finite(timeout_ms) and timeout_ms > 0):
-        raise ValueError(f"timeout_ms: expected more than 0, found {show(timeout_ms)}")
-
-
 async def _await_answer(answer: object) -> None:
     if isawaitable(answer):
         await answer
@@ -511,11 +497,6 @@ class Grading:
         # Compared with no calls, every expected one is missing, so they are returned in one form, however they were written.
         self._calls = tuple(evaluate_tool_calls(expectations.calls, ()).missing)
         self._test = ScoreDefinition(scorer_id=LEGACY_TEST, implementation_hash=canonical_digest({"kind": "legacy-test"}), label="test()")
-        self._match = self._define_match()
-        self._predicates = tuple(define_predicate(each, ordinal=index) for index, each in enumerate(expectations.predicates))
-        self.config = EvaluationConfig.of((self._test, self._match, *self._predicates, *(each.definition for each in self.scorers)))
-
-    def _define_match(self) -> ScoreDefinition:
         options = read_options(self.expectations.options)
         graded_by: dict[str, Json] = {
             "expectedToolCalls": [_write_call(call) for call in self._calls],
@@ -528,7 +509,9 @@ class Grading:
         # Only if they are set, so that other definitions keep their hash.
         graded_by.update({"isNegativeTest": True} if options.negative else {})
         graded_by.update({"positiveOnly": True} if options.positive_only else {})
-        return ScoreDefinition(scorer_id=TOOL_MATCH, implementation_hash=canonical_digest(graded_by), label="expected tool calls")
+        self._match = ScoreDefinition(scorer_id=TOOL_MATCH, implementation_hash=canonical_digest(graded_by), label="expected tool calls")
+        self._predicates = tuple(define_predicate(each, ordinal=index) for index, each in enumerate(expectations.predicates))
+        self.config = EvaluationConfig.of((self._test, self._match, *self._predicates, *(each.definition for each in self.scorers)))
 
     @property
     def scenario_hash(self) -> str:
@@ -558,17 +541,10 @@ class Grading:
         """Return the rows of the scorers; if the iteration `failed`, only deterministic ones are run."""
         if not self.scorers:
             return ()
-        return await run_scorers(self.scorers, self.make_context(prompts, iteration), limits, only_deterministic=failed)
-
-    def make_context(self, prompts: Sequence[PromptResult], iteration: int) -> ScorerContext:
-        """Return the context of the scorers."""
-        return make_context(
+        context = make_context(
             prompts, self._scenario, expected_output=self._expected_output, expected_tool_calls=self._calls, iteration=iteration
         )
-
-    def decide(self, rows: Iterable[ScoreResult]) -> GatingVerdict:
-        """Return whether an iteration with these rows passes."""
-        return gating_verdict(rows, self.config)
+        return await run_scorers(self.scorers, context, limits, only_deterministic=failed)
 
 
 def _write_call(call: ToolCall) -> Mapping[str, Json]:

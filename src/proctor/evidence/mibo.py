@@ -15,10 +15,9 @@ from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.shared.workflow import find_answering_node, read_answer, sum_usage, with_parameters
 from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.conflicts import take_agreeing
 from proctor.evidence.unknowns.markers import check_markers, mark_removed
 from proctor.evidence.unknowns.statuses import find_failure, read_status
-from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_unrecognised
+from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_unrecognised, take_agreeing
 from proctor.evidence.values.access import (
     dict_or_empty,
     is_misspelt,

@@ -193,7 +193,18 @@ def check_step(kind: Any, step: Step, at: str, offset: int) -> Any:
     if kind is Any:
         return Any
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _check_member(kind, step, at, offset)
+        names = list_roots() if kind is Evidence else kind.__struct_fields__
+        if not isinstance(step, Key):
+            raise SpecError(f"{at} is an object, not a list", offset=offset, hint=f"known here: {', '.join(names)}")
+        if step.name not in names:
+            where = "evidence" if kind is Evidence else at
+            raise SpecError(
+                f"unknown name {step.name!r} in {where}",
+                offset=offset,
+                nearest=nearest(step.name, names),
+                hint=f"known here: {', '.join(names)}",
+            )
+        return _get_types(kind)[step.name]
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (tuple, list):
         if isinstance(step, Key):
@@ -208,21 +219,6 @@ def check_step(kind: Any, step: Step, at: str, offset: int) -> Any:
             raise SpecError(f"{at} is an object, not a list", offset=offset, hint=f"name a member: {at}.name")
         return inner[1]
     raise SpecError(f"{at} is {'text' if kind is str else 'a single value'} and holds nothing to look into", offset=offset)
-
-
-def _check_member(kind: type[msgspec.Struct], step: Step, at: str, offset: int) -> Any:
-    names = list_roots() if kind is Evidence else kind.__struct_fields__
-    if not isinstance(step, Key):
-        raise SpecError(f"{at} is an object, not a list", offset=offset, hint=f"known here: {', '.join(names)}")
-    if step.name not in names:
-        where = "evidence" if kind is Evidence else at
-        raise SpecError(
-            f"unknown name {step.name!r} in {where}",
-            offset=offset,
-            nearest=nearest(step.name, names),
-            hint=f"known here: {', '.join(names)}",
-        )
-    return _get_types(kind)[step.name]
 
 
 @functools.cache
@@ -357,7 +353,7 @@ class _Parser:
         body = self._read_either()
         self._quantified = False
         self._require(")", f"after the condition of {word.value}")
-        paths = _list_selections(body)
+        paths = [path for value in list_values(body) for path in list_paths(value) if path.selects]
         if not paths:
             raise SpecError(
                 f"{word.value}(...) needs a path with [*] to go through", offset=word.offset, hint="for example tool_calls[*].name"
@@ -487,11 +483,6 @@ class _Parser:
             raise SpecError(f"expected an index, a key in quotes or * in brackets, found {shorten(word.source, 40)!r}", offset=word.offset)
         self._require("]", "after it")
         return step
-
-
-def _list_selections(condition: Condition) -> list[Path]:
-    """Return the paths with [*] that stand for a value, in order."""
-    return [path for value in list_values(condition) for path in list_paths(value) if path.selects]
 
 
 def _has_bare_selection(condition: Condition) -> bool:

@@ -171,11 +171,6 @@ class _Parser:
                 if word.kind != ",":
                     found = "the end" if word.kind == "end" else repr(shorten(word.source, 40))
                     raise SpecError(f"expected ',' or ')' in the arguments of {function.name}, found {found}", offset=word.offset)
-        self._verify(function, arguments, name)
-        return Call(function, tuple(arguments), name.offset)
-
-    @staticmethod
-    def _verify(function: Function, arguments: list[Term], name: Token) -> None:
         if not function.accepts(len(arguments)):
             raise SpecError(f"wrong number of arguments ({len(arguments)}) in {name.value}; write {function.signature}", offset=name.offset)
         for index, argument in enumerate(arguments):
@@ -186,6 +181,7 @@ class _Parser:
                     raise SpecError(
                         f"{function.name}, argument {index + 1}: {error.message}", offset=argument.offset, nearest=error.nearest
                     ) from None
+        return Call(function, tuple(arguments), name.offset)
 
 
 class Evaluation:
@@ -220,22 +216,19 @@ class Evaluation:
             case Literal():
                 return term.value
             case Variable():
-                return self._evaluate_variable(term)
+                # The context first: a variable of the case hides a function of its name; the suite reader has warned about that.
+                if term.name in self._scope.context:
+                    return self._scope.context[term.name]
+                if is_bare_call(term.name):
+                    return self.apply(FUNCTIONS[term.name.upper()], (), term.offset)
+                function = FUNCTIONS.get(term.name.upper())
+                if function is not None:
+                    raise self._make_fault(f"{term.name!r} is a function: write {function.signature}", term.offset)
+                close = nearest(term.name, self._scope.context)
+                known = f"; nearest: {', '.join(map(repr, close))}" if close else ""
+                raise self._make_fault(f"unknown variable {term.name!r}{known}", term.offset)
             case Call():
                 return self._call(term)
-
-    def _evaluate_variable(self, term: Variable) -> Json:
-        # The context first: a variable of the case hides a function of its name; the suite reader has warned about that.
-        if term.name in self._scope.context:
-            return self._scope.context[term.name]
-        if is_bare_call(term.name):
-            return self.apply(FUNCTIONS[term.name.upper()], (), term.offset)
-        function = FUNCTIONS.get(term.name.upper())
-        if function is not None:
-            raise self._make_fault(f"{term.name!r} is a function: write {function.signature}", term.offset)
-        close = nearest(term.name, self._scope.context)
-        known = f"; nearest: {', '.join(map(repr, close))}" if close else ""
-        raise self._make_fault(f"unknown variable {term.name!r}{known}", term.offset)
 
     def _call(self, term: Call) -> Json:
         values: list[Json] = []

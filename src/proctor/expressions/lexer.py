@@ -73,7 +73,10 @@ def _read_token(text: str, at: int, char: str, symbols: tuple[str, ...]) -> Toke
     if char in "'\"":
         return _read_quoted(text, at)
     if (number := _NUMBER.match(text, at)) is not None:
-        return _parse_number(number.group(), at)
+        source = number.group()
+        if len(source) > _LONGEST_NUMBER:
+            raise SpecError(f"a number of {len(source)} digits is too long", offset=at)
+        return Token("number", float(source) if "." in source else int(source), at, source)
     if (name := _NAME.match(text, at)) is not None:
         return Token("name", name.group(), at, name.group())
     hint = None
@@ -84,12 +87,6 @@ def _read_token(text: str, at: int, char: str, symbols: tuple[str, ...]) -> Toke
     elif char in "+-*/&|=<>":
         hint = "there are no operators; use functions such as DATE_ADD or CONCAT"
     raise SpecError(f"unexpected {char!r} in the expression", offset=at, hint=hint)
-
-
-def _parse_number(source: str, at: int) -> Token:
-    if len(source) > _LONGEST_NUMBER:
-        raise SpecError(f"a number of {len(source)} digits is too long", offset=at)
-    return Token("number", float(source) if "." in source else int(source), at, source)
 
 
 def _read_quoted(text: str, start: int) -> Token:

@@ -31,36 +31,31 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
     return Suite(name=name, dialect="deepeval", cases=tuple(cases))
 
 
+# DeepEval writes every field, many of them null.
 def _read_golden(reading: Reading, node: Located, number: int, used: set[str]) -> Case:
-    title = reading.require_text(_find(node, "name"), "'name'") or ""
-    expected = reading.require_text(_find(node, "expected_output"), "'expected_output'")
-    tools = reading.require_list(_find(node, "expected_tools"), "'expected_tools'")
+    title = reading.require_text(node.find("name"), "'name'") or ""
+    expected = reading.require_text(node.find("expected_output"), "'expected_output'")
+    tools = reading.require_list(node.find("expected_tools"), "'expected_tools'")
     built = []
     if tools is not None and tools.value:
-        names = [reading.require_text(reading.require_member(tool, "name", "an expected tool"), "'name'") for tool in tools.items()]
+        names = [reading.need_text(tool, "name", "an expected tool") for tool in tools.items()]
         claim = Claim("tool_calls_match", {"calls": [{"name": name} for name in names if name is not None], "arguments": "ignore"})
         built.append(build_assertion(reading, tools, claim, f"expected tools · {', '.join(filter(None, names))}"[:200]))
     if expected:
         claim = Claim("judged", {"criteria": CORRECT, "reference": expected, "show_prompt": True})
         built.append(build_assertion(reading, node, claim, "expected output"))
     contexts: dict[str, Json] = {
-        key: found.plain() for key in ("context", "retrieval_context") if (found := _find(node, key)) is not None and found.value
+        key: found.plain() for key in ("context", "retrieval_context") if (found := node.find(key)) is not None and found.value
     }
-    metadata = _find(node, "additional_metadata")
+    metadata = node.find("additional_metadata")
     tags: Json = metadata.plain() if metadata is not None else None
     return Case(
         id=make_unique(make_slug(title) if title else f"golden-{number}", used),
         name=title,
-        description=reading.require_text(_find(node, "comments"), "'comments'") or "",
-        input=reading.require_text(reading.require_member(node, "input", "a golden"), "'input'"),
+        description=reading.require_text(node.find("comments"), "'comments'") or "",
+        input=reading.need_text(node, "input", "a golden"),
         context=contexts,
         tags=tags if isinstance(tags, dict) else {},
         assertions=tuple(assertion for assertion in built if assertion is not None),
         origin=reading.origin(node),
     )
-
-
-def _find(node: Located, key: str) -> Located | None:
-    """Return a member; None also if it is null, as DeepEval writes every field."""
-    found = node.get(key)
-    return None if found is None or found.value is None else found

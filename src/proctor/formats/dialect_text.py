@@ -15,7 +15,7 @@ from proctor.checks.answer.json_field import JsonField
 from proctor.errors import InputError
 from proctor.formats.mcpjam.predicates import PLAIN
 from proctor.formats.mcplab.text import build_mcplab
-from proctor.formats.mibo.assertions import CALL_CONDITIONS, FIELD_CONDITIONS, LIMITS, SEMANTIC_TYPES, find_word
+from proctor.formats.mibo.assertions import CALL_CONDITIONS, FIELD_CONDITIONS, PLAIN_TARGETS, SEMANTIC_TYPES, find_word
 from proctor.formats.suites import read_suite
 from proctor.formats.text.yaml_text import to_yaml
 from proctor.formats.verial.assertions import BY_FIELDS, SYSTEM_CLAIMS
@@ -133,13 +133,7 @@ def _write_counting(assertion: Assertion) -> Fragment:
     return written
 
 
-_PLAIN_TARGETS: Final[dict[str, tuple[str, dict[str, str]]]] = {
-    "response_matches": ("response_regex", {"pattern": "pattern", "should_match": "should_match", "flags": "flags"}),
-    "json_schema": ("json_schema", {"schema": "schema", "field": "field"}),
-    "http_status": ("http_status", {"expected_status": "status"}),
-    "responded_within": ("response_time", {"max_ms": "ms"}),
-    "tokens_within": ("token_limit", LIMITS),
-}
+_MIBO_TARGETS: Final = {plain.check: (target, plain.fields) for target, plain in PLAIN_TARGETS.items()}
 
 
 def _build_mibo(suite: Suite) -> tuple[Json, list[str]]:
@@ -177,8 +171,8 @@ def _write_mibo(assertion: Assertion) -> Fragment | None:
             value = spec.value if spec.equals is msgspec.UNSET else spec.equals
             expected = {} if spec.condition.endswith("exists") else {"expected_value": _write_literal(value)}
             return {"target": "json_match", "field": spec.field, "condition": find_word(FIELD_CONDITIONS, spec.condition), **expected}
-        case check if check in _PLAIN_TARGETS:
-            target, keys = _PLAIN_TARGETS[check]
+        case check if check in _MIBO_TARGETS:
+            target, keys = _MIBO_TARGETS[check]
             found = {key: getattr(spec, ours) for key, ours in keys.items()}
             return {"target": target, **{key: value for key, value in found.items() if value not in (None, "")}}
         case "judged" if spec.kind in SEMANTIC_TYPES.values():

@@ -49,26 +49,26 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
     """Return the dataset as a suite; problems go to the reading."""
     reading.check_keys(document, ("$schema", "name", "cases", "evaluators", "report_evaluators"), "a dataset of pydantic-evals")
     title = document.get("name")
-    shared = reading.require_list(document.get("evaluators"), "'evaluators'")
-    for evaluator in _list_items(reading, document.get("report_evaluators"), "'report_evaluators'"):
+    shared = reading.list_items(document.get("evaluators"), "'evaluators'")
+    for evaluator in reading.list_items(document.get("report_evaluators"), "'report_evaluators'"):
         reading.warn(evaluator, "evaluators of whole reports are not decided here; see `proctor compare` and gates", code="not_written")
     used: set[str] = set()
     cases = [
         _read_case(reading, node, number, used, shared)
-        for number, node in enumerate(_list_items(reading, document.get("cases"), "'cases'"), start=1)
+        for number, node in enumerate(reading.list_items(document.get("cases"), "'cases'"), start=1)
         if reading.require_object(node, "a case") is not None
     ]
     suite_name = title.value if title is not None and isinstance(title.value, str) else name
     return Suite(name=suite_name, dialect="pydantic-evals", cases=tuple(cases))
 
 
-def _read_case(reading: Reading, node: Located, number: int, used: set[str], shared: Located | None) -> Case:
+def _read_case(reading: Reading, node: Located, number: int, used: set[str], shared: list[Located]) -> Case:
     reading.check_keys(node, ("name", "inputs", "metadata", "expected_output", "evaluators"), "a case of pydantic-evals")
     inputs = reading.require_member(node, "inputs", "a case")
     given, expected, metadata = node.get("name"), node.get("expected_output"), node.get("metadata")
     title = given.value if given is not None and isinstance(given.value, str) else ""
     assertions: list[Assertion] = []
-    for evaluator in (*_list_items(reading, node.get("evaluators"), "'evaluators'"), *(shared.items() if shared is not None else ())):
+    for evaluator in (*reading.list_items(node.get("evaluators"), "'evaluators'"), *shared):
         assertions += _read_evaluator(reading, evaluator, expected)
     tags: Json = metadata.plain() if metadata is not None else None
     return Case(
@@ -212,11 +212,6 @@ _EVALUATORS: dict[str, Callable[[Arguments], list[Claim] | str]] = {
     "MaxToolCalls": lambda arguments: [Claim("that", {"expression": f"len(tool_calls) <= {arguments.get('max_calls')}"})],
     "MaxModelRequests": lambda arguments: "requests to the model are not counted in evidence; limit tokens or calls instead",
 }
-
-
-def _list_items(reading: Reading, node: Located | None, what: str) -> list[Located]:
-    found = reading.require_list(node, what)
-    return list(found.items()) if found is not None else []
 
 
 def _write_text(value: Json) -> str:

@@ -25,7 +25,7 @@ from proctor.errors import InputError, SpecError
 from proctor.formats.native.declared_evidence import read_declared
 from proctor.formats.text.building import UNUSABLE, build_struct
 from proctor.formats.text.documents import read_text
-from proctor.formats.text.located import Located, Reading, item_path, member_path
+from proctor.formats.text.located import Located, Reading, locate_value
 from proctor.formats.text.references import References, check_references
 from proctor.model.cost import Price, PriceList
 from proctor.model.evidence import Json
@@ -50,7 +50,14 @@ def read_prices(node: Located | None, reading: Reading) -> PriceList | None:
         price = build_struct(Price, member, reading, f"the price of {name!r}")
         if price is UNUSABLE:
             continue
-        _check_price(name, price, member, reading)
+        for field in ("input", "output", "cached_input", "cache_write"):
+            value = getattr(price, field)
+            if value is not None and (not is_finite(value) or value < 0):
+                reading.error(member.get(field) or member, f"prices: {field} of {name!r} must be a number of at least 0")
+        if price.per < 1:
+            reading.error(member.get("per") or member, f"prices: per of {name!r} must be a whole number of at least 1")
+        if price.as_of is not None and _DAY.fullmatch(price.as_of) is None:
+            reading.error(member.get("as_of") or member, f"prices: as_of of {name!r} must be a day such as 2026-11-01")
         prices[name] = price
         first = next(iter(prices.values()))
         if price.currency != first.currency:
@@ -60,17 +67,6 @@ def read_prices(node: Located | None, reading: Reading) -> PriceList | None:
                 hint="costs of one run are summed, so all prices are in one currency",
             )
     return PriceList(prices) if prices else None
-
-
-def _check_price(name: str, price: Price, node: Located, reading: Reading) -> None:
-    for field in ("input", "output", "cached_input", "cache_write"):
-        value = getattr(price, field)
-        if value is not None and (not is_finite(value) or value < 0):
-            reading.error(node.get(field) or node, f"prices: {field} of {name!r} must be a number of at least 0")
-    if price.per < 1:
-        reading.error(node.get("per") or node, f"prices: per of {name!r} must be a whole number of at least 1")
-    if price.as_of is not None and _DAY.fullmatch(price.as_of) is None:
-        reading.error(node.get("as_of") or node, f"prices: as_of of {name!r} must be a day such as 2026-11-01")
 
 
 def read_price_file(text: str, *, file: str) -> PriceList:
@@ -123,16 +119,12 @@ def read_own_check_settings(node: Located | None, reading: Reading) -> OwnCheckS
 
 
 def _read_files(node: Located, reading: Reading) -> tuple[str, ...]:
-    listed = [node] if isinstance(node.value, str) else list(node.items()) if reading.require_list(node, "checks") is not None else []
-    files: list[str] = []
-    for item in listed:
-        name = reading.require_text(item, "checks")
-        if name is None:
-            continue
+    listed = [node] if isinstance(node.value, str) else reading.list_items(node, "checks")
+    files = [(item, name) for item in listed if (name := reading.require_text(item, "checks")) is not None]
+    for item, name in files:
         if not name.endswith(".py"):
             reading.error(item, f"checks: expected a Python file such as checks.py, found {name!r}", code="wrong_type")
-        files.append(name)
-    return tuple(files)
+    return tuple(name for _, name in files)
 
 
 WORKSPACE_KEYS = ("targets", "default_target", "models", "judge")
@@ -163,7 +155,7 @@ class Section:
     @classmethod
     def of(cls, value: Mapping[str, Json], *, file: str | None = None, path: str = "$", trusted: bool = True) -> Section:
         """Return an entry from a mapping, whose lines are unknown."""
-        return cls(_locate(value, path), file=file, text=None, trusted=trusted)
+        return cls(locate_value(value, path=path), file=file, text=None, trusted=trusted)
 
     def with_node(self, node: Located, find: Callable[[Located], Located | None]) -> Section:
         """Return another entry of the same file; `find` locates it if lines are known."""
@@ -249,7 +241,7 @@ class Section:
         return Reading(file=self.file, text=self._text or "")
 
     def _finish(self, reading: Reading) -> None:
-        if any(problem.level == "error" for problem in reading.problems):
+        if reading.has_errors_since(0):
             problems = self._list_problems(reading)
             raise InputError(problems[0].message, problems)
 
@@ -345,7 +337,7 @@ def read_workspace(text: str, *, file: str | None = None) -> Workspace:
 def read_workspace_settings(settings: Mapping[str, Json], *, file: str, path: str = "$.tool.proctor") -> Workspace:
     """Return a workspace file that is not YAML, whose lines are unknown; raises `InputError` with every problem in it."""
     reading = Reading(file=file, text="")
-    workspace = _read_file(_locate(settings, path), reading, text=None)
+    workspace = _read_file(locate_value(settings, path=path), reading, text=None)
     if reading.problems:
         problems = _drop_lines(reading.problems, file)
         raise InputError(problems[0].message, problems)
@@ -354,14 +346,37 @@ def read_workspace_settings(settings: Mapping[str, Json], *, file: str, path: st
 
 def _read_file(document: Located, reading: Reading, *, text: str | None) -> Workspace:
     workspace = _read(document, reading, text=text, trusted=True, keys=_FILE_KEYS)
+    patterns: list[str] = []
+    for item in reading.list_items(document.get("trust"), "trust"):
+        if reading.require_text(item, "trust") is None:
+            continue
+        try:
+            compile_glob(item.value)
+        except SpecError as error:
+            reading.error(item, f"trust: {error.message}")
+        patterns.append(item.value)
     workspace = msgspec.structs.replace(
         workspace,
-        trust=_read_trusted(document.get("trust"), reading),
+        trust=tuple(patterns),
         checks=read_own_check_settings(document.get("checks"), reading),
         prices=read_prices(document.get("prices"), reading),
         evidence=read_declared(document.get("evidence"), reading),
     )
-    _check_names(workspace, reading)
+    default = workspace.default_target
+    if default is not None and default.node.value not in workspace.targets:
+        reading.error(
+            default.node,
+            f"default_target: there is no target {default.node.value!r}",
+            nearest=nearest(default.node.value, workspace.targets),
+            expected="one of " + ", ".join(workspace.targets) if workspace.targets else None,
+            code="unknown_name",
+        )
+    model = workspace.judge.node.get("model") if workspace.judge is not None else None
+    for named in (model, *model.items()) if model is not None else ():
+        # `provider/name` needs no entry.
+        if isinstance(named.value, str) and workspace.models and named.value not in workspace.models and "/" not in named.value:
+            message = f"judge: there is no model {named.value!r}"
+            reading.error_unknown(named, message, named.value, workspace.models, code="unknown_name")
     return workspace
 
 
@@ -442,20 +457,6 @@ def _read(
     )
 
 
-def _read_trusted(node: Located | None, reading: Reading) -> tuple[str, ...]:
-    listed = reading.require_list(node, "trust") if node is not None else None
-    patterns: list[str] = []
-    for item in listed.items() if listed is not None else ():
-        if reading.require_text(item, "trust") is None:
-            continue
-        try:
-            compile_glob(item.value)
-        except SpecError as error:
-            reading.error(item, f"trust: {error.message}")
-        patterns.append(item.value)
-    return tuple(patterns)
-
-
 def _read_judge(node: Located | None, reading: Reading) -> Located | None:
     if node is None or not isinstance(node.value, str):
         return reading.require_object(node, "judge")
@@ -471,31 +472,3 @@ def _read_judge(node: Located | None, reading: Reading) -> Located | None:
 
 def _drop_lines(problems: Iterable[Problem], file: str | None) -> list[Problem]:
     return [msgspec.structs.replace(one, origin=Origin(file=file, path=one.origin.path), excerpt=None) for one in problems]
-
-
-def _check_names(workspace: Workspace, reading: Reading) -> None:
-    """Report unknown names in the workspace file."""
-    default = workspace.default_target
-    if default is not None and default.node.value not in workspace.targets:
-        reading.error(
-            default.node,
-            f"default_target: there is no target {default.node.value!r}",
-            nearest=nearest(default.node.value, workspace.targets),
-            expected="one of " + ", ".join(workspace.targets) if workspace.targets else None,
-            code="unknown_name",
-        )
-    model = workspace.judge.node.get("model") if workspace.judge is not None else None
-    for named in (model, *model.items()) if model is not None else ():
-        # `provider/name` needs no entry.
-        if isinstance(named.value, str) and workspace.models and named.value not in workspace.models and "/" not in named.value:
-            message = f"judge: there is no model {named.value!r}"
-            reading.error_unknown(named, message, named.value, workspace.models, code="unknown_name")
-
-
-def _locate(value: Json, path: str) -> Located:
-    inner = value
-    if isinstance(value, Mapping):
-        inner = {str(key): _locate(member, member_path(path, str(key))) for key, member in value.items()}
-    elif isinstance(value, (list, tuple)):
-        inner = [_locate(item, item_path(path, index)) for index, item in enumerate(value)]
-    return Located(value=inner, line=0, column=0, path=path)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from proctor.checks.shared.data_flow import read_input_text
+from proctor.checks.tools.data_flow import read_input_text
 from proctor.generation.observations import (
     MOST_VALUES,
     NEGATION,
@@ -153,10 +153,8 @@ def _claim_flow(tool: str, argument: str, flow: Flow, group: GroupFacts) -> Clai
     if flow.tool is None:
         return Claim({"argument_copied": claim}, _count(group, f"{argument} was in the input"))
     claim |= {"result_of": flow.tool, **({"path": flow.path} if flow.path else {})}
-    return Claim(
-        {"argument_copied": claim},
-        _count(group, f"{argument} was in an earlier result of {flow.tool}{f' at {flow.path}' if flow.path else ''}"),
-    )
+    place = f"an earlier result of {flow.tool}" + (f" at {flow.path}" if flow.path else "")
+    return Claim({"argument_copied": claim}, _count(group, f"{argument} was in {place}"))
 
 
 def _match_argument(argument: ArgumentFacts, group: GroupFacts) -> tuple[Json, str]:
@@ -169,15 +167,8 @@ def _match_argument(argument: ArgumentFacts, group: GroupFacts) -> tuple[Json, s
         value = values[0]
         plain = not isinstance(value, (dict, list)) and value != "*"
         return (value if plain else {"$literal": value}), "always the same"
-    scalar = values is not None and all(isinstance(value, (str, int, float, bool)) for value in values)
-    if (
-        values is not None
-        and scalar
-        and kinds != ["boolean"]
-        and None not in values
-        and argument.calls >= 3 * len(values)
-        and len(group.inputs) > MOST_VALUES
-    ):
+    is_closed = values is not None and argument.calls >= 3 * len(values) and len(group.inputs) > MOST_VALUES
+    if values is not None and is_closed and kinds != ["boolean"] and all(isinstance(value, (str, int, float)) for value in values):
         return {"$one_of": sorted(values, key=lambda value: msgspec.json.encode(value))}, f"one of {len(values)} values"
     if argument.shape is not None and kinds == ["text"]:
         return {"$regex": f"^{argument.shape}$"}, "always of this form"
@@ -226,15 +217,13 @@ def _claim_answer(group: GroupFacts) -> Iterator[Claim]:
         yield Claim({"answer_repeats": {"tool": each.tool, **value}}, _count(group, f"the answer had {what} of {each.tool}"))
     # A word of the input or of a result is data of this run, which `answer_repeats` is about.
     data = "\n".join(text for each in group.samples for text in (read_input_text(each), str(list_calls(each)).lower()))
-    words = [
-        word for word in sorted(group.words or (), key=lambda each: (-len(each), each)) if word not in _COMMON_WORDS and word not in data
-    ]
+    longest_first = sorted(group.words or (), key=lambda each: (-len(each), each))
+    words = [word for word in longest_first if word not in _COMMON_WORDS and word not in data]
     failed = any(facts.failed for facts in group.tools.values())
     if failed and group.negates:
         # A word such as "refunded" would also be in an answer that is wrong about it.
-        yield Claim(
-            {"response_matches": {"pattern": NEGATION, "flags": "i"}}, _count(group, "a call failed, and the answer has a negation")
-        )
+        why = _count(group, "a call failed, and the answer has a negation")
+        yield Claim({"response_matches": {"pattern": NEGATION, "flags": "i"}}, why)
     for word in words[:_MOST_WORDS] if group.runs >= ENOUGH_RUNS and not failed else ():
         yield Claim({"response_contains": word}, _count(group, "a word of the answer"))
     if group.ends and group.runs >= ENOUGH_RUNS:
@@ -266,9 +255,8 @@ def _claim_state(group: GroupFacts) -> Iterator[Claim]:
         {"place": f"{system}/{folder}/*" if folder else f"{system}/*", "change": change, "at_most": facts.most}
         for (system, folder, change), facts in sorted(group.changes.items())
     ]
-    yield Claim(
-        {"unchanged": {"allowed": allowed}} if allowed else "unchanged", _count(group, "nothing else changed in the simulated systems")
-    )
+    why = _count(group, "nothing else changed in the simulated systems")
+    yield Claim({"unchanged": {"allowed": allowed}} if allowed else "unchanged", why)
     for (system, folder, change), facts in sorted(group.changes.items()):
         if facts.runs < group.runs or facts.least < 1 or change == "removed":
             continue

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from proctor.checks.shared.data_flow import (
+from proctor.checks.tools.data_flow import (
     is_in_text,
     list_leaves,
     list_sources,
@@ -187,7 +187,12 @@ class GroupFacts(msgspec.Struct):
         elif self.words:
             self.words = {word for word in self.words if word in answer}
         if self.repeated is None:
-            self.repeated = _find_repeated(calls, answer)
+            candidates: dict[Repeated, None] = {}
+            for call in calls:
+                if isinstance(call.arguments, dict):
+                    candidates.update(dict.fromkeys(Repeated(call.name, name, None) for name in call.arguments))
+                candidates.update(dict.fromkeys(Repeated(call.name, None, path) for path, _ in list_leaves(read_result(call.result))))
+            self.repeated = {each for each in list(candidates)[: _MOST_FLOWS * 2] if _is_repeated(each, calls, answer)}
         elif self.repeated:
             self.repeated = {each for each in self.repeated if _is_repeated(each, calls, answer)}
 
@@ -267,15 +272,6 @@ def _has_flow(flow: Flow, written: list[str], earlier: Iterable[ToolCall], text:
             values.update(leaves)
             texts += found
     return bool(written) and all(each in values or any(is_in_text(each, one) for one in texts) for each in written)
-
-
-def _find_repeated(calls: tuple[ToolCall, ...], answer: str) -> set[Repeated]:
-    candidates: dict[Repeated, None] = {}
-    for call in calls:
-        if isinstance(call.arguments, dict):
-            candidates.update(dict.fromkeys(Repeated(call.name, name, None) for name in call.arguments))
-        candidates.update(dict.fromkeys(Repeated(call.name, None, path) for path, _ in list_leaves(read_result(call.result))))
-    return {each for each in list(candidates)[: _MOST_FLOWS * 2] if _is_repeated(each, calls, answer)}
 
 
 def _is_repeated(candidate: Repeated, calls: tuple[ToolCall, ...], answer: str) -> bool:

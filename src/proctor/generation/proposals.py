@@ -72,9 +72,19 @@ def compare_with_suite(
             lines = tuple(f"+ {line}" for line in write_case_lines(document))
             found.append(Proposal(case=name, kind="new", document=document, diff=lines))
             continue
-        proposal = _compare_claims(document, case, write_case(case), replaces)
-        if proposal.added or proposal.removed:
-            found.append(proposal)
+        written = write_case(case)
+        positions = [at for at, assertion in enumerate(case.assertions) if assertion.turn is None]
+        mine = dict(zip(positions, written.get("expect", ()), strict=True))
+        keys = {write_key(claim) for claim in mine.values()}
+        proposed = {write_key(claim) for claim in document.get("expect", ())}
+        added = tuple(claim for claim in document.get("expect", ()) if write_key(claim) not in keys)
+        generated = {at for at in mine if not case.assertions[at].id and any(word in case.assertions[at].because for word in replaces)}
+        removed = tuple(at for at, claim in mine.items() if at in generated and write_key(claim) not in proposed)
+        after = [claim for at, claim in mine.items() if at not in removed] + list(added)
+        before, later = ([line for claim in claims for line in write_claim_lines(claim)] for claims in (mine.values(), after))
+        diff = tuple(line for line in difflib.ndiff(before, later) if not line.startswith("?"))
+        if added or removed:
+            found.append(Proposal(case=case.id, kind="changed", document=document, added=added, removed=removed, diff=diff))
     return found
 
 
@@ -90,21 +100,3 @@ def write_key(claim: Json) -> str:
         claim = {claim: {}}
     body = {key: value for key, value in claim.items() if key != "because"}
     return msgspec.json.encode({key: value or {} for key, value in body.items()}, order="sorted").decode()
-
-
-def _compare_claims(document: dict[str, Json], case: Case, written: dict[str, Json], replaces: Sequence[str]) -> Proposal:
-    """Compare the claims about the whole run; `written` is the existing case in the native shape."""
-    positions = [at for at, assertion in enumerate(case.assertions) if assertion.turn is None]
-    mine = dict(zip(positions, written.get("expect", ()), strict=True))
-    keys = {write_key(claim) for claim in mine.values()}
-    proposed = {write_key(claim) for claim in document.get("expect", ())}
-    added = tuple(claim for claim in document.get("expect", ()) if write_key(claim) not in keys)
-    removed = tuple(
-        at
-        for at, claim in mine.items()
-        if write_key(claim) not in proposed and any(word in case.assertions[at].because for word in replaces) and not case.assertions[at].id
-    )
-    after = [claim for at, claim in mine.items() if at not in removed] + list(added)
-    before, later = ([line for claim in claims for line in write_claim_lines(claim)] for claims in (mine.values(), after))
-    diff = tuple(line for line in difflib.ndiff(before, later) if not line.startswith("?"))
-    return Proposal(case=case.id, kind="changed", document=document, added=added, removed=removed, diff=diff)

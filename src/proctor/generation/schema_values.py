@@ -174,15 +174,12 @@ class SchemaValues:
             case "integer" | "number":
                 return next((each.value for each in _bound_numbers(schema) if each.valid), 1)
             case _:
-                return self._make_text(schema)
-
-    def _make_text(self, schema: Schema) -> str:
-        text = _FORMATS.get(str(schema.get("format")), "text")
-        if isinstance(schema.get("pattern"), str):
-            fits = make_validator({"type": "string", "pattern": schema["pattern"]})
-            text = next((guess for guess in (text, *_PATTERN_GUESSES) if fits is not None and fits(guess)), text)
-        least, most = _read_size(schema.get("minLength")), _read_size(schema.get("maxLength"), _LONGEST)
-        return text if least <= len(text) <= most else str(_stretch(text, least if len(text) < least else most))
+                text = _FORMATS.get(str(schema.get("format")), "text")
+                if isinstance(schema.get("pattern"), str):
+                    fits = make_validator({"type": "string", "pattern": schema["pattern"]})
+                    text = next((guess for guess in (text, *_PATTERN_GUESSES) if fits is not None and fits(guess)), text)
+                least, most = _read_size(schema.get("minLength")), _read_size(schema.get("maxLength"), _LONGEST)
+                return text if least <= len(text) <= most else str(_stretch(text, least if len(text) < least else most))
 
     def _make_items(self, schema: Schema, size: int, depth: int) -> Json:
         item = self.make_valid(schema.get("items") or {}, depth + 1)

@@ -101,11 +101,8 @@ def find_unusable(evidence: Evidence) -> str | None:
     if evidence.input is None and not any(turn.input for turn in evidence.turns or ()):
         return "the input was not recorded"
     unknown = evidence.account.unknown if evidence.account is not None else {}
-    if (
-        "tool_calls" in unknown
-        or "tool_arguments" in unknown
-        or (evidence.tool_calls is None and evidence.nodes is None and not evidence.turns)
-    ):
+    is_recorded = evidence.tool_calls is not None or evidence.nodes is not None or evidence.turns
+    if not is_recorded or "tool_calls" in unknown or "tool_arguments" in unknown:
         return "the tool calls are not known completely"
     return "the answer is not known completely" if "answer" in unknown else None
 
@@ -124,7 +121,13 @@ def make_case(path: TracePath, group: GroupFacts, catalogue: Sequence[str], effe
     else:
         given = next((each for each in (group.example.input, *(turn.input for turn in turns)) if each is not None), "")
         document["input"] = given if isinstance(given, str) else msgspec.json.encode(given).decode()
-    varies = _list_free(group, effects)
+    reads = [name for name in sorted(group.tools) if effects.find(name) == "reads"]
+    names, order = sorted(group.tools), group.order or set()
+    swapped = any((one, two) not in order and (two, one) not in order for one in names for two in names if one < two)
+    several = len(reads) > 1 or any(group.tools[name].most > 1 for name in reads)
+    dropped = [name for name in reads if group.tools[name].least < group.tools[name].most]
+    kinds = [*(f"call_repeated:{name}" for name in reads), *(f"call_dropped:{name}" for name in dropped)]
+    varies = [*kinds, *(["calls_swapped"] if swapped or several else [])]
     document["expect"] = [claim.write() for claim in claims]
     if varies:
         document["settings"] = {VARIES: varies}
@@ -154,17 +157,6 @@ def filter_holding(claims: Iterable[Claim], samples: Sequence[Evidence]) -> list
             if all(prepared.decide(evidence).outcome == "pass" for evidence in samples):
                 found.append(claim)
     return found
-
-
-def _list_free(group: GroupFacts, effects: EffectNames) -> list[str]:
-    """Return what varies freely within the group: how often tools only read, and the order of calls that have none."""
-    reads = [name for name in sorted(group.tools) if effects.find(name) == "reads"]
-    names, order = sorted(group.tools), group.order or set()
-    swapped = any((one, two) not in order and (two, one) not in order for one in names for two in names if one < two)
-    several = len(reads) > 1 or any(group.tools[name].most > 1 for name in reads)
-    dropped = [name for name in reads if group.tools[name].least < group.tools[name].most]
-    kinds = [*(f"call_repeated:{name}" for name in reads), *(f"call_dropped:{name}" for name in dropped)]
-    return [*kinds, *(["calls_swapped"] if swapped or several else [])]
 
 
 def name_path(path: TracePath) -> str:

@@ -6,10 +6,9 @@ good is marked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from proctor.model.evidence import Evidence, ToolCall
+from proctor.model.evidence import Evidence
 from proctor.mutation.call_edits import list_calls
 from proctor.mutation.tool_effects import Effect, find_effect
 
@@ -44,7 +43,8 @@ def reduce_trace(evidence: Evidence, effects: EffectNames) -> TracePath:
     calls = list_calls(evidence)
     for at, call in enumerate(calls):
         failed = call.failed()
-        if failed and _is_retried(call, calls[at + 1 :]):
+        # Tried again at once.
+        if failed and at + 1 < len(calls) and calls[at + 1].name == call.name:
             continue
         step = call.name + (FAILED if failed else "")
         if effects.find(call.name) == "reads":
@@ -53,7 +53,3 @@ def reduce_trace(evidence: Evidence, effects: EffectNames) -> TracePath:
         steps += [*sorted(reads), step]
         reads = set()
     return TracePath((*steps, *sorted(reads)), max(1, len(evidence.turns or ())))
-
-
-def _is_retried(call: ToolCall, later: Sequence[ToolCall]) -> bool:
-    return bool(later) and later[0].name == call.name

@@ -36,12 +36,8 @@ def make_workflow_cases(workflow: Workflow) -> Iterator[dict[str, Json]]:
                 case |= {"input": str(message)} if message is not None and len(fields) == 1 else {"body": _nest(fields)}
                 yield {**case, "expect": claims}
             if not inputs:
-                why = (
-                    "its condition, or one before it, is not a comparison of a field of the input"
-                    if not node.is_known()
-                    else "no value of the input reaches it"
-                )
-                reason = f"write the input that takes this branch: {why}"
+                unknown = "its condition, or one before it, is not a comparison of a field of the input"
+                reason = f"write the input that takes this branch: {'no value of the input reaches it' if node.is_known() else unknown}"
                 yield {"id": add_id(f"{node.name} to {label}", used), "skip": reason, "expect": claims}
 
 
@@ -86,21 +82,15 @@ def _find_inputs(way: list[Turn]) -> Iterator[dict[Field, Json]]:
 def _claim_branch(workflow: Workflow, node: BranchNode, output: int) -> Iterator[dict[str, Json]]:
     """Yield that the nodes after this output ran, and that those which only other outputs lead to did not."""
     mine = node.targets[output]
-    reached = _find_reached(workflow, mine)
+    reached, waiting = set(mine), list(mine)
+    while waiting:
+        new = [name for name in workflow.following.get(waiting.pop(), ()) if name not in reached]
+        reached.update(new)
+        waiting += new
     yield {"node_called": mine[0] if mine else node.name}
     others = [name for at, targets in enumerate(node.targets) if at != output for name in targets if name not in reached]
     for name in dict.fromkeys(others):
         yield {"node_called": {"name": name, "condition": "not_called"}}
-
-
-def _find_reached(workflow: Workflow, names: tuple[str, ...]) -> set[str]:
-    reached, waiting = set(names), list(names)
-    while waiting:
-        for name in workflow.following.get(waiting.pop(), ()):
-            if name not in reached:
-                reached.add(name)
-                waiting.append(name)
-    return reached
 
 
 def _nest(fields: dict[Field, Json]) -> dict[str, Json]:

@@ -7,7 +7,7 @@ unknown, and so is the output that depends on them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from proctor.errors import InputError
@@ -248,23 +248,19 @@ def list_candidates(conditions: Sequence[Condition]) -> dict[Field, list[Json]]:
     """Return for each field the values at and next to each bound, in order."""
     found: dict[Field, list[Json]] = {}
     for each in conditions:
-        values = found.setdefault(each.field, [])
-        values += [value for value in _list_near(each) if value not in values or isinstance(value, bool)]
+        values, value = found.setdefault(each.field, []), each.value
+        if each.operator in (">", ">=", "<", "<="):
+            near: list[Json] = [value, value + 1, value - 1]
+        elif each.operator in ("true", "false") or isinstance(value, bool):
+            near = [True, False]
+        elif each.operator in ("empty", "filled"):
+            near = ["something", ""]
+        elif each.operator in ("==", "!="):
+            near = [value, value + 1 if is_number(value) else "something else"]
+        else:
+            near = [f"{value} text", f"text {value}", str(value), "something else"]
+        values += [one for one in near if one not in values or isinstance(one, bool)]
     return found
-
-
-def _list_near(condition: Condition) -> Iterator[Json]:
-    value = condition.value
-    if condition.operator in (">", ">=", "<", "<="):
-        yield from (value, value + 1, value - 1)
-    elif condition.operator in ("true", "false") or isinstance(value, bool):
-        yield from (True, False)
-    elif condition.operator in ("empty", "filled"):
-        yield from ("something", "")
-    elif condition.operator in ("==", "!="):
-        yield from (value, value + 1 if is_number(value) else "something else")
-    else:
-        yield from (f"{value} text", f"text {value}", str(value), "something else")
 
 
 def choose_output(node: BranchNode, fields: dict[Field, Json]) -> int | None:

@@ -14,12 +14,13 @@ import msgspec
 
 from proctor.evidence.shared.usage import read_usage
 from proctor.llm.client import ConcededParts, Dialect
-from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
+from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, FaultCode, Finish, ModelCall
 from proctor.llm.reading import (
     classify_attachment,
     complete_usage,
     list_objects,
     list_unread_kinds,
+    make_reported_fault,
     read_call,
     read_finish,
     read_model_name,
@@ -29,7 +30,6 @@ from proctor.llm.reading import (
 )
 from proctor.llm.settings import ModelSettings, join_url
 from proctor.model.evidence import Json
-from proctor.model.show import show
 
 DEFAULT_BASE = "https://api.anthropic.com"
 DEFAULT_VERSION = "2023-06-01"
@@ -65,7 +65,19 @@ def _write_body(request: ChatRequest, settings: ModelSettings, conceded: Concede
     system = "\n\n".join(message.text for message in request.messages if message.role == "system" and message.text)
     if system:
         out["system"] = system
-    out["messages"] = _write_messages(request.messages)
+    sides: list[tuple[str, list[dict[str, Any]]]] = []
+    for message in request.messages:
+        if message.role == "system":
+            continue
+        side = "assistant" if message.role == "assistant" else "user"
+        # Messages of one side are joined: the API requires the results of all calls of a reply in the next message.
+        if not sides or sides[-1][0] != side:
+            sides.append((side, []))
+        sides[-1][1].extend(_write_blocks(message))
+    # Tool results must come first in their message.
+    out["messages"] = [
+        {"role": side, "content": sorted(blocks, key=lambda block: block["type"] != "tool_result")} for side, blocks in sides
+    ]
     tools: list[Json] = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.schema or {"type": "object", "properties": {}}}
         for tool in request.tools
@@ -82,20 +94,6 @@ def _write_body(request: ChatRequest, settings: ModelSettings, conceded: Concede
     if request.temperature is not None and "temperature" not in conceded:
         out["temperature"] = request.temperature
     return out
-
-
-def _write_messages(messages: tuple[ChatMessage, ...]) -> list[dict[str, Json]]:
-    joined_up: list[tuple[str, list[dict[str, Any]]]] = []
-    for message in messages:
-        if message.role == "system":
-            continue
-        side = "assistant" if message.role == "assistant" else "user"
-        # Messages of one side are joined: the API requires the results of all calls of a reply in the next message.
-        if not joined_up or joined_up[-1][0] != side:
-            joined_up.append((side, []))
-        joined_up[-1][1].extend(_write_blocks(message))
-    # Tool results must come first in their message.
-    return [{"role": side, "content": sorted(blocks, key=lambda block: block["type"] != "tool_result")} for side, blocks in joined_up]
 
 
 def _write_blocks(message: ChatMessage) -> list[dict[str, Any]]:
@@ -127,7 +125,8 @@ def _write_attachment(attachment: Attachment) -> dict[str, Any]:
 
 def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: ConcededParts) -> ChatReply:
     if answer.get("type") == "error":
-        raise _make_reported_fault(answer.get("error"))
+        codes: dict[str, FaultCode] = {"rate_limit_error": "rate_limited", "overloaded_error": "overloaded", "api_error": "overloaded"}
+        raise make_reported_fault(answer.get("error"), "the model", {**codes, "*": "bad_request"}, key="type")
     if not isinstance(answer.get("content"), list):
         raise refuse_answer(answer, "it has no content")
     forced = request.answer_name if request.answer_schema is not None and "answer_schema" in conceded else None
@@ -153,15 +152,6 @@ def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Concede
         usage=complete_usage(read_usage(answer.get("usage"))),
         model=read_model_name(answer.get("model")),
     )
-
-
-def _make_reported_fault(error: Json) -> ModelFault:
-    kind = error.get("type") if isinstance(error, dict) else None
-    text = error.get("message") if isinstance(error, dict) else None
-    message = f"the model reported an error: {text if isinstance(text, str) else show(error)}"
-    if kind == "rate_limit_error":
-        return ModelFault("rate_limited", message)
-    return ModelFault("overloaded" if kind in ("overloaded_error", "api_error") else "bad_request", message)
 
 
 DIALECT = Dialect(

@@ -5,7 +5,7 @@ A provider of ours has its own client. Any other that pydantic-ai knows is reach
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
 
 from proctor.errors import SpecError, install_command
 from proctor.llm.client import Dialect, HttpModel
@@ -18,38 +18,10 @@ from proctor.model.show import nearest, show
 __all__ = ["ALIASES", "PROVIDERS", "ModelSettings", "build_model"]
 
 
-def _load_openai() -> Dialect:
-    from proctor.llm.openai import DIALECT  # each provider is loaded only if it is used
+_MODULES = {"openai": "openai", "openai_responses": "responses", "anthropic": "anthropic", "azure": "azure"}
+"""The module of each provider, which has its `DIALECT`; it is loaded only if it is used."""
 
-    return DIALECT
-
-
-def _load_responses() -> Dialect:
-    from proctor.llm.responses import DIALECT
-
-    return DIALECT
-
-
-def _load_anthropic() -> Dialect:
-    from proctor.llm.anthropic import DIALECT
-
-    return DIALECT
-
-
-def _load_azure() -> Dialect:
-    from proctor.llm.azure import DIALECT
-
-    return DIALECT
-
-
-_DIALECTS: dict[str, Callable[[], Dialect]] = {
-    "openai": _load_openai,
-    "openai_responses": _load_responses,
-    "anthropic": _load_anthropic,
-    "azure": _load_azure,
-}
-
-PROVIDERS = (*_DIALECTS, "scripted")
+PROVIDERS = (*_MODULES, "scripted")
 """Our own values of `provider`; `proctor.llm.providers.KNOWN` has the others."""
 
 ALIASES = {"responses": "openai_responses", "azure_openai": "azure", "azure-openai": "azure", "openai-responses": "openai_responses"}
@@ -82,11 +54,6 @@ def build_model(settings: ModelSettings, *, transport: MakeTransport | None = No
 
         # By turn: parallel cases share the model, and each starts at the beginning of the script.
         return ScriptedModel(read_script(settings.replies), name=settings.model or "scripted", by_turn=True)
-    _check_complete(provider, settings)
-    return HttpModel(_DIALECTS[provider](), settings, transport=transport)
-
-
-def _check_complete(provider: str, settings: ModelSettings) -> None:
     if not settings.model and not (provider == "azure" and settings.deployment):
         raise SpecError(f"a model of {provider} needs its name", field="model")
     if provider == "azure" and settings.base_url is None:
@@ -96,3 +63,5 @@ def _check_complete(provider: str, settings: ModelSettings) -> None:
     signed = any(name.lower() in ("authorization", "x-api-key", "api-key") for name in settings.headers)
     if not settings.api_key and not signed and not open_server:
         raise SpecError(f"a model of {provider} needs an API key", field="api_key")
+    dialect: Dialect = importlib.import_module(f"proctor.llm.{_MODULES[provider]}").DIALECT
+    return HttpModel(dialect, settings, transport=transport)

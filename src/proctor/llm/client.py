@@ -19,7 +19,7 @@ from proctor.codecs.http import read_retry_after_s
 from proctor.errors import EvidenceError
 from proctor.evidence.values.json_bytes import decode
 from proctor.llm.connections import Answer, Connections, MakeTransport, NoAnswer
-from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
+from proctor.llm.ports import ChatReply, ChatRequest, ModelFault, classify_status
 from proctor.llm.settings import ModelSettings, strip_url
 from proctor.model.evidence import Json
 from proctor.model.json_values import encode_strangers, exceeds_depth
@@ -72,12 +72,23 @@ class ModelWire:
             async with asyncio.timeout(self._timeout_s):
                 answer = await self._connections.post(url, content)
         except TimeoutError:
-            raise self._make_timeout(url) from None
+            raise ModelFault("timeout", f"{strip_url(url)} did not answer within {self._timeout_s:g} s") from None
         except NoAnswer as fault:
-            raise self._explain_no_answer(url, fault) from None
+            why = shorten(self.hide_secrets(fault.what))
+            did = f"cannot talk to {strip_url(url)}: {why}" if fault.code == "transport" else f"{strip_url(url)} {why}"
+            raise ModelFault(fault.code, did) from None
         if not 200 <= answer.status < 300:
             raise self._explain_status(url, answer)
-        return self._read_document(url, answer)
+        try:
+            document = decode(answer.content)
+        except EvidenceError as error:
+            why = error.message
+        else:
+            if isinstance(document, dict) and not exceeds_depth(document):
+                return document
+            why = "not a JSON object" if not isinstance(document, dict) else "JSON nested too deep"
+        message = f"{strip_url(url)} answered with something that cannot be used: {why}; it begins {self._quote_beginning(answer.content)}"
+        raise ModelFault("bad_answer", message, status=answer.status)
 
     def limit_answers(self, max_bytes: int) -> None:
         """Read at most `max_bytes` of an answer."""
@@ -94,28 +105,6 @@ class ModelWire:
             text = text.replace(secret, "[redacted]")
         return text
 
-    def _make_timeout(self, url: str) -> ModelFault:
-        return ModelFault("timeout", f"{strip_url(url)} did not answer within {self._timeout_s:g} s")
-
-    def _explain_no_answer(self, url: str, fault: NoAnswer) -> ModelFault:
-        match fault.code:
-            case "transport":
-                return ModelFault("transport", f"cannot talk to {strip_url(url)}: {shorten(self.hide_secrets(fault.what))}")
-            case code:
-                return ModelFault(code, f"{strip_url(url)} {shorten(self.hide_secrets(fault.what))}")
-
-    def _read_document(self, url: str, answer: Answer) -> dict[str, Json]:
-        try:
-            document = decode(answer.content)
-        except EvidenceError as error:
-            why = error.message
-        else:
-            if isinstance(document, dict) and not exceeds_depth(document):
-                return document
-            why = "not a JSON object" if not isinstance(document, dict) else "JSON nested too deep"
-        message = f"{strip_url(url)} answered with something that cannot be used: {why}; it begins {self._quote_beginning(answer.content)}"
-        raise ModelFault("bad_answer", message, status=answer.status)
-
     def _explain_status(self, url: str, answer: Answer) -> ModelFault:
         status, address = answer.status, strip_url(url)
         if 300 <= status < 400:
@@ -127,17 +116,13 @@ class ModelWire:
         error = _find_error(answer.content)
         message = self.hide_secrets(_find_message(error)) or self._quote_beginning(answer.content)
         message = f"{address} answered {status}: {shorten(message, 400)}"
-        if status == 429:
-            if isinstance(error, dict) and "insufficient_quota" in (error.get("code"), error.get("type")):
-                return ModelFault("bad_request", message, status=status)
-            return ModelFault("rate_limited", message, retry_after_s=read_retry_after_s(answer.headers, clock=time.time), status=status)
-        if status in (401, 403):
-            return ModelFault("unauthorized", message, status=status)
-        if status == 408:
-            return ModelFault("timeout", message, retry_after_s=read_retry_after_s(answer.headers, clock=time.time), status=status)
-        if status >= 500:
-            return ModelFault("overloaded", message, retry_after_s=read_retry_after_s(answer.headers, clock=time.time), status=status)
-        return Refused(message, status=status, error=error)
+        code = classify_status(status)
+        if status == 429 and isinstance(error, dict) and "insufficient_quota" in (error.get("code"), error.get("type")):
+            return ModelFault("bad_request", message, status=status)
+        if code == "bad_request":
+            return Refused(message, status=status, error=error)
+        wait_s = None if code == "unauthorized" else read_retry_after_s(answer.headers, clock=time.time)
+        return ModelFault(code, message, retry_after_s=wait_s, status=status)
 
     def _quote_beginning(self, content: bytes) -> str:
         # Secrets are removed before cutting, so that no partial secret remains; the length is enough for any key.

@@ -75,7 +75,11 @@ class Connections:
         except ImportError:
             raise MissingExtra("A model over HTTP", "live") from None
         try:
-            request = self._build_request(url, content)
+            known = self._addresses.get(url)
+            if known is None:
+                known = self._addresses[url] = self._read_address(url)
+            address, headers = known
+            request = httpx2.Request("POST", address, headers=headers, content=content, extensions={"timeout": _TIMEOUTS})
             transport = self._take_transport(secure=request.url.scheme != "http")
             try:
                 response = await transport.handle_async_request(request)
@@ -113,15 +117,6 @@ class Connections:
             for end in ends:
                 if isinstance(end, BaseException):
                     raise end
-
-    def _build_request(self, url: str, content: bytes) -> httpx2.Request:
-        import httpx2  # loaded by the caller
-
-        known = self._addresses.get(url)
-        if known is None:
-            known = self._addresses[url] = self._read_address(url)
-        address, headers = known
-        return httpx2.Request("POST", address, headers=headers, content=content, extensions={"timeout": _TIMEOUTS})
 
     def _read_address(self, url: str) -> tuple[httpx2.URL, httpx2.Headers]:
         """Return an address, and the headers for every request to it."""

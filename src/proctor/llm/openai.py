@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from proctor.evidence.shared.usage import read_usage
 from proctor.llm.client import ConcededParts, Dialect
-from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
+from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall
 from proctor.llm.reading import (
     classify_attachment,
     complete_usage,
@@ -16,6 +16,7 @@ from proctor.llm.reading import (
     list_objects,
     list_unread_kinds,
     make_data_url,
+    make_reported_fault,
     read_call,
     read_finish,
     read_model_name,
@@ -27,7 +28,7 @@ from proctor.llm.reading import (
 from proctor.llm.settings import ModelSettings, join_url
 from proctor.model.evidence import Json
 from proctor.model.json_values import write_as_text
-from proctor.model.show import kind_of, show
+from proctor.model.show import kind_of
 
 DEFAULT_BASE = "https://api.openai.com/v1"
 
@@ -46,10 +47,6 @@ _FINISH: dict[str, Finish] = {
 }
 _KNOWN_PARTS = ("text", "output_text", "refusal", "thinking", "reasoning")
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-
-
-def _make_url(settings: ModelSettings) -> str:
-    return join_url(settings.base_url or DEFAULT_BASE, "chat/completions")
 
 
 def make_bearer_headers(settings: ModelSettings) -> dict[str, str]:
@@ -91,17 +88,28 @@ def read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Conceded
     choices = list_objects(answer.get("choices"))
     if error and not choices:
         # Gateways report the failure of their provider with status 200.
-        raise _make_reported_fault(error)
+        raise make_reported_fault(error, "the provider", {"*": "bad_answer"})
     if not choices:
         raise refuse_answer(answer, "it has no choices")
     message: Json = choices[0].get("message")
     if not isinstance(message, dict):
         raise refuse_answer(answer, "its first choice has no message")
-    calls = _read_calls(message)
+    found: list[ModelCall] = []
+    for position, call in enumerate(list_objects(message.get("tool_calls"))):
+        function: Json = call.get("function")
+        if isinstance(function, dict):
+            found.append(read_call(call.get("id"), function.get("name"), function.get("arguments"), position))
+    # The older form of chat completions without tools, which has one call and no id.
+    old: Json = message.get("function_call")
+    if not found and isinstance(old, dict):
+        found.append(read_call(None, old.get("name"), old.get("arguments"), 0))
+    calls = tuple(found)
     refusal: Json = message.get("refusal")
     refused = isinstance(refusal, str) and bool(refusal)
     finish = read_finish(choices[0].get("finish_reason"), _FINISH, calls)
-    text = read_text(message.get("content")) or (refusal if refused else "") or _read_transcript(message)
+    audio: Json = message.get("audio")
+    transcript = audio.get("transcript") if isinstance(audio, dict) else None
+    text = read_text(message.get("content")) or (refusal if refused else "") or (transcript if isinstance(transcript, str) else "")
     return ChatReply(
         text=text,
         tool_calls=calls,
@@ -114,7 +122,7 @@ def read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Conceded
 
 DIALECT = Dialect(
     provider="openai",
-    url=_make_url,
+    url=lambda settings: join_url(settings.base_url or DEFAULT_BASE, "chat/completions"),
     headers=make_bearer_headers,
     body=write_body,
     reply=read_reply,
@@ -155,34 +163,11 @@ def _write_attachment(attachment: Attachment) -> dict[str, Json]:
             raise refuse_attachment(attachment)
 
 
-def _read_calls(message: dict[str, Json]) -> tuple[ModelCall, ...]:
-    found: list[ModelCall] = []
-    for position, call in enumerate(list_objects(message.get("tool_calls"))):
-        function: Json = call.get("function")
-        if isinstance(function, dict):
-            found.append(read_call(call.get("id"), function.get("name"), function.get("arguments"), position))
-    # The older form of chat completions without tools, which has one call and no id.
-    old: Json = message.get("function_call")
-    if not found and isinstance(old, dict):
-        found.append(read_call(None, old.get("name"), old.get("arguments"), 0))
-    return tuple(found)
-
-
-def _read_transcript(message: dict[str, Json]) -> str:
-    """Return the transcript of spoken output, if the provider sent one."""
-    audio: Json = message.get("audio")
-    transcript = audio.get("transcript") if isinstance(audio, dict) else None
-    return transcript if isinstance(transcript, str) else ""
-
-
 def _list_unread(message: dict[str, Json], text: str, *, filtered: bool) -> tuple[str, ...]:
     """Return the unrecognised parts of a message: calls other than functions, and an answer that is not text."""
     calls: Json = message.get("tool_calls")
-    unknown_calls = (
-        [call for call in calls if not (isinstance(call, dict) and isinstance(call.get("function"), dict))]
-        if isinstance(calls, list)
-        else []
-    )
+    listed = calls if isinstance(calls, list) else []
+    unknown_calls = [call for call in listed if not (isinstance(call, dict) and isinstance(call.get("function"), dict))]
     found = [*list_unread_kinds(unknown_calls, (), "a tool call"), *list_unread_kinds(message.get("content"), _KNOWN_PARTS, "a part")]
     if calls and not isinstance(calls, list):
         found.append(f"tool calls that are not a list but {kind_of(calls)}")
@@ -191,16 +176,3 @@ def _list_unread(message: dict[str, Json], text: str, *, filtered: bool) -> tupl
     if filtered:
         found.append("an answer that a content filter has cut")
     return tuple(found)
-
-
-def _make_reported_fault(error: Json) -> ModelFault:
-    text = error.get("message") if isinstance(error, dict) else error
-    status: Json = error.get("code") if isinstance(error, dict) else None
-    message = f"the provider reported an error: {text if isinstance(text, str) else show(error)}"
-    if status == 429:
-        return ModelFault("rate_limited", message, status=429)
-    if isinstance(status, int) and status >= 500:
-        return ModelFault("overloaded", message, status=status)
-    if status in (401, 403):
-        return ModelFault("unauthorized", message, status=status)
-    return ModelFault("bad_request" if isinstance(status, int) and status >= 400 else "bad_answer", message)

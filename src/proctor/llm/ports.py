@@ -15,6 +15,12 @@ Finish = Literal["stop", "tool_calls", "length", "content_filter", "other"]
 FaultCode = Literal["rate_limited", "overloaded", "timeout", "transport", "bad_request", "unauthorized", "bad_answer", "too_large"]
 
 
+def classify_status(status: int) -> FaultCode:
+    """Return the code for a status of HTTP that reports a failure."""
+    known: dict[int, FaultCode] = {429: "rate_limited", 408: "timeout", 401: "unauthorized", 403: "unauthorized"}
+    return known.get(status, "overloaded" if status >= 500 else "bad_request")
+
+
 class Attachment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A picture or document of a message: base64 data, or an address."""
 

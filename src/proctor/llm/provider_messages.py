@@ -99,7 +99,9 @@ def write_messages(request: ChatRequest, heard: HeardResponses) -> list[ModelMes
 def write_parameters(request: ChatRequest, *, native: bool) -> ModelRequestParameters:
     """Return the offered tools and the schema of the answer; `native` means that the model supports JSON Schema."""
     tools = [
-        OfferedTool(name=tool.name, description=tool.description or None, parameters_json_schema=tool.schema or _make_empty_schema())
+        OfferedTool(
+            name=tool.name, description=tool.description or None, parameters_json_schema=tool.schema or {"type": "object", "properties": {}}
+        )
         for tool in request.tools
     ]
     schema = request.answer_schema
@@ -208,7 +210,3 @@ def _read_usage(response: ModelResponse) -> Usage | None:
             cache_write_tokens=usage.cache_write_tokens or None,
         )
     )
-
-
-def _make_empty_schema() -> dict[str, Json]:
-    return {"type": "object", "properties": {}}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from proctor.errors import MissingExtra, SpecError, install_command
-from proctor.llm.ports import ChatReply, ChatRequest, FaultCode, ModelFault
+from proctor.llm.ports import ChatReply, ChatRequest, FaultCode, ModelFault, classify_status
 from proctor.llm.settings import REQUEST_SETTINGS, ModelSettings, strip_url
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, shorten, show
@@ -127,7 +127,11 @@ class ProviderModel:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                await self._enter()
+                # Concurrent first requests would each enter the model, and `close` exits it once.
+                async with self._entering:
+                    if not self._entered:
+                        await self._model.__aenter__()
+                        self._entered = True
                 response = await model_request(self._model, messages, model_settings=sent, model_request_parameters=parameters)
         except Exception as error:
             raise self._explain_error(error) from None
@@ -148,13 +152,6 @@ class ProviderModel:
             self._entered = False
             async with asyncio.timeout(10):
                 await self._model.__aexit__(None, None, None)
-
-    async def _enter(self) -> None:
-        # Concurrent first requests would each enter the model, and `close` exits it once.
-        async with self._entering:
-            if not self._entered:
-                await self._model.__aenter__()
-                self._entered = True
 
     def _write_settings(self, request: ChatRequest) -> tuple[PydanticSettings, tuple[str, ...]]:
         """Return the settings of one request, and the omitted ones."""
@@ -204,21 +201,7 @@ def classify_error(error: Exception) -> tuple[FaultCode, int | None, float | Non
             return code, status, wait
     if isinstance(error, (known.ModelRequestRejectedError, known.UserError)) and status is None:
         return "bad_request", None, None
-    return (_classify_status(status) if status is not None else "bad_answer"), status, wait
-
-
-def _classify_status(status: int) -> FaultCode:
-    match status:
-        case 429:
-            return "rate_limited"
-        case 408:
-            return "timeout"
-        case 401 | 403:
-            return "unauthorized"
-        case _ if status >= 500:
-            return "overloaded"
-        case _:
-            return "bad_request"
+    return (classify_status(status) if status is not None else "bad_answer"), status, wait
 
 
 def _make_model(provider: str, settings: ModelSettings) -> Model[Any]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from proctor.llm.ports import Attachment, Finish, ModelCall, ModelFault
+from proctor.llm.ports import Attachment, FaultCode, Finish, ModelCall, ModelFault, classify_status
 from proctor.model.evidence import Json, Usage
 from proctor.model.json_values import decode_embedded
 from proctor.model.show import kind_of, show
@@ -65,6 +65,16 @@ def _show_name(attachment: Attachment) -> str:
 def refuse_answer(answer: Json, why: str) -> ModelFault:
     """Return the fault for an answer that is JSON, but not of the provider's shape."""
     return ModelFault("bad_answer", f"the model's answer cannot be used: {why}; it is {show(answer, 200)}")
+
+
+def make_reported_fault(error: Json, who: str, codes: dict[str, FaultCode], key: str = "code") -> ModelFault:
+    """Return the fault for a failure that an answer reports; `codes` are those of the provider under `key`, or statuses of HTTP."""
+    given: Json = error.get(key) if isinstance(error, dict) else None
+    text = error.get("message") if isinstance(error, dict) else error
+    message = f"{who} reported an error: {text if isinstance(text, str) else show(error)}"
+    if isinstance(given, int) and given >= 400:
+        return ModelFault(classify_status(given), message, status=given)
+    return ModelFault(codes.get(str(given), codes["*"]), message)
 
 
 def read_arguments(value: Json) -> Json:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from proctor.evidence.shared.usage import read_usage
 from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.openai import DEFAULT_BASE, make_bearer_headers
-from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
+from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, FaultCode, Finish, ModelCall
 from proctor.llm.reading import (
     classify_attachment,
     complete_usage,
@@ -17,6 +17,7 @@ from proctor.llm.reading import (
     list_objects,
     list_unread_kinds,
     make_data_url,
+    make_reported_fault,
     read_call,
     read_model_name,
     read_text,
@@ -27,14 +28,9 @@ from proctor.llm.reading import (
 from proctor.llm.settings import ModelSettings, join_url
 from proctor.model.evidence import Json
 from proctor.model.json_values import write_as_text
-from proctor.model.show import show
 
 _KNOWN_ITEMS = ("message", "function_call", "reasoning")
 _KNOWN_PARTS = ("output_text", "text", "refusal", "reasoning_text", "summary_text")
-
-
-def _make_url(settings: ModelSettings) -> str:
-    return join_url(settings.base_url or DEFAULT_BASE, "responses")
 
 
 def _write_body(request: ChatRequest, settings: ModelSettings, conceded: ConcededParts) -> dict[str, Json]:
@@ -96,7 +92,8 @@ def _write_attachment(attachment: Attachment) -> dict[str, Json]:
 
 def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: ConcededParts) -> ChatReply:
     if answer.get("status") == "failed" or (answer.get("error") and not answer.get("output")):
-        raise _make_reported_fault(answer.get("error"))
+        codes: dict[str, FaultCode] = {"rate_limit_exceeded": "rate_limited", "server_error": "overloaded", "*": "bad_request"}
+        raise make_reported_fault(answer.get("error"), "the model", codes)
     if not isinstance(answer.get("output"), list):
         raise refuse_answer(answer, "it has no output")
     texts: list[str] = []
@@ -111,7 +108,11 @@ def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Concede
         elif item.get("type") == "function_call":
             # `id` identifies the item; the result of a call is matched by `call_id`.
             calls.append(read_call(item.get("call_id") or item.get("id"), item.get("name"), item.get("arguments"), len(calls)))
-    finish = _read_finish(answer, bool(calls))
+    finish: Finish = "tool_calls" if calls else "stop"
+    if answer.get("status") == "incomplete":
+        details: Json = answer.get("incomplete_details")
+        reason = details.get("reason") if isinstance(details, dict) else None
+        finish = "length" if reason == "max_output_tokens" else "content_filter" if reason == "content_filter" else "other"
     return ChatReply(
         text="".join(texts),
         tool_calls=tuple(calls),
@@ -126,23 +127,11 @@ def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Concede
     )
 
 
-def _read_finish(answer: dict[str, Json], called: bool) -> Finish:
-    if answer.get("status") == "incomplete":
-        details: Json = answer.get("incomplete_details")
-        reason = details.get("reason") if isinstance(details, dict) else None
-        return "length" if reason == "max_output_tokens" else "content_filter" if reason == "content_filter" else "other"
-    return "tool_calls" if called else "stop"
-
-
-def _make_reported_fault(error: Json) -> ModelFault:
-    code = error.get("code") if isinstance(error, dict) else None
-    text = error.get("message") if isinstance(error, dict) else None
-    message = f"the model reported a failure: {text if isinstance(text, str) else show(error)}"
-    if code == "rate_limit_exceeded":
-        return ModelFault("rate_limited", message)
-    return ModelFault("overloaded" if code == "server_error" else "bad_request", message)
-
-
 DIALECT = Dialect(
-    provider="openai_responses", url=_make_url, headers=make_bearer_headers, body=_write_body, reply=_read_reply, lacks=("seed",)
+    provider="openai_responses",
+    url=lambda settings: join_url(settings.base_url or DEFAULT_BASE, "responses"),
+    headers=make_bearer_headers,
+    body=_write_body,
+    reply=_read_reply,
+    lacks=("seed",),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 import msgspec
 
@@ -29,21 +29,12 @@ class ScriptedModel:
     """Answers from a script, and records its requests in `requests`."""
 
     def __init__(self, script: Script, *, name: str = "scripted", by_turn: bool = False) -> None:
+        self.provider = "scripted"
+        self.name = name
         self._script = script
-        self._name = name
         self._by_turn = by_turn
         self.requests: list[ChatRequest] = []
         self.closed = False
-
-    @property
-    def provider(self) -> str:
-        """Always `scripted`."""
-        return "scripted"
-
-    @property
-    def name(self) -> str:
-        """The given name."""
-        return self._name
 
     @property
     def remaining(self) -> int:
@@ -61,7 +52,7 @@ class ScriptedModel:
             if self._by_turn:
                 position = sum(message.role == "assistant" for message in request.messages)
             if position >= len(self._script):
-                raise ModelFault("bad_answer", f"the script of {self._name} has only {len(self._script)} replies")
+                raise ModelFault("bad_answer", f"the script of {self.name} has only {len(self._script)} replies")
             line = self._script[position]
         if isinstance(line, ModelFault):
             # A new one each time: a raised exception accumulates tracebacks.
@@ -71,7 +62,7 @@ class ScriptedModel:
             reply = msgspec.structs.replace(reply, text=_fill_ids(reply.text, request))
         if reply.tool_calls and reply.finish == "stop":
             reply = msgspec.structs.replace(reply, finish="tool_calls")
-        return reply if reply.model else msgspec.structs.replace(reply, model=self._name)
+        return reply if reply.model else msgspec.structs.replace(reply, model=self.name)
 
     async def close(self) -> None:
         """Record in `closed` that the model was closed."""
@@ -111,16 +102,13 @@ def _read_line(line: Json, field: str) -> Line:
         message = line.get("message", "fault from the script")
         return ModelFault(line["fault"], str(message), retry_after_s=line.get("retry_after_s"), status=line.get("status"))
     try:
-        return _read_reply(line)
+        numbered = [
+            {"id": f"call_{position}", **call} if isinstance(call, dict) else call
+            for position, call in enumerate(line.get("tool_calls") or [])
+        ]
+        reply = convert_to({**line, "tool_calls": []}, ChatReply)
+        calls = convert_to(numbered, tuple[ModelCall, ...])
+        usage = reply.usage or Usage(input_tokens=0, output_tokens=0, total_tokens=0)
+        return msgspec.structs.replace(reply, tool_calls=calls, usage=usage)
     except msgspec.ValidationError as error:
         raise SpecError(f"not a reply: {error}", field=field) from None
-
-
-def _read_reply(line: dict[str, Any]) -> ChatReply:
-    numbered = [
-        {"id": f"call_{position}", **call} if isinstance(call, dict) else call for position, call in enumerate(line.get("tool_calls") or [])
-    ]
-    reply = convert_to({**line, "tool_calls": []}, ChatReply)
-    calls = convert_to(numbered, tuple[ModelCall, ...])
-    usage = reply.usage or Usage(input_tokens=0, output_tokens=0, total_tokens=0)
-    return msgspec.structs.replace(reply, tool_calls=calls, usage=usage)

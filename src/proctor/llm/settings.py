@@ -7,6 +7,7 @@ full: `repr` and `show_settings` leave out the key and the values of headers.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -71,7 +72,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         # `Bearer KEY`: the key alone is also secret.
         found.extend(value.partition(" ")[2] for value in self.headers.values())
         for address in (self.base_url, self.proxy):
-            found.append(_find_password(address))
+            with suppress(ValueError):
+                found.append(urlsplit(address or "").password or "")
         return tuple(value for value in found if value)
 
 
@@ -146,10 +148,3 @@ def _check_address(address: str | None, field: str) -> None:
 def _check_header_value(value: str, field: str, what: str) -> None:
     if not value.isascii() or not value.isprintable() or value != value.strip():
         raise SpecError(f"{what} holds a space at an end, a line break or a character that no header can carry", field=field)
-
-
-def _find_password(address: str | None) -> str:
-    try:
-        return urlsplit(address or "").password or ""
-    except ValueError:
-        return ""

@@ -7,7 +7,7 @@ raw request and response of the provider are inside the reply. A fault of the mo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol, cast, runtime_checkable
+from typing import Literal, Protocol, cast
 
 import msgspec
 
@@ -22,11 +22,6 @@ class Tape(Protocol):
     async def exchange(self, kind: Literal["chat"], request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
         """Return the response to `request`."""
         ...
-
-
-@runtime_checkable
-class _FillsDefaults(Protocol):
-    def fill_defaults(self, request: ChatRequest) -> ChatRequest: ...
 
 
 class _Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,9 +49,9 @@ class TapedModel:
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Send one request, or replay the recorded reply. Raises `ModelFault`."""
-        if isinstance(self._model, _FillsDefaults):
-            # Defaults are part of the request: another temperature is another request.
-            request = self._model.fill_defaults(request)
+        # Defaults are part of the request: another temperature is another request.
+        fill_defaults: Callable[[ChatRequest], ChatRequest] | None = getattr(self._model, "fill_defaults", None)
+        request = fill_defaults(request) if fill_defaults is not None else request
         described = {"provider": self.provider, "model": self.name, **msgspec.to_builtins(request)}
 
         async def send() -> Json:

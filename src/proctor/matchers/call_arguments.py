@@ -20,8 +20,7 @@ import msgspec
 
 from proctor.errors import CheckFault
 from proctor.expressions.text_form import Scope
-from proctor.matchers.equal import find_difference, join_path, unexpected_mismatch
-from proctor.matchers.mismatch import Mismatch, absent_mismatch
+from proctor.matchers.mismatch import Mismatch, absent_mismatch, find_difference, join_path, unexpected_mismatch
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing, equal, is_number, is_same_scalar
 from proctor.model.show import kind_of, show

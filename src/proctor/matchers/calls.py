@@ -194,17 +194,13 @@ class _Attempt:
                 f"pairing {len(self.expected)} expected with {len(self.actual)} calls takes more than {MOST_COMPARISONS} comparisons",
             )
         # The cost of a comparison grows with the size of its arguments: a few huge calls cost as much as many small ones.
-        spend(1 + self._measure_weight(actual_index))
-        rule = self.rules[expected_index]
-        call = self.actual[actual_index]
-        return call.goes_by(self.expected[expected_index].name) and (rule is None or rule.fits(call.arguments, NO_SCOPE))
-
-    def _measure_weight(self, actual_index: int) -> int:
-        """Return the estimated cost of comparing the arguments of a call."""
         known = self.weights.get(actual_index)
         if known is None:
             known = self.weights[actual_index] = estimate_work(self.actual[actual_index].arguments, _HEAVIEST)
-        return known
+        spend(1 + known)
+        rule = self.rules[expected_index]
+        call = self.actual[actual_index]
+        return call.goes_by(self.expected[expected_index].name) and (rule is None or rule.fits(call.arguments, NO_SCOPE))
 
     def _pair_by_position(self) -> None:
         for index in range(min(len(self.expected), len(self.actual))):

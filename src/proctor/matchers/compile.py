@@ -59,22 +59,18 @@ def _compile(value: Json, field: str, depth: int) -> Expected:
     if depth > DEEPEST:
         raise SpecError(f"an expected value nested more than {DEEPEST} deep", field=field)
     if isinstance(value, dict):
-        return _compile_object(value, field, depth)
+        if isinstance(value.get("matcher"), str):
+            return _compile_worded(value, field, depth)
+        # All keys, not just some: `{"$ref": ..., "type": ...}` is an ordinary object of a JSON Schema.
+        if value and all(key.startswith("$") for key in value):
+            return _compile_short(value, field, depth)
+        return Object(value, {key: _compile(item, f"{field}.{key}", depth + 1) for key, item in value.items()})
     if isinstance(value, (list, tuple)):
         elements = tuple(_compile(item, f"{field}.{index}", depth + 1) for index, item in enumerate(value))
         return (PlainList if all(element.plain for element in elements) else MatcherList)(list(value), elements)
     if value == WILDCARD:
         return Present(value)
     return compile_scalar(value)
-
-
-def _compile_object(value: dict[str, Json], field: str, depth: int) -> Expected:
-    if isinstance(value.get("matcher"), str):
-        return _compile_worded(value, field, depth)
-    # All keys, not just some: `{"$ref": ..., "type": ...}` is an ordinary object of a JSON Schema.
-    if value and all(key.startswith("$") for key in value):
-        return _compile_short(value, field, depth)
-    return Object(value, {key: _compile(item, f"{field}.{key}", depth + 1) for key, item in value.items()})
 
 
 def _compile_worded(value: dict[str, Json], field: str, depth: int) -> Expected:

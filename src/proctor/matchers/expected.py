@@ -12,8 +12,7 @@ from datetime import date
 import msgspec
 
 from proctor.expressions.text_form import Scope, write_text_form
-from proctor.matchers.equal import join_path, unexpected_mismatch
-from proctor.matchers.mismatch import Mismatch, absent_mismatch, different_mismatch
+from proctor.matchers.mismatch import Mismatch, absent_mismatch, different_mismatch, join_path, unexpected_mismatch
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import show

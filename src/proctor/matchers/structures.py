@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import date, datetime
+from datetime import date
 
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import find_zone, to_instant
 from proctor.expressions.text_form import Scope, write_text_form
-from proctor.matchers.equal import find_difference
 from proctor.matchers.expected import Boolean, Compound, Expected, Number, Object, Present, Scalar, from_expression
 from proctor.matchers.form import Form, Matcher, Nested, Operand, compile_plain, matcher
 from proctor.matchers.lists import bound_product, make_canonical_key
-from proctor.matchers.mismatch import Mismatch, absent_mismatch
+from proctor.matchers.mismatch import Mismatch, absent_mismatch, find_difference
 from proctor.matchers.ordering import moment_of
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, Missing, is_number
@@ -89,7 +88,16 @@ class Computed(Expected):
         if actual is MISSING:
             return absent_mismatch(path, shown)
         if isinstance(value, date):
-            return _compare_instants(value, actual, scope, path, shown)
+            zone = find_zone(scope.zone)
+            found = moment_of(actual, scope)
+            if found is None:
+                return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)
+            try:
+                same = to_instant(found, zone) == to_instant(value, zone)
+            except OverflowError:
+                # The zone moved a time out of the calendar's range: no other time can equal it.
+                same = False
+            return None if same else Mismatch(path, "is another date", shown, actual)
         try:
             expected = compile_plain(value)
         except SpecError as error:
@@ -100,19 +108,6 @@ class Computed(Expected):
             return found
         source = from_expression(value, self._operand.expression.text) if found.path == path else f"{found.expected} (in {shown})"
         return Mismatch(found.path, found.why, source, found.actual)
-
-
-def _compare_instants(wanted: date | datetime, actual: Json, scope: Scope, path: str, shown: str) -> Mismatch | None:
-    zone = find_zone(scope.zone)
-    found = moment_of(actual, scope)
-    if found is None:
-        return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)
-    try:
-        same = to_instant(found, zone) == to_instant(wanted, zone)
-    except OverflowError:
-        # The zone moved a time out of the calendar's range: no other time can equal it.
-        same = False
-    return None if same else Mismatch(path, "is another date", shown, actual)
 
 
 @matcher(
@@ -246,7 +241,14 @@ class SchemaVariant(Expected):
     __slots__ = ("_allowed", "_maximum", "_minimum", "_names", "_pattern")
 
     def __init__(self, raw: dict[str, Json], field: str) -> None:
-        self._allowed = self._read_allowed(raw, field)
+        groups: list[tuple[Expected, ...]] = []
+        if "const" in raw:
+            groups.append((compile_plain(raw["const"], f"{field}.const"),))
+        if "enum" in raw:
+            if not isinstance(raw["enum"], list) or not raw["enum"]:
+                raise SpecError("'enum' is a list of at least one value", field=f"{field}.enum")
+            groups.append(tuple(compile_plain(value, f"{field}.enum.{index}") for index, value in enumerate(raw["enum"])))
+        self._allowed = tuple(groups)
         super().__init__(raw, size=1 + sum(choice.size for group in self._allowed for choice in group))
         self._names = read_kinds(raw["type"], f"{field}.type") if "type" in raw else ()
         self._pattern = self._read_pattern(raw, field)
@@ -259,17 +261,6 @@ class SchemaVariant(Expected):
         if not isinstance(raw["pattern"], str):
             raise SpecError(f"a pattern is text, found {kind_of(raw['pattern'])}", field=f"{field}.pattern")
         return pattern_at(raw["pattern"], "", f"{field}.pattern")
-
-    @staticmethod
-    def _read_allowed(raw: dict[str, Json], field: str) -> tuple[tuple[Expected, ...], ...]:
-        groups: list[tuple[Expected, ...]] = []
-        if "const" in raw:
-            groups.append((compile_plain(raw["const"], f"{field}.const"),))
-        if "enum" in raw:
-            if not isinstance(raw["enum"], list) or not raw["enum"]:
-                raise SpecError("'enum' is a list of at least one value", field=f"{field}.enum")
-            groups.append(tuple(compile_plain(value, f"{field}.enum.{index}") for index, value in enumerate(raw["enum"])))
-        return tuple(groups)
 
     @staticmethod
     def _read_bound(raw: dict[str, Json], key: str, field: str) -> float | None:

@@ -161,15 +161,11 @@ def _read(value: Json, schema: Schema) -> Json:
         hint = f"; nearest: {', '.join(close)}" if close else ""
         raise ValueError(f"expected one of {', '.join(str(word) for word in words)}, got {show(value, 60)}{hint}")
     if is_number(value):
-        _check_range(value, schema)
+        least, most = schema.get("minimum"), schema.get("maximum")
+        if (least is not None and value < least) or (most is not None and value > most):
+            bounds = [f"at least {least}" if least is not None else "", f"at most {most}" if most is not None else ""]
+            raise ValueError(f"expected {' and '.join(bound for bound in bounds if bound)}, got {show(value, 40)}")
     return value
-
-
-def _check_range(value: float, schema: Schema) -> None:
-    least, most = schema.get("minimum"), schema.get("maximum")
-    if (least is not None and value < least) or (most is not None and value > most):
-        bounds = [f"at least {least}" if least is not None else "", f"at most {most}" if most is not None else ""]
-        raise ValueError(f"expected {' and '.join(bound for bound in bounds if bound)}, got {show(value, 40)}")
 
 
 def _has_kind(value: Json, kind: str) -> bool:

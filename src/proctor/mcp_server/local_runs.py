@@ -73,7 +73,11 @@ class LocalRuns:
     async def _start(
         self, start: Callable[[Callable[[str], None]], Coroutine[Any, Any, object]], caller: Caller, wait_s: float
     ) -> dict[str, Json]:
-        self._forget_ended()
+        for id, task in list(self._live.items()):
+            if task.done():
+                del self._live[id]
+                if not task.cancelled():
+                    task.exception()  # retrieved, to avoid a warning
         if len(self._live) + self._starting >= MOST_LIVE:
             raise Refusal("CONFLICT", f"{MOST_LIVE} runs are in progress", hint="wait for one with get_run")
         # Counted before the suite is read.
@@ -189,13 +193,6 @@ class LocalRuns:
             raise Refusal("INTERNAL_ERROR", "the run ended before it began")
         self._live[run_id.result()] = task
         return run_id.result()
-
-    def _forget_ended(self) -> None:
-        for id, task in list(self._live.items()):
-            if task.done():
-                del self._live[id]
-                if not task.cancelled():
-                    task.exception()  # retrieved, to avoid a warning
 
     def _open(self, id: str) -> RunFolder:
         try:

@@ -33,11 +33,8 @@ def make_tool(noun: Resource) -> Tool:
     )
 
 
-# --- actions ----------------------------------------------------------------------------------------------------------
-
-
 def _make_action(operation: Operation) -> Action:
-    ids = _name_ids(operation)
+    ids = ["id" if position == 0 else name for position, name in enumerate(operation.ids)]
 
     async def call(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
         values: list[Json] = [given.pop(name) for name in ids]
@@ -68,11 +65,6 @@ def _make_action(operation: Operation) -> Action:
     )
 
 
-def _name_ids(operation: Operation) -> list[str]:
-    """Return the names of the ids in a path; the id of the noun itself is `id`."""
-    return ["id" if position == 0 else name for position, name in enumerate(operation.ids)]
-
-
 def _list_written(operation: Operation) -> list[tuple[str, Field]]:
     found: list[tuple[str, Field]] = []
     for name, field in operation.takes.fields.items() if operation.takes is not None else ():
@@ -81,9 +73,6 @@ def _list_written(operation: Operation) -> list[tuple[str, Field]]:
             if field.also is not None:
                 found.append((field.also, field))
     return found
-
-
-# --- parameters -------------------------------------------------------------------------------------------------------
 
 
 def _describe_parameters(noun: Resource, operations: list[Operation]) -> dict[str, Schema]:
@@ -124,9 +113,6 @@ def _describe_field(field: Field, *, null: bool, about: str = "") -> Schema:
         schema.setdefault("items", {})
     example = "" if field.example is None else f"; such as {json.dumps(field.example)}"
     return {**schema, "description": f"{about or field.about}{example}"}
-
-
-# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def _describe_results(operations: list[Operation]) -> Schema:

@@ -98,27 +98,7 @@ RUN_SUITE = Tool(
         **DETAIL,
     },
     result={**_RUN, "properties": {**_RUN["properties"], "result": RESULT}},
-    single=Action(
-        call=_run,
-        does="",
-        takes=(
-            "document",
-            "path",
-            "caseIds",
-            "projectId",
-            "dialect",
-            "target",
-            "repeat",
-            "concurrency",
-            "timeoutS",
-            "select",
-            "note",
-            "name",
-            "tags",
-            "waitS",
-            "detail",
-        ),
-    ),
+    single=Action(call=_run, does=""),
     open_world=True,
 )
 
@@ -163,7 +143,7 @@ LIST_RUNS = Tool(
         **PAGING,
     },
     result=page_of(_RUN),
-    single=Action(call=_list, does="", takes=("projectId", "name", "tag", "limit", "cursor"), reads=True),
+    single=Action(call=_list, does="", reads=True),
 )
 GET_RUN = Tool(
     name="get_run",
@@ -197,7 +177,7 @@ COMPARE_RUNS = Tool(
         baseIncomplete={},
         candidateIncomplete={},
     ),
-    single=Action(call=_compare, does="", takes=("base", "candidate"), reads=True),
+    single=Action(call=_compare, does="", reads=True),
 )
 
 
@@ -240,23 +220,5 @@ SEARCH_TRACES = Tool(
             shape({"id": {"type": "string"}, "evidence": {}}),
         ]
     },
-    single=Action(
-        call=_search,
-        does="",
-        takes=(
-            "id",
-            "query",
-            "projectId",
-            "agentId",
-            "outcome",
-            "status",
-            "externalId",
-            "metadata",
-            "since",
-            "until",
-            "limit",
-            "cursor",
-        ),
-        reads=True,
-    ),
+    single=Action(call=_search, does="", reads=True),
 )

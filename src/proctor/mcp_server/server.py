@@ -154,11 +154,6 @@ def _suggest_next_step(refusal: Refusal, tool: str, given: dict[str, Json]) -> s
             return "try something else, or contact the administrator"
 
 
-# ---
-
-
-# --- all tools
-
 OURS = (VALIDATE, CHECK, RUN_SUITE, EXAMINE_SERVER, LIST_RUNS, GET_RUN, COMPARE_RUNS, SEARCH_TRACES, DESCRIBE)
 OF_THE_MACHINE = ("path", "evidencePath")
 """Parameters that name files: only for callers on the same machine."""
@@ -187,9 +182,6 @@ def _drop_parameters(tool: Tool, names: tuple[str, ...]) -> Tool:
     takes = tuple(name for name in action.takes if name.rstrip("!") not in names)
     fewer = Action(call=action.call, does=action.does, takes=takes, clears=action.clears, reads=action.reads)
     return msgspec.structs.replace(tool, single=fewer)
-
-
-# ---
 
 
 Context = ServerRequestContext[Any, Any]
@@ -360,9 +352,6 @@ def _make_protocol_error(error: Exception, what: str, data: dict[str, Json]) -> 
     refusal = write_refusal(error, what, {})["error"]
     code = types.INTERNAL_ERROR if refusal["code"] in ("INTERNAL_ERROR", "UNAVAILABLE") else types.INVALID_PARAMS
     return MCPError(code=code, message=refusal["message"], data={**data, **refusal})
-
-
-# --- the two transports -----------------------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager

@@ -279,5 +279,5 @@ DESCRIBE = Tool(
     "evidence, targets, models, judge) all of a kind; with `name` too, its fields and an example.",
     properties={"kind": text("what to list", *describing.KINDS), "name": text("one of them")},
     result={"anyOf": [shape({"kinds": {"type": "array", "items": _ENTRY}}), shape({"entries": {"type": "array", "items": _ENTRY}})]},
-    single=Action(call=_describe, does="", takes=("kind", "name"), reads=True),
+    single=Action(call=_describe, does="", reads=True),
 )

@@ -52,7 +52,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     does: str
     """A short description."""
     takes: tuple[str, ...] = ()
-    """Parameter names; a trailing `!` means required."""
+    """Parameter names; a trailing `!` means required. Of a verb without: all properties of its tool."""
     also: dict[str, str] = {}
     """Aliases of parameters."""
     clears: bool = False
@@ -87,6 +87,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     destroys: bool = False
     open_world: bool = False
     """Whether it calls agents or models."""
+
+    def __post_init__(self) -> None:
+        if self.single is not None and not self.single.takes:
+            msgspec.structs.force_setattr(self, "single", msgspec.structs.replace(self.single, takes=tuple(self.properties)))
 
     @property
     def read_only(self) -> bool:
@@ -165,9 +169,6 @@ def _use_first_names(given: dict[str, Json], also: dict[str, str]) -> dict[str, 
 
 def _describe_parameters(action: Action) -> str:
     return ", ".join(name.rstrip("!") if name.endswith("!") else f"{name}?" for name in action.takes)
-
-
-# --- schemas ----------------------------------------------------------------------------------------------------------
 
 
 def text(about: str, *words: str, null: bool = False) -> Schema:

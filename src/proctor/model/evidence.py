@@ -116,12 +116,7 @@ def find_result_error(result: Json) -> Json:
     if len(result) == 1 and (error := result.get("error")):
         is_none = isinstance(error, str) and error.strip().lower() in _NO_ERROR
         return None if is_none else (error.get("message") or error) if isinstance(error, dict) else error
-    return _find_mcp_error(result)
-
-
-def _find_mcp_error(result: Json) -> str | None:
-    """Return the error text of an MCP result with `isError: true`, or None."""
-    if not isinstance(result, dict) or result.get("isError") is not True:
+    if result.get("isError") is not True:
         return None
     content: Json = result.get("content")
     parts = content if isinstance(content, list) else []

@@ -80,7 +80,14 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         if self.origin.path != "$":
             lines.append(_make_visible(f"  at {self.origin.path}"))
         if self.excerpt is not None and self.origin.line is not None:
-            lines.extend(self._underline(self.excerpt, self.origin.line, self.origin.column or 1))
+            column = self.origin.column or 1
+            # A minified file is one endless line: show a window around the column.
+            start = max(0, column - 1 - 60) if len(self.excerpt) > 120 else 0
+            shown = _make_visible(self.excerpt[start : start + 120].replace("\t", " "))
+            number = f"{self.origin.line:5d}"
+            at = column - 1 - start
+            width = max(1, min(self.width, len(shown) - at))
+            lines.extend([f"{number} | {shown}", f"{' ' * len(number)} | {' ' * at}{'^' * width}"])
         if self.expected or self.nearest:
             words = ", ".join(repr(word) for word in self.nearest)
             parts = [part for part in (f"expected {self.expected}" if self.expected else "", f"nearest: {words}" if words else "") if part]
@@ -88,12 +95,3 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         if self.hint:
             lines.append(_make_visible(f"  {self.hint}"))
         return "\n".join(lines)
-
-    def _underline(self, excerpt: str, line: int, column: int) -> list[str]:
-        # A minified file is one endless line: show a window around the column.
-        start = max(0, column - 1 - 60) if len(excerpt) > 120 else 0
-        shown = _make_visible(excerpt[start : start + 120].replace("\t", " "))
-        number = f"{line:5d}"
-        at = column - 1 - start
-        width = max(1, min(self.width, len(shown) - at))
-        return [f"{number} | {shown}", f"{' ' * len(number)} | {' ' * at}{'^' * width}"]

@@ -71,7 +71,12 @@ def show(value: object, limit: int = LIMIT) -> str:
         except UnicodeEncodeError:  # a lone surrogate, which JSON escapes can represent and UTF-8 cannot
             return msgspec.json.encode(value.encode("utf-8", "backslashreplace").decode()).decode()
     if not _is_small(value):
-        return _write_beginning(value, limit)
+        written = ""
+        for piece in _iterate_pieces(value, limit, ()):
+            written += piece
+            if len(written) > limit:
+                return f"{written[:limit]}…(more than can be shown)"
+        return written
     try:
         return shorten(msgspec.json.encode(value).decode(), limit)
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
@@ -115,16 +120,6 @@ def _is_small(value: object) -> bool:
             return False
         waiting += more
     return True
-
-
-def _write_beginning(value: object, limit: int) -> str:
-    """Write as much of a value as fits."""
-    written = ""
-    for piece in _iterate_pieces(value, limit, ()):
-        written += piece
-        if len(written) > limit:
-            return f"{written[:limit]}…(more than can be shown)"
-    return written
 
 
 def _iterate_pieces(value: object, limit: int, around: tuple[int, ...]) -> Iterator[str]:

@@ -23,7 +23,7 @@ import msgspec
 from proctor.actions.checking.mutate import mutate, read_run
 from proctor.actions.doctor.snapshots import EXAMINATION, SERVERS, describe_changes, read_examination, read_snapshot
 from proctor.actions.history.answers import Answer, AttemptOutcome, ReadAttempt, choose_attempt, compare_answers
-from proctor.actions.history.compare import RunComparison, add_incomplete, compare_tallies, how_much
+from proctor.actions.history.compare import RunComparison, compare_tallies, how_much
 from proctor.actions.history.compare_several import MOST_RUNS, SeveralRuns, join_comparisons
 from proctor.actions.history.failures import MOST_LOOKED_AT, Failures, group_failures
 from proctor.actions.history.overview import (
@@ -187,10 +187,11 @@ def _compare(base: IndexedRun, candidate: IndexedRun) -> RunComparison:
     first, second = base.run.header, candidate.run.header
     found = compare_tallies((first, before), (second, after), candidate.suite.suite)
     changes = describe_changes(*(read_snapshot(each.run.folder, SERVERS) for each in (base, candidate)))
-    return add_incomplete(
-        msgspec.structs.replace(found, server_changes=changes),
-        base=how_much(first, base.suite.suite, before, base.run.find_ending()),
-        candidate=how_much(second, candidate.suite.suite, after, candidate.run.find_ending()),
+    return msgspec.structs.replace(
+        found,
+        server_changes=changes,
+        base_incomplete=how_much(first, base.suite.suite, before, base.run.find_ending()),
+        candidate_incomplete=how_much(second, candidate.suite.suite, after, candidate.run.find_ending()),
     )
 
 

@@ -68,7 +68,17 @@ class CompiledPath:
     def find(self, document: Json) -> list[Json]:
         """Return the selected values, in order. Raises `CheckFault` with code `path_limit` if there is too much to visit."""
         if self.steps is not None:
-            return _follow(self.steps, document)
+            value = document
+            for step in self.steps:
+                if isinstance(step, str):
+                    if not isinstance(value, dict) or step not in value:
+                        return []
+                    value = value[step]
+                else:
+                    if not isinstance(value, (list, tuple)) or not -len(value) <= step < len(value):
+                        return []
+                    value = value[step]
+            return [value]
         walk = Walk(document)
         return [node[0] for node in walk.select_query(self.query, walk.root)]
 
@@ -104,20 +114,6 @@ def _list_straight_steps(query: Query) -> tuple[str | int, ...] | None:
         return None
     selectors = [cast(Segment, part).selectors[0] for part in query.segments]
     return tuple(selector.name if isinstance(selector, Name) else cast(Index, selector).position for selector in selectors)
-
-
-def _follow(steps: tuple[str | int, ...], document: Json) -> list[Json]:
-    value = document
-    for step in steps:
-        if isinstance(step, str):
-            if not isinstance(value, dict) or step not in value:
-                return []
-            value = value[step]
-        else:
-            if not isinstance(value, (list, tuple)) or not -len(value) <= step < len(value):
-                return []
-            value = value[step]
-    return [value]
 
 
 MOST_STEPS: Final = 500_000
@@ -204,23 +200,19 @@ class Walk:
                 self.spend(len(children))
                 return children
             case Slice(start, end, step):
-                return self.select_slice(node, start, end, step)
+                value = node[0]
+                if not isinstance(value, (list, tuple)) or step == 0:
+                    return []
+                # Python clamps bounds and walks backwards as RFC 9535, section 2.3.4.2 requires, and slicing a range copies nothing.
+                positions = range(len(value))[start:end:step]
+                self.spend(len(positions))
+                return [(value[position], position, node) for position in positions]
             case FromEnd(places):
                 return _pick_element(node, -places) if isinstance(value, (list, tuple)) else []
             case Filter(expression):
                 children = _list_children(node)
                 self.spend(len(children))
                 return [child for child in children if self.holds(expression, child)]
-
-    def select_slice(self, node: Found, start: int | None, end: int | None, step: int | None) -> list[Found]:
-        """Select the elements of a list; a step of 0 selects nothing."""
-        value = node[0]
-        if not isinstance(value, (list, tuple)) or step == 0:
-            return []
-        # Python clamps bounds and walks backwards as RFC 9535, section 2.3.4.2 requires, and slicing a range copies nothing.
-        positions = range(len(value))[start:end:step]
-        self.spend(len(positions))
-        return [(value[position], position, node) for position in positions]
 
     def holds(self, expression: Logical, current: Found) -> bool:
         """Return whether a filter expression holds for a node."""

@@ -290,7 +290,17 @@ class _Parser:
         if text is not None:
             return self.make_name(text, where)
         if self.loose and scan.sees("("):
-            return self.read_from_end()
+            scan = self.scan
+            start = scan.at
+            for token in ("(", "@", ".", "length", "-"):
+                if not scan.accept(token):
+                    raise scan.make_fault("of scripts only `(@.length-1)` is read", at=start)
+                scan.skip_blanks()
+            places = scan.read_integer()
+            scan.skip_blanks()
+            if places is None or places < 1 or not scan.accept(")"):
+                raise scan.make_fault("of scripts only `(@.length-1)` is read", at=start)
+            return FromEnd(places)
         # Numbers before names without quotes, or `[0]` would be the name `0`.
         start = scan.read_integer()
         if start is None and self.loose and self.depth == 0 and not scan.sees(":"):
@@ -300,37 +310,20 @@ class _Parser:
         before = scan.at
         scan.skip_blanks()
         if scan.accept(":"):
-            return self.read_slice(start)
+            scan = self.scan
+            scan.skip_blanks()
+            end = scan.read_integer()
+            before = scan.at
+            scan.skip_blanks()
+            if not scan.accept(":"):
+                scan.at = before
+                return Slice(start, end, None)
+            scan.skip_blanks()
+            return Slice(start, end, scan.read_integer())
         scan.at = before
         if start is None:
             raise scan.make_unexpected_fault("a quoted name, a position, a slice, `*` or `?`")
         return Index(start, self.loose)
-
-    def read_slice(self, start: int | None) -> Slice:
-        scan = self.scan
-        scan.skip_blanks()
-        end = scan.read_integer()
-        before = scan.at
-        scan.skip_blanks()
-        if not scan.accept(":"):
-            scan.at = before
-            return Slice(start, end, None)
-        scan.skip_blanks()
-        return Slice(start, end, scan.read_integer())
-
-    def read_from_end(self) -> FromEnd:
-        """Read `(@.length-1)`, the only supported script."""
-        scan = self.scan
-        start = scan.at
-        for token in ("(", "@", ".", "length", "-"):
-            if not scan.accept(token):
-                raise scan.make_fault("of scripts only `(@.length-1)` is read", at=start)
-            scan.skip_blanks()
-        places = scan.read_integer()
-        scan.skip_blanks()
-        if places is None or places < 1 or not scan.accept(")"):
-            raise scan.make_fault("of scripts only `(@.length-1)` is read", at=start)
-        return FromEnd(places)
 
     def read_filter(self) -> Filter:
         self.scan.skip_blanks()

@@ -337,7 +337,12 @@ class Pattern:
 def compile_pattern(source: str, flags: str = "") -> Pattern:
     """Compile a pattern. Raises `PatternError` if it is not ECMAScript, too long, or has unknown flags."""
     # The result depends on pattern and flags alone, so one cache serves every suite of the process. Rejections are not cached.
-    _refuse_flags(flags)
+    for position, flag in enumerate(flags):
+        if flag not in FLAGS:
+            reason = _FLAG_REASONS.get(flag, f"the flags are {', '.join(FLAGS)}")
+            raise PatternError(f"unknown regular expression flag {show(flag)}: {reason}")
+        if flag in flags[:position]:
+            raise PatternError(f"the regular expression flag {show(flag)} is given twice")
     if len(source) > LONGEST_PATTERN:
         raise PatternError(f"the pattern has {len(source)} characters; at most {LONGEST_PATTERN} are allowed")
     plain = read_plain(source, flags)
@@ -346,12 +351,3 @@ def compile_pattern(source: str, flags: str = "") -> Pattern:
     if limit == 0:
         script_engine.validate(source, flags)
     return Pattern(source, flags, plain, limit)
-
-
-def _refuse_flags(flags: str) -> None:
-    for position, flag in enumerate(flags):
-        if flag not in FLAGS:
-            reason = _FLAG_REASONS.get(flag, f"the flags are {', '.join(FLAGS)}")
-            raise PatternError(f"unknown regular expression flag {show(flag)}: {reason}")
-        if flag in flags[:position]:
-            raise PatternError(f"the regular expression flag {show(flag)} is given twice")

@@ -84,19 +84,15 @@ def _translate_atom(source: str, at: int) -> tuple[str, int]:
     if character == "[":
         return _translate_class(source, at)
     if character == "\\":
-        return _escape(source, at)
+        found = _ESCAPE.match(source, at)
+        if found is None:
+            raise _Invalid
+        # Outside a class, ECMAScript with `u` rejects `\-`.
+        return ("-" if found[0] == "\\-" else found[0]), found.end()
     # RFC 9485 excludes surrogates everywhere.
     if character in _NOT_NORMAL or "\ud800" <= character <= "\udfff":
         raise _Invalid
     return character, at + 1
-
-
-def _escape(source: str, at: int) -> tuple[str, int]:
-    found = _ESCAPE.match(source, at)
-    if found is None:
-        raise _Invalid
-    # Outside a class, ECMAScript with `u` rejects `\-`.
-    return ("-" if found[0] == "\\-" else found[0]), found.end()
 
 
 def _translate_class(source: str, at: int) -> tuple[str, int]:

@@ -106,16 +106,12 @@ class _NotPlain(Exception):
 
 def read_plain(source: str, flags: str) -> Plain | None:
     """Return the structure of a plain pattern, or `None`."""
-    if not _is_within_basic_plane(source):
+    if not (source.isascii() or all(character < "\ud800" or "\udfff" < character <= "\uffff" for character in source)):
         return None
     try:
         return _Reader(source, flags).read()
     except _NotPlain:
         return None
-
-
-def _is_within_basic_plane(source: str) -> bool:
-    return source.isascii() or all(character < "\ud800" or "\udfff" < character <= "\uffff" for character in source)
 
 
 class _Reader:
@@ -193,16 +189,13 @@ class _Reader:
             case _ if character in "*+?{}]":
                 raise _NotPlain
             case _:
-                return self.make_literal(character)
+                return Chars(self.fold_case(self.make_character_set(character)))
 
     def read_boundary(self, boundary: Boundary) -> Boundary:
         # A quantified boundary is an error or an Annex B leniency, never plain.
         if self.peek() in ("*", "+", "?", "{"):
             raise _NotPlain
         return boundary
-
-    def make_literal(self, character: str) -> Chars:
-        return Chars(self.fold_case(self.make_character_set(character)))
 
     def make_character_set(self, character: str) -> int:
         if ord(character) < 128:
@@ -222,7 +215,13 @@ class _Reader:
         if self.accept("?:"):
             captures = False
         elif self.accept("?<"):
-            self.read_group_name()
+            end = self.source.find(">", self.at)
+            name = self.source[self.at : end] if end != -1 else ""
+            # Newer editions allow a duplicate name if only one of the two can take part; only the slow engine knows when.
+            if not (name.isascii() and name.isidentifier()) or any(name == known for known, _ in self.names):
+                raise _NotPlain
+            self.names.append((name, self.groups + 1))
+            self.at = end + 1
         elif self.peek() == "?":
             raise _NotPlain
         if captures:
@@ -233,15 +232,6 @@ class _Reader:
         if not self.accept(")"):
             raise _NotPlain
         return Group(body) if captures else body
-
-    def read_group_name(self) -> None:
-        end = self.source.find(">", self.at)
-        name = self.source[self.at : end] if end != -1 else ""
-        # Newer editions allow a duplicate name if only one of the two can take part; only the slow engine knows when.
-        if not (name.isascii() and name.isidentifier()) or any(name == known for known, _ in self.names):
-            raise _NotPlain
-        self.names.append((name, self.groups + 1))
-        self.at = end + 1
 
     def read_escape(self, *, in_class: bool) -> tuple[int, int | None]:
         """Return the set of an escape, and its code if it is one character."""
@@ -256,20 +246,17 @@ class _Reader:
         elif character in _SYNTAX or (character == "-" and (in_class or not self.unicode)):
             code = ord(character)
         elif character in "xu":
-            code = self.read_hexadecimal(2 if character == "x" else 4)
+            length = 2 if character == "x" else 4
+            digits = self.source[self.at : self.at + length]
+            if len(digits) != length or any(digit not in _HEX for digit in digits):
+                raise _NotPlain
+            self.at += length
+            code = int(digits, 16)
+            if 0xD800 <= code <= 0xDFFF:
+                raise _NotPlain
         else:
             raise _NotPlain
         return self.make_character_set(chr(code)), code
-
-    def read_hexadecimal(self, length: int) -> int:
-        digits = self.source[self.at : self.at + length]
-        if len(digits) != length or any(digit not in _HEX for digit in digits):
-            raise _NotPlain
-        self.at += length
-        code = int(digits, 16)
-        if 0xD800 <= code <= 0xDFFF:
-            raise _NotPlain
-        return code
 
     def read_class(self) -> Chars:
         negated = self.accept("^")
@@ -282,7 +269,9 @@ class _Reader:
                 # `[\d-x]` is a leniency of Annex B, and an error with `u`.
                 if low is None or high is None or high < low:
                     raise _NotPlain
-                item = _make_range(low, high)
+                item = OTHERS if high > 127 else 0
+                if low < 128:
+                    item |= ((1 << (min(high, 127) + 1)) - 1) & ~((1 << low) - 1)
                 if self.fold and item & OTHERS:
                     raise _NotPlain
             mask |= item
@@ -333,13 +322,6 @@ class _Reader:
 
 def _parse_count(text: str) -> bool:
     return 0 < len(text) <= 4 and text.isascii() and text.isdigit()
-
-
-def _make_range(low: int, high: int) -> int:
-    mask = OTHERS if high > 127 else 0
-    if low < 128:
-        mask |= ((1 << (min(high, 127) + 1)) - 1) & ~((1 << low) - 1)
-    return mask
 
 
 def is_never_empty(node: Node) -> bool:

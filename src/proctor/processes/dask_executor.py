@@ -13,8 +13,8 @@ import hashlib
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import msgspec
@@ -61,18 +61,14 @@ class DaskExecutor:
         if self._given is None:
             self._client = self._connect()
         else:
-            self._require_client(self._given)
+            expected = "expected an engine 'local', 'dask', or a client of dask.distributed"
+            if not isinstance(self._given, self._distributed.Client):
+                raise InputError(f"{expected}, found {type(self._given).__name__}")
+            if self._given.asynchronous:
+                raise InputError(f"{expected} that waits: Client(...) without asynchronous=True, also in a notebook")
+            if self._given.status != "running":
+                raise InputError(f"{expected} that is connected; this one is {self._given.status}")
         return self
-
-    def _require_client(self, given: Any) -> None:
-        """Raise `InputError` for an object that is not a usable client."""
-        expected = "expected an engine 'local', 'dask', or a client of dask.distributed"
-        if not isinstance(given, self._distributed.Client):
-            raise InputError(f"{expected}, found {type(given).__name__}")
-        if given.asynchronous:
-            raise InputError(f"{expected} that waits: Client(...) without asynchronous=True, also in a notebook")
-        if given.status != "running":
-            raise InputError(f"{expected} that is connected; this one is {given.status}")
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -141,7 +137,12 @@ class DaskExecutor:
                     raise self._gone_error() from error
                 yield done
         finally:
-            self._clean_up(client, name, [future for _, future in pending.values()])
+            # If the scheduler is gone, there is nothing to clean up.
+            if client.status == "running":
+                with suppress(*_GONE, RuntimeError, ValueError):
+                    client.cancel([future for _, future in pending.values()])
+                with suppress(*_GONE, RuntimeError, ValueError):
+                    client.unregister_worker_plugin(name)
 
     def cancel(self) -> None:
         """Cancel running tasks."""
@@ -180,12 +181,6 @@ class DaskExecutor:
         place = self._scheduler or _name_scheduler(self._client)
         return StopWork(f"the Dask scheduler at {place} is gone, or was restarted; what is committed stays, --resume goes on")
 
-    def _clean_up(self, client: Any, name: str, left: list[Any]) -> None:
-        if client.status != "running":
-            return
-        for clean in (lambda: client.cancel(left) if left else None, lambda: client.unregister_worker_plugin(name)):
-            _try_to(clean)
-
 
 def import_distributed() -> Any:
     """Return the package; raises `MissingExtra` if it is not installed."""
@@ -195,14 +190,6 @@ def import_distributed() -> Any:
         return importlib.import_module("distributed")
     except ImportError as error:
         raise MissingExtra("--engine dask", "dask") from error
-
-
-def _try_to(clean: Callable[[], object]) -> None:
-    try:
-        clean()
-    except (*_GONE, RuntimeError, ValueError):
-        # The scheduler is gone, so there is nothing to clean up.
-        return
 
 
 def _name_scheduler(client: Any) -> str:

@@ -10,8 +10,7 @@ import threading
 from typing import Any
 
 from proctor import __version__
-from proctor.errors import ProctorError
-from proctor.processes.executor import DoTask, StopWork, load_setup
+from proctor.processes.executor import DoTask, StopWork, describe_error, load_setup
 
 PAYLOADS: dict[str, bytes] = {}
 """The payloads of current works by name; a plugin fills this in every worker, including those that join later."""
@@ -26,7 +25,11 @@ def read_versions() -> tuple[str, str]:
 def do_named_task(name: str, setup: str, task: bytes) -> dict[str, Any]:
     """Run one task; return its result or the error."""
     try:
-        do_task = _prepare(name, setup)
+        # One per thread: the prepared function has state.
+        known: tuple[str, DoTask] | None = getattr(_local, "prepared", None)
+        if known is None or known[0] != name:
+            known = _local.prepared = (name, load_setup(setup)(PAYLOADS[name]))
+        do_task = known[1]
     except Exception as error:
         return {"stop": describe_error(error)}
     try:
@@ -35,16 +38,3 @@ def do_named_task(name: str, setup: str, task: bytes) -> dict[str, Any]:
         return {"stop": str(error)}
     except Exception as error:
         return {"error": describe_error(error)}
-
-
-def _prepare(name: str, setup: str) -> DoTask:
-    # One per thread: the prepared function has state.
-    known: tuple[str, DoTask] | None = getattr(_local, "prepared", None)
-    if known is None or known[0] != name:
-        known = _local.prepared = (name, load_setup(setup)(PAYLOADS[name]))
-    return known[1]
-
-
-def describe_error(error: Exception) -> str:
-    """Return an error in one line."""
-    return str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: {error}"

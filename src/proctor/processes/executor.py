@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from proctor.errors import ProctorError
 from proctor.model.typed import decode_msgpack
 
 
@@ -57,6 +58,11 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 class StopWork(Exception):
     """Raised by work that cannot continue with any task; nothing more is started."""
+
+
+def describe_error(error: Exception) -> str:
+    """Return an error in one line."""
+    return str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: {error}"
 
 
 class Executor(Protocol):
@@ -163,7 +169,11 @@ class LocalExecutor:
                             # Without the lock: a payload longer than the pipe waits until the process reads, and `cancel` must be able
                             # to kill it. Not in `_start`: a process that ends before it has read must be registered, to be removed.
                             write_frame(process.stdin, work)
-                        ended.put(_read_reply(process, number, tasks[number], deaths))
+                        write_frame(process.stdin, tasks[number])
+                        reply = decode_msgpack(read_frame(process.stdout), dict[str, Any])
+                        if "stop" in reply:
+                            raise StopWork(reply["stop"])
+                        ended.put(Done(task=number, result=reply.get("result", b""), error=reply.get("error"), deaths=deaths))
                         break
                     except (OSError, EOFError):
                         reason = _describe_end(process)
@@ -201,15 +211,6 @@ class LocalExecutor:
         with self._lock:
             self._processes.discard(process)
             end_process(process)
-
-
-def _read_reply(process: subprocess.Popen[bytes], number: int, task: bytes, deaths: int) -> Done:
-    assert process.stdin is not None and process.stdout is not None
-    write_frame(process.stdin, task)
-    reply = decode_msgpack(read_frame(process.stdout), dict[str, Any])
-    if "stop" in reply:
-        raise StopWork(reply["stop"])
-    return Done(task=number, result=reply.get("result", b""), error=reply.get("error"), deaths=deaths)
 
 
 def _describe_end(process: subprocess.Popen[bytes] | None) -> str:

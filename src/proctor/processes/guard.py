@@ -11,7 +11,6 @@ moved to another group. After a normal exit without an interruption only registe
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import secrets
@@ -20,58 +19,6 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-from proctor.processes.guard_script import marked_processes
-
-_MARK = "PROCTOR_PROGRAM"
-TAIL_BYTES = 2_000
-"""Bytes of standard error that are stored: the reason of a failure is at its end."""
-
-
-def signal_group(process: asyncio.subprocess.Process, name: str) -> None:
-    """Send a signal to a program and its child processes."""
-    with suppress(ProcessLookupError, PermissionError):
-        # Windows has no such process groups: there only the program itself can be ended.
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, getattr(signal, name))
-        elif process.returncode is None:
-            process.kill()
-
-
-def mark_program() -> dict[str, str]:
-    """Return the environment variable that marks a program and its child processes."""
-    return {_MARK: secrets.token_hex(16)}
-
-
-def kill_strays(mark: dict[str, str]) -> None:
-    """Kill all processes with the mark of a program that had to be ended."""
-    # Several rounds: a dying process may have started another in the meantime.
-    for _ in range(3):
-        found = marked_processes(f"{_MARK}={mark[_MARK]}".encode())
-        for pid in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        if not found:
-            return
-
-
-def release_pipes(process: asyncio.subprocess.Process) -> None:
-    """Close the pipes of a program, which a process that left its group can hold open."""
-    # asyncio has no public API for this.
-    transport: Any = getattr(process, "_transport", None)
-    if transport is not None:
-        with suppress(PermissionError):
-            transport.close()
-
-
-def read_tail(tail: bytes | bytearray) -> str:
-    """Return the last lines of standard error."""
-    text = bytes(tail).decode("utf-8", "replace")
-    if len(tail) == TAIL_BYTES:
-        text = text.partition("\n")[2] or text  # the first line may be incomplete
-    return text.strip()
-
 
 MARK = "PROCTOR_GUARD"
 """The variable that marks children in their environment."""
@@ -151,12 +98,6 @@ class ProcessGuard:
                 if self.pid is not None:
                     with suppress(ChildProcessError):
                         os.waitpid(self.pid, os.WNOHANG)
-        self._start_guard()
-        assert self._pipe is not None
-        # A new guard needs all groups.
-        os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups) + line)
-
-    def _start_guard(self) -> None:
         # Python lets children inherit neither end: a child with the writing end would keep the pipe open after this process is gone.
         reading, self._pipe = os.pipe()
         quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
@@ -167,6 +108,9 @@ class ProcessGuard:
             self.pid = os.posix_spawn(sys.executable, command, {}, file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0), *quiet], setpgroup=0)
         finally:
             os.close(reading)
+        assert self._pipe is not None
+        # A new guard needs all groups.
+        os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups) + line)
 
 
 GUARD = ProcessGuard()

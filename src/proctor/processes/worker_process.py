@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 from proctor.model.typed import decode_msgpack
-from proctor.processes.executor import StopWork, Work, load_setup, read_frame, write_frame
+from proctor.processes.executor import StopWork, Work, describe_error, load_setup, read_frame, write_frame
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     try:
         do_task = load_setup(work.setup)(work.payload)
     except Exception as error:
-        write_frame(replies, {"stop": _describe(error)})
+        write_frame(replies, {"stop": describe_error(error)})
         return
     while True:
         task = decode_msgpack(frames.get(), bytes)
@@ -37,14 +37,8 @@ def main() -> None:
         except StopWork as error:
             reply = {"stop": str(error)}
         except Exception as error:
-            reply = {"error": _describe(error)}
+            reply = {"error": describe_error(error)}
         write_frame(replies, reply)
-
-
-def _describe(error: Exception) -> str:
-    from proctor.errors import ProctorError  # only after an error
-
-    return str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: {error}"
 
 
 def _read_frames(frames: queue.SimpleQueue[bytes]) -> None:

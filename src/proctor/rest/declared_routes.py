@@ -33,25 +33,19 @@ def make_declared_routes(module: str) -> tuple[BaseRoute, ...]:
     routes: list[BaseRoute] = []
     for operation in OPERATIONS:
         if operation.call.__module__ == module:
-            routes += _make_route(operation)
+            router = make_router(operation.tag)
+            returned = get_type_hints(operation.call)["return"]
+            without = returned is type(None)
+            router.add_api_route(
+                operation.path,
+                _make_endpoint(operation),
+                methods=[operation.method],
+                response_model=None if without else convert_type(returned),
+                status_code=operation.status or (204 if without else 200),
+            )
+            routes += router.routes
     return tuple(routes)
 
-
-def _make_route(operation: Operation) -> list[BaseRoute]:
-    router = make_router(operation.tag)
-    returned = get_type_hints(operation.call)["return"]
-    without = returned is type(None)
-    router.add_api_route(
-        operation.path,
-        _make_endpoint(operation),
-        methods=[operation.method],
-        response_model=None if without else convert_type(returned),
-        status_code=operation.status or (204 if without else 200),
-    )
-    return router.routes
-
-
-# --- endpoints --------------------------------------------------------------------------------------------------------
 
 Give = Callable[[dict[str, Any]], Any]
 """Returns an argument of the operation from the values that FastAPI has read."""
@@ -150,9 +144,6 @@ def _describe(metadata: tuple[Any, ...]) -> dict[str, Any]:
     """Return the keywords of a pydantic field from the descriptions and limits of a declared one."""
     found = [one for one in metadata if isinstance(one, Meta)]
     return {name: value for one in found for name in _DESCRIBED if (value := getattr(one, name)) is not None}
-
-
-# --- schemas ----------------------------------------------------------------------------------------------------------
 
 
 @cache

@@ -94,7 +94,10 @@ def make_error_response(scope: Scope, error: Exception) -> Response | None:
         case IntegrityError():
             return make_refusal_response(scope, Refusal("CONFLICT", "another request created the same object; reload and try again"))
         case RequestValidationError():
-            return make_refusal_response(scope, _make_refusal(error.errors(), _list_known_fields(scope)))
+            body = getattr(scope.get("route"), "body_field", None)
+            model = getattr(getattr(body, "field_info", None), "annotation", None)
+            fields: dict[str, Any] = getattr(model, "model_fields", {})
+            return make_refusal_response(scope, _make_refusal(error.errors(), [field.alias or name for name, field in fields.items()]))
         case HTTPException():
             return _answer_http_error(scope, error)
         case _:
@@ -125,25 +128,12 @@ def _answer_http_error(scope: Scope, error: HTTPException) -> Response:
     message = messages.get(error.status_code) or str(error.detail)
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        headers["Allow"] = ", ".join(_list_methods(scope))
+        found: set[str] = set()
+        for context in iter_route_contexts(scope["app"].routes):
+            if context.path is not None and compile_path(context.path)[0].match(scope["path"]):
+                found |= set(context.methods or ())
+        headers["Allow"] = ", ".join(sorted(found))
     return _make_response(scope, error.status_code, code, Refusal("BAD_REQUEST", message), headers)
-
-
-def _list_methods(scope: Scope) -> list[str]:
-    """Return the methods of all routes that match the path; the routers only know those of one route."""
-    found: set[str] = set()
-    for context in iter_route_contexts(scope["app"].routes):
-        if context.path is not None and compile_path(context.path)[0].match(scope["path"]):
-            found |= set(context.methods or ())
-    return sorted(found)
-
-
-def _list_known_fields(scope: Scope) -> list[str]:
-    """Return the fields that a body may have at this address."""
-    body = getattr(scope.get("route"), "body_field", None)
-    model = getattr(getattr(body, "field_info", None), "annotation", None)
-    fields: dict[str, Any] = getattr(model, "model_fields", {})
-    return [field.alias or name for name, field in fields.items()]
 
 
 def _describe_error(error: Any, path: Sequence[str], known: Sequence[str]) -> str:

@@ -219,8 +219,6 @@ class BodyBudget:
         return oldest if now - oldest.last >= STALLED_S else None
 
 
-# --- JSON limits, checked before decoding
-
 _SLICE = 262_144
 """Bytes scanned in one call, during which no other thread runs."""
 _NOT_STRUCTURE = bytes(code for code in range(256) if code not in b'"[]{},')
@@ -354,7 +352,11 @@ class BodyLimits:
                 return
             if body is None:
                 return  # the client disconnected
-            _drop_encoding(scope, len(body))
+            size = len(body)
+            # In place: the outer layers read the route from this scope.
+            dropped = (b"content-encoding", b"content-length", b"transfer-encoding")
+            headers = [(name, value) for name, value in scope["headers"] if name not in dropped]
+            scope["headers"] = [*headers, (b"content-length", str(size).encode())]
             scope.setdefault("state", {})["body"] = body
             await self._app(scope, _replay_body(body, receive), send)
         finally:
@@ -378,7 +380,10 @@ class BodyLimits:
             body = await self._inflater.inflate(body)
             held.add(len(body))
             held.drop(size)
-        if not _is_protobuf(scope, headers) and not _is_not_json(scope["path"], body):
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not (kind == PROTOBUF and find_dialect(scope["path"]) == "otlp") and not (
+            _SURFACES.match(scope["path"]) is not None and body.lstrip(b" \t\r\n")[:1] not in (b"{", b"[")
+        ):
             await self._check_json(body, self._json[may_be_large(scope["path"])])
         return body
 
@@ -465,17 +470,6 @@ def may_be_large(path: str) -> bool:
     return find_dialect(path) == "otlp" or _LARGE_PATHS.fullmatch(path) is not None or _SURFACES.match(path) is not None
 
 
-def _is_protobuf(scope: Scope, headers: Headers) -> bool:
-    """Return whether a body is protobuf, which has its own limits (`wire_format.py`)."""
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    return kind == PROTOBUF and find_dialect(scope["path"]) == "otlp"
-
-
-def _is_not_json(path: str, body: bytes) -> bool:
-    """Return whether a body is for a simulated system and is not decoded as JSON."""
-    return _SURFACES.match(path) is not None and body.lstrip(b" \t\r\n")[:1] not in (b"{", b"[")
-
-
 async def drain_body(receive: Receive, most: int) -> None:
     """Read and discard a body for a while, since many clients read the response only after sending everything."""
     drained = 0
@@ -488,13 +482,6 @@ async def drain_body(receive: Receive, most: int) -> None:
                     return
     except TimeoutError:
         return
-
-
-def _drop_encoding(scope: Scope, size: int) -> None:
-    # In place: the outer layers read the route from this scope.
-    dropped = (b"content-encoding", b"content-length", b"transfer-encoding")
-    headers = [(name, value) for name, value in scope["headers"] if name not in dropped]
-    scope["headers"] = [*headers, (b"content-length", str(size).encode())]
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:

@@ -143,35 +143,31 @@ def _allow_files(connections: int) -> None:
 async def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
     """Serve until a signal arrives; `say` prints the address and notes for the user. Raises `InputError` and `StoreError` at startup."""
     with used_for_patterns():
-        await _serve(settings, say)
-
-
-async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
-    async with open_hub(settings, DecisionPool()) as hub:
-        is_open = await find_local_caller(hub) is not None
-        if is_open and not is_loopback(settings.host):
-            raise InputError(
-                f"{settings.host} is reachable from other machines, and there is no organization key\n"
-                "  create one first: proctor keys create --kind organization --name NAME"
-            )
-        with open_socket(settings.host, settings.port) as sock:
-            place = sock.getsockname()  # while it is open: a signal may close it as soon as it is served
-            app = make_app(settings, hub=hub)
-            app.state.write_document = write_document
-            server = QuietServer(make_server_config(app, settings))
-            log_to_stream(sys.stderr)
-            _tune_interpreter()
-            _allow_files(settings.service.connections)
-            running = asyncio.create_task(server.serve(sockets=[sock]))
-            with stop_by_signals(server, app):
-                # uvicorn only has this flag; if it cannot start, its task ends without setting it.
-                while not server.started and not running.done():
-                    await asyncio.sleep(0.01)
-                if server.started:
-                    _announce(place, is_open, say)
-                await running
-        if not server.started:
-            raise InputError("the service could not start; see the log")
+        async with open_hub(settings, DecisionPool()) as hub:
+            is_open = await find_local_caller(hub) is not None
+            if is_open and not is_loopback(settings.host):
+                raise InputError(
+                    f"{settings.host} is reachable from other machines, and there is no organization key\n"
+                    "  create one first: proctor keys create --kind organization --name NAME"
+                )
+            with open_socket(settings.host, settings.port) as sock:
+                place = sock.getsockname()  # while it is open: a signal may close it as soon as it is served
+                app = make_app(settings, hub=hub)
+                app.state.write_document = write_document
+                server = QuietServer(make_server_config(app, settings))
+                log_to_stream(sys.stderr)
+                _tune_interpreter()
+                _allow_files(settings.service.connections)
+                running = asyncio.create_task(server.serve(sockets=[sock]))
+                with stop_by_signals(server, app):
+                    # uvicorn only has this flag; if it cannot start, its task ends without setting it.
+                    while not server.started and not running.done():
+                        await asyncio.sleep(0.01)
+                    if server.started:
+                        _announce(place, is_open, say)
+                    await running
+            if not server.started:
+                raise InputError("the service could not start; see the log")
 
 
 def _announce(place: tuple[Any, ...], is_open: bool, say: Callable[[str], None]) -> None:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import re
-from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -22,36 +21,16 @@ from proctor.errors import StoreError
 from proctor.pages.forms import LARGEST_FORM, is_form
 from proctor.pages.session_cookie import LOGIN_PATH, find_session_token, is_secure
 from proctor.rest.errors import find_presented_key, make_error_response, make_refusal_response
-from proctor.rest.limits import BodyBudget, HeldBody, RateLimits, declares_at_most, drain_body, has_body
+from proctor.rest.limits import RateLimits, declares_at_most, drain_body, has_body
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import authenticate, find_local_caller, find_session_caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 
-# --- small forms of visitors who fail authentication, so that the error page can return what they typed
-
 LATE_FORM_S = 5.0
-"""Seconds that such a form may take."""
-LATE_FORM_BYTES = 20 * LARGEST_FORM
-"""Bytes of all such forms in memory."""
-
-
-class LateForms:
-    """Receives forms of visitors who fail authentication, within a shared memory budget."""
-
-    def __init__(self) -> None:
-        self._budget = BodyBudget(LATE_FORM_BYTES)
-
-    @asynccontextmanager
-    async def receive_form(self, scope: Scope, receive: Receive) -> AsyncGenerator[bytes]:
-        """Yield the body of a form, in memory during the block; empty if it was too slow or there was no memory."""
-        client = scope.get("client")
-        # The organization is unknown, so that the address alone counts.
-        held = self._budget.enter("", client[0] if client else "")
-        try:
-            yield await _read_body(receive, held)
-        finally:
-            held.release()
+"""Seconds in which the form of an ended session must arrive."""
+LATE_FORMS = 20
+"""Such forms in memory at once; the error page of any other lacks what was typed."""
 
 
 def is_late_form(scope: Scope) -> bool:
@@ -66,41 +45,19 @@ def is_late_form(scope: Scope) -> bool:
     )
 
 
-async def _read_body(receive: Receive, held: HeldBody) -> bytes:
-    """Return a body that arrives in time and fits into memory; drain any other, since many clients read only after sending."""
-    parts: list[bytes] = []
-    received, fits = 0, True
+async def _read_form(receive: Receive) -> bytes:
+    """Return a form that arrives in time; empty if it is too slow, or larger than declared."""
+    body = b""
     try:
-        async with asyncio.timeout(LATE_FORM_S) as held.arriving:
-            while True:
+        async with asyncio.timeout(LATE_FORM_S):
+            while len(body) <= LARGEST_FORM:
                 message = await receive()
-                part: bytes = message.get("body", b"")
-                received += len(part)
-                if message["type"] != "http.request" or received > LARGEST_FORM:
-                    break
-                held.last = asyncio.get_running_loop().time()
-                fits = fits and _reserve(held, len(part))
-                if fits:
-                    parts.append(part)
-                else:
-                    parts.clear()
+                body += message.get("body", b"")
                 if not message.get("more_body", False):
-                    return b"".join(parts)
+                    return body if message["type"] == "http.request" and len(body) <= LARGEST_FORM else b""
     except TimeoutError:
-        pass  # too slow, or dropped for others
-    finally:
-        held.arriving = None
+        pass
     return b""
-
-
-def _reserve(held: HeldBody, count: int) -> bool:
-    """Reserve more bytes and return True; release all and return False if there are none."""
-    try:
-        held.add(count)
-    except Refusal:
-        held.drop(held.size)
-        return False
-    return True
 
 
 OPEN_PATHS = frozenset({"/", "/health", "/openapi.json"})
@@ -113,8 +70,6 @@ OPEN_PREFIXES = ("/static/",)
 """Assets of pages, the same for everyone."""
 _LARGEST_LOGIN = 4_000
 """Bytes of a login request, which needs no key."""
-_FORMS_PER_MINUTE = 120
-"""Forms returned to one address or key that fails authentication: rendering the largest takes 50 ms."""
 _DRAINED = 1_000_000
 """Bytes of a body that are discarded before it is rejected, since many clients read the response only after sending everything."""
 # RFC 9110: uri-host [":" port], limited to DNS and container names and addresses.
@@ -187,8 +142,7 @@ class Authentication:
         self._app = app
         self._loopback = loopback
         self._buckets: RateLimits | None = None
-        self._late_forms = LateForms()
-        self._form_buckets: RateLimits | None = None
+        self._late_forms = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward authenticated requests."""
@@ -218,7 +172,13 @@ class Authentication:
             if is_page(scope["path"]):
                 caller = await self._find_visitor(hub, scope)
                 state["caller"] = caller
-                await self._admit_visitor(hub, scope, receive, caller)
+                if caller is not None:
+                    self._count_request(hub, caller.actor)
+                elif has_body(scope):
+                    # First, because keys can be guessed at the login, too.
+                    self._count_request(hub, _name_address(scope))
+                    if scope["path"] != LOGIN_PATH or not declares_at_most(Headers(scope=scope), _LARGEST_LOGIN):
+                        raise Refusal("UNAUTHORIZED", "log in first")
             elif is_surface(scope["path"]) and find_presented_key(scope) is None:
                 # Simulated systems have some public paths, and one that issues tokens; they check their own tokens.
                 caller = await self._find_local(hub, scope)
@@ -236,24 +196,22 @@ class Authentication:
     async def _refuse(self, error: Refusal | StoreError, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that failed authentication; the error page contains what was typed into a form of a session."""
         state = scope["state"]
-        if is_page(scope["path"]) and is_late_form(scope) and self._may_return_form(scope):
-            async with self._late_forms.receive_form(scope, receive) as state["body"]:
+        is_limited = isinstance(error, Refusal) and error.code == "RATE_LIMITED"
+        if is_page(scope["path"]) and is_late_form(scope) and not is_limited and self._late_forms < LATE_FORMS:
+            self._late_forms += 1
+            try:
+                state["body"] = await _read_form(receive)
                 answer = make_error_response(scope, error)
-            # A slow reader must not occupy memory, and an unauthenticated form is never logged.
-            del state["body"]
+            finally:
+                # A slow reader must not occupy memory, and an unauthenticated form is never logged.
+                state.pop("body", None)
+                self._late_forms -= 1
         else:
             if is_page(scope["path"]) and has_body(scope):
                 await drain_body(receive, _DRAINED)
             answer = make_error_response(scope, error)
         assert answer is not None
         await answer(scope, receive, send)
-
-    def _may_return_form(self, scope: Scope) -> bool:
-        """Count a returned form and return whether the limit is not exceeded."""
-        if self._form_buckets is None:
-            self._form_buckets = RateLimits(_FORMS_PER_MINUTE, scope["app"].state.hub.clock)
-        caller: Caller | None = scope["state"].get("caller")
-        return self._form_buckets.take_s(_name_address(scope) if caller is None else caller.actor) == 0
 
     async def _answer(self, hub: Hub, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle the request; an event stream ends when its caller loses access."""
@@ -324,16 +282,6 @@ class Authentication:
         token = find_session_token(scope)
         found = None if token is None else await find_session_caller(hub, token)
         return found or await self._find_local(hub, scope)
-
-    async def _admit_visitor(self, hub: Hub, scope: Scope, receive: Receive, caller: Caller | None) -> None:
-        """Apply the rate limit to a visitor; without a session only a login may have a body."""
-        if caller is not None:
-            self._count_request(hub, caller.actor)
-        elif has_body(scope):
-            # First, because keys can be guessed at the login, too.
-            self._count_request(hub, _name_address(scope))
-            if scope["path"] != LOGIN_PATH or not declares_at_most(Headers(scope=scope), _LARGEST_LOGIN):
-                raise Refusal("UNAUTHORIZED", "log in first")
 
     def _admit_unauthenticated(self, hub: Hub, scope: Scope, caller: Caller | None) -> None:
         """Apply the rate limit to a request to a simulated system without a key; reject a large body."""

@@ -230,18 +230,13 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str], find
     ours = {name: found.pop(name) for name in ("host", "port", "database", "allowed_hosts", "secret_key") if name in found}
     settings = ServeSettings(service=ServiceSettings(home=home, **found), **ours)
     _check_export(settings.service)
-    _check_mail(settings.service)
-    return settings
-
-
-def _check_mail(settings: ServiceSettings) -> None:
-    """Reject incomplete mail settings at startup."""
-    if settings.smtp_host is not None and settings.smtp_from is None:
+    if settings.service.smtp_host is not None and settings.service.smtp_from is None:
         raise InputError("--smtp-host: also name the sender, with --smtp-from")
-    if (settings.smtp_user is None) != (settings.smtp_password is None):
+    if (settings.service.smtp_user is None) != (settings.service.smtp_password is None):
         raise InputError("--smtp-user: expected together with the variable PROCTOR_SMTP_PASSWORD")
-    if settings.smtp_user is not None and settings.smtp_security == "none":
+    if settings.service.smtp_user is not None and settings.service.smtp_security == "none":
         raise InputError("--smtp-security: expected starttls or tls, so that the password is encrypted")
+    return settings
 
 
 def _check_export(settings: ServiceSettings) -> None:
@@ -276,13 +271,9 @@ def show_default(setting: Setting) -> str:
     for kind in (ServeSettings, ServiceSettings):
         for field in msgspec.structs.fields(kind):
             if field.name == setting.name:
-                return _show_value(field.default)
+                if isinstance(field.default, tuple):
+                    return "none"
+                if isinstance(field.default, bool):
+                    return "no"
+                return f"`{field.default}`"
     raise KeyError(setting.name)
-
-
-def _show_value(default: object) -> str:
-    if isinstance(default, tuple):
-        return "none"
-    if isinstance(default, bool):
-        return "no"
-    return f"`{default}`"

@@ -17,7 +17,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
@@ -133,7 +133,9 @@ class _Served:
             from proctor.sandboxes.sftp import SftpServer
         except ImportError:
             raise MissingExtra("SFTP", "sftp") from None
-        line = SftpServer(functools.partial(self._ask, system), functools.partial(self._look, system), self.token)
+        line = SftpServer(
+            functools.partial(self._ask, self.sandbox.handle, system), functools.partial(self._ask, self.sandbox.look, system), self.token
+        )
         self.lines[line] = system
         return line.port
 
@@ -176,19 +178,13 @@ class _Served:
 
     def take_message(self, system: str, message: bytes) -> bytes:
         """Pass an MLLP message to its system, and return the acknowledgement."""
-        return self._ask(
-            system, Request(method="POST", path="/outbound", headers={"content-type": "application/hl7-v2"}, body=message)
-        ).body
+        request = Request(method="POST", path="/outbound", headers={"content-type": "application/hl7-v2"}, body=message)
+        return self._ask(self.sandbox.handle, system, request).body
 
-    def _ask(self, system: str, request: Request) -> Response:
+    def _ask(self, answer: Callable[[str, Request], Coroutine[Any, Any, Response]], system: str, request: Request) -> Response:
         with self.lock:
             self._require_open()
-            return asyncio.run(self.sandbox.handle(system, request))
-
-    def _look(self, system: str, request: Request) -> Response:
-        with self.lock:
-            self._require_open()
-            return asyncio.run(self.sandbox.look(system, request))
+            return asyncio.run(answer(system, request))
 
 
 class LoopbackServer:
@@ -360,9 +356,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, headers: dict[str, str], body: bytes | _Unread) -> None:
         base = f"http://{headers.get('host') or '127.0.0.1'}"
-        self._write(self.answer(self.command, self.path, headers, body, base))
-
-    def _write(self, response: Response) -> None:
+        response = self.answer(self.command, self.path, headers, body, base)
         self.send_response(response.status)
         for name, value in response.headers.items():
             # An id chosen by an author may be in a header, and must not end it early.

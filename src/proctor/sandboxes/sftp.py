@@ -19,6 +19,7 @@ import posixpath
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar, cast
 
 import asyncssh
@@ -56,12 +57,7 @@ class SftpServer:
         started: Future[tuple[asyncio.AbstractEventLoop, int]] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="proctor-sftp", daemon=True)
         self._thread.start()
-        self._loop, self._port = started.result()
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on."""
-        return self._port
+        self._loop, self.port = started.result()
 
     def close(self) -> None:
         """Stop listening, and close open connections."""
@@ -86,15 +82,12 @@ class SftpServer:
             started.set_exception(error)
 
     async def _serve(self, started: Future[tuple[asyncio.AbstractEventLoop, int]], worker: ThreadPoolExecutor) -> None:
-        def make_session(channel: Any) -> _Session:
-            return _Session(channel, self._drop, worker)
-
         acceptor = await asyncssh.listen(
             "127.0.0.1",
             0,
             server_host_keys=[_make_host_key()],
             server_factory=lambda: _Guard(self._token, self._connections),
-            sftp_factory=make_session,
+            sftp_factory=lambda channel: _Session(channel, self._drop, worker),
             public_key_auth=False,
             host_based_auth=False,
             agent_forwarding=False,
@@ -110,11 +103,9 @@ class SftpServer:
         ending = list(self._connections)
         for connection in ending:
             connection.abort()
-        await asyncio.wait([asyncio.create_task(_wait_closed(one)) for one in (acceptor, *ending)], timeout=_CLOSING_S)
-
-
-async def _wait_closed(thing: Any) -> None:
-    await thing.wait_closed()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSING_S):
+                await asyncio.gather(*(one.wait_closed() for one in (acceptor, *ending)))
 
 
 @functools.cache
@@ -238,19 +229,10 @@ class _Session(asyncssh.SFTPServer):
     async def posix_rename(self, oldpath: bytes, newpath: bytes) -> None:
         await self._do(self._drop.rename, oldpath, newpath, replaces=True)
 
-    def readlink(self, path: bytes) -> NoReturn:
-        raise SFTPOpUnsupported("the drop has no links")
+    def _refuse(self, *_given: object) -> NoReturn:
+        raise SFTPOpUnsupported("the drop has no links, and its size is unknown")
 
-    def symlink(self, oldpath: bytes, newpath: bytes) -> NoReturn:
-        raise SFTPOpUnsupported("the drop has no links")
-
-    link = symlink
-
-    def statvfs(self, path: bytes) -> NoReturn:
-        raise SFTPOpUnsupported("the size of the drop is unknown")
-
-    def fstatvfs(self, file_obj: object) -> NoReturn:
-        raise SFTPOpUnsupported("the size of the drop is unknown")
+    readlink = symlink = link = statvfs = fstatvfs = _refuse  # pyright: ignore[reportAssignmentType]
 
     def fsync(self, file_obj: object) -> None:
         """Do nothing: a file is stored when it is closed."""

@@ -97,7 +97,11 @@ def with_intervals(table: Table, *, confidence: float = 0.95, draws: int = DRAWS
     found: dict[str, list[float]] = {name: [] for name in names}
     stream = Draws(seed)
     for _ in range(draws if found else 0):
-        drawn = _draw_figures(table, stream)
+        right, wrong = table.true_pass + table.false_fail, table.false_pass + table.true_fail
+        # Each row separately: people chose how many answers are labelled right, so that is not random.
+        passed_right = right * stream.beta(table.true_pass + 0.5, table.false_fail + 0.5) if right else 0.0
+        passed_wrong = wrong * stream.beta(table.false_pass + 0.5, table.true_fail + 0.5) if wrong else 0.0
+        drawn = _compute_figures(passed_right, right - passed_right, passed_wrong, wrong - passed_wrong)
         for name, drawn_values in found.items():
             value = drawn[name]
             if value is not None:
@@ -170,15 +174,6 @@ def _compute_figures(true_pass: float, false_fail: float, false_pass: float, tru
         "f1": _divide(2 * true_pass, right + passed),
         "kappa": _divide((true_pass + true_fail) * total - by_chance, possible),
     }
-
-
-def _draw_figures(table: Table, stream: Draws) -> dict[str, float | None]:
-    """Return the figures of a table with resampled rows."""
-    right, wrong = table.true_pass + table.false_fail, table.false_pass + table.true_fail
-    # Each row separately: people chose how many answers are labelled right, so that is not random.
-    passed_right = right * stream.beta(table.true_pass + 0.5, table.false_fail + 0.5) if right else 0.0
-    passed_wrong = wrong * stream.beta(table.false_pass + 0.5, table.true_fail + 0.5) if wrong else 0.0
-    return _compute_figures(passed_right, right - passed_right, passed_wrong, wrong - passed_wrong)
 
 
 def _find_interval(value: float | None, drawn: list[float], confidence: float) -> Interval | None:

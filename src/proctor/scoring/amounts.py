@@ -56,7 +56,8 @@ def compare_amounts(
         return AmountChange(verdict="too_little_data", cases=0)
     logs = sorted(math.log(after) - math.log(before) for before, after in medians)
     interval = _find_interval(logs, alpha)
-    ratio = math.exp(_find_pseudo_median(logs))
+    pairs = len(logs) * (len(logs) + 1) // 2
+    ratio = math.exp((_find_pair_mean(logs, (pairs + 1) // 2) + _find_pair_mean(logs, pairs // 2 + 1)) / 2)
     base_median = find_median([before for before, _ in medians])
     if interval is not None and base_median * abs(ratio - 1) < least_change:
         interval = Interval(min(1.0, interval.low), max(1.0, interval.high))
@@ -88,11 +89,6 @@ def _find_interval(logs: Sequence[float], alpha: float) -> Interval | None:
         return None
     pairs = len(logs) * (len(logs) + 1) // 2
     return Interval(math.exp(_find_pair_mean(logs, rank)), math.exp(_find_pair_mean(logs, pairs + 1 - rank)))
-
-
-def _find_pseudo_median(logs: Sequence[float]) -> float:
-    pairs = len(logs) * (len(logs) + 1) // 2
-    return (_find_pair_mean(logs, (pairs + 1) // 2) + _find_pair_mean(logs, pairs // 2 + 1)) / 2
 
 
 def _find_pair_mean(ordered: Sequence[float], rank: int) -> float:

@@ -108,6 +108,11 @@ def summarize_calibration(
     figures = with_intervals(table, confidence=confidence, draws=draws, seed=seed)
     scored: list[Scored] = [(one.opinion.score, one.item.label) for one in decided] if threshold is not None else []
     repeats = max(2, min(REPEATS, _MOST_DEALT // max(1, len(scored))))
+    details = [one.opinion.details for one in judged]
+    # A cached reply was paid for when it was first requested.
+    uncached = [one for one in details if one.get("cached") is not True]
+    tokens = [count for one in uncached if (count := _count_tokens(one.get("usage"))) is not None]
+    costs = [cost for one in uncached if is_number(cost := one.get("cost"))]
     return Calibration(
         items=tuple(judged),
         threshold=threshold,
@@ -118,7 +123,14 @@ def summarize_calibration(
         sweep=tuple(sweep_thresholds(scored, most=MOST_SWEPT)),
         cut=choose_cut(scored, threshold, folds=FOLDS, repeats=repeats, seed=seed) if threshold is not None else None,
         tags=tuple(_list_tag_rows(judged)),
-        spent=_sum_spent(judged),
+        spent=JudgeCost(
+            judges=_list_names(one.get("judge") for one in details),
+            models=_list_names(one.get("models") or one.get("model") for one in details),
+            prompts=_list_names(one.get("prompt_version") for one in details),
+            tokens=sum(tokens) if tokens else None,
+            cost=math.fsum(costs) if costs else None,
+            remembered=len(details) - len(uncached),
+        ),
         confidence=confidence,
         draws=draws,
         seed=seed,
@@ -172,22 +184,6 @@ def _make_tag_row(tag: str, items: Sequence[JudgedAnswer]) -> TagRow:
         undecided=len(items) - len(decided),
         accuracy=agreed / len(decided) if decided else None,
         interval=wilson(Counts(len(decided), agreed)) if decided else None,
-    )
-
-
-def _sum_spent(judged: Sequence[JudgedAnswer]) -> JudgeCost:
-    details = [one.opinion.details for one in judged]
-    # A cached reply was paid for when it was first requested.
-    uncached = [one for one in details if one.get("cached") is not True]
-    tokens = [count for one in uncached if (count := _count_tokens(one.get("usage"))) is not None]
-    costs = [cost for one in uncached if is_number(cost := one.get("cost"))]
-    return JudgeCost(
-        judges=_list_names(one.get("judge") for one in details),
-        models=_list_names(one.get("models") or one.get("model") for one in details),
-        prompts=_list_names(one.get("prompt_version") for one in details),
-        tokens=sum(tokens) if tokens else None,
-        cost=math.fsum(costs) if costs else None,
-        remembered=len(details) - len(uncached),
     )
 
 

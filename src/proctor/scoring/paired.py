@@ -187,9 +187,17 @@ def compare_runs(
     test = stratified_test(pairs)
     difference = stratified_difference(pairs, confidence=1 - alpha)
     effect = difference.difference
-    interval = _widen_to_zero(difference.interval) if test.p_value > alpha else difference.interval
+    interval = (
+        Interval(min(0.0, difference.interval.low), max(0.0, difference.interval.high)) if test.p_value > alpha else difference.interval
+    )
     verdict = _decide_suite(len(pairs), test.p_value, effect, interval, alpha, min_effect, resolution)
-    newly_failing, newly_passing = list_turned_cases(before, after, pass_thresholds or {})
+    thresholds = pass_thresholds or {}
+    passed = {case for case, counts in before.items() if _has_passed(counts, thresholds.get(case))}
+    passes = {case for case, counts in after.items() if _has_passed(counts, thresholds.get(case))}
+    previous_counts = passed | {case for case, counts in before.items() if counts.passes and not after[case].passes}
+    failing = tuple(case for case in before if case in previous_counts and case not in passes)
+    newly_failing, newly_passing = (failing, tuple(case for case in before if case in passes and case not in passed))
+    repeats = min((counts.runs for pair in pairs for counts in pair), default=0)
     return Comparison(
         verdict=verdict,
         reason=_write_reason(verdict, len(pairs), effect, interval, test.p_value, alpha, min_effect, resolution),
@@ -212,29 +220,9 @@ def compare_runs(
         newly_passing=newly_passing,
         only_in_base=tuple(case for case in decided if case not in against),
         only_in_candidate=tuple(case for case in against if case not in decided),
-        detectable_drop=_find_detectable_drop(pairs, difference.base_rate, alpha),
+        detectable_drop=detectable_drop(len(pairs), repeats, difference.base_rate, alpha=alpha) if pairs else None,
         repeats_needed=_count_repeats_needed(len(pairs), difference.base_rate, alpha),
     )
-
-
-def list_turned_cases(
-    before: Mapping[str, Counts], after: Mapping[str, Counts], thresholds: Mapping[str, float]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the cases that no longer pass, and those that newly pass.
-
-    A case that passed sometimes and never passes now counts as failing, whatever its outcome was before.
-    """
-    passed = {case for case, counts in before.items() if _has_passed(counts, thresholds.get(case))}
-    passes = {case for case, counts in after.items() if _has_passed(counts, thresholds.get(case))}
-    previous_counts = passed | {case for case, counts in before.items() if counts.passes and not after[case].passes}
-    failing = tuple(case for case in before if case in previous_counts and case not in passes)
-    return failing, tuple(case for case in before if case in passes and case not in passed)
-
-
-def _find_detectable_drop(pairs: Sequence[tuple[Counts, Counts]], base_rate: float, alpha: float) -> float | None:
-    """Return the smallest drop that such a comparison detects; the case with the fewest attempts limits it."""
-    repeats = min((counts.runs for pair in pairs for counts in pair), default=0)
-    return detectable_drop(len(pairs), repeats, base_rate, alpha=alpha) if pairs else None
 
 
 def _count_repeats_needed(cases: int, base_rate: float, alpha: float) -> tuple[RepeatsNeeded, ...]:
@@ -272,11 +260,6 @@ def _make_case_change(case: str, base: Counts, candidate: Counts, p_value: float
 
 def _has_passed(counts: Counts, threshold: float | None) -> bool:
     return reduce_attempts({"pass": counts.passes, "fail": counts.runs - counts.passes}, threshold) == "pass"
-
-
-def _widen_to_zero(interval: Interval) -> Interval:
-    """Widen an interval to include zero: it is an approximation and must not contradict the exact test."""
-    return Interval(min(0.0, interval.low), max(0.0, interval.high))
 
 
 def _decide_suite(

@@ -107,7 +107,7 @@ def summarize_suite(cases: Mapping[str, Counts], *, confidence: float = 0.95) ->
         interval=wilson(total, confidence=confidence),
         pass_at={k: _find_mean(decided, lambda counts, k=k: pass_at_k(counts, k)) for k in ks},
         pass_hat={k: _find_mean(decided, lambda counts, k=k: pass_hat_k(counts, k)) for k in ks},
-        flaky=list_flaky_cases(cases),
+        flaky=tuple(sorted(case for case, counts in cases.items() if counts.flaky)),
     )
 
 
@@ -115,11 +115,6 @@ def _find_mean(decided: Sequence[Counts], find_chance: Callable[[Counts], float]
     # Most cases of a suite have the same counts, so each is computed once.
     known = {counts: find_chance(counts) for counts in set(decided)}
     return math.fsum(known[counts] for counts in decided) / len(decided)
-
-
-def list_flaky_cases(cases: Mapping[str, Counts]) -> tuple[str, ...]:
-    """Return the cases with both outcomes, sorted."""
-    return tuple(sorted(case for case, counts in cases.items() if counts.flaky))
 
 
 def _count_ways(counts: Counts, k: int) -> int:

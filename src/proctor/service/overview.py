@@ -35,7 +35,7 @@ from proctor.service.runs.requests import find_previous_runs, require_run_reader
 from proctor.service.runs.run import RUN_COLUMNS, Run, show_run
 from proctor.service.traces.search import read_moment
 from proctor.store.sql.compressed_json import expand_bytes
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.tables import projects, results, runs
 from proctor.store.sql.tables import traces as trace_rows
 
@@ -102,7 +102,7 @@ async def _list_failed(connection: AsyncConnection, caller: Caller, project_id: 
         columns = ("id", "trace_id", "outcome", "code", "body", "created_at")
         query = list_seen(results, caller, columns=columns, along=(when,), project_id=project_id, outcome=outcome).whole
         newest = query.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(limit)
-        found += [dict(row) for row in (await connection.execute(newest)).mappings()]
+        found += await fetch_all(connection, newest)
     return found
 
 

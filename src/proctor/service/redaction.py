@@ -63,7 +63,7 @@ def redact(value: Json) -> Json:
             if isinstance(member, str):
                 holder[name] = REDACTED if member and names_a_secret(name) else redact_text(member)
             elif isinstance(member, (dict, list)):
-                if names_a_secret(name) and not (schema and _is_schema(member)):
+                if names_a_secret(name) and not (schema and (isinstance(member, dict) and any(word in member for word in _SCHEMA_WORDS))):
                     holder[name] = REDACTED if member else member
                     continue
                 holder[name] = copied = member.copy()
@@ -127,7 +127,3 @@ def _redact_pair(holder: dict[str, Json]) -> bool:
         return True
     # Numbers and flags under a harmless name are safe; lists and objects are visited.
     return "intValue" in value or "boolValue" in value or "doubleValue" in value
-
-
-def _is_schema(member: Json) -> bool:
-    return isinstance(member, dict) and any(word in member for word in _SCHEMA_WORDS)

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from proctor.model.evidence import Json, StateChange
+from proctor.model.json_values import equal
 from proctor.work import spend
 
 Rows = Mapping[str, Mapping[str, Json]]
@@ -159,14 +160,6 @@ class Draft:
         self._changes.append(change)
 
 
-def _are_same(was: Json, now: Json) -> bool:
-    """Return whether two rows are the same JSON; in Python `true` equals 1, in JSON it does not."""
-    if was != now:
-        return False
-    # Equal rows are rare, and their members may be in another order.
-    return msgspec.json.encode(was, order="sorted") == msgspec.json.encode(now, order="sorted")
-
-
 def list_differences(before: Rows, after: Rows) -> tuple[StateChange, ...]:
     """Return the rows that the agent added, changed and removed, by system, without internal ones."""
     found: list[StateChange] = []
@@ -180,7 +173,7 @@ def list_differences(before: Rows, after: Rows) -> tuple[StateChange, ...]:
             if f"{collection}/{key}" in added_by_others and key not in old:
                 continue
             was, now = old.get(key), new.get(key)
-            if was is not now and not _are_same(was, now):
+            if was is not now and not equal(was, now):
                 kind = "added" if was is None else "removed" if now is None else "changed"
                 place = f"{collection}/{key}" if collection else key
                 found.append(StateChange(system=system, change=kind, place=place, before=was, after=now))

@@ -8,11 +8,12 @@ as text where an object belongs, a number where a text does.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import msgspec
 
+from proctor.codecs.http import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, decode_embedded, write_as_text
@@ -66,6 +67,26 @@ def _read_argument(value: Json, schema: Mapping[str, Json], name: str) -> Json:
     if not isinstance(value, _TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
         raise SpecError(f"{name}: expected {_WORDS[kind]}, found {kind_of(value)}", field=name)
     return value
+
+
+def make_tool(name: str, description: str, properties: dict[str, Json], required: Sequence[str] = (), *, request: str) -> Tool:
+    """Return a tool; `request` is its method and path, such as `POST /calls/{id}/turns`.
+
+    Arguments that the path does not name are the query of a GET, else members of the JSON body.
+    """
+    method, _, path = request.partition(" ")
+
+    def make_request(given: dict[str, Json]) -> Request:
+        address, rest = path, dict(given)
+        for argument in properties:
+            if f"{{{argument}}}" in path:
+                address = address.replace(f"{{{argument}}}", encode_percent(str(rest.pop(argument, ""))))
+        if method == "GET":
+            return Request(method=method, path=address, query=make_query(rest))
+        return Request(method=method, path=address, body=msgspec.json.encode(rest))
+
+    schema: dict[str, Json] = {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
+    return Tool(name=name, description=description, schema=schema, make_request=make_request)
 
 
 def make_query(given: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:

@@ -84,7 +84,11 @@ def build_target(
         raise section.unknown_member_error("type", f"target {name!r}: unknown type {show(given.plain(), 60)}", TYPES, code="wrong_value")
     try:
         if kind == "mcp_agent":
-            return _build_mcp_agent(name, section, known, model_for, offline, transport)
+            from proctor.targets.mcp.agent import build_mcp_agent  # loads the MCP client
+
+            if model_for is None:
+                raise SpecError(f"target {name!r} needs a model: `model` names one of `models`", field="model")
+            return build_mcp_agent(section.plain(known), name=name, model_for=model_for, offline=offline, transport=transport)
         return _build_kind(kind, name, section, known, base, transport)
     except SpecError as error:
         raise section.refusal_error(error) from error
@@ -160,18 +164,3 @@ def _build_kind(
             from proctor.targets.local.recorded import RecordedSettings, RecordedTarget
 
             return RecordedTarget(name, section.build(RecordedSettings, references, what), base=base)
-
-
-def _build_mcp_agent(
-    name: str,
-    section: Section,
-    references: References,
-    model_for: Callable[[Tape], ChatModel] | None,
-    offline: bool,
-    transport: MakeTransport | None,
-) -> BuiltTarget:
-    from proctor.targets.mcp.agent import build_mcp_agent  # loads the MCP client
-
-    if model_for is None:
-        raise SpecError(f"target {name!r} needs a model: `model` names one of `models`", field="model")
-    return build_mcp_agent(section.plain(references), name=name, model_for=model_for, offline=offline, transport=transport)

@@ -8,7 +8,7 @@ import pytest
 
 from proctor.service.verification.sandboxes.system_kinds import describe_access, describe_endpoints
 from proctor.simulators.ports import find_simulator, list_kinds
-from proctor.simulators.type_names import LIVE_TYPES, TYPES, find_kind, join_config
+from proctor.simulators.seeds import LIVE_TYPES, TYPES, find_kind, join_config
 
 
 def test_every_kind_has_one_type_and_every_type_one_kind_or_none() -> None:

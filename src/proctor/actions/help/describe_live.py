@@ -102,12 +102,6 @@ def _list_target_fields(kind: str) -> tuple[Field, ...]:
             Field(name="servers", kind="list of objects", default="[]", about="The MCP servers whose tools it is given."),
         )
         return (*specific_fields, *struct_fields(AgentSettings))
-    fields = struct_fields(_find_settings_type(kind))
-    # The struct has its kind as a default, but a file must name it.
-    return tuple(msgspec.structs.replace(field, required=True, default=None) if field.name == "type" else field for field in fields)
-
-
-def _find_settings_type(kind: str) -> type[msgspec.Struct]:
     match kind:
         case "http":
             from proctor.targets.platforms.http import HttpSettings as Settings
@@ -121,7 +115,9 @@ def _find_settings_type(kind: str) -> type[msgspec.Struct]:
             from proctor.targets.local.command import CommandSettings as Settings
         case _:
             from proctor.targets.local.recorded import RecordedSettings as Settings
-    return Settings
+    fields = struct_fields(Settings)
+    # The struct has its kind as a default, but a file must name it.
+    return tuple(msgspec.structs.replace(field, required=True, default=None) if field.name == "type" else field for field in fields)
 
 
 _EXAMPLE = """judge: {model: main}

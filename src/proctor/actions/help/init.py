@@ -6,39 +6,16 @@ No existing file is overwritten, except the schema for editors, which is updated
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from proctor.actions.running.named_target import GivenTarget
-from proctor.actions.start.candidates import KINDS, RECORDED, Candidate, list_candidates, list_gaps
-from proctor.actions.start.starters import (
-    SCHEMA_FILE,
-    SCHEMA_LINE,
-    SUITE_FILE,
-    Starter,
-    make_starter,
-    start_with_target,
-    use_pyproject_table,
-)
+from proctor.actions.start.candidates import KINDS, RECORDED, Candidate
+from proctor.actions.start.starters import SCHEMA_FILE, SUITE_FILE, Starter, make_starter, start_with_target, use_pyproject_table
 from proctor.checks.registry import default_registry
 from proctor.errors import InputError
 from proctor.formats.native.schema import build_native_schema
 from proctor.model.show import nearest
-
-__all__ = [
-    "KINDS",
-    "RECORDED",
-    "SCHEMA_LINE",
-    "WORKSPACE",
-    "find_candidates",
-    "find_gaps",
-    "find_starter",
-    "init",
-    "use_pyproject_table",
-    "write_schema",
-    "write_starter",
-]
 
 SUITE = """\
 # A suite lists what an agent must do. `proctor describe checks` lists everything that is allowed under `expect`.
@@ -88,16 +65,6 @@ def init(folder: str | Path, kind: str = RECORDED, candidate: Candidate | None =
     return write_starter(folder, use_pyproject_table(Path(folder), find_starter(kind, candidate, target=target)))
 
 
-def find_candidates(folder: str | Path) -> list[Candidate]:
-    """Return the agents in a folder, the most likely first; nothing is imported, started or called."""
-    return list_candidates(Path(folder))
-
-
-def find_gaps(folder: str | Path, candidates: Sequence[Candidate]) -> list[str]:
-    """Return remarks about files that could not be searched, and about code without an agent."""
-    return list_gaps(Path(folder), is_found=bool(candidates))
-
-
 def find_starter(kind: str, candidate: Candidate | None = None, *, target: GivenTarget | None = None) -> Starter:
     """Return the files to write. Raises `InputError` for an unknown kind."""
     if target is not None:
@@ -125,7 +92,8 @@ def write_starter(folder: str | Path, starter: Starter) -> list[Path]:
     existing = [name for name in existing if name in files]
     if existing:
         raise InputError(f"{', '.join(existing)} in {str(place)!r} would be overwritten; name another folder")
-    with _undo_on_failure() as undo:
+    # Steps that revert what was written, which run in reverse order after a failure.
+    with ExitStack() as undo:
         try:
             for missing in reversed([each for each in (place, *place.parents) if not each.exists()]):
                 missing.mkdir()
@@ -135,15 +103,8 @@ def write_starter(folder: str | Path, starter: Starter) -> list[Path]:
             raise InputError(f"cannot write to {str(place)!r}: {error.strerror}") from error
         if starter.schema:
             written.append(write_schema(place))
+        undo.pop_all()
     return written
-
-
-@contextmanager
-def _undo_on_failure() -> Generator[ExitStack]:
-    """Yield a stack of undo steps, which run in reverse order if the block fails."""
-    with ExitStack() as stack:
-        yield stack
-        stack.pop_all()
 
 
 def _write_file(path: Path, text: str, undo: ExitStack) -> Path:

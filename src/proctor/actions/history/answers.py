@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
 from typing import Annotated, Literal
 
 import msgspec
@@ -25,8 +26,6 @@ from proctor.store.sql.compressed_json import to_json
 MOST_CHARACTERS = 20_000
 """Characters of each answer that are compared, after the common beginning."""
 MOST_WORDS = 3_000
-MOST_EDITS = 600
-"""The maximum number of differing words; beyond it, two texts count as entirely different."""
 MOST_SAME = 240
 """Characters shown of a long equal part."""
 _WORD = re.compile(r"\s+|\w{1,40}|[^\w\s]")
@@ -42,26 +41,21 @@ class DiffPiece(msgspec.Struct, frozen=True, kw_only=True):
     characters: int
 
 
-class _Cut(msgspec.Struct, frozen=True):
-    """The words of a text that are compared, and the length of the rest."""
-
-    words: list[str]
-    rest: int
-
-
 def diff_words(before: str, after: str) -> tuple[DiffPiece, ...]:
     """Return the pieces of two texts in order: equal, removed, added, not compared."""
-    head = _find_common_head(before, after)
-    tail = _find_common_tail(before, after, head)
-    old, new = _cut_words(before[head : len(before) - tail]), _cut_words(after[head : len(after) - tail])
-    pieces = [*_show_same(before[:head], at_start=True), *_join_words(_list_edits(old.words, new.words))]
-    if old.rest or new.rest:
-        pieces.append(DiffPiece(kind="left_out", characters=old.rest + new.rest))
+    head = _count_common(before, after)
+    # Of what is left, or repeated text would be shown twice.
+    tail = _count_common(before[head:][::-1], after[head:][::-1])
+    old, new = (_WORD.findall(text[head : len(text) - tail][:MOST_CHARACTERS])[:MOST_WORDS] for text in (before, after))
+    left_out = len(before) + len(after) - 2 * (head + tail) - sum(map(len, (*old, *new)))
+    pieces = [*_show_same(before[:head], at_start=True), *_join_words(_list_edits(old, new))]
+    if left_out:
+        pieces.append(DiffPiece(kind="left_out", characters=left_out))
     pieces += _show_same(before[len(before) - tail :] if tail else "", at_end=True)
     return tuple(pieces)
 
 
-def _find_common_head(before: str, after: str) -> int:
+def _count_common(before: str, after: str) -> int:
     """Return how many characters both texts begin with, back to the end of a word."""
     low, high = 0, min(len(before), len(after))
     if before[:high] == after[:high] and len(before) == len(after):
@@ -73,92 +67,23 @@ def _find_common_head(before: str, after: str) -> int:
             low = middle
         else:
             high = middle - 1
-    return _step_back(before, after, low)
-
-
-def _step_back(before: str, after: str, at: int) -> int:
     for text in (before, after):
-        if 0 < at < len(text) and text[at].isalnum() and text[at - 1].isalnum():
-            begin = at
+        if 0 < low < len(text) and text[low].isalnum() and text[low - 1].isalnum():
+            begin = low
             # Bounded, because a word such as base64 may be very long.
-            while begin and at - begin < 40 and text[begin - 1].isalnum():
+            while begin and low - begin < 40 and text[begin - 1].isalnum():
                 begin -= 1
             return begin
-    return at
-
-
-def _find_common_tail(before: str, after: str, head: int) -> int:
-    """Return how many characters after the head both texts end with, up to the beginning of a word."""
-    # Must not overlap the head, or repeated text would be shown twice.
-    low, high = 0, min(len(before), len(after)) - head
-    while low < high:
-        middle = (low + high + 1) // 2
-        if before[len(before) - middle : len(before) - low] == after[len(after) - middle : len(after) - low]:
-            low = middle
-        else:
-            high = middle - 1
-    begin = len(before) - low
-    while low and len(before) - low - begin < 40 and before[len(before) - low].isalnum():
-        low -= 1
     return low
-
-
-def _cut_words(text: str) -> _Cut:
-    words = _WORD.findall(text[:MOST_CHARACTERS])[:MOST_WORDS]
-    return _Cut(words, len(text) - sum(map(len, words)))
 
 
 def _list_edits(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Kind, str]]:
     """Yield every word as equal, removed or added."""
-    steps = _find_steps(old, new)
-    if steps is None:
-        for word in old:
-            yield "removed", word
-        for word in new:
+    for kind, old_start, old_end, new_start, new_end in SequenceMatcher(None, old, new).get_opcodes():
+        for word in old[old_start:old_end]:
+            yield ("same" if kind == "equal" else "removed"), word
+        for word in new[new_start:new_end] if kind != "equal" else ():
             yield "added", word
-        return
-    x = y = 0
-    for to_x, to_y in steps:
-        # First the differing word, then all equal words after it.
-        if to_x - x > to_y - y:
-            yield "removed", old[x]
-            x += 1
-        elif to_y - y > to_x - x:
-            yield "added", new[y]
-            y += 1
-        while x < to_x:
-            yield "same", old[x]
-            x, y = x + 1, y + 1
-
-
-def _find_steps(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Return the states of the shortest edit path between the texts; None if it is too long."""
-    reached, history = {1: 0}, list[dict[int, int]]()
-    for edits in range(min(MOST_EDITS, len(old) + len(new)) + 1):
-        # The copies grow with the square of the edits, which `MOST_EDITS` bounds.
-        history.append(dict(reached))
-        for diagonal in range(-edits, edits + 1, 2):
-            down = diagonal == -edits or (diagonal != edits and reached[diagonal - 1] < reached[diagonal + 1])
-            x = reached[diagonal + 1] if down else reached[diagonal - 1] + 1
-            y = x - diagonal
-            while x < len(old) and y < len(new) and old[x] == new[y]:
-                x, y = x + 1, y + 1
-            reached[diagonal] = x
-            if x >= len(old) and y >= len(new):
-                return _walk_back(history, len(old), len(new))
-    return None
-
-
-def _walk_back(history: Sequence[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
-    steps = [(x, y)]
-    for edits in range(len(history) - 1, 0, -1):
-        reached, diagonal = history[edits], x - y
-        down = diagonal == -edits or (diagonal != edits and reached[diagonal - 1] < reached[diagonal + 1])
-        before = diagonal + 1 if down else diagonal - 1
-        x, y = reached[before], reached[before] - before
-        steps.append((x, y))
-    steps.reverse()
-    return steps
 
 
 def _join_words(edits: Iterator[tuple[Kind, str]]) -> Iterator[DiffPiece]:

@@ -94,13 +94,12 @@ def choose_failed_cases(suite: Suite, last: LastFailed) -> Suite:
     """Return the suite with only the failed cases; an MCPLab scenario failed if it did so with any agent."""
     from proctor.decide.selection import select_ids  # only needed here
 
-    ids = {case.id for case in suite.cases} if suite.dialect == "mcplab" else set[str]()
-    return select_ids(suite, {_find_scenario(each, ids) if suite.dialect == "mcplab" else each for each in last.cases})
-
-
-def _find_scenario(case: str, ids: set[str]) -> str:
-    """Return the scenario of a case, whose id may end with the agent: the longest match."""
-    return case if case in ids else max((each for each in ids if case.startswith(f"{each}-")), key=len, default=case)
+    if suite.dialect != "mcplab":
+        return select_ids(suite, set(last.cases))
+    ids = {case.id for case in suite.cases}
+    # The id of a case may end with the agent: the longest match is its scenario.
+    nearest = (max((each for each in ids if case == each or case.startswith(f"{each}-")), key=len, default=case) for case in last.cases)
+    return select_ids(suite, set(nearest))
 
 
 def _is_of(header: RunHeader, suite: Suite) -> bool:

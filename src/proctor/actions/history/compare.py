@@ -91,10 +91,11 @@ def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_e
     suite = suite_of(second)
     found = compare_tallies((first.header, before), (second.header, after), suite, alpha=alpha, min_effect=min_effect)
     changes = describe_changes(*(read_snapshot(run.folder, SERVERS) for run in (first, second)))
-    return add_incomplete(
-        msgspec.structs.replace(found, server_changes=changes),
-        base=how_much(first.header, suite_of(first), before, first.find_ending()),
-        candidate=how_much(second.header, suite, after, second.find_ending()),
+    return msgspec.structs.replace(
+        found,
+        server_changes=changes,
+        base_incomplete=how_much(first.header, suite_of(first), before, first.find_ending()),
+        candidate_incomplete=how_much(second.header, suite, after, second.find_ending()),
     )
 
 
@@ -114,7 +115,7 @@ def compare_axis(home: Path, run: str, by: str, *, alpha: float = 0.05) -> RunCo
     joined = [msgspec.structs.replace(case, id=strip_axis(case, axis)) for case in suite.cases if str(case.tags.get(axis)) == candidate]
     found = compare_tallies(sides[0], sides[1], msgspec.structs.replace(suite, cases=tuple(joined)), alpha=alpha)
     completeness = how_much(folder.header, suite, RunTally.of(entries), folder.find_ending())
-    return add_incomplete(found, base=completeness, candidate=completeness)
+    return msgspec.structs.replace(found, base_incomplete=completeness, candidate_incomplete=completeness)
 
 
 LEAST_LATENCY_CHANGE_MS = 5.0
@@ -137,11 +138,6 @@ def read_axis_pair(by: str, suite: Suite) -> tuple[str, str, str]:
         if value not in known:
             raise InputError(f"--by {by!r}: {axis} has no value {value!r}; there are {', '.join(known)}")
     return axis, parts[0], parts[1]
-
-
-def add_incomplete(found: RunComparison, *, base: HowMuch | None, candidate: HowMuch | None) -> RunComparison:
-    """Return the comparison, with the completeness of both runs."""
-    return msgspec.structs.replace(found, base_incomplete=base, candidate_incomplete=candidate)
 
 
 def how_much(header: RunHeader, suite: Suite, tally: RunTally, ended: Ending) -> HowMuch | None:
@@ -171,7 +167,13 @@ def compare_tallies(
     counts = after.count_by_case()
     comparison = compare_runs(before.count_by_case(), counts, alpha=alpha, min_effect=min_effect, pass_thresholds=thresholds)
     worse = {change.case: change.difference for change in comparison.changes if change.difference < 0}
-    reasons = _find_reasons(after, suite, {*comparison.newly_failing, *worse})
+    fallen = {case.id: case for case in suite.cases if case.id in worse or case.id in comparison.newly_failing}
+    reasons = {
+        case: reason
+        for case in after.cases
+        if case in worse or case in comparison.newly_failing
+        if (reason := next(filter(None, (find_reason(entry, fallen.get(case)) for entry in after.cases[case].failed)), ""))
+    }
     causes, within_chance = _find_causes(before, after, comparison, worse, reasons)
 
     def compare_by(amounts: Callable[[CaseTally], list[float]], least_change: float = 0.0) -> AmountChange:
@@ -253,16 +255,6 @@ def _count_cause(tally: RunTally, shape: str, cases: Sequence[str]) -> list[Coun
         runs = count_outcomes(one.outcomes).runs
         found.append(Counts(runs, runs - min(runs, one.causes.get(shape, 0))))
     return found
-
-
-def _find_reasons(tally: RunTally, suite: Suite, wanted: set[str]) -> dict[str, str]:
-    cases = {case.id: case for case in suite.cases if case.id in wanted}
-    reasons = {
-        case: next(filter(None, (find_reason(entry, cases.get(case)) for entry in one.failed)), "")
-        for case, one in tally.cases.items()
-        if case in wanted
-    }
-    return {case: reason for case, reason in reasons.items() if reason}
 
 
 def find_reason(entry: Attempt, case: Case | None) -> str:

@@ -48,10 +48,11 @@ class ChangedGroup(NamedTuple):
 def list_changed_cases(found: RunComparison) -> list[ChangedGroup]:
     """Return the groups that have a case, worst first; a case is in the first group that fits."""
     comparison = found.comparison
-    counts = {change.case: (change.base, change.candidate) for change in comparison.changes}
-    decided = {
-        verdict: [change.case for change in comparison.changes if change.verdict == verdict] for verdict in ("regressed", "improved")
+    shares = {
+        change.case: (f"{change.base.passes}/{change.base.runs}", f"{change.candidate.passes}/{change.candidate.runs}")
+        for change in comparison.changes
     }
+    regressed, improved = ([one.case for one in comparison.changes if one.verdict == verdict] for verdict in ("regressed", "improved"))
     # Changes within chance and cases as flaky as before come last; from always to never is listed, however few attempts there were.
     changed = {change.case: abs(change.difference) for change in comparison.changes if change.difference}
     small = {
@@ -66,17 +67,15 @@ def list_changed_cases(found: RunComparison) -> list[ChangedGroup]:
         chosen = [case for case in cases if case not in listed_ids and (is_small or case not in small)]
         listed_ids.update(chosen)
         chosen.sort(key=lambda case: (ranks[case][0], drops[case]) if case in ranks else (len(ranks), 0.0))
-        rows = [
-            ChangedCase(case, *_write_shares(counts.get(case)), found.reasons.get(case, ""), ranks.get(case, (0, ""))[1]) for case in chosen
-        ]
+        rows = [ChangedCase(case, *shares.get(case, ("", "")), found.reasons.get(case, ""), ranks.get(case, (0, ""))[1]) for case in chosen]
         return ChangedGroup(title, kind, rows)
 
     groups = [
         pick("newly failing", "bad", comparison.newly_failing),
-        pick("regressed", "bad", decided["regressed"]),
+        pick("regressed", "bad", regressed),
         pick("flaky in the candidate", "doubtful", comparison.candidate.flaky),
         pick("newly passing", "good", comparison.newly_passing),
-        pick("improved", "good", decided["improved"]),
+        pick("improved", "good", improved),
         pick("only in the base", "plain", comparison.only_in_base),
         pick("only in the candidate", "plain", comparison.only_in_candidate),
         pick("within chance", "plain", (case for case in [*drops, *comparison.candidate.flaky] if case in small), is_small=True),
@@ -93,13 +92,6 @@ def _rank_by_cause(found: RunComparison) -> dict[str, tuple[int, str]]:
             reason = found.reasons.get(case, cause.reason)
             ranks[case] = headings.setdefault((number, find_shape(reason)), (len(headings), reason))
     return ranks
-
-
-def _write_shares(counts: tuple[Counts, Counts] | None) -> tuple[str, str]:
-    if counts is None:
-        return "", ""
-    base, candidate = (f"{each.passes}/{each.runs}" for each in counts)
-    return base, candidate
 
 
 class _WithCause(Protocol):
@@ -197,21 +189,6 @@ class SeveralRuns(msgspec.Struct, frozen=True, kw_only=True):
 
 def join_comparisons(found: Sequence[RunComparison]) -> SeveralRuns:
     """Return comparisons of several runs with the same base as one."""
-    adjusted = adjust_by_holm([each.comparison.p_value for each in found])
-    return SeveralRuns(
-        comparisons=tuple(
-            AgainstBase(found=each, adjusted_p=p_value, more_than_chance=_is_more_than_chance(each, p_value))
-            for each, p_value in zip(found, adjusted, strict=True)
-        ),
-        cases=_join_cases(found),
-    )
-
-
-def _is_more_than_chance(found: RunComparison, adjusted_p: float) -> bool:
-    return found.comparison.verdict in ("regressed", "improved") and adjusted_p <= found.comparison.alpha
-
-
-def _join_cases(found: Sequence[RunComparison]) -> tuple[CaseAcross, ...]:
     groups: dict[str, int] = {}
     for each in found:
         for group in list_changed_cases(each):
@@ -234,7 +211,19 @@ def _join_cases(found: Sequence[RunComparison]) -> tuple[CaseAcross, ...]:
         for case, rank in groups.items()
     ]
     # Within a group the cases of one cause together, the largest drop first; else in the order of the suite.
-    return tuple(sorted(joined, key=lambda case: (GROUPS.index(case.group), *_rank(case, causes.get(case.case)))))
+    joined.sort(key=lambda case: (GROUPS.index(case.group), *_rank(case, causes.get(case.case))))
+    adjusted = adjust_by_holm([each.comparison.p_value for each in found])
+    return SeveralRuns(
+        comparisons=tuple(
+            AgainstBase(
+                found=each,
+                adjusted_p=p_value,
+                more_than_chance=each.comparison.verdict in ("regressed", "improved") and p_value <= each.comparison.alpha,
+            )
+            for each, p_value in zip(found, adjusted, strict=True)
+        ),
+        cases=tuple(joined),
+    )
 
 
 def _rank(case: CaseAcross, cause: tuple[int, str] | None) -> tuple[int, float]:

@@ -86,10 +86,6 @@ def _make_group(outcome: str, code: str | None, members: list[tuple[str, RunEntr
         count=len(members),
         cases=len({result.case for result in results}),
         results=tuple(results[:MOST_RESULTS]),
-        search=_find_shared_text(members[0][1]),
+        # The longest part that does not vary between similar failures.
+        search=max(find_shape(find_reason(members[0][1], None)).split("…"), key=len).strip()[:MOST_SEARCHED],
     )
-
-
-def _find_shared_text(entry: RunEntry) -> str:
-    """Return the longest part of a reason that does not vary between similar failures."""
-    return max(find_shape(find_reason(entry, None)).split("…"), key=len).strip()[:MOST_SEARCHED]

@@ -187,23 +187,22 @@ def find_new_reasons(since: Iterable[FailedResult], before: Iterable[FailedResul
         if kind not in known:
             found.setdefault(kind, []).append(result)
     ranked = sorted(found.values(), key=len, reverse=True)
-    return tuple(_make_reason(members) for members in ranked[:MOST_REASONS]), len(ranked)
+    reasons = (
+        NewReason(
+            reason=members[0].reason,
+            code=members[0].code,
+            outcome=members[0].outcome,
+            count=len(members),
+            result_id=members[0].id,
+            trace_id=members[0].trace_id,
+        )
+        for members in ranked[:MOST_REASONS]
+    )
+    return tuple(reasons), len(ranked)
 
 
 def _find_kind(result: FailedResult) -> tuple[str, str | None, str]:
     return (result.outcome, result.code, find_shape(result.reason))
-
-
-def _make_reason(members: Sequence[FailedResult]) -> NewReason:
-    first = members[0]
-    return NewReason(
-        reason=first.reason,
-        code=first.code,
-        outcome=first.outcome,
-        count=len(members),
-        result_id=first.id,
-        trace_id=first.trace_id,
-    )
 
 
 BINS = 24

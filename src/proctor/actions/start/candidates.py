@@ -36,21 +36,8 @@ from proctor.report.words.wording import count_noun
 from proctor.sources.workspaces import is_workspace
 
 _MESSAGE_FIELDS = ("message", "input", "question", "query", "prompt", "text", "user_message", "content")
-_NO_MESSAGE = (
-    "model",
-    "user",
-    "role",
-    "name",
-    "language",
-    "lang",
-    "locale",
-    "stream",
-    "token",
-    "key",
-    "api_key",
-    "version",
-    "type",
-    "format",
+_NO_MESSAGE = frozenset(
+    ("model", "user", "role", "name", "language", "lang", "locale", "stream", "token", "key", "api_key", "version", "type", "format")
 )
 """Text fields that never take the message, even if a request has no other."""
 _CHAT = "messages"
@@ -183,26 +170,19 @@ _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\}")
 
 def find_mcp_configs(folder: Path) -> list[FoundExport]:
     """Return the MCP configurations in a folder, each as an agent with the tools of its servers."""
-    return [export for path in _list_mcp_files(folder) if (export := _read_mcp(path, folder)) is not None]
-
-
-def _list_mcp_files(folder: Path) -> Iterator[Path]:
-    yield from (folder / name for name in MCP_FILES if (folder / name).is_file())
-
-
-def _read_mcp(path: Path, folder: Path) -> FoundExport | None:
-    document = read_json_of(path)
-    servers = document.get("mcpServers") or document.get("servers") if isinstance(document, dict) else None
-    if not isinstance(servers, dict):
-        return None
-    entries = {_NAME.sub("_", name): _read_server(entry) for name, entry in servers.items() if isinstance(entry, dict)}
-    usable: dict[str, Json] = {name: entry for name, entry in entries.items() if entry is not None}
-    if not usable:
-        return None
-    settings: dict[str, Json] = {"type": "mcp_agent", "model": "main", "servers": usable}
-    needed = sorted({name for text in _list_texts(usable) for name in _REFERENCE.findall(text)})
-    remarks = (f"the servers need the variables {', '.join(needed)}",) if needed else ()
-    return FoundExport(kind="mcp", file=path.relative_to(folder).as_posix(), settings=settings, remarks=remarks)
+    found: list[FoundExport] = []
+    for file in MCP_FILES:
+        document = read_json_of(folder / file)
+        servers = document.get("mcpServers") or document.get("servers") if isinstance(document, dict) else None
+        entries = servers.items() if isinstance(servers, dict) else ()
+        described = {_NAME.sub("_", name): _read_server(entry) for name, entry in entries if isinstance(entry, dict)}
+        usable: dict[str, Json] = {name: entry for name, entry in described.items() if entry is not None}
+        if usable:
+            needed = sorted(set(_REFERENCE.findall(msgspec.json.encode(usable).decode())))
+            remarks = (f"the servers need the variables {', '.join(needed)}",) if needed else ()
+            settings: dict[str, Json] = {"type": "mcp_agent", "model": "main", "servers": usable}
+            found.append(FoundExport(kind="mcp", file=file, settings=settings, remarks=remarks))
+    return found
 
 
 def _read_server(entry: Mapping[str, Any]) -> dict[str, Json] | None:
@@ -223,17 +203,6 @@ def _translate(text: str) -> str:
     text = re.sub(r"\$\{input:([^}]*)\}", lambda found: f"${{{_NAME.sub('_', found[1]).upper()}}}", text)
     text = text.replace("${workspaceFolder}", ".")
     return _REFERENCE.sub(lambda found: f"${{{found[1]}}}", text)
-
-
-def _list_texts(value: Json) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for member in value.values():
-            yield from _list_texts(member)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _list_texts(item)
 
 
 def read_n8n(document: dict[str, Any], name: str) -> FoundExport | None:
@@ -303,12 +272,6 @@ def list_required(folder: Path) -> list[str]:
     ]
 
 
-def read_package(folder: Path) -> dict[str, Any] | None:
-    """Return the contents of `package.json`, if there is one."""
-    document = read_json_of(folder / "package.json")
-    return document if isinstance(document, dict) else None
-
-
 RECORDED = "recorded"
 KINDS: dict[str, str] = {
     "function": "a Python function",
@@ -345,19 +308,30 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
 
 
-def list_candidates(folder: Path) -> list[Candidate]:
-    """Return the agents in a folder; nothing is imported, started or called."""
+def find_candidates(place: str | Path) -> list[Candidate]:
+    """Return the agents in a folder, the most likely first; nothing is imported, started or called."""
+    folder = Path(place)
     if not folder.is_dir():
         return []
     code = read_python_code(folder)
-    package = read_package(folder)
-    node = [] if package is None else _list_node(folder, package)
-    return [*_list_agents(code), *_list_others(folder, code), *node, *_list_mentioned(folder, code)]
+    package = read_json_of(folder / "package.json")
+    node = _list_node(folder, package) if isinstance(package, dict) else []
+    found: list[Candidate] = []
+    for place in _MCPLAB_FOLDERS:
+        if is_workspace(folder / place):
+            found.append(Candidate(kind="mcplab", why=f"{place}: a workspace of MCPLab", workspace=place))
+    for function in code.functions[:1]:
+        reason = f"{function.file}:{function.line}: {function.called} takes a message"
+        found.append(Candidate(kind="function", why=reason, function=function, tools=code.tools))
+    for export in find_exports(folder):
+        found.append(Candidate(kind=export.kind, why=f"{export.file}: {KINDS[export.kind]}", export=export, remarks=export.remarks))
+    found += [_make_served(route, code.tools) for route in code.routes[:1]]
+    return [*_list_agents(code), *found, *node, *_list_mentioned(folder, code)]
 
 
-def list_gaps(folder: Path, *, is_found: bool) -> list[str]:
+def find_gaps(place: str | Path, *, is_found: bool) -> list[str]:
     """Return remarks about files that could not be searched, and about code without an agent."""
-    code = read_python_code(folder) if folder.is_dir() else PythonCode()
+    code = read_python_code(Path(place)) if Path(place).is_dir() else PythonCode()
     remarks = [f"{unread}; nothing was looked for in this file" for unread in code.unread[:MOST_UNREAD]]
     if not is_found and code.files:
         remarks.append(f"no agent was found in {count_noun(code.files, 'Python file')}: this is an example with recorded evidence")
@@ -381,20 +355,6 @@ def _list_agents(code: PythonCode) -> list[Candidate]:
     ]
     # The likeliest of each framework; its remarks list the others.
     return list({one.kind: one for one in reversed(found)}.values())[::-1]
-
-
-def _list_others(folder: Path, code: PythonCode) -> list[Candidate]:
-    found: list[Candidate] = []
-    for place in _MCPLAB_FOLDERS:
-        if is_workspace(folder / place):
-            found.append(Candidate(kind="mcplab", why=f"{place}: a workspace of MCPLab", workspace=place))
-    for function in code.functions[:1]:
-        reason = f"{function.file}:{function.line}: {function.called} takes a message"
-        found.append(Candidate(kind="function", why=reason, function=function, tools=code.tools))
-    for export in find_exports(folder):
-        found.append(Candidate(kind=export.kind, why=f"{export.file}: {KINDS[export.kind]}", export=export, remarks=export.remarks))
-    found += [_make_served(route, code.tools) for route in code.routes[:1]]
-    return found
 
 
 def _make_served(route: FoundRoute, tools: tuple[str, ...] = ()) -> Candidate:
@@ -424,16 +384,14 @@ def _list_mentioned(folder: Path, code: PythonCode) -> list[Candidate]:
         if name in with_agent:
             continue
         hidden = next((one for one in code.hidden if one.framework == name), None)
-        remarks = (
-            ()
-            if hidden is None
-            else (
+        remarks: list[str] = []
+        if hidden is not None:
+            remarks.append(
                 f"{hidden.file}:{hidden.line}: {hidden.name} is made inside a function or block, where nothing can import it; "
-                "make it at the top of the module, or write its call into proctor_agent.py",
+                "make it at the top of the module, or write its call into proctor_agent.py"
             )
-        )
         origin = "imported in the code" if name in code.imported else "among the requirements"
-        found.append(Candidate(kind=name, why=f"{name} is {origin}", remarks=remarks))
+        found.append(Candidate(kind=name, why=f"{name} is {origin}", remarks=tuple(remarks)))
     # langgraph depends on langchain: both are imported even if only one is used.
     if {"langgraph", "langchain"} <= {one.kind for one in found} or "langgraph" in with_agent:
         found = [one for one in found if one.kind != "langchain"]
@@ -493,17 +451,13 @@ def read_node_code(folder: Path, package: dict[str, Json]) -> NodeCode:
     routes: list[FoundRoute] = []
     for path in list_files(folder, _SUFFIXES):
         file, text = path.relative_to(folder).as_posix(), read_text_of(path)
-        if _is_left_out(path.name):
+        if path.name == "proctor_agent.mjs" or path.name.endswith(".d.ts") or bool(re.search(r"\.(?:test|spec|config)\.\w+$", path.name)):
             continue
         functions += _list_functions(file, text)
         routes += _list_routes(file, text)
     functions.sort(key=lambda one: (_FUNCTIONS.index(one.name), one.file.count("/"), one.file))
     routes.sort(key=lambda one: not _AGENTS.search(one.path))
     return NodeCode(programs=tuple(programs), functions=tuple(functions), routes=tuple(routes))
-
-
-def _is_left_out(name: str) -> bool:
-    return name == "proctor_agent.mjs" or name.endswith(".d.ts") or bool(re.search(r"\.(?:test|spec|config)\.\w+$", name))
 
 
 def _list_started(folder: Path, package: dict[str, Json]) -> Iterator[tuple[str, tuple[str, ...], str]]:

@@ -33,12 +33,9 @@ def list_functions(tree: ast.Module, file: str, imported: Iterable[str]) -> Iter
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             required = _list_required(node)
-            if (
-                required is not None
-                and len(required) == 1
-                and _may_take_text(node, required[0])
-                and (node.name in _NAMES or (speaks and required[0] in _MESSAGES and _asks_model(node)))
-            ):
+            if required is None or len(required) != 1 or not _may_take_text(node, required[0]):
+                continue
+            if node.name in _NAMES or (speaks and required[0] in _MESSAGES and _asks_model(node)):
                 yield FoundFunction(file=file, line=node.lineno, name=node.name)
         elif isinstance(node, ast.ClassDef) and (speaks or _HOLDERS.search(node.name)):
             yield from _list_methods(node, file)
@@ -159,11 +156,9 @@ class _Module:
 
     def _read_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._read_route(node)
-        arguments = node.args
-        required = [*arguments.posonlyargs, *arguments.args][: len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)]
         returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
         maker = next((found for value in returned if (found := self._find_maker(value))), None)
-        if maker is not None and not required and isinstance(node, ast.FunctionDef):
+        if maker is not None and _list_required(node) == [] and isinstance(node, ast.FunctionDef):
             self.agents.append(self._make_agent(maker, node, node.name, is_factory=True))
         else:
             self._hide_agents(node)
@@ -175,8 +170,6 @@ class _Module:
 
     def _find_maker(self, value: ast.expr) -> tuple[Framework, str] | None:
         """Return the framework whose agent an expression creates, and the name that creates it."""
-        if isinstance(value, ast.Await):
-            return None
         if not isinstance(value, ast.Call):
             return None
         path = self._resolve(value.func)
@@ -300,14 +293,8 @@ def _list_fields(node: ast.ClassDef) -> list[str]:
 
 
 def _list_ports(tree: ast.Module) -> Iterator[int]:
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.keyword)
-            and node.arg == "port"
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, int)
-        ):
-            yield node.value.value
+    values = (node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "port")
+    yield from (value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, int))
 
 
 def _list_task_placeholders(tree: ast.Module) -> Iterator[str]:

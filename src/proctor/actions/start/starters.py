@@ -47,10 +47,14 @@ def write_adapter(framework: Framework, agent: FoundAgent) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _extend_path(root: str) -> list[str]:
+    return ["import sys", "from pathlib import Path", "", f'sys.path.insert(0, str(Path(__file__).parent / "{root}"))', ""]
+
+
 def write_class_adapter(function: FoundFunction) -> str:
     """Return the adapter for a method of a class, with one object per case, since such objects store their conversation."""
     module, root = find_module(function.file)
-    path = ["import sys", "from pathlib import Path", "", f'sys.path.insert(0, str(Path(__file__).parent / "{root}"))', ""] if root else []
+    path = _extend_path(root) if root else []
     method = "" if function.name == "__call__" else f".{function.name}"
     return "\n".join(
         [
@@ -114,7 +118,11 @@ TARGET = "agent"
 _ORDER = "Where is order 17?"
 _ORDER_CLAIMS = ("tool_called: {name: lookup_order, arguments: {id: 17}}", "response_contains: on its way")
 _TEMPLATE_MARK = '"""TEMPLATE: an agent of {name} to start from; put your own in its place."""\n\n'
+_TO_FILL_IN = "{name} is a template: every case is an error until you call your own agent in it"
+_OWN_ADAPTER: dict[str, Json] = {"type": "callable", "function": "proctor_agent:answer"}
 _MOST_TOOLS = 8
+WORKSPACE_FILE = "proctor.yaml"
+SUITE_FILE = "suite.yaml"
 
 
 class Starter(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,37 +143,44 @@ class Starter(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_starter(kind: str, candidate: Candidate | None) -> Starter:
     """Return the files for a kind of agent: they drive the found agent, or a template. Raises `InputError`."""
+    found = candidate or Candidate(kind=kind, why="")
     if kind in FRAMEWORKS:
-        return _start_framework(FRAMEWORKS[kind], candidate)
-    remarks = candidate.remarks if candidate is not None else ()
+        return _start_framework(FRAMEWORKS[kind], found)
     match kind:
         case "function":
-            return _start_function(candidate)
+            return _start_function(found)
+        case "command" if found.program is not None:
+            return _make({"type": "command", "command": list(found.program.command)}, remarks=found.remarks)
+        case "command" if found.function is not None:
+            adapter = write_node_adapter(found.function)
+            return _make({"type": "command", "command": ["node", NODE_ADAPTER]}, more={NODE_ADAPTER: adapter})
         case "command":
-            return _start_command(candidate)
-        case "http" if candidate is None or candidate.route is None:
+            program, name, template = ("python", ADAPTER, "command") if found.package is None else ("node", NODE_ADAPTER, "command-node")
+            settings: dict[str, Json] = {"type": "command", "command": [program, name]}
+            return _make(settings, more={name: _read_template(template)}, remarks=(_TO_FILL_IN.format(name=name),))
+        case "http" if found.route is not None:
+            route = found.route
+            value = "{messages}" if route.field == "messages" else "{user_message}"
+            settings = {"type": "http", "url": f"http://127.0.0.1:{route.port}{route.path}", "template": {route.field: value}}
+            return _make(settings, tools=found.tools, remarks=found.remarks)
+        case "http":
             remark = (
                 f"write the address of your agent into proctor.yaml, which has {_ADDRESS}, and the names of its fields under `template`"
             )
-            settings = {"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}}
-            return _make(settings, greeting=True, remarks=(remark,))
-        case "http":
-            assert candidate is not None and candidate.route is not None  # as in the case above
-            route = candidate.route
-            address = f"http://127.0.0.1:{route.port}{route.path}"
-            value = "{messages}" if route.field == "messages" else "{user_message}"
-            settings = {"type": "http", "url": address, "template": {route.field: value}}
-            return _make(settings, greeting=True, tools=candidate.tools, remarks=remarks)
+            return _make({"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}}, remarks=(remark,))
         case "openapi" if candidate is None:
             raise InputError("no OpenAPI file was found (openapi: or swagger: at its top); put one there, or take --for http")
+        case "mcplab" if found.workspace is not None:
+            return Starter(files={}, next=f"proctor run {shlex.quote(found.workspace)}", schema=False)
         case "mcplab":
-            return _start_mcplab(candidate)
+            files = {SUITE_FILE: _read_template("mcplab")}
+            remarks = (f"write the address of your MCP server into {SUITE_FILE}", "the agent needs OPENAI_API_KEY")
+            return Starter(files=files, next=f"proctor run {SUITE_FILE}", remarks=remarks, schema=False, keeps_suite=False)
         case _:
-            settings = candidate.export.settings if candidate is not None and candidate.export is not None else _DESCRIBED[kind]
-            remarks = remarks if candidate is not None else _TO_SET[kind]
+            settings = found.export.settings if found.export is not None else _DESCRIBED[kind]
             models = {"main": {"provider": "openai", "model": "gpt-4.1-mini"}} if kind == "mcp" else None
             needs = ("the model needs OPENAI_API_KEY, or another provider under `models`",) if kind == "mcp" else ()
-            return _make(settings, greeting=True, models=models, remarks=(*remarks, *needs))
+            return _make(settings, models=models, remarks=(*(found.remarks if candidate is not None else _TO_SET[kind]), *needs))
 
 
 _DESCRIBED: dict[str, dict[str, Json]] = {
@@ -182,79 +197,52 @@ _TO_SET = {
 
 def start_with_target(settings: dict[str, Json]) -> Starter:
     """Return the files for a target that the user describes."""
-    return _make(settings, greeting=True)
+    return _make(settings)
 
 
-def _start_framework(framework: Framework, candidate: Candidate | None) -> Starter:
-    settings: dict[str, Json] = {"type": "callable", "function": "proctor_agent:answer"}
-    of_framework = (framework.remark,) if framework.remark else ()
-    remarks = (*(candidate.remarks if candidate is not None else ()), *of_framework)
-    if candidate is not None and candidate.agent is not None:
-        adapter = write_adapter(framework, candidate.agent)
-        return _make(settings, more={ADAPTER: adapter}, greeting=True, tools=candidate.tools, remarks=remarks)
+def _start_framework(framework: Framework, found: Candidate) -> Starter:
+    remarks = (*found.remarks, *([framework.remark] if framework.remark else []))
+    if found.agent is not None:
+        return _make(_OWN_ADAPTER, more={ADAPTER: write_adapter(framework, found.agent)}, tools=found.tools, remarks=remarks)
     ask = fill_lines(framework.ask, "agent", {"crewai": "message", "dspy": "question"}.get(framework.name))
     before = fill_lines(framework.before, "agent", None)
-    setup = _read_template(framework.name)
-    head = [*framework.imports, ""] if framework.imports else []
-    # Additional imports end with their own empty line.
-    separator = [] if head else [""]
-    text = "\n".join([_add_imports(setup, head), *([*separator, *before, ""] if before else [""]), "", *ask, ""])
+    setup = _read_template(framework.name).rstrip("\n")
+    # The additional imports come after those of the template, and end with their own empty line.
+    separator = [""]
+    if framework.imports:
+        last = max(match.end() for match in re.finditer(r"^(?:import|from) .*$", setup, re.MULTILINE))
+        setup = "\n".join([setup[:last], *framework.imports]) + setup[last:] + "\n"
+        separator = []
+    text = "\n".join([setup, *([*separator, *before, ""] if before else [""]), "", *ask, ""])
+    install = " ".join(f'"{word}"' if "[" in word else word for word in framework.install.split())
     to_do = (
         f"{ADAPTER} holds a template agent: put your own in its place",
-        f"it needs: pip install {' '.join(_quote(word) for word in framework.install.split())}",
+        f"it needs: pip install {install}",
         f"its model needs {framework.key}",
     )
-    return _make(settings, more={ADAPTER: _TEMPLATE_MARK.format(name=framework.name) + text}, remarks=(*remarks, *to_do))
+    adapter = _TEMPLATE_MARK.format(name=framework.name) + text
+    return _make(_OWN_ADAPTER, more={ADAPTER: adapter}, greeting=False, remarks=(*remarks, *to_do))
 
 
-def _start_function(candidate: Candidate | None) -> Starter:
-    if candidate is not None and candidate.function is not None:
-        found = candidate.function
-        module, root = find_module(found.file)
-        reference = f"{module}:{found.name}"
-        if found.holder is not None:
-            text = write_class_adapter(found)
-            return _make(
-                {"type": "callable", "function": "proctor_agent:answer"}, more={ADAPTER: text}, greeting=True, tools=candidate.tools
-            )
-        if root is None:
-            return _make({"type": "callable", "function": reference}, greeting=True, tools=candidate.tools)
-        lines = ["import sys", "from pathlib import Path", "", f'sys.path.insert(0, str(Path(__file__).parent / "{root}"))', ""]
-        text = "\n".join([*lines, f"from {module} import {found.name} as answer  # noqa: E402", ""])
-        return _make({"type": "callable", "function": "proctor_agent:answer"}, more={ADAPTER: text}, greeting=True, tools=candidate.tools)
-    text = '"""TEMPLATE: a function to start from; put your own agent in its place."""\n\n\n' + _read_template("function")
-    remarks = (f"{ADAPTER} is a template: every case is an error until you call your own agent in it",)
-    return _make({"type": "callable", "function": "proctor_agent:answer"}, more={ADAPTER: text}, greeting=True, remarks=remarks)
-
-
-def _start_command(candidate: Candidate | None) -> Starter:
-    if candidate is not None and candidate.program is not None:
-        settings: dict[str, Json] = {"type": "command", "command": list(candidate.program.command)}
-        return _make(settings, greeting=True, remarks=candidate.remarks)
-    if candidate is not None and candidate.function is not None:
-        adapter = write_node_adapter(candidate.function)
-        return _make({"type": "command", "command": ["node", NODE_ADAPTER]}, more={NODE_ADAPTER: adapter}, greeting=True)
-    node = candidate is not None and candidate.package is not None
-    name, template = (NODE_ADAPTER, "command-node") if node else (ADAPTER, "command")
-    remarks = (f"{name} is a template: every case is an error until you call your own agent in it",)
-    command = ["node", name] if node else ["python", name]
-    return _make({"type": "command", "command": command}, more={name: _read_template(template)}, greeting=True, remarks=remarks)
-
-
-def _start_mcplab(candidate: Candidate | None) -> Starter:
-    if candidate is not None and candidate.workspace is not None:
-        return Starter(files={}, next=f"proctor run {shlex.quote(str(candidate.workspace))}", schema=False)
-    remarks = ("write the address of your MCP server into suite.yaml", "the agent needs OPENAI_API_KEY")
-    return Starter(
-        files={"suite.yaml": _read_template("mcplab")}, next="proctor run suite.yaml", remarks=remarks, schema=False, keeps_suite=False
-    )
+def _start_function(found: Candidate) -> Starter:
+    function = found.function
+    if function is None:
+        text = '"""TEMPLATE: a function to start from; put your own agent in its place."""\n\n\n' + _read_template("function")
+        return _make(_OWN_ADAPTER, more={ADAPTER: text}, remarks=(_TO_FILL_IN.format(name=ADAPTER),))
+    module, root = find_module(function.file)
+    if function.holder is not None:
+        return _make(_OWN_ADAPTER, more={ADAPTER: write_class_adapter(function)}, tools=found.tools)
+    if root is None:
+        return _make({"type": "callable", "function": f"{module}:{function.name}"}, tools=found.tools)
+    text = "\n".join([*_extend_path(root), f"from {module} import {function.name} as answer  # noqa: E402", ""])
+    return _make(_OWN_ADAPTER, more={ADAPTER: text}, tools=found.tools)
 
 
 def _make(
     settings: dict[str, Json],
     *,
     more: dict[str, str] | None = None,
-    greeting: bool = False,
+    greeting: bool = True,
     tools: Sequence[str] = (),
     models: dict[str, Json] | None = None,
     remarks: tuple[str, ...] = (),
@@ -266,9 +254,9 @@ def _make(
         "# How the agent is reached: `proctor describe targets` lists every setting.\n"
         "# `${NAME}` reads an environment variable, the only way to a secret.\n"
     )
-    files = {"suite.yaml": write_suite(greeting=greeting, tools=tools), "proctor.yaml": top + text, **(more or {})}
+    files = {SUITE_FILE: write_suite(greeting=greeting, tools=tools), WORKSPACE_FILE: top + text, **(more or {})}
     workspace: dict[str, Json] = {"default_target": TARGET, "targets": {TARGET: settings}, **({"models": models} if models else {})}
-    return Starter(files=files, next="proctor run suite.yaml", remarks=remarks, workspace=workspace)
+    return Starter(files=files, next=f"proctor run {SUITE_FILE}", remarks=remarks, workspace=workspace)
 
 
 def write_suite(*, greeting: bool, tools: Sequence[str] = ()) -> str:
@@ -292,27 +280,11 @@ def write_suite(*, greeting: bool, tools: Sequence[str] = ()) -> str:
     )
 
 
-def _add_imports(setup: str, imports: list[str]) -> str:
-    """Return a template with more imports after its own."""
-    if not imports:
-        return setup.rstrip("\n")
-    last = max(found.end() for found in re.finditer(r"^(?:import|from) .*$", setup, re.MULTILINE))
-    return setup[:last] + "\n" + "\n".join(imports).rstrip("\n") + setup[last:].rstrip("\n") + "\n"
-
-
-def _quote(word: str) -> str:
-    return f'"{word}"' if "[" in word else word
-
-
 def _read_template(name: str) -> str:
     return (Path(proctor.examples.__file__).parent / "start" / f"{name}.txt").read_text(encoding="utf-8")
 
 
 # Projects with settings in `pyproject.toml`: a `proctor.yaml` would hide the table `[tool.proctor]`.
-
-
-WORKSPACE_FILE = "proctor.yaml"
-SUITE_FILE = "suite.yaml"
 
 
 def use_pyproject_table(folder: Path, starter: Starter) -> Starter:
@@ -324,21 +296,18 @@ def use_pyproject_table(folder: Path, starter: Starter) -> Starter:
         return starter
     remark = f"left the table [tool.proctor] in {PYPROJECT} as it is, and wrote no {WORKSPACE_FILE}, which would hide it"
     targets = table.get("targets")
+    files = {name: text for name, text in starter.files.items() if name != WORKSPACE_FILE}
     if not starter.workspace:
-        files = {name: text for name, text in starter.files.items() if name != WORKSPACE_FILE}
         return msgspec.structs.replace(starter, files=files, remarks=(*starter.remarks, remark))
     if isinstance(targets, dict) and targets:
         name = table.get("default_target") or next(iter(targets))
         chosen = "" if "default_target" in table or len(targets) == 1 else f" --target {name}"
         files = {SUITE_FILE: starter.files[SUITE_FILE]}
-        return msgspec.structs.replace(
-            starter, files=files, next=f"proctor run {SUITE_FILE}{chosen}", remarks=(f"{remark}: the agent is its target {name!r}",)
-        )
-    files = {name: text for name, text in starter.files.items() if name != WORKSPACE_FILE}
+        remark = f"{remark}: the agent is its target {name!r}"
+        return msgspec.structs.replace(starter, files=files, next=f"proctor run {SUITE_FILE}{chosen}", remarks=(remark,))
     lines = "\n  ".join(write_table(starter.workspace))
-    return msgspec.structs.replace(
-        starter, files=files, remarks=(*starter.remarks, f"{remark}; add the agent to it before you run:\n  {lines}")
-    )
+    remark = f"{remark}; add the agent to it before you run:\n  {lines}"
+    return msgspec.structs.replace(starter, files=files, remarks=(*starter.remarks, remark))
 
 
 def write_table(workspace: dict[str, Json]) -> list[str]:

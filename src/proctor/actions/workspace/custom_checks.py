@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from traceback import format_list
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,7 +22,7 @@ from proctor.model.verdict import Verdict, errored
 from proctor.sources.texts import read_suite_text
 
 if TYPE_CHECKING:
-    from traceback import StackSummary
+    pass
 
 WORKSPACE_FILES = ("proctor.yaml", "proctor.yml")
 OwnChecks = Sequence[Callable[..., Any]]
@@ -80,7 +81,14 @@ def _limit_time(entry: CheckEntry, seconds: float) -> CheckEntry:
             try:
                 return call_within(lambda: inner(evidence), seconds)
             except CallTooLong as error:
-                return _describe_too_long(entry, error.frames, seconds)
+                own_frames = [frame for frame in error.frames if frame.filename == entry.owner]
+                place = f" (it was at {own_frames[-1].filename}:{own_frames[-1].lineno})" if own_frames else ""
+                return errored(
+                    "check_timeout",
+                    f"the check {entry.name!r} did not end within {seconds:g} s and was stopped{place}; mend it, or give it more time:"
+                    " `timeout_s` under `checks:` in proctor.yaml",
+                    details={"timeout_s": seconds, "traceback": "".join(format_list(own_frames))},
+                )
 
         return decide
 
@@ -88,17 +96,6 @@ def _limit_time(entry: CheckEntry, seconds: float) -> CheckEntry:
     limited = msgspec.structs.replace(entry, prepare=prepare, product=True)
     set_own_entry(entry.spec, limited)
     return limited
-
-
-def _describe_too_long(entry: CheckEntry, frames: StackSummary, seconds: float) -> Verdict:
-    own_frames = [frame for frame in frames if frame.filename == entry.owner]
-    place = f" (it was at {own_frames[-1].filename}:{own_frames[-1].lineno})" if own_frames else ""
-    return errored(
-        "check_timeout",
-        f"the check {entry.name!r} did not end within {seconds:g} s and was stopped{place}; mend it, or give it more time:"
-        " `timeout_s` under `checks:` in proctor.yaml",
-        details={"timeout_s": seconds, "traceback": "".join(type(frames).from_list(own_frames).format())},
-    )
 
 
 def extend_registry(entries: Iterable[CheckEntry], *, looked_in: str = "") -> Registry:

@@ -112,18 +112,15 @@ class OutcomeCounter:
             fails += _make_line("flaky", "passed and failed", "passed and failed", flaky)
         if base is None:
             return GateVerdict(fails=tuple(fails))
-        failures, excused = self._hold_against(base, reasons)
-        return GateVerdict(fails=(*fails, *failures), excused=excused if not fails and not failures else None)
-
-    def _hold_against(self, base: BaseRun, reasons: Sequence[str]) -> tuple[list[str], str | None]:
         counts = self.list_counts()
         comparison = compare_runs(base.counts, counts, pass_thresholds=self._thresholds)
-        name = base.header.run_id
         failing = list_failing_cases(counts, self._thresholds)
-        fails = hold_against(comparison, failing, name, reasons)
+        name = base.header.run_id
+        fails += hold_against(comparison, failing, name, reasons)
+        if fails or not failing:
+            return GateVerdict(fails=tuple(fails))
         counted = f"{count_noun(len(failing), 'case')} that {'fails' if len(failing) == 1 else 'fail'}"
-        known = f"{counted}: {_list_names(failing)}; let through, as held against {name}"
-        return fails, known if failing else None
+        return GateVerdict(excused=f"{counted}: {_list_names(failing)}; let through, as held against {name}")
 
 
 def lacks_evidence(verdicts: Iterable[Verdict]) -> bool:

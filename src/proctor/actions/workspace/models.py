@@ -73,7 +73,10 @@ def named_model(name: str, *, at_address: bool = False) -> ModelSettings | None:
 def fill_from_environment(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
     """Return the settings, with missing key and address filled from the provider's own variables."""
     if is_provider(settings.provider):
-        return _fill_key(settings, environment)
+        names = _list_key_names(normalise_provider(settings.provider))
+        found = next((environment[name] for name in names if environment.get(name)), None)
+        is_open = settings.api_key is None and settings.base_url is None
+        return msgspec.structs.replace(settings, api_key=found) if is_open and found is not None else settings
     key, address = PROVIDER_VARIABLES.get(settings.provider, ("", ""))
     changes: dict[str, str] = {}
     # The provider's key is not sent to an address from a file, unless the file also has the key.
@@ -97,14 +100,6 @@ def list_variables(provider: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _list_key_names(provider: str) -> tuple[str, ...]:
     return _KEYS.get(provider, (f"{provider.replace('-', '_').upper()}_API_KEY",))
-
-
-def _fill_key(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
-    provider = normalise_provider(settings.provider)
-    key = next((environment[name] for name in _list_key_names(provider) if environment.get(name)), None)
-    if settings.api_key is not None or settings.base_url is not None or key is None:
-        return settings
-    return msgspec.structs.replace(settings, api_key=key)
 
 
 def built_model(settings: ModelSettings, *, offline: bool = False, transport: MakeTransport | None = None) -> ChatModel:

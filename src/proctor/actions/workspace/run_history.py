@@ -21,7 +21,6 @@ from proctor.model.lazy_cases import LazySequence, find_scratch, find_traits, is
 from proctor.model.name_table import NameTable
 from proctor.model.result import CaseResult, CaseVerdict, Ending, Incomplete, MissingAttempts, RunResult, Unmet
 from proctor.model.run import RunEntry, RunHeader
-from proctor.model.scratch import Numbers
 from proctor.model.verdict import Outcome
 from proctor.scoring.metrics import Tally
 from proctor.scoring.score import score_axes
@@ -107,11 +106,7 @@ class StoredResults:
         """Offsets of unplanned entries, by the position of the case, its id and the attempt."""
         self._answered = bytearray(len(suite.cases))
         self._unknown = 0
-        self._read_heads()
-        self.results = LazySequence(*self._put_in_order(), remember=16, traits=find_traits(suite.cases))
-
-    def _read_heads(self) -> None:
-        for start, head in self._entries.iterate_heads():
+        for start, head in entries.iterate_heads():
             position = self._find(head.case)
             if position is None:
                 self._unknown += 1
@@ -124,25 +119,18 @@ class StoredResults:
                 self._planned[place] = start + 1
             else:
                 self._beyond[position, head.case, head.attempt] = start + 1
-
-    def _put_in_order(self) -> tuple[int, Callable[[int], CaseResult]]:
-        """Return the number of results, and a function that reads one by its number."""
+        order = self._scratch.make_numbers("Q")
         # The planned places are already in order, so nothing is loaded and sorted.
-        if not self._beyond:
-            order = self._spool_numbers(start for start in self._planned if start != _NOT_THERE)
-        else:
+        starts: Iterable[int] = (start for start in self._planned if start != _NOT_THERE)
+        if self._beyond:
             found = [(position, attempt, start) for (position, _, attempt), start in self._beyond.items()]
             for position in range(len(self._answered)):
                 first, end = self._first[position], self._first[position + 1]
                 found += [(position, place - first, start) for place in range(first, end) if (start := self._planned[place]) != _NOT_THERE]
-            order = self._spool_numbers(start for _, _, start in sorted(found))
-        return len(order), lambda number: self._read(order[number])
-
-    def _spool_numbers(self, numbers: Iterable[int]) -> Numbers:
-        found = self._scratch.make_numbers("Q")
-        for number in numbers:
-            found.append(number)
-        return found
+            starts = (start for _, _, start in sorted(found))
+        for start in starts:
+            order.append(start)
+        self.results = LazySequence(len(order), lambda number: self._read(order[number]), remember=16, traits=find_traits(suite.cases))
 
     def _read(self, place: int) -> CaseResult:
         entry = self._entries.read(place - 1)
@@ -185,10 +173,6 @@ class StoredResults:
         """Return the cases without a decidable attempt, and the attempts of cases that are not in the suite."""
         silent = (self._suite.cases[position] for position, answered in enumerate(self._answered) if not answered)
         return Unmet(cases_without_evidence=sum(case.skip is None for case in silent), records_without_case=self._unknown)
-
-    def list_entries(self) -> Mapping[tuple[str, int], RunEntry]:
-        """Return the entry of each attempt, by case and attempt."""
-        return _Entries(self)
 
     def find_entry(self, case_id: str, attempt: int) -> RunEntry | None:
         """Return the entry of one attempt."""
@@ -300,7 +284,11 @@ def describe_stored_run(files: RunFiles, run_id: str, *, is_baseline: bool, coun
     try:
         run = files.open(run_id)
         header, ending = run.header, run.find_ending()
-        planned = _count_planned_attempts(run, ending)
+        planned = header.planned
+        # Reading the suite is slow, and only needed for an incomplete run.
+        if planned is None and ending != "completed":
+            suite = read_stored_suite(run, find_lenient_registry())
+            planned = sum(count_planned_attempts(case, header.repeat) for case in suite.cases)
         if count is not None:
             counts, problem = count(run)
         else:
@@ -322,14 +310,6 @@ def describe_stored_run(files: RunFiles, run_id: str, *, is_baseline: bool, coun
     )
 
 
-def _count_planned_attempts(run: RunFolder, ending: Ending) -> int | None:
-    # Reading the suite is slow, and only needed for an incomplete run.
-    if run.header.planned is not None or ending == "completed":
-        return run.header.planned
-    suite = read_stored_suite(run, find_lenient_registry())
-    return sum(count_planned_attempts(case, run.header.repeat) for case in suite.cases)
-
-
 def suite_of(run: RunFolder) -> Suite:
     """Return the suite a run was started with, with line numbers if its file is unchanged."""
     stored = add_workspace(read_stored_suite(run, find_lenient_registry()))
@@ -342,9 +322,13 @@ def find_unchanged_suite(run: RunFolder, stored: Suite) -> Suite | None:
     if path is None or not _is_plain(Path(path), run):
         return None
     try:
-        current = _select_stored(load_suite(path), stored)
+        current = load_suite(path)
     except InputError:
         return None  # the file is no longer readable; the stored copy is used
+    if len(current.cases) != len(stored.cases):
+        # The run may have been started with only some of the cases (`-k`).
+        stored_ids = {case.id for case in stored.cases}
+        current = msgspec.structs.replace(current, cases=pick_cases(current.cases, lambda case: case.id in stored_ids)[0])
     return current if is_as_stored(current, run) else None
 
 
@@ -358,14 +342,6 @@ def _is_plain(path: Path, run: RunFolder) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
-def _select_stored(current: Suite, stored: Suite) -> Suite:
-    """Return the current suite with only the cases that the run was started with (`-k`)."""
-    if len(current.cases) == len(stored.cases):
-        return current
-    stored_ids = {case.id for case in stored.cases}
-    return msgspec.structs.replace(current, cases=pick_cases(current.cases, lambda case: case.id in stored_ids)[0])
-
-
 def open_run(home: Path, run: str) -> tuple[RunResult, Entries]:
     """Return a stored run as a result, and the entry of each attempt."""
     folder = RunFiles(home).open(run)
@@ -376,8 +352,8 @@ def read_result(folder: RunFolder, suite: Suite, ended: Ending, *, held: int = M
     """Return the result of a run from its folder, and the entry of each attempt; more than `held` attempts are loaded on demand."""
     if is_lazy(suite.cases) or (folder.header.planned or 0) > held:
         stored = StoredResults(folder.header, suite, folder.open_entries(), case_result)
-        parts = Parts(results=stored.results, unmet=stored.find_unmet(), incomplete=stored.find_incomplete(ended))
-        return _make_result(folder.header, suite, parts), stored.list_entries()
+        result = _make_result(folder.header, suite, stored.results, stored.find_unmet(), stored.find_incomplete(ended))
+        return result, _Entries(stored)
     # If an attempt has two entries, the last counts, as in `StoredResults`.
     entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
     return result_of(folder.header, suite, entries.values(), ended), entries
@@ -391,34 +367,26 @@ def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ende
     results = [case_result(cases.get(entry.case) or Case(id=entry.case), entry) for entry in entries]
     results.sort(key=lambda result: (order.get(result.case.id, len(order)), result.attempt))
     incomplete = find_incomplete(suite.cases, header.repeat, ((entry.case, entry.attempt) for entry in entries), ended)
-    return _make_result(header, suite, Parts(results=tuple(results), unmet=unmet_of(suite, entries), incomplete=incomplete))
+    return _make_result(header, suite, tuple(results), unmet_of(suite, entries), incomplete)
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """The results of a run, in order."""
-
-    results: Sequence[CaseResult]
-    unmet: Unmet
-    incomplete: Incomplete | None
-
-
-def _make_result(header: RunHeader, suite: Suite, parts: Parts) -> RunResult:
+def _make_result(header: RunHeader, suite: Suite, results: Sequence[CaseResult], unmet: Unmet, incomplete: Incomplete | None) -> RunResult:
     tally = Tally(find_scratch(suite.cases))
-    tally.add_all(parts.results)
+    tally.add_all(results)
     return RunResult(
         suite_name=suite.name,
         suite_path=suite.path,
         dialect=suite.dialect,
         run_id=header.run_id,
         started_at=header.started_at,
-        outcome=decide_outcome(tally.decide_outcome(), parts.incomplete),
+        outcome=decide_outcome(tally.decide_outcome(), incomplete),
         score=tally.score,
         counts=tally.counts,
         cost=tally.cost,
-        cases=parts.results,
+        cases=results,
         summary=tally.list_summaries(),
-        unmet=parts.unmet,
-        incomplete=parts.incomplete,
+        unmet=unmet,
+        incomplete=incomplete,
         warnings=suite.warnings,
     )
 

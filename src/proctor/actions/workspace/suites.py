@@ -20,7 +20,7 @@ from proctor.errors import InputError
 from proctor.formats.native.declared_evidence import parse_complete, write_declared
 from proctor.formats.native.drafting import make_unique
 from proctor.formats.suites import read_suite
-from proctor.formats.workspace_file import Workspace, read_price_file, read_workspace
+from proctor.formats.workspace_file import read_price_file, read_workspace
 from proctor.model.case import Case, Suite
 from proctor.model.cost import Price, PriceList
 from proctor.model.evidence import Json
@@ -43,11 +43,6 @@ def add_workspace(suite: Suite, start: Path | None = None) -> Suite:
     if _NAMES_SUITE_KEYS.search(text) is None:
         return suite
     workspace = read_workspace(text, file=str(file) if start is not None or file is None else os.path.relpath(file))
-    return msgspec.structs.replace(suite, prices=_add_own_prices(workspace), evidence_here=workspace.evidence)
-
-
-def _add_own_prices(workspace: Workspace) -> PriceList | None:
-    """Return `prices:`, plus the prices in the settings of models that it does not list."""
     listed = workspace.prices or PriceList()
     prices: dict[str, Price] = {}
     for section in workspace.models.values():
@@ -55,7 +50,9 @@ def _add_own_prices(workspace: Workspace) -> PriceList | None:
         numbers = [amount.value for amount in amounts if amount is not None and is_number(amount.value)]
         if name is not None and len(numbers) == 2 and listed.find(name) is None:
             prices[name] = Price(input=numbers[0], output=numbers[1], currency=listed.currency)
-    return PriceList({**listed.prices, **prices}) if prices else workspace.prices
+    return msgspec.structs.replace(
+        suite, prices=PriceList({**listed.prices, **prices}) if prices else workspace.prices, evidence_here=workspace.evidence
+    )
 
 
 def with_prices(suite: Suite, file: str | None) -> Suite:
@@ -109,7 +106,8 @@ def load_suite(
     """
     registry = registry_of(checks)
     if path == STANDARD_INPUT:
-        return add_workspace(_read_standard_input(dialect, registry))
+        suite = read_suite(read_piped_suite(), file="<stdin>", dialect=dialect, name="stdin", registry=registry)
+        return add_workspace(msgspec.structs.replace(suite, path=None))
     place = Path(path)
     check_path(place)
     if place.is_dir():
@@ -135,12 +133,6 @@ def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None, trus
     if problems:
         raise InputError(f"{len(problems)} problems in {len(paths)} suites", problems)
     return add_workspace(_join_suites(Path.cwd(), suites))
-
-
-def _read_standard_input(dialect: str | None, registry: Registry) -> Suite:
-    """Return the suite from standard input; it has no file, so it is not treated as one of the working folder."""
-    suite = read_suite(read_piped_suite(), file="<stdin>", dialect=dialect, name="stdin", registry=registry)
-    return msgspec.structs.replace(suite, path=None)
 
 
 def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite", checks: OwnChecks | None = None) -> Suite:
@@ -241,7 +233,9 @@ def _join_suites(folder: Path, suites: list[Suite]) -> Suite:
             used_ids.add(case_id)
             scenarios[case_id] = case.id
             cases.append(case if case_id == case.id else msgspec.structs.replace(case, id=case_id, own_id=case.id))
-        configs.append(_describe_config(folder, suite, scenarios))
+        # Relative to the folder, so that the stored suite does not depend on the working directory.
+        file = Path(os.path.relpath(suite.path, folder)).as_posix() if suite.path is not None else None
+        configs.append({"name": suite.name, "file": file, "scenarios": scenarios, "settings": suite.settings})
     dialects = {suite.dialect for suite in suites}
     dialect = dialects.pop() if len(dialects) == 1 else "mixed"
     settings = suites[0].settings if len(suites) == 1 else {"configs": configs}
@@ -273,12 +267,6 @@ def _find_shared_evidence(suites: list[Suite]) -> DeclaredEvidence | None:
                 "or write `evidence` in proctor.yaml instead"
             )
     return first.evidence
-
-
-def _describe_config(folder: Path, suite: Suite, scenarios: dict[str, Json]) -> dict[str, Json]:
-    # Relative to the folder, so that the stored suite does not depend on the working directory.
-    file = Path(os.path.relpath(suite.path, folder)).as_posix() if suite.path is not None else None
-    return {"name": suite.name, "file": file, "scenarios": scenarios, "settings": suite.settings}
 
 
 SUITES_FOLDER = "suites"

@@ -97,7 +97,17 @@ def json_path(spec: JsonPath) -> Decide:
             return good if bool(found) == spec.exists else _fail_presence(spec, found, value, pointer)
         if any(_equal(spec, one) for one in found):
             return good
-        return _fail_equality(spec, found, pointer)
+        expected = show(spec.equals)
+        note = ""
+        if found and spec.scalars_only and all(isinstance(one, (dict, list, tuple)) for one in found):
+            note = " (lists and objects never equal anything here)"
+        elif any(equal_after_conversion(spec.equals, one) for one in found if isinstance(one, str) != isinstance(spec.equals, str)):
+            note = " (equal after conversion)"
+        return failed(
+            f"expected {expected} at {spec.path}, found {_list_values(found)}{note}",
+            details={"path": spec.path, "expected": expected, "found": [show(one) for one in found[:_MOST_SHOWN]]},
+            pointers=(pointer,),
+        )
 
     return decide
 
@@ -135,20 +145,6 @@ def _fail_presence(spec: JsonPath, found: list[Json], document: Json, pointer: s
     return failed(
         f"expected nothing at {spec.path}, found {_list_values(found)}",
         details={"path": spec.path, "count": len(found)},
-        pointers=(pointer,),
-    )
-
-
-def _fail_equality(spec: JsonPath, found: list[Json], pointer: str) -> Verdict:
-    expected = show(spec.equals)
-    note = ""
-    if found and spec.scalars_only and all(isinstance(one, (dict, list, tuple)) for one in found):
-        note = " (lists and objects never equal anything here)"
-    elif any(equal_after_conversion(spec.equals, one) for one in found if isinstance(one, str) != isinstance(spec.equals, str)):
-        note = " (equal after conversion)"
-    return failed(
-        f"expected {expected} at {spec.path}, found {_list_values(found)}{note}",
-        details={"path": spec.path, "expected": expected, "found": [show(one) for one in found[:_MOST_SHOWN]]},
         pointers=(pointer,),
     )
 

@@ -105,7 +105,15 @@ def json_schema(spec: JsonSchema) -> Decide:
         except ValueError as error:
             # Text that is not valid Unicode, or nesting beyond the library's limit.
             raise CheckFault("schema_limit", f"{what} cannot be checked by the schema: {shorten(str(error))}") from None
-        return _fail_nonconforming(what, errors, value, pointer)
+        found = [(_format_place(pointer, error.instance_path), shorten(error.message)) for error in errors[:_MOST_ERRORS]]
+        if not found:
+            return failed(f"{what} does not conform to the schema; too large to locate the error: {show(value)}", pointers=(pointer,))
+        more = count_rest(len(errors), _MOST_ERRORS, ", and")
+        return failed(
+            f"{what} does not conform to the schema: " + "; ".join(f"{place}: {message}" for place, message in found) + more,
+            details={"errors": [{"path": place, "message": message} for place, message in found], "count": len(errors)},
+            pointers=tuple(dict.fromkeys(place for place, _ in found)),
+        )
 
     return decide
 
@@ -144,18 +152,6 @@ def _unusable_schema_error(message: str, path: list[str]) -> SpecError:
             f"invalid schema: {shorten(first)}", field=place, hint="patterns in schemas have no look-around and no back references"
         )
     return SpecError(f"invalid schema: {shorten(first)}", field=place)
-
-
-def _fail_nonconforming(what: str, errors: list[ValidationError], value: Json, pointer: str) -> Verdict:
-    found = [(_format_place(pointer, error.instance_path), shorten(error.message)) for error in errors[:_MOST_ERRORS]]
-    if not found:
-        return failed(f"{what} does not conform to the schema; too large to locate the error: {show(value)}", pointers=(pointer,))
-    more = count_rest(len(errors), _MOST_ERRORS, ", and")
-    return failed(
-        f"{what} does not conform to the schema: " + "; ".join(f"{place}: {message}" for place, message in found) + more,
-        details={"errors": [{"path": place, "message": message} for place, message in found], "count": len(errors)},
-        pointers=tuple(dict.fromkeys(place for place, _ in found)),
-    )
 
 
 def _format_place(pointer: str, path: list[str | int]) -> str:
@@ -341,7 +337,10 @@ def _sort_by_reach(nodes: list[_Node]) -> list[_Node]:
             node, waiting, same = path[-1]
             if not waiting:
                 path.pop()
-                _finish_node(node, same)
+                node.same = same
+                node.rank = 1 + max((other.rank for other in same), default=0)
+                if node.rank > _LONGEST_CHAIN:
+                    raise SpecError(f"the schema nests or chains more than {_LONGEST_CHAIN} schemas on one value", field="schema")
                 finished[id(node)] = True
                 order.append(node)
                 continue
@@ -354,13 +353,6 @@ def _sort_by_reach(nodes: list[_Node]) -> list[_Node]:
             elif finished[id(other)]:
                 same.append(other)
     return order
-
-
-def _finish_node(node: _Node, same: list[_Node]) -> None:
-    node.same = same
-    node.rank = 1 + max((other.rank for other in same), default=0)
-    if node.rank > _LONGEST_CHAIN:
-        raise SpecError(f"the schema nests or chains more than {_LONGEST_CHAIN} schemas on one value", field="schema")
 
 
 class _Graph:

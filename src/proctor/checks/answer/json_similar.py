@@ -21,7 +21,7 @@ from proctor.checks.registry import Decide, check
 from proctor.checks.shared.answer import answer_json
 from proctor.checks.shared.json_places import find_keys, open_answer
 from proctor.checks.shared.missing_evidence import Reads
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, is_same_scalar
 from proctor.model.show import kind_of, show
@@ -64,7 +64,18 @@ class _Comparison:
             left, right, path = waiting.pop()
             if _is_branch(left) or _is_branch(right):
                 # A leaf never has the path of a branch, so leaves on one side only count as different.
-                pairs = _pair_members(left, right, path)
+                ours, theirs = _list_members(left), _list_members(right)
+                spend(len(ours) + len(theirs))
+                # A list and an object never have a path in common: a position is not a key.
+                keys = [*ours, *(key for key in theirs if key not in ours)]
+                pairs = [
+                    (
+                        ours.get(key, MISSING),
+                        theirs.get(key, MISSING),
+                        join_path(path, key) if isinstance(key, str) else f"{path}[{key}]",
+                    )
+                    for key in reversed(keys)
+                ]
                 if not _is_branch(left) and left is not MISSING:
                     self._count_leaf(left, MISSING, path)
                 if not _is_branch(right) and right is not MISSING:
@@ -138,22 +149,6 @@ def json_similar(spec: JsonSimilar) -> Decide:
 
 def _is_branch(value: Json) -> bool:
     return isinstance(value, (dict, list)) and bool(value)
-
-
-def _pair_members(left: Json, right: Json, path: str) -> list[tuple[Json, Json, str]]:
-    """Return the members of two values by key or position; `MISSING` replaces an absent member."""
-    ours, theirs = _list_members(left), _list_members(right)
-    spend(len(ours) + len(theirs))
-    # A list and an object never have a path in common: a position is not a key.
-    keys = [*ours, *(key for key in theirs if key not in ours)]
-    return [
-        (
-            ours.get(key, MISSING),
-            theirs.get(key, MISSING),
-            join_path(path, key) if isinstance(key, str) else f"{path}[{key}]",
-        )
-        for key in reversed(keys)
-    ]
 
 
 def _list_members(value: Json) -> dict[str | int, Json]:

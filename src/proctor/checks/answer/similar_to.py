@@ -169,7 +169,14 @@ def find_differing(expected: str, actual: str, measure: Measure) -> Iterator[Spa
     """Yield the pieces of `actual` that differ from `expected`: runs of words, spaces and signs, or for the other measures words."""
     spend((len(expected) + len(actual)) // 4 + 1)
     if measure == "token_f1":
-        yield from _find_surplus(expected, actual)
+        left = Counter(split_squad_words(expected))
+        surplus: list[Span] = []
+        for word, span in _split_words(actual, split_squad_words):
+            if left[word] > 0:
+                left[word] -= 1
+            else:
+                surplus.append(span)
+        yield from _join(actual, surplus, gapless=False)
         return
     split = _split_characters if measure == "edit_distance" else _split_rouge
     wanted, found = split(expected), split(actual)
@@ -191,18 +198,6 @@ def _split_rouge(text: str) -> list[Piece]:
 def _split_words(text: str, split: Callable[[str], list[str]]) -> list[Piece]:
     """Return the words that a measure uses, each with the run of characters between blanks that contains it."""
     return [(word, found.span()) for found in _WORDS.finditer(text) for word in split(found[0])]
-
-
-def _find_surplus(expected: str, actual: str) -> Iterator[Span]:
-    """Yield the words that the answer has more often than the expected text."""
-    left = Counter(split_squad_words(expected))
-    surplus: list[Span] = []
-    for word, span in _split_words(actual, split_squad_words):
-        if left[word] > 0:
-            left[word] -= 1
-        else:
-            surplus.append(span)
-    yield from _join(actual, surplus, gapless=False)
 
 
 def _count_common_ends(wanted: Sequence[Piece], found: Sequence[Piece]) -> tuple[int, int]:
@@ -294,7 +289,14 @@ def similar_to(spec: SimilarTo) -> Decide:
     if not spec.text:
         raise SpecError("no text given", field="text")
     for index, text in enumerate(spec.text):
-        _require_words(text, spec.measure, index)
+        if spec.measure == "token_f1" and not split_squad_words(text):
+            raise SpecError(f"{show(text)} has only articles and punctuation, so nothing can be similar to it", field=f"text.{index}")
+        if spec.measure == "rouge_l" and not split_rouge_words(text):
+            raise SpecError(
+                f"{show(text)} has no words that ROUGE-L knows: the letters a to z and digits",
+                field=f"text.{index}",
+                hint="take `token_f1`",
+            )
     if spec.at_least is None:
         return _decide_edits(spec, spec.most_edits or 0)
     require_share(least := spec.at_least)
@@ -343,12 +345,3 @@ def require_share(share: float, field: str = "at_least") -> None:
     """Reject a minimum similarity that every answer reaches or none can reach."""
     if not (is_finite(share) and 0 < share <= 1):
         raise SpecError(f"expected a number above 0 and up to 1, found {show(share)}", field=field)
-
-
-def _require_words(text: str, measure: Measure, index: int) -> None:
-    if measure == "token_f1" and not split_squad_words(text):
-        raise SpecError(f"{show(text)} has only articles and punctuation, so nothing can be similar to it", field=f"text.{index}")
-    if measure == "rouge_l" and not split_rouge_words(text):
-        raise SpecError(
-            f"{show(text)} has no words that ROUGE-L knows: the letters a to z and digits", field=f"text.{index}", hint="take `token_f1`"
-        )

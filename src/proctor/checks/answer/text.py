@@ -243,18 +243,13 @@ def _explain_near_miss(needle: str, text: str) -> str | None:
     # Only for texts that are quick to split: this merely explains a verdict.
     if len(text) <= 100_000 and wanted.split() and " ".join(wanted.split()) in " ".join(folded.split()):
         return "it is there with other white space"
-    return _explain_other_form(wanted, folded)
-
-
-def _explain_other_form(wanted: str, text: str) -> str | None:
-    """Return where the wanted text occurs in another Unicode form."""
-    if wanted.isascii() or len(text) > 100_000:
+    if wanted.isascii() or len(folded) > 100_000:
         return None
     from unicodedata import normalize  # hardly any text needs it
 
     same = normalize("NFC", wanted)
     # It begins at the same word in either form, and the letters of that word are compared as written.
-    if same not in normalize("NFC", text):
+    if same not in normalize("NFC", folded):
         return None
-    form = normalize("NFD", wanted) if normalize("NFD", wanted) in text else same
+    form = normalize("NFD", wanted) if normalize("NFD", wanted) in folded else same
     return explain_alike(wanted, form) or "it is there in another Unicode form"

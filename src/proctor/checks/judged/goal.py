@@ -84,7 +84,14 @@ def goal_reached(spec: GoalReached) -> Decide:
         if user is not None and user.ended is None:
             return missing("the end of the conversation")
         if spec.by == "stop_when":
-            return _decide_by_stop(user)
+            if user is None:
+                return missing("a simulated user")
+            if user.by in ("stop_when", "script"):
+                return passed(f"reached after {_count_turns(user)}{_quote_reason(user)}", pointers=_POINTERS)
+            return failed(
+                f"the user's model took the goal for reached after {_count_turns(user)}, and `stop_when` was not{_quote_reason(user)}",
+                pointers=_POINTERS,
+            )
         if not spec.goal.strip():
             return errored("unusable_spec", NO_GOAL)
         conversation = _list_exchanges(evidence)
@@ -98,17 +105,6 @@ def goal_reached(spec: GoalReached) -> Decide:
         return make_pending([question], lambda opinions: _settle(spec, opinions))
 
     return decide
-
-
-def _decide_by_stop(user: UserEnding | None) -> Verdict:
-    if user is None:
-        return missing("a simulated user")
-    if user.by in ("stop_when", "script"):
-        return passed(f"reached after {_count_turns(user)}{_quote_reason(user)}", pointers=_POINTERS)
-    return failed(
-        f"the user's model took the goal for reached after {_count_turns(user)}, and `stop_when` was not{_quote_reason(user)}",
-        pointers=_POINTERS,
-    )
 
 
 def _settle(spec: GoalReached, opinions: Sequence[Opinion]) -> Verdict:

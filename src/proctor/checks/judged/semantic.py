@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks.judged._scale import write_steps
+from proctor.checks.judged.scale import write_steps
 from proctor.checks.registry import Decide, check
 from proctor.checks.shared.calls import describe_call, list_recorded_calls
 from proctor.checks.shared.json_places import write_pointer
@@ -148,33 +148,6 @@ def g_eval(spec: Judged) -> Decide:
 
 
 def _gather_material(spec: Judged, subject: Subject, evidence: Evidence) -> Material:
-    material = Material(
-        subject=msgspec.to_builtins(subject.value),
-        name="end_state" if spec.subject == "state" else "final_answer" if spec.target_node is None else "node_output",
-        context=_build_context(spec, evidence),
-    )
-    return attach_images(material, evidence.body) if spec.show_images else material
-
-
-def pose_claim(spec: Judged, material: Material) -> list[Question]:
-    """Return the questions to a judge: the criterion, then each negative constraint."""
-    grounded = spec.kind == "hallucination"
-    questions = [
-        Question(
-            criterion=spec.criteria,
-            material=material,
-            threshold=spec.threshold,
-            grounded=grounded,
-            rubric=(*spec.rubric, *write_steps(spec.steps)),
-            reference=spec.reference,
-        )
-    ]
-    questions += [Question(criterion=text, material=material, forbidden=True, grounded=grounded) for text in spec.negative_constraints]
-    return questions
-
-
-def _build_context(spec: Judged, evidence: Evidence) -> dict[str, Json]:
-    """Return the context that the judge sees besides the subject, without unrecorded parts."""
     everything = spec.kind == "hallucination"
     shown: dict[str, Json] = {}
     if (spec.show_prompt or everything) and evidence.input not in (None, ""):
@@ -195,7 +168,29 @@ def _build_context(spec: Judged, evidence: Evidence) -> dict[str, Json]:
         shown["conversation"] = [
             {"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns
         ]
-    return shown
+    material = Material(
+        subject=msgspec.to_builtins(subject.value),
+        name="end_state" if spec.subject == "state" else "final_answer" if spec.target_node is None else "node_output",
+        context=shown,
+    )
+    return attach_images(material, evidence.body) if spec.show_images else material
+
+
+def pose_claim(spec: Judged, material: Material) -> list[Question]:
+    """Return the questions to a judge: the criterion, then each negative constraint."""
+    grounded = spec.kind == "hallucination"
+    questions = [
+        Question(
+            criterion=spec.criteria,
+            material=material,
+            threshold=spec.threshold,
+            grounded=grounded,
+            rubric=(*spec.rubric, *write_steps(spec.steps)),
+            reference=spec.reference,
+        )
+    ]
+    questions += [Question(criterion=text, material=material, forbidden=True, grounded=grounded) for text in spec.negative_constraints]
+    return questions
 
 
 def settle_claim(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str, ...] = ()) -> Verdict:

@@ -15,7 +15,7 @@ from proctor.expressions.expression import Evaluation
 from proctor.expressions.functions import Unfit
 from proctor.expressions.moments import Moment, find_zone, move_to_zone, order, read_moment
 from proctor.expressions.text_form import Scope
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import equal, is_number
 from proctor.model.recorded import Unrecorded, read_recorded

@@ -2,6 +2,12 @@
 
 In a conversation, every turn must meet the HTTP status and response time; tokens are summed. A value that the evidence lacks is
 `missing_evidence`.
+
+Claims about what a run cost.
+
+The cost is that of the agent's tokens, by the prices of the workspace file (`prices:` in `proctor.yaml`, or `--prices`). If prices, the
+model or the token counts of request and answer are missing, the verdict is `missing_evidence` with the reason. The cost of the judge is
+reported separately and not part of the claim.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, EvidenceTurn, Usage
 from proctor.model.json_values import is_finite
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, missing, passed
+from proctor.model.verdict import Verdict, failed, lacking, missing, passed
 
 
 class HttpStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -143,7 +149,10 @@ def tokens_within(spec: TokensWithin) -> Decide:
             counts = [None if usage is None else measure(usage) for usage in usages]
             # The known counts are a lower bound of the sum, so they can already exceed the limit.
             total = sum(count for count in counts if count is not None)
-            is_whole = kind != "total" or all(usage is None or _has_total(usage) for usage in usages)
+            is_whole = kind != "total" or all(
+                usage is None or usage.total_tokens is not None or (usage.input_tokens is not None and usage.output_tokens is not None)
+                for usage in usages
+            )
             if total > limit or (spec.exclusive and total == limit and counts):
                 over.append(f"expected {bound} {limit} {kind} tokens, found {total}")
             elif not counts or None in counts or not is_whole:
@@ -153,11 +162,6 @@ def tokens_within(spec: TokensWithin) -> Decide:
         return missing(f"token usage ({', '.join(unknown)})") if unknown else good
 
     return decide
-
-
-def _has_total(usage: Usage) -> bool:
-    """Return whether the total is known: one half alone is only a lower bound."""
-    return usage.total_tokens is not None or (usage.input_tokens is not None and usage.output_tokens is not None)
 
 
 def _read_reported_total(usage: Usage) -> int | None:
@@ -209,5 +213,36 @@ def turns_within(spec: TurnsWithin) -> Decide:
         if found < spec.turns or (found == spec.turns and not spec.exclusive):
             return good
         return failed(f"expected {wanted}, found {found}", pointers=("$.turns",))
+
+    return decide
+
+
+class CostWithin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The agent cost at most so much; the bound itself passes."""
+
+    most: float
+    """The most, in the currency of the prices."""
+    currency: str | None = None
+    """The expected currency; prices in another are undecided."""
+
+
+@check("cost_within", shorthand="most", example="cost_within: 0.05", reads=Reads(("usage",), "absence", "fail"))
+def cost_within(spec: CostWithin) -> Decide:
+    """The agent cost at most so much; the bound itself passes."""
+    if not is_finite(spec.most) or spec.most < 0:
+        raise SpecError(f"'most' must be a number of at least 0, found {show(spec.most)}", field="most")
+
+    def decide(evidence: Evidence) -> Verdict:
+        cost = evidence.cost
+        if cost is None:
+            return lacking("cost unknown: there are no prices; set `prices:` in proctor.yaml or use --prices")
+        if spec.currency is not None and spec.currency != cost.currency:
+            return lacking(f"cost unknown in {spec.currency}: the prices are in {cost.currency}")
+        if cost.agent is None:
+            return lacking(f"cost unknown: {cost.why}")
+        amount = f"{cost.agent:.6g} {cost.currency}"
+        if cost.agent <= spec.most:
+            return passed(f"cost {amount}, at most {spec.most:g} as expected", pointers=("$.usage",))
+        return failed(f"expected a cost of at most {spec.most:g} {cost.currency}, found {amount}", pointers=("$.usage",))
 
     return decide

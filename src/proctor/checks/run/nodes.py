@@ -17,7 +17,7 @@ from proctor.checks.shared.missing_evidence import MISSING, Reads
 from proctor.checks.shared.node_runs import LEVELS, CallCondition, Claim, Level, find_level, find_level_kind, list_names
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope
-from proctor.matchers.call_arguments import Difference, build_argument_rule
+from proctor.matchers.call_arguments import build_argument_rule
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import count_rest, nearest, shorten, show
@@ -123,7 +123,21 @@ def node_called(spec: NodeCalled) -> Decide:
         problems = claim.list_problems(level.runs, scope)
         notes = [note for run in level.runs if run.name == spec.name for note in run.notes]
         if problems:
-            return _fail_claim(claim, level, problems, notes)
+            reason = "; ".join(problem.sentence for problem in problems[:_MOST_LISTED])
+            more = count_rest(len(problems), _MOST_LISTED, "; and")
+            remarks = "".join(f"; {note}" for note in notes[:_MOST_LISTED])
+            runs = sum(run.is_named(claim.name) for run in level.runs)
+            which = f"the closest of {runs} {level.kind}s" if runs > 1 and claim.condition == "called" else f"as {level.kind}"
+            return failed(
+                f"expected {show(claim.name)} to be {claim.describe()}; found {which}: {reason}{more}{remarks}",
+                details={
+                    "name": claim.name,
+                    "level": level.kind,
+                    "runs": runs,
+                    "differences": [{"path": problem.path, "why": problem.sentence} for problem in problems[:100]],
+                },
+                pointers=tuple(dict.fromkeys(problem.path for problem in problems[:100] if problem.path)),
+            )
         if by_arguments and any(run.is_named(spec.name) and run.is_output_missing() for run in level.runs):
             return no_output
         # A parameter with an unresolved n8n expression may have had the deciding value.
@@ -187,24 +201,6 @@ def _fail_not_run(claim: Claim, level: Level | None, evidence: Evidence) -> Verd
     return failed(
         f"expected {name} to be {claim.describe()}, found {found}{also}",
         details={"name": claim.name, "level": None if level is None else level.kind, "nodes": nodes[:100], "tools": tools[:100]},
-    )
-
-
-def _fail_claim(claim: Claim, level: Level, problems: Sequence[Difference], notes: Sequence[str]) -> Verdict:
-    reason = "; ".join(problem.sentence for problem in problems[:_MOST_LISTED])
-    more = count_rest(len(problems), _MOST_LISTED, "; and")
-    remarks = "".join(f"; {note}" for note in notes[:_MOST_LISTED])
-    runs = sum(run.is_named(claim.name) for run in level.runs)
-    which = f"the closest of {runs} {level.kind}s" if runs > 1 and claim.condition == "called" else f"as {level.kind}"
-    return failed(
-        f"expected {show(claim.name)} to be {claim.describe()}; found {which}: {reason}{more}{remarks}",
-        details={
-            "name": claim.name,
-            "level": level.kind,
-            "runs": runs,
-            "differences": [{"path": problem.path, "why": problem.sentence} for problem in problems[:100]],
-        },
-        pointers=tuple(dict.fromkeys(problem.path for problem in problems[:100] if problem.path)),
     )
 
 

@@ -61,7 +61,13 @@ class _Pattern:
 
     def __init__(self, spec: RequestPattern, at: str = "") -> None:
         self._spec = spec
-        self._method = _read_method(spec.method, f"{at}method")
+        field = f"{at}method"
+        word = spec.method.upper() if spec.method is not None else None
+        if word is not None and word not in _METHODS:
+            raise SpecError(
+                f"method: expected one of {', '.join(_METHODS)}, found {show(spec.method)}", field=field, nearest=nearest(word, _METHODS)
+            )
+        self._method = word
         self._glob = compile_address(spec.path, f"{at}path") if spec.path is not None else None
         self._folded = compile_address(spec.path.lower(), f"{at}path") if spec.path is not None else None
         if spec.status is not None and not 100 <= spec.status <= 599:
@@ -98,15 +104,6 @@ class _Pattern:
         spec = self._spec
         text = " ".join(part for part in (self._method or "request", spec.path) if part)
         return text + (f" to {spec.system}" if spec.system else "") + (f" answered {spec.status}" if spec.status is not None else "")
-
-
-def _read_method(method: str | None, field: str) -> str | None:
-    word = method.upper() if method is not None else None
-    if word is not None and word not in _METHODS:
-        raise SpecError(
-            f"method: expected one of {', '.join(_METHODS)}, found {show(method)}", field=field, nearest=nearest(word, _METHODS)
-        )
-    return word
 
 
 def _list_paths(target: str) -> set[str]:

@@ -59,11 +59,6 @@ class Ruling(msgspec.Struct, frozen=True):
 _HOLDS = Ruling(True)
 
 
-def decide_condition(condition: Condition, evidence: Evidence, text: str) -> Ruling:
-    """Decide a condition on evidence; `text` is the source of the whole condition."""
-    return DecidingCondition(evidence, text).decide(condition)
-
-
 class DecidingCondition:
     """Decides the parts of a condition on one evidence."""
 
@@ -79,7 +74,11 @@ class DecidingCondition:
             case Truth():
                 return self.decide_truth(condition)
             case Both():
-                return self._decide_both(condition)
+                deciding = condition.word == "or"
+                rulings = _gather(map(self.decide, condition.parts), deciding)
+                if isinstance(rulings, Ruling):
+                    return rulings
+                return _join_failures(rulings) if deciding else _HOLDS
             case Not():
                 return self.decide_not(condition)
             case Each():
@@ -119,13 +118,6 @@ class DecidingCondition:
         if inner.holds:
             return Ruling(False, f"expected {shorten(condition.source, 200)}, but {shorten(condition.part.source, 200)} is true")
         return _HOLDS
-
-    def _decide_both(self, condition: Both) -> Ruling:
-        deciding = condition.word == "or"
-        rulings = _gather(map(self.decide, condition.parts), deciding)
-        if isinstance(rulings, Ruling):
-            return rulings
-        return _join_failures(rulings) if deciding else _HOLDS
 
     def _decide_each(self, condition: Each) -> Ruling:
         deciding = condition.kind == "any"
@@ -339,7 +331,7 @@ def that(spec: That) -> Decide:
     good = passed(f"{shorten(spec.expression, 200)}, as expected")
 
     def decide(evidence: Evidence) -> Verdict:
-        ruling = decide_condition(condition, evidence, spec.expression)
+        ruling = DecidingCondition(evidence, spec.expression).decide(condition)
         if ruling.holds:
             return good
         code = ruling.code

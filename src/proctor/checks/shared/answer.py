@@ -62,7 +62,8 @@ def answer_json(evidence: Evidence, *, source: Literal["body", "text"] = "body",
     text = evidence.text
     if text is None:
         return _NO_TEXT if source == "text" else _NO_ANSWER
-    inner = strip_fence(text)
+    span = find_fenced(text)
+    inner = None if span is None else text[span[0] : span[1]]
     try:
         return Answer(_parse(text if inner is None or not unfence else inner), "$.text")
     except _NotJson as error:
@@ -74,12 +75,6 @@ def answer_json(evidence: Evidence, *, source: Literal["body", "text"] = "body",
             details={} if hint is None else {"hint": hint},
             pointers=("$.text",),
         )
-
-
-def strip_fence(text: str) -> str | None:
-    """Return the inside of a text that is one fenced code block, or `None`."""
-    span = find_fenced(text)
-    return None if span is None else text[span[0] : span[1]]
 
 
 def find_fenced(text: str) -> tuple[int, int] | None:

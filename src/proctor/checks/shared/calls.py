@@ -12,7 +12,7 @@ from proctor.checks.shared.ranges import iterate_whole_texts
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import count_rest, shorten, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing

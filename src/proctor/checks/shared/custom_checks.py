@@ -250,7 +250,13 @@ def _make_decide(function: Callable[..., Any], mark: OwnMark, spec: msgspec.Stru
             raise
         # Includes SystemExit: a check must not end the run.
         except (Exception, SystemExit) as error:
-            verdict = _report_error(error, function)
+            file = function.__code__.co_filename
+            frames = traceback.extract_tb(error.__traceback__)
+            # The last line in the author's own file: deeper frames are in libraries.
+            own = [frame for frame in frames if frame.filename == file] or list(frames[-1:])
+            place = f"{own[-1].filename}:{own[-1].lineno}" if own else file
+            text = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=8))
+            verdict = errored("check_raised", f"{place}: {type(error).__name__}: {error}", details={"traceback": text[:20_000]})
         # Also if the check caught the exception and continued: its result rests on missing evidence.
         if watch.lacking:
             return lacking(watch.lacking[0])
@@ -277,13 +283,3 @@ def _read_return_value(answer: object, mark: OwnMark, function: Callable[..., An
     place = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
     expected = "true or false, a text (the reason for failing), a score from 0 to 1, or a Verdict"
     return errored("no_verdict", f"{place}: {mark.name} returned {found}; expected {expected}")
-
-
-def _report_error(error: BaseException, function: Callable[..., Any]) -> Verdict:
-    file = function.__code__.co_filename
-    frames = traceback.extract_tb(error.__traceback__)
-    # The last line in the author's own file: deeper frames are in libraries.
-    own = [frame for frame in frames if frame.filename == file] or list(frames[-1:])
-    place = f"{own[-1].filename}:{own[-1].lineno}" if own else file
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=8))
-    return errored("check_raised", f"{place}: {type(error).__name__}: {error}", details={"traceback": text[:20_000]})

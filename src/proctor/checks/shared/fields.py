@@ -22,8 +22,7 @@ from proctor.checks.shared.ranges import iterate_whole_texts
 from proctor.errors import SpecError
 from proctor.expressions.text_form import NO_SCOPE, Scope
 from proctor.matchers.compile import Expected, compile_expected, holds_matcher
-from proctor.matchers.equal import find_difference, join_path
-from proctor.matchers.mismatch import Mismatch, absent_mismatch
+from proctor.matchers.mismatch import Mismatch, absent_mismatch, find_difference, join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, Missing
 from proctor.model.show import count_rest, nearest, show

@@ -11,7 +11,7 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 
 from proctor.errors import CheckFault
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Json
 from proctor.model.json_values import quote_javascript_text, write_javascript_number
 from proctor.model.show import kind_of

@@ -16,7 +16,7 @@ import msgspec
 
 from proctor.checks.shared.answer import answer_json, find_fenced
 from proctor.checks.shared.ranges import MOST_SPANS
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import equal
 from proctor.model.verdict import TextRange, Verdict

@@ -19,7 +19,7 @@ import msgspec
 from proctor.checks.shared.ranges import iterate_whole_texts
 from proctor.expressions.text_form import Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
 from proctor.model.json_values import equal
 from proctor.model.show import show
@@ -206,7 +206,9 @@ def _repeats_nodes(nodes: Sequence[Execution], calls: Sequence[ToolCall]) -> boo
         if call.node is not None:
             known = next(rest[call.node], None) if call.node in rest else None
             # Identity first: if a reader put one object in both places, no arguments need comparing.
-            if known is not call and (known is None or not _is_same_call(known, call)):
+            if known is not call and (
+                known is None or not (known.name == call.name and known.id == call.id and equal(known.arguments, call.arguments))
+            ):
                 return False
     return True
 
@@ -218,10 +220,6 @@ def _build_node_run(node: Node, index: int) -> Execution:
     return Execution(
         node, "$.nodes", index, index, tuple(Execution(call, at, number, number) for number, call in enumerate(node.tool_calls))
     )
-
-
-def _is_same_call(one: ToolCall, other: ToolCall) -> bool:
-    return one.name == other.name and one.id == other.id and equal(one.arguments, other.arguments)
 
 
 def _adopt_calls(nodes: list[Execution], calls: Sequence[ToolCall]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Literal
 
 from proctor.checks.shared.javascript_json import iterate_texts, write_javascript_json
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Json
 from proctor.model.json_values import quote_javascript_text
 from proctor.model.verdict import TextRange

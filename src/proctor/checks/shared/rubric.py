@@ -109,7 +109,17 @@ class ContextFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             return Place(list(self.context), "")
         match self.context_from or "tool_results":
             case "tool_results":
-                return _find_tool_results(evidence)
+                calls = list_recorded_calls(evidence)
+                if calls is None:
+                    return missing("tool calls")
+                results: list[Json] = []
+                for call in calls:
+                    if call.failed():
+                        results.append({"tool": call.name, "error": call.failure()})
+                    elif call.result is not None:
+                        results.append({"tool": call.name, "result": call.result})
+                # If no tool returned anything, there is no context that an answer could be faithful to.
+                return Place(results, "$.tool_calls") if results else missing("results of tool calls")
             case "steps":
                 outputs = [
                     {"step": node.name, "output": node.output} for node in evidence.nodes or () if node.ran() and node.output is not None
@@ -213,20 +223,6 @@ def find_conversation(evidence: Evidence) -> dict[str, Json]:
         return {}
     turns = [{"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns]
     return {"conversation": turns}
-
-
-def _find_tool_results(evidence: Evidence) -> Place | Verdict:
-    calls = list_recorded_calls(evidence)
-    if calls is None:
-        return missing("tool calls")
-    results: list[Json] = []
-    for call in calls:
-        if call.failed():
-            results.append({"tool": call.name, "error": call.failure()})
-        elif call.result is not None:
-            results.append({"tool": call.name, "result": call.result})
-    # If no tool returned anything, there is no context that an answer could be faithful to.
-    return Place(results, "$.tool_calls") if results else missing("results of tool calls")
 
 
 def _find_inside(document: Json, path: str | None, what: str, pointer: str) -> Place | Verdict:

@@ -85,7 +85,11 @@ def compile_fhirpath(text: str, *, field: str) -> FhirPath:
     """Compile an expression. Raises `SpecError` with the offset of an error, `MissingExtra` without the library."""
     if len(text) > _LONGEST:
         raise SpecError(f"FHIRPath of {len(text)} characters; the longest allowed is {_LONGEST}", field=field)
-    if _measure_nesting(text) > _MOST_NESTED:
+    deepest = depth = 0
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        deepest = max(deepest, depth)
+    if deepest > _MOST_NESTED:
         raise SpecError(f"FHIRPath: brackets nested more than {_MOST_NESTED} deep", field=field)
     try:
         # Slow to import, and optional.
@@ -107,15 +111,6 @@ def compile_fhirpath(text: str, *, field: str) -> FhirPath:
                 f"FHIRPath: unknown function {name}()", field=field, offset=max(0, text.find(name)), nearest=nearest(name, known)
             )
     return FhirPath(text, tree, dict(models["r4"]), invocation_registry)
-
-
-def _measure_nesting(text: str) -> int:
-    """Return the nesting depth of brackets; those inside quotes count too, which is safe."""
-    deepest = depth = 0
-    for char in text:
-        depth += (char in "([{") - (char in ")]}")
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _parse(text: str, field: str) -> dict[str, Any]:
@@ -186,7 +181,15 @@ def _guard_function(name: str, function: Function) -> Function:
         if name in ("join", "replace"):
             _bound_growth(arguments)
         result = function(context, *arguments)
-        _bound_result(context, result)
+        values = result if isinstance(result, list) else (result,)
+        _spend_work(context, len(values))
+        if len(values) > _MOST_ITEMS:
+            raise CheckFault("fhirpath_limit", f"more than {_MOST_ITEMS} values")
+        for value in values:
+            if isinstance(value, str) and len(value) > _MOST_TEXT:
+                raise CheckFault("fhirpath_limit", f"a text of more than {_MOST_TEXT} characters")
+            if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+                raise CheckFault("fhirpath_limit", "a number too large")
         return result
 
     return guarded
@@ -198,18 +201,6 @@ def _spend_work(context: dict[str, Any], amount: int) -> None:
     spend(4 * amount)
     if context["proctor_work"][0] > _MOST_WORK:
         raise CheckFault("fhirpath_limit", "took too many steps")
-
-
-def _bound_result(context: dict[str, Any], result: Any) -> None:
-    values = result if isinstance(result, list) else (result,)
-    _spend_work(context, len(values))
-    if len(values) > _MOST_ITEMS:
-        raise CheckFault("fhirpath_limit", f"more than {_MOST_ITEMS} values")
-    for value in values:
-        if isinstance(value, str) and len(value) > _MOST_TEXT:
-            raise CheckFault("fhirpath_limit", f"a text of more than {_MOST_TEXT} characters")
-        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-            raise CheckFault("fhirpath_limit", "a number too large")
 
 
 def _bound_growth(arguments: tuple[Any, ...]) -> None:

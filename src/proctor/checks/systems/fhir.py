@@ -137,7 +137,8 @@ def fhir_resource(spec: FhirResource) -> Decide:
     find = _make_search(spec)
     # FHIRPath has its own clock functions (`today()`), so it needs the scope too.
     scope = Scope.read_from if any(field.fhirpath for field in fields) else choose_scope_builder([field.comparison for field in fields])
-    what = _describe_search(spec)
+    query = "&".join(f"{name}={value}" for name, value in spec.search.items())
+    what = f"{spec.resource_type}?{show(query)[1:-1]}" if query else spec.resource_type
 
     unknown_type = _describe_unknown_type(spec.resource_type) if spec.absent or spec.count == 0 else None
 
@@ -231,11 +232,6 @@ def _make_search(spec: FhirResource) -> Callable[[FhirState], list[Found]]:
 
         return refuse
     return lambda store: search.find(ServedResources(store.resources) if store.served else store.resources)
-
-
-def _describe_search(spec: FhirResource) -> str:
-    query = "&".join(f"{name}={value}" for name, value in spec.search.items())
-    return f"{spec.resource_type}?{show(query)[1:-1]}" if query else spec.resource_type
 
 
 def _name_resource(found: Sequence[Found]) -> str:

@@ -119,7 +119,19 @@ def file_present(spec: FilePresent) -> Decide:
             near = nearest(spec.path, [file.path for file in files])
             listed = f"; nearest: {', '.join(map(show, near))}" if near else f" ({len(files)} files recorded)"
             return fail_no_match(f"no {what}{listed}", [(path, comparison.expected) for path, comparison in fields], matched_paths=[])
-        return _choose_best(matched, fields, scope_of(evidence), paths)
+        scope = scope_of(evidence)
+        best: Verdict | None = None
+        for index, file in matched:
+            spend(_PER_FILE + _PER_FIELD * len(fields) + (len(file.content) // 64 if isinstance(file.content, str) else 0))
+            verdict = decide_fields(
+                show(file.path), _look(file, fields, scope) if fields else [], pointers=(f"$.state.files[{index}]",), matched_paths=paths
+            )
+            if verdict.passed:
+                return verdict
+            if best is None or verdict.score > best.score:
+                best = verdict
+        assert best is not None, "called with at least one file"
+        return best
 
     return decide
 
@@ -130,21 +142,6 @@ def _is_at(file: StateFile, glob: tuple[str, ...]) -> bool:
         return True
     plain = _DIVIDERS.sub("/", file.path) if "//" in file.path or "\\" in file.path else file.path
     return plain != file.path and matches_glob(glob, plain, spend)
-
-
-def _choose_best(matched: list[tuple[int, StateFile]], fields: PreparedRows, scope: Scope, paths: list[str]) -> Verdict:
-    best: Verdict | None = None
-    for index, file in matched:
-        spend(_PER_FILE + _PER_FIELD * len(fields) + (len(file.content) // 64 if isinstance(file.content, str) else 0))
-        verdict = decide_fields(
-            show(file.path), _look(file, fields, scope) if fields else [], pointers=(f"$.state.files[{index}]",), matched_paths=paths
-        )
-        if verdict.passed:
-            return verdict
-        if best is None or verdict.score > best.score:
-            best = verdict
-    assert best is not None, "called with at least one file"
-    return best
 
 
 def _look(file: StateFile, fields: PreparedRows, scope: Scope) -> list[FieldResult]:

@@ -32,8 +32,7 @@ from proctor.checks.shared.fields import (
 from proctor.checks.shared.json_places import write_pointer
 from proctor.errors import SpecError
 from proctor.expressions.text_form import Scope
-from proctor.matchers.equal import join_path
-from proctor.matchers.mismatch import equal_after_conversion
+from proctor.matchers.mismatch import equal_after_conversion, join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING
 from proctor.model.show import nearest, show

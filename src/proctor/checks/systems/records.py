@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -15,17 +15,16 @@ from proctor.checks.registry import Decide, check
 from proctor.checks.shared.fields import (
     Comparison,
     RowField,
-    choose_scope_builder,
     compare_count,
     decide_fields,
     declare_state_reads,
     fail_unreadable,
     find_misspelt,
 )
-from proctor.checks.systems._entries import EntryClaim, Looked, describe_choice, prepare_claimed
+from proctor.checks.systems.entries import EntryClaim, describe_choice, prepare_claimed
 from proctor.errors import SpecError
-from proctor.expressions.text_form import NO_SCOPE, Scope
-from proctor.matchers.equal import join_path
+from proctor.expressions.text_form import NO_SCOPE
+from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing
@@ -52,30 +51,29 @@ class RecordsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The claim is that there is no such row."""
 
 
-def _prepare(spec: RecordsMatch) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
+def _prepare(spec: RecordsMatch) -> EntryClaim:
     if not spec.collection:
         raise SpecError("the collection is empty", field="collection")
     for path in spec.where:
         if not path:
             raise SpecError("the path is empty", field="where")
     chosen_by = tuple((path, Comparison(value, field=f"where.{path}")) for path, value in spec.where.items())
-    claim = EntryClaim(
+    return EntryClaim(
         what=describe_choice(f"row of {spec.collection}", chosen_by),
         base=join_path("$.state.records", spec.collection),
         chosen_by=chosen_by,
         fields=prepare_claimed(spec.fields, (), spec.absent, spec.count),
         is_absent=spec.absent,
     )
-    return claim, choose_scope_builder(claim.list_comparisons())
 
 
 def _locate(spec: RecordsMatch, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
-    claim, scope_of = _prepare(spec)
+    claim = _prepare(spec)
     records = evidence.state.records if evidence.state is not None else None
     if records is None or not (verdict.passed or spec.absent):
         return iter(())
     most = None if spec.match == "any" or spec.absent else 1
-    return claim.iterate_ranges(records.get(spec.collection, []), scope_of(evidence), most=most)
+    return claim.iterate_ranges(records.get(spec.collection, []), claim.find_scope(evidence), most=most)
 
 
 @check(
@@ -87,15 +85,21 @@ def _locate(spec: RecordsMatch, evidence: Evidence, verdict: Verdict) -> Iterato
 )
 def records_match(spec: RecordsMatch) -> Decide:
     """Rows of a collection have the given values; the score is the share of claims that hold."""
-    claim, scope_of = _prepare(spec)
+    claim = _prepare(spec)
 
     def decide(evidence: Evidence) -> Verdict:
         records = evidence.state.records if evidence.state is not None else None
         if records is None:
             return missing("records")
         if spec.collection not in records:
-            return _report_missing_collection(spec, claim, records)
-        rows, scope = records[spec.collection], scope_of(evidence)
+            near = nearest(spec.collection, records) or tuple(records)[:5]
+            hint = f"; there are {', '.join(map(show, near))}" if near else ""
+            if spec.absent or spec.count == 0:
+                # A system lists its collections, even empty ones, so the content of an unlisted one is unknown.
+                return missing(f"the collection {show(spec.collection)}")
+            reason = f"no {claim.what}: there is no collection {show(spec.collection)}{hint}"
+            return msgspec.structs.replace(claim.fail_without_entry((), NO_SCOPE), reason=reason)
+        rows, scope = records[spec.collection], claim.find_scope(evidence)
         found = claim.choose(rows, scope)
         if not found and (spec.absent or spec.count == 0) and (misspelt := find_misspelt([path for path, _ in claim.chosen_by], rows)):
             return fail_unreadable(claim.what, [misspelt])
@@ -115,27 +119,13 @@ def records_match(spec: RecordsMatch) -> Decide:
         looked = [claim.find_best(rows, found, scope)] if spec.match == "any" and found else []
         if spec.match != "any":
             looked = [claim.look(rows[index], index, scope) for index in (found if spec.match == "all" else found[:1])]
-        return _decide_over(spec, claim, looked, found)
+        results = [result for one in looked for result in one.fields]
+        if spec.count is not None:
+            results.append(compare_count(spec.count, len(found)))
+        return decide_fields(claim.what, results, pointers=_point_at(claim, [one.index for one in looked] or found), matches=len(found))
 
     return decide
 
 
-def _decide_over(spec: RecordsMatch, claim: EntryClaim, looked: Sequence[Looked], found: Sequence[int]) -> Verdict:
-    results = [result for one in looked for result in one.fields]
-    if spec.count is not None:
-        results.append(compare_count(spec.count, len(found)))
-    return decide_fields(claim.what, results, pointers=_point_at(claim, [one.index for one in looked] or found), matches=len(found))
-
-
 def _point_at(claim: EntryClaim, found: Sequence[int]) -> tuple[str, ...]:
     return tuple(f"{claim.base}[{index}]" for index in found[:_POINTED])
-
-
-def _report_missing_collection(spec: RecordsMatch, claim: EntryClaim, records: dict[str, list[Row]]) -> Verdict:
-    near = nearest(spec.collection, records) or tuple(records)[:5]
-    hint = f"; there are {', '.join(map(show, near))}" if near else ""
-    if spec.absent or spec.count == 0:
-        # A system lists its collections, even empty ones, so the content of an unlisted one is unknown.
-        return missing(f"the collection {show(spec.collection)}")
-    reason = f"no {claim.what}: there is no collection {show(spec.collection)}{hint}"
-    return msgspec.structs.replace(claim.fail_without_entry((), NO_SCOPE), reason=reason)

@@ -19,10 +19,9 @@ from typing import Literal
 import msgspec
 
 from proctor.checks.registry import Decide, check
-from proctor.checks.shared.fields import choose_scope_builder
 from proctor.checks.shared.missing_evidence import Reads
 from proctor.checks.shared.ranges import locate_text
-from proctor.checks.systems._entries import Entry, EntryClaim, describe_choice, prepare_choice
+from proctor.checks.systems.entries import Entry, EntryClaim, describe_choice, prepare_choice
 from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
 from proctor.expressions.text_form import Scope
@@ -99,7 +98,6 @@ def voice_said(spec: VoiceSaid) -> Decide:
     exact = spec.match == "exact"
     calls = _prepare_calls(spec)
     on = f" on the {calls.what}" if calls.chosen_by else ""
-    scope_of = choose_scope_builder(calls.list_comparisons())
     phrases = [(phrase, False, _Phrase(phrase, exact)) for phrase in spec.contains]
     phrases += [(phrase, True, _Phrase(phrase, exact)) for phrase in spec.not_contains]
 
@@ -107,10 +105,16 @@ def voice_said(spec: VoiceSaid) -> Decide:
         voice = evidence.state.voice if evidence.state is not None else None
         if voice is None:
             return missing("call transcript")
-        scope = scope_of(evidence)
+        scope = calls.find_scope(evidence)
         turns = _choose_turns(calls, voice.turns, scope)
         if not any(turns) and voice.turns:
-            return _decide_without_call(spec, calls, voice.turns, scope)
+            entries = list({tuple(entry.items()): entry for entry in _list_calls(voice.turns)}.values())
+            if calls.find_unclear(entries, scope):
+                return missing(f"of every call {' and '.join(name for name, _ in calls.chosen_by)}")
+            reason = calls.fail_without_entry(entries, scope).reason
+            records = [_write_record(PhraseResult(phrase, forbidden)) for phrase, forbidden, _ in phrases]
+            details: dict[str, Json] = {"phrase_results": records, "total": len(phrases)}
+            return failed(reason, code="no_match", details={**details, "held": 0}) if spec.contains else passed(reason, details=details)
         runs = _list_runs(turns, spec.speaker)
         if spec.match == "semantic":
             unknown = [PhraseResult(phrase, forbidden) for phrase, forbidden, _ in phrases]
@@ -147,7 +151,7 @@ def _find_forbidden(spec: VoiceSaid, exact: bool, turns: Sequence[VoiceTurn | No
 
 def _prepare_calls(spec: VoiceSaid) -> EntryClaim:
     """Return which calls are meant."""
-    chosen_by = prepare_choice(to=spec.to, sender=spec.sender, call=spec.call)
+    chosen_by = prepare_choice({"to": spec.to, "from": spec.sender, "call": spec.call})
     what = describe_choice("call", chosen_by)
     return EntryClaim(what=what, base="$.state.voice.turns", chosen_by=chosen_by, fields=(), needed=_NAMES, folded=_NAMES)
 
@@ -164,17 +168,6 @@ def _choose_turns(calls: EntryClaim, turns: Sequence[VoiceTurn], scope: Scope) -
         return list(turns)
     chosen = set(calls.choose(_list_calls(turns), scope))
     return [turn if index in chosen else None for index, turn in enumerate(turns)]
-
-
-def _decide_without_call(spec: VoiceSaid, calls: EntryClaim, turns: Sequence[VoiceTurn], scope: Scope) -> Verdict:
-    """Decide a claim for which no call matches."""
-    entries = list({tuple(entry.items()): entry for entry in _list_calls(turns)}.values())
-    if calls.find_unclear(entries, scope):
-        return missing(f"of every call {' and '.join(name for name, _ in calls.chosen_by)}")
-    reason = calls.fail_without_entry(entries, scope).reason
-    phrases = [PhraseResult(phrase, False) for phrase in spec.contains] + [PhraseResult(phrase, True) for phrase in spec.not_contains]
-    details: dict[str, Json] = {"phrase_results": [_write_record(result) for result in phrases], "total": len(phrases)}
-    return failed(reason, code="no_match", details={**details, "held": 0}) if spec.contains else passed(reason, details=details)
 
 
 class PhraseResult(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from proctor.checks.shared.calls import (
 from proctor.checks.shared.missing_evidence import Reads
 from proctor.errors import SpecError
 from proctor.matchers.call_arguments import ArgumentRule, build_argument_rule
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import show
@@ -148,7 +148,15 @@ def _locate(spec: ToolCalled | ToolNotCalled, evidence: Evidence) -> Iterator[Te
 )
 def tool_called(spec: ToolCalled) -> Decide:
     """A tool was called, optionally with given arguments, a number of times, or at a given position."""
-    _check_counts(spec)
+    require_name(spec.name)
+    if spec.at_least < 0:
+        raise SpecError(f"at_least cannot be negative, found {spec.at_least}", field="at_least")
+    if spec.at_most is not None and spec.at_most < spec.at_least:
+        raise SpecError(f"at_most {spec.at_most} is below at_least {spec.at_least}", field="at_most")
+    if spec.index is not None and (spec.at_least != 1 or spec.at_most is not None):
+        raise SpecError("index is about one call, at_least and at_most count calls: use one of them", field="index")
+    if spec.every and spec.index is not None:
+        raise SpecError("index is about one call, every is about all: use one of them", field="every")
     rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=spec.strict)
     ok = passed(_claim(spec, rule, "was called"))
     description = _describe_wanted(spec, rule)
@@ -196,18 +204,6 @@ def _accept_anything(arguments: Json) -> None:
     """Accept any arguments."""
 
 
-def _check_counts(spec: ToolCalled) -> None:
-    require_name(spec.name)
-    if spec.at_least < 0:
-        raise SpecError(f"at_least cannot be negative, found {spec.at_least}", field="at_least")
-    if spec.at_most is not None and spec.at_most < spec.at_least:
-        raise SpecError(f"at_most {spec.at_most} is below at_least {spec.at_least}", field="at_most")
-    if spec.index is not None and (spec.at_least != 1 or spec.at_most is not None):
-        raise SpecError("index is about one call, at_least and at_most count calls: use one of them", field="index")
-    if spec.every and spec.index is not None:
-        raise SpecError("index is about one call, every is about all: use one of them", field="every")
-
-
 def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:
     forbidden = frozenset(spec.forbidden_arguments)
 
@@ -222,7 +218,22 @@ def _decide_carefully(spec: ToolCalled, description: str, rule: ArgumentRule | N
             if found is not None:
                 return found
         if spec.index is not None:
-            return _decide_position(description, spec.index, name, rule, evidence, calls, ok)
+            at = spec.index if spec.index >= 0 else len(calls) + spec.index
+            if not 0 <= at < len(calls):
+                return failed(
+                    f"expected {description}; there is no position {spec.index}, {describe_tools(calls)}",
+                    details={"tools_called": list_names(calls)},
+                )
+            call = calls[at]
+            if not call.goes_by(name):
+                return failed(
+                    f"expected {description}; {call_path(evidence, at)} is a call of {show(call.name)}, {describe_tools(calls)}",
+                    details={"tools_called": list_names(calls)},
+                    pointers=(call_path(evidence, at),),
+                )
+            if rule is None or rule.fits(call.arguments, build_scope(rule, evidence)):
+                return ok
+            return fail_no_call_fits(name, description, rule, evidence, calls, [at])
         scope = build_scope(rule, evidence)
         fitting = named if rule is None else [index for index in named if rule.fits(calls[index].arguments, scope)]
         if spec.every and rule is not None and len(fitting) < len(named):
@@ -256,26 +267,6 @@ def _fail_wrong_count(
         details={"tool": name, "calls": len(named), "fitting": len(fitting)},
         pointers=call_paths(evidence, fitting),
     )
-
-
-def _decide_position(
-    wanted: str, index: int, name: str, rule: ArgumentRule | None, evidence: Evidence, calls: Sequence[ToolCall], ok: Verdict
-) -> Verdict:
-    at = index if index >= 0 else len(calls) + index
-    if not 0 <= at < len(calls):
-        return failed(
-            f"expected {wanted}; there is no position {index}, {describe_tools(calls)}", details={"tools_called": list_names(calls)}
-        )
-    call = calls[at]
-    if not call.goes_by(name):
-        return failed(
-            f"expected {wanted}; {call_path(evidence, at)} is a call of {show(call.name)}, {describe_tools(calls)}",
-            details={"tools_called": list_names(calls)},
-            pointers=(call_path(evidence, at),),
-        )
-    if rule is None or rule.fits(call.arguments, build_scope(rule, evidence)):
-        return ok
-    return fail_no_call_fits(name, wanted, rule, evidence, calls, [at])
 
 
 def _find_forbidden(

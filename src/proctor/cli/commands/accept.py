@@ -39,7 +39,10 @@ def run(arguments: list[str]) -> int:
     decides = options.all or options.new or options.changed or options.k is not None or options.reject is not None
     if frozen or not (decides or options.review):
         for each in pending:
-            _print_list(each, diff=not frozen)
+            diff = not frozen
+            print(f"{each.suite_path}: {count_noun(len(each.proposals), 'proposal')}")
+            for proposal in each.proposals:
+                _print_proposal(proposal, diff=diff)
         if frozen:
             print(
                 f"{count_noun(total, 'proposal')} pending, and nothing is written in CI: accept or reject them, and commit", file=sys.stderr
@@ -50,7 +53,12 @@ def run(arguments: list[str]) -> int:
     review, settled = _Review(), False
     for each in pending:
         done = _settle(each, options, review)
-        _print_result(each, done)
+        parts = [
+            f"{count_noun(len(found), 'proposal')} {name}"
+            for name, found in (("accepted", done.accepted), ("rejected", done.rejected), ("left", done.left))
+            if found
+        ]
+        print(f"{each.suite_path}: {', '.join(parts) or 'nothing chosen'}")
         settled = settled or bool(done.accepted or done.rejected)
     return Exit.PASSED if settled or options.review else Exit.NOTHING
 
@@ -107,26 +115,11 @@ def _ask() -> str:
             return answer
 
 
-def _print_list(pending: Pending, *, diff: bool) -> None:
-    print(f"{pending.suite_path}: {count_noun(len(pending.proposals), 'proposal')}")
-    for proposal in pending.proposals:
-        _print_proposal(proposal, diff=diff)
-
-
 def _print_proposal(proposal: Proposal, *, diff: bool) -> None:
     words = "new case" if proposal.kind == "new" else f"changed: {len(proposal.added)} claims added, {len(proposal.removed)} removed"
     print(f"\n{proposal.case}  {words}")
     if diff:
         print("".join(f"  {escape_unseen(line)}\n" for line in proposal.diff), end="")
-
-
-def _print_result(pending: Pending, done: Accepted) -> None:
-    parts = [
-        f"{count_noun(len(found), 'proposal')} {name}"
-        for name, found in (("accepted", done.accepted), ("rejected", done.rejected), ("left", done.left))
-        if found
-    ]
-    print(f"{pending.suite_path}: {', '.join(parts) or 'nothing chosen'}")
 
 
 def _make_parser() -> argparse.ArgumentParser:

@@ -47,13 +47,9 @@ def run(arguments: list[str]) -> int:
     if summary is None:
         return Exit.PASSED
     _show_summary(summary, options)
-    return _choose_exit(summary, options.fail_under)
-
-
-def _choose_exit(summary: BatchSummary, fail_under: float | None) -> Exit:
     if not summary.is_complete:
         return Exit.INTERRUPTED
-    if summary.has_passed or (fail_under is not None and summary.passes_at_least(fail_under)):
+    if summary.has_passed or (options.fail_under is not None and summary.passes_at_least(options.fail_under)):
         return Exit.PASSED
     return Exit.FAILED if summary.errors or summary.has_decided else Exit.NOTHING
 
@@ -164,7 +160,11 @@ def _make_parser() -> argparse.ArgumentParser:
     _add_part_flags(parser)
     parser.add_argument("--resume", action="store_true", help="continue an unfinished batch")
     parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="worker processes (default: one per core)")
-    _add_engine_flags(parser)
+    parser.add_argument("--engine", choices=ENGINES, default="local", help="local processes, or dask (default: local)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="for dask: an existing scheduler (default: start one here)")
+    parser.add_argument("--tls-ca", metavar="FILE", help="for dask: the CA certificate of the scheduler (PEM)")
+    parser.add_argument("--tls-cert", metavar="FILE", help="for dask: the certificate of this machine (PEM)")
+    parser.add_argument("--tls-key", metavar="FILE", help="for dask: its private key (PEM)")
     add_now_flag(parser)
     parser.add_argument(
         "--dialect", metavar="NAME", help="native, mcplab, mibo, verial, mcpjam, pydantic-evals or deepeval (default: auto-detect)"
@@ -192,14 +192,6 @@ def _add_part_flags(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="exit 0 if each case has at least this pass rate and all records are readable",
     )
-
-
-def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--engine", choices=ENGINES, default="local", help="local processes, or dask (default: local)")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="for dask: an existing scheduler (default: start one here)")
-    parser.add_argument("--tls-ca", metavar="FILE", help="for dask: the CA certificate of the scheduler (PEM)")
-    parser.add_argument("--tls-cert", metavar="FILE", help="for dask: the certificate of this machine (PEM)")
-    parser.add_argument("--tls-key", metavar="FILE", help="for dask: its private key (PEM)")
 
 
 def _add_judge_flags(parser: argparse.ArgumentParser) -> None:

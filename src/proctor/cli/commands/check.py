@@ -83,7 +83,12 @@ class Progress:
 def run(arguments: list[str]) -> int:
     """Check recorded evidence; returns the exit code."""
     options = _make_parser().parse_args(arguments)
-    _reject_useless_flags(options)
+    if options.now is not None:
+        require_moment(options.now)
+    if options.record is not None and not options.explain:
+        raise InputError("--record requires --explain")
+    if options.suite == STANDARD_INPUT and STANDARD_INPUT in options.evidence:
+        raise InputError("standard input is either the suite or the evidence, not both")
     loaded = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
     suite = select_cases(with_complete(loaded, options.complete), options)
     if suite is None:
@@ -115,7 +120,7 @@ def run(arguments: list[str]) -> int:
         except FirstFailure:
             stream.interrupted = stopped = True
         progress.finish()
-        run_result = stream.finish(render.list_held())
+        run_result = stream.finish(render.held)
         decision = gate.decide(run_result, choose_exit_code(run_result, strict=options.strict))
         run_result = decision.mark(run_result)
         render.finish(run_result)
@@ -130,15 +135,6 @@ def run(arguments: list[str]) -> int:
     if stream.interrupted:
         raise KeyboardInterrupt
     return decision.finish()
-
-
-def _reject_useless_flags(options: argparse.Namespace) -> None:
-    if options.now is not None:
-        require_moment(options.now)
-    if options.record is not None and not options.explain:
-        raise InputError("--record requires --explain")
-    if options.suite == STANDARD_INPUT and STANDARD_INPUT in options.evidence:
-        raise InputError("standard input is either the suite or the evidence, not both")
 
 
 def _print_problems(run: RunResult) -> None:

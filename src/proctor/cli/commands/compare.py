@@ -74,7 +74,11 @@ def run(arguments: list[str]) -> int:
         "`run` and `check` (a list with commas; may be repeated)",
     )
     parser.add_argument("--alpha", type=float, default=0.05, metavar="P", help="the false-alarm rate (default: 0.05)")
-    _add_output_flags(parser)
+    parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
+    parser.add_argument("--output", metavar="FILE", help="write the result to this file instead of standard output")
+    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    parser.add_argument("--quiet", action="store_true", help="do not print which runs were chosen")
+    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
     options = parser.parse_args(arguments)
     if not LEAST_ALPHA <= options.alpha < 1:
         parser.error(f"--alpha: expected a number from {LEAST_ALPHA:g} to less than 1, found {options.alpha:g}")
@@ -136,14 +140,6 @@ def _compare(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Ru
         return compare_axis(home, choose_run(home, options.base or LATEST, quiet=options.quiet), options.by, alpha=options.alpha)
     base, candidate = choose_two_runs(home, options.base, options.candidate, quiet=options.quiet)
     return compare(home, base, candidate, alpha=options.alpha)
-
-
-def _add_output_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
-    parser.add_argument("--output", metavar="FILE", help="write the result to this file instead of standard output")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
-    parser.add_argument("--quiet", action="store_true", help="do not print which runs were chosen")
-    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
 
 
 def _read_gates(given: list[str]) -> tuple[str, ...]:

@@ -153,20 +153,16 @@ def _run_status(options: argparse.Namespace) -> int:
         if options.format == "json":
             output.write(write_document(status))
         else:
-            output.write_text(_describe_status(status))
+            schema = status.applied[-1] if status.applied else "none yet"
+            if status.unknown:
+                schema = f"{status.unknown[-1]}, of a newer proctor"
+            lines = [f"{status.dialect}, {status.bytes / 1_000_000:.1f} MB", f"schema: {schema}"]
+            if status.pending:
+                lines.append(f"pending: {', '.join(status.pending)} (`proctor db migrate`)")
+            filled = {name: count for name, count in status.rows.items() if count}
+            lines += [f"  {name:<16} {count}" for name, count in filled.items()] or ["  no rows"]
+            output.write_text("\n".join(lines) + "\n")
     return Exit.USAGE if status.unknown else Exit.PASSED
-
-
-def _describe_status(status: DatabaseStatus) -> str:
-    schema = status.applied[-1] if status.applied else "none yet"
-    if status.unknown:
-        schema = f"{status.unknown[-1]}, of a newer proctor"
-    lines = [f"{status.dialect}, {status.bytes / 1_000_000:.1f} MB", f"schema: {schema}"]
-    if status.pending:
-        lines.append(f"pending: {', '.join(status.pending)} (`proctor db migrate`)")
-    filled = {name: count for name, count in status.rows.items() if count}
-    lines += [f"  {name:<16} {count}" for name, count in filled.items()] or ["  no rows"]
-    return "\n".join(lines) + "\n"
 
 
 def _run_rekey(options: argparse.Namespace) -> int:

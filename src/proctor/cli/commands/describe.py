@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import textwrap
 from pathlib import Path
@@ -27,28 +26,6 @@ WIDTH = 100
 
 def run(arguments: list[str]) -> int:
     """Describe what exists; returns the exit code."""
-    options = _make_parser().parse_args(arguments)
-    as_json = options.format == "json"
-    with Output(None) as output:
-        if options.kind == "trace":
-            if options.name is None:
-                raise InputError("describe trace: which file? `proctor describe trace FILE` takes evidence in any format")
-            return describe_file(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
-        if options.kind == "evidence" and options.name is not None and _is_file(options.name):
-            return describe_log(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
-        if options.kind is None:
-            output.write_text(_write_kinds())
-        elif options.kind == "schema":
-            from proctor.formats.native.schema import build_native_schema  # only here
-
-            output.write(write_document(build_native_schema(find_registry())))
-        else:
-            found = describe(options.kind, options.name, registry=find_registry() if options.kind.startswith("check") else None)
-            output.write(write_document(found)) if as_json else output.write_text(_write_found(found, options.kind, options.name))
-    return Exit.PASSED
-
-
-def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "describe",
         "List checks, matchers, functions, formats, shapes of evidence, targets, models, the judge; with fields and examples. "
@@ -68,7 +45,25 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("name", metavar="NAME", nargs="?", help="one of them; after trace or evidence, a file of evidence")
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
     parser.add_argument("--evidence-format", metavar="NAME", help="for trace and evidence: how to read the file (default: auto-detect)")
-    return parser
+    options = parser.parse_args(arguments)
+    as_json = options.format == "json"
+    with Output(None) as output:
+        if options.kind == "trace":
+            if options.name is None:
+                raise InputError("describe trace: which file? `proctor describe trace FILE` takes evidence in any format")
+            return describe_file(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
+        if options.kind == "evidence" and options.name is not None and _is_file(options.name):
+            return describe_log(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
+        if options.kind is None:
+            output.write_text(_write_kinds())
+        elif options.kind == "schema":
+            from proctor.formats.native.schema import build_native_schema  # only here
+
+            output.write(write_document(build_native_schema(find_registry())))
+        else:
+            found = describe(options.kind, options.name, registry=find_registry() if options.kind.startswith("check") else None)
+            output.write(write_document(found)) if as_json else output.write_text(_write_found(found, options.kind, options.name))
+    return Exit.PASSED
 
 
 def _is_file(name: str) -> bool:

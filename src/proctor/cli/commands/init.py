@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proctor.actions.help.init import KINDS, RECORDED, find_candidates, find_gaps, find_starter, use_pyproject_table, write_starter
+from proctor.actions.help.init import find_starter, write_starter
 from proctor.actions.running.named_target import WAYS, parse_target
-from proctor.actions.start.candidates import Candidate
+from proctor.actions.start.candidates import KINDS, RECORDED, Candidate, find_candidates, find_gaps
+from proctor.actions.start.starters import use_pyproject_table
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.errors import InputError
@@ -19,7 +20,21 @@ from proctor.model.show import escape_unseen
 
 def run(arguments: list[str]) -> int:
     """Find an agent and write the starting files; returns the exit code."""
-    options = _make_parser().parse_args(arguments)
+    parser = make_parser(
+        "init",
+        "Find an agent in a folder and write a suite, target and first case for it; else write a small suite with recorded evidence.",
+        [
+            "proctor init",
+            "proctor init --for pydantic-ai",
+            "proctor init --target http://127.0.0.1:9000/chat",
+            "proctor init --evidence logs/agent.jsonl",
+        ],
+    )
+    parser.add_argument("folder", metavar="DIR", nargs="?", default=".", help="the folder (default: the current one)")
+    parser.add_argument("--for", dest="wanted", metavar="NAME", help=f"what to start from (default: auto-detect): {', '.join(KINDS)}")
+    parser.add_argument("--evidence", metavar="FILE", help="write a suite for this log, with a mapping if its format is unknown")
+    parser.add_argument("--target", metavar="TARGET", help=f"write for this agent: {WAYS}")
+    options = parser.parse_args(arguments)
     if options.target is not None and options.wanted is not None:
         raise InputError("--target and --for exclude each other")
     if options.evidence is not None:
@@ -32,7 +47,7 @@ def run(arguments: list[str]) -> int:
         candidates = find_candidates(options.folder)
         kind, candidate = _choose(candidates, options.wanted)
         others = [one for one in candidates if one is not candidate and options.wanted is None]
-        gaps = find_gaps(options.folder, candidates) if options.wanted is None else []
+        gaps = find_gaps(options.folder, is_found=bool(candidates)) if options.wanted is None else []
     starter = use_pyproject_table(Path(options.folder), find_starter(kind, candidate, target=target))
     paths = write_starter(options.folder, starter)
     if candidate is not None:
@@ -105,21 +120,3 @@ def _describe_next(command: str, folder: str, kind: str, written: Sequence[Path]
     if kind == RECORDED and len(written) > 1 and written[1].suffix == ".jsonl":
         return shlex.join(["proctor", "check", str(written[0]), str(written[1])])
     return command if Path(folder).resolve() == Path.cwd() else f"cd {shlex.quote(folder)} && {command}"
-
-
-def _make_parser() -> argparse.ArgumentParser:
-    parser = make_parser(
-        "init",
-        "Find an agent in a folder and write a suite, target and first case for it; else write a small suite with recorded evidence.",
-        [
-            "proctor init",
-            "proctor init --for pydantic-ai",
-            "proctor init --target http://127.0.0.1:9000/chat",
-            "proctor init --evidence logs/agent.jsonl",
-        ],
-    )
-    parser.add_argument("folder", metavar="DIR", nargs="?", default=".", help="the folder (default: the current one)")
-    parser.add_argument("--for", dest="wanted", metavar="NAME", help=f"what to start from (default: auto-detect): {', '.join(KINDS)}")
-    parser.add_argument("--evidence", metavar="FILE", help="write a suite for this log, with a mapping if its format is unknown")
-    parser.add_argument("--target", metavar="TARGET", help=f"write for this agent: {WAYS}")
-    return parser

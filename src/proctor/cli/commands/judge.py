@@ -77,7 +77,23 @@ def run(arguments: list[str]) -> int:
         return asyncio.run(_improve(labels.items, options))
     found = asyncio.run(_calibrate(labels.items, options))
     _show_calibration(found, options)
-    return _choose_exit(found, options.min_kappa, options.min_decided)
+    if not found.decided:
+        print(f"the judge decided nothing: {explain_undecided(found.items)}", file=sys.stderr)
+        return Exit.FAILED
+    share, required = found.decided / len(found.items), MIN_DECIDED if options.min_decided is None else options.min_decided
+    if share < required - 1e-9:
+        decided = f"{found.decided} of {len(found.items)} answers ({share * 100:.1f} %)"
+        print(f"the judge decided {decided}; --min-decided demands {required * 100:g} %", file=sys.stderr)
+        return Exit.FAILED
+    kappa = found.figures["kappa"]
+    # The lower bound: with few labels, kappa may be high by chance.
+    if options.min_kappa is not None and (kappa.interval is None or kappa.interval.low < options.min_kappa - 1e-9):
+        reached = "cannot be computed from labels that are all the same"
+        if kappa.value is not None and kappa.interval is not None:
+            reached = f"{kappa.value:.3f}, at least {kappa.interval.low:.3f} with {found.confidence * 100:g} % confidence"
+        print(f"kappa: {reached}; --min-kappa demands a lower bound of {options.min_kappa:g}", file=sys.stderr)
+        return Exit.FAILED
+    return Exit.PASSED
 
 
 def _read_chosen_labels(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Labels:
@@ -291,26 +307,6 @@ def _show_calibration(found: Calibration, options: argparse.Namespace) -> None:
             from proctor.report.builders.calibration import build_calibration
 
             write_report(output, options.format, lambda kind: build_calibration(found, kind), no_color=options.no_color)
-
-
-def _choose_exit(found: Calibration, least_kappa: float | None, least_decided: float | None) -> int:
-    if not found.decided:
-        print(f"the judge decided nothing: {explain_undecided(found.items)}", file=sys.stderr)
-        return Exit.FAILED
-    share, required = found.decided / len(found.items), MIN_DECIDED if least_decided is None else least_decided
-    if share < required - 1e-9:
-        decided = f"{found.decided} of {len(found.items)} answers ({share * 100:.1f} %)"
-        print(f"the judge decided {decided}; --min-decided demands {required * 100:g} %", file=sys.stderr)
-        return Exit.FAILED
-    kappa = found.figures["kappa"]
-    # The lower bound: with few labels, kappa may be high by chance.
-    if least_kappa is not None and (kappa.interval is None or kappa.interval.low < least_kappa - 1e-9):
-        reached = "cannot be computed from labels that are all the same"
-        if kappa.value is not None and kappa.interval is not None:
-            reached = f"{kappa.value:.3f}, at least {kappa.interval.low:.3f} with {found.confidence * 100:g} % confidence"
-        print(f"kappa: {reached}; --min-kappa demands a lower bound of {least_kappa:g}", file=sys.stderr)
-        return Exit.FAILED
-    return Exit.PASSED
 
 
 def _make_parser() -> argparse.ArgumentParser:

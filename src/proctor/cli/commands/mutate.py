@@ -28,7 +28,34 @@ FORMATS = ("terminal", "json", "markdown", "html")
 
 def run(arguments: list[str]) -> int:
     """Measure which planted faults a suite detects; returns the exit code."""
-    options = _make_parser().parse_args(arguments)
+    parser = make_parser(
+        "mutate",
+        "Measure a suite: plant faults in recorded runs that pass, decide them again, and show which faults no claim detects. "
+        "No agent and no model is called. For each survivor, it shows a claim that would detect it.",
+        [
+            "proctor mutate suite.yaml evidence.jsonl",
+            "proctor mutate suite.yaml latest --fail-under 80",
+            "proctor mutate scenarios.yaml traces/ --format html --output mutation.html",
+        ],
+    )
+    parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites, of any dialect")
+    parser.add_argument(
+        "evidence", metavar="EVIDENCE", nargs="+", help="evidence files or folders, or one stored run: latest, an id, a name"
+    )
+    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags match, as in `proctor run`")
+    parser.add_argument("--fail-under", type=_parse_percent, metavar="PERCENT", help="exit 1 if a smaller share of the faults is detected")
+    parser.add_argument(
+        "--records",
+        type=parse_positive,
+        default=MOST_RECORDS,
+        metavar="N",
+        help="passing records of each case to use (default: %(default)s)",
+    )
+    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: auto-detect)")
+    add_output_flags(parser, FORMATS)
+    add_suite_flags(parser)
+    add_complete_flag(parser)
+    options = parser.parse_args(arguments)
     suite = select(with_complete(load_suite(options.suite, dialect=options.dialect), options.complete), options.k)
     if not suite.cases:
         print(f"nothing selected: no case matches -k {options.k!r}" if options.k else "the suite has no cases", file=sys.stderr)
@@ -72,34 +99,3 @@ def _parse_percent(text: str) -> float:
     if not 0 <= (value := float(text.removesuffix("%"))) <= 100:
         raise argparse.ArgumentTypeError(f"expected a number from 0 to 100, found {text}")
     return value
-
-
-def _make_parser() -> argparse.ArgumentParser:
-    parser = make_parser(
-        "mutate",
-        "Measure a suite: plant faults in recorded runs that pass, decide them again, and show which faults no claim detects. "
-        "No agent and no model is called. For each survivor, it shows a claim that would detect it.",
-        [
-            "proctor mutate suite.yaml evidence.jsonl",
-            "proctor mutate suite.yaml latest --fail-under 80",
-            "proctor mutate scenarios.yaml traces/ --format html --output mutation.html",
-        ],
-    )
-    parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites, of any dialect")
-    parser.add_argument(
-        "evidence", metavar="EVIDENCE", nargs="+", help="evidence files or folders, or one stored run: latest, an id, a name"
-    )
-    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags match, as in `proctor run`")
-    parser.add_argument("--fail-under", type=_parse_percent, metavar="PERCENT", help="exit 1 if a smaller share of the faults is detected")
-    parser.add_argument(
-        "--records",
-        type=parse_positive,
-        default=MOST_RECORDS,
-        metavar="N",
-        help="passing records of each case to use (default: %(default)s)",
-    )
-    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: auto-detect)")
-    add_output_flags(parser, FORMATS)
-    add_suite_flags(parser)
-    add_complete_flag(parser)
-    return parser

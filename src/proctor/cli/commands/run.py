@@ -167,7 +167,49 @@ def add_name_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: list[str]) -> int:
     """Drive an agent; returns the exit code."""
-    options = _make_parser().parse_args(arguments)
+    parser = make_parser(
+        "run",
+        "Drive the agent through the suite, record evidence, evaluate, keep the run.",
+        [
+            "proctor run suite.yaml",
+            "proctor run --target app:answer",
+            "proctor run suite.yaml -n 5 --min-pass-rate 0.9",
+            "proctor run suite.yaml --record calls.jsonl",
+        ],
+    )
+    _add_suites_and_agent(parser)
+    parser.add_argument("-n", "--repeat", type=parse_whole, default=1, metavar="N", help="how often to drive every case (default: 1)")
+    parser.add_argument("-j", "--concurrency", type=parse_whole, default=4, metavar="N", help="how many cases at once (default: 4)")
+    add_selection_flags(parser)
+    add_last_failed_flag(parser)
+    parser.add_argument("--watch", action="store_true", help="run again whenever the suite, the settings or the agent's module change")
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, metavar="S", help="seconds for one attempt, its retries included (default: 120)"
+    )
+    parser.add_argument("--retries", type=parse_whole, default=2, metavar="N", help="retries after a transport fault (default: 2)")
+    parser.add_argument("--no-adapt", action="store_true", help="do not slow down when the target is overloaded")
+    parser.add_argument("--max-tokens", type=parse_whole, metavar="N", help="stop after this many tokens")
+    parser.add_argument("--max-cost", type=parse_amount, metavar="AMOUNT", help="stop at this cost, by model prices")
+    parser.add_argument("--max-seconds", type=float, metavar="S", help="stop after this many seconds; --resume repeats unfinished attempts")
+    parser.add_argument("--max-failures", type=parse_whole, metavar="N", help="stop after this many failed attempts")
+    add_rate_flags(parser)
+    parser.add_argument("--record", metavar="FILE", help="record all requests and responses in a cassette")
+    parser.add_argument("--replay", metavar="FILE", help="replay a cassette; send nothing")
+    parser.add_argument("--resume", metavar="RUN", help=f"finish an interrupted run; {RUN_HELP}")
+    add_judge_flags(parser)
+    parser.add_argument("--allow-missing-judge", action="store_true", help="run without a judge: judged checks become errors")
+    _add_mcplab_flags(parser)
+    add_name_flags(parser)
+    add_complete_flag(parser)
+    add_strict_flag(parser)
+    add_prices_flag(parser)
+    add_gate_flags(parser)
+    parser.add_argument("--summary", metavar="FILE", help="append a Markdown summary to this file, like a GitHub job summary")
+    add_trust_flag(parser, "start, import and reach what it names although it does not lie in the working folder")
+    add_output_flags(parser, FORMATS)
+    add_pivot_flag(parser)
+    add_suite_flags(parser)
+    options = parser.parse_args(arguments)
     if options.watch:
         from proctor.cli.watch import watch  # most runs are made once
 
@@ -288,52 +330,6 @@ def _load_suite(options: argparse.Namespace) -> Suite:
             print(f"suites: {', '.join(options.suites)}", file=sys.stderr)
     suite = with_prices(load_suites(options.suites, dialect=options.dialect, trust=options.trust), options.prices)
     return with_complete(suite, options.complete)
-
-
-def _make_parser() -> argparse.ArgumentParser:
-    parser = make_parser(
-        "run",
-        "Drive the agent through the suite, record evidence, evaluate, keep the run.",
-        [
-            "proctor run suite.yaml",
-            "proctor run --target app:answer",
-            "proctor run suite.yaml -n 5 --min-pass-rate 0.9",
-            "proctor run suite.yaml --record calls.jsonl",
-        ],
-    )
-    _add_suites_and_agent(parser)
-    parser.add_argument("-n", "--repeat", type=parse_whole, default=1, metavar="N", help="how often to drive every case (default: 1)")
-    parser.add_argument("-j", "--concurrency", type=parse_whole, default=4, metavar="N", help="how many cases at once (default: 4)")
-    add_selection_flags(parser)
-    add_last_failed_flag(parser)
-    parser.add_argument("--watch", action="store_true", help="run again whenever the suite, the settings or the agent's module change")
-    parser.add_argument(
-        "--timeout", type=float, default=120.0, metavar="S", help="seconds for one attempt, its retries included (default: 120)"
-    )
-    parser.add_argument("--retries", type=parse_whole, default=2, metavar="N", help="retries after a transport fault (default: 2)")
-    parser.add_argument("--no-adapt", action="store_true", help="do not slow down when the target is overloaded")
-    parser.add_argument("--max-tokens", type=parse_whole, metavar="N", help="stop after this many tokens")
-    parser.add_argument("--max-cost", type=parse_amount, metavar="AMOUNT", help="stop at this cost, by model prices")
-    parser.add_argument("--max-seconds", type=float, metavar="S", help="stop after this many seconds; --resume repeats unfinished attempts")
-    parser.add_argument("--max-failures", type=parse_whole, metavar="N", help="stop after this many failed attempts")
-    add_rate_flags(parser)
-    parser.add_argument("--record", metavar="FILE", help="record all requests and responses in a cassette")
-    parser.add_argument("--replay", metavar="FILE", help="replay a cassette; send nothing")
-    parser.add_argument("--resume", metavar="RUN", help=f"finish an interrupted run; {RUN_HELP}")
-    add_judge_flags(parser)
-    parser.add_argument("--allow-missing-judge", action="store_true", help="run without a judge: judged checks become errors")
-    _add_mcplab_flags(parser)
-    add_name_flags(parser)
-    add_complete_flag(parser)
-    add_strict_flag(parser)
-    add_prices_flag(parser)
-    add_gate_flags(parser)
-    parser.add_argument("--summary", metavar="FILE", help="append a Markdown summary to this file, like a GitHub job summary")
-    add_trust_flag(parser, "start, import and reach what it names although it does not lie in the working folder")
-    add_output_flags(parser, FORMATS)
-    add_pivot_flag(parser)
-    add_suite_flags(parser)
-    return parser
 
 
 def _add_mcplab_flags(parser: argparse.ArgumentParser) -> None:

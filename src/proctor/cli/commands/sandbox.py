@@ -111,7 +111,7 @@ async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
 async def _list_sandboxes(hub: Hub, caller: Caller, what: str) -> list[str]:
     """Return the running sandboxes of a playground, or the named one."""
     from proctor.service.verification.sandboxes.playgrounds import get_playground  # as above
-    from proctor.simulators.type_names import find_kind
+    from proctor.simulators.seeds import find_kind
 
     if not what.startswith(_PLAYGROUND):
         return [what]

@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.checking.draft_case import SavedCase, read_begun_suite, save_case
-from proctor.actions.help.init import SCHEMA_LINE, write_schema
+from proctor.actions.help.init import write_schema
 from proctor.actions.running.named_target import WAYS
 from proctor.actions.running.try_message import Tried, try_message
+from proctor.actions.start.starters import SCHEMA_LINE
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import add_capture_flag, make_parser
 from proctor.cli.show.output import Output, reserve_standard_output
@@ -33,7 +34,29 @@ DEFAULT_SUITE = "suite.yaml"
 
 def run(arguments: list[str]) -> int:
     """Send one message and show the evidence; returns the exit code."""
-    options = _make_parser().parse_args(arguments)
+    parser = make_parser(
+        "try",
+        "Send one message to an agent and show what was seen, what was not recorded, and how it would be.",
+        [
+            'proctor try "Where is order 17?" --target app:answer',
+            'proctor try "Where is order 17?" --target http://127.0.0.1:9000/chat --save',
+            'proctor try "Where is order 17?" --target "python agent.py" --format json',
+        ],
+    )
+    parser.add_argument("message", metavar="MESSAGE", help="the message to send")
+    parser.add_argument(
+        "--target", metavar="TARGET", help=f"a target of proctor.yaml by its name, or {WAYS} (default: default_target of proctor.yaml)"
+    )
+    add_capture_flag(parser)
+    parser.add_argument(
+        "--save", metavar="FILE", nargs="?", const=DEFAULT_SUITE, help=f"save it as a case of this suite (default: {DEFAULT_SUITE})"
+    )
+    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds to wait for the answer (default: 120)")
+    parser.add_argument("--format", choices=FORMATS, default="terminal", metavar="FORMAT", help="terminal, json (default: terminal)")
+    parser.add_argument("--output", metavar="FILE", help="write to this file instead of standard output")
+    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
+    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    options = parser.parse_args(arguments)
     # Check that the file can be saved before the agent is called.
     Output(options.output).probe()
     if options.save is not None:
@@ -44,7 +67,10 @@ def run(arguments: list[str]) -> int:
         saved = _save(tried, options.save) if options.save is not None else None
         with Output(options.output) as output:
             if options.format == "json":
-                output.write_text(_write_json(tried, saved))
+                document = write_tried(tried.target, tried.kind, tried.message, tried.evidence, error=tried.error, code=tried.code)
+                document["proposed"] = tried.propose_mapping() or None
+                document["saved"] = None if saved is None else {"file": str(saved.path), "case": saved.id, "created": saved.created}
+                output.write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
             else:
                 width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
                 style = Style(colour=wants_colour(output, options.no_color))
@@ -81,39 +107,6 @@ def _describe_next(path: Path, options: argparse.Namespace) -> str:
     """Return the command that runs the suite with the same target."""
     given = "" if options.target is None else f" --target {shlex.quote(options.target)}"
     return f"proctor run {shlex.quote(str(path))}{given}" + ("" if options.capture is None else f" --capture {options.capture}")
-
-
-def _write_json(tried: Tried, saved: SavedCase | None) -> str:
-    document = write_tried(tried.target, tried.kind, tried.message, tried.evidence, error=tried.error, code=tried.code)
-    document["proposed"] = tried.propose_mapping() or None
-    document["saved"] = None if saved is None else {"file": str(saved.path), "case": saved.id, "created": saved.created}
-    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
-
-
-def _make_parser() -> argparse.ArgumentParser:
-    parser = make_parser(
-        "try",
-        "Send one message to an agent and show what was seen, what was not recorded, and how it would be.",
-        [
-            'proctor try "Where is order 17?" --target app:answer',
-            'proctor try "Where is order 17?" --target http://127.0.0.1:9000/chat --save',
-            'proctor try "Where is order 17?" --target "python agent.py" --format json',
-        ],
-    )
-    parser.add_argument("message", metavar="MESSAGE", help="the message to send")
-    parser.add_argument(
-        "--target", metavar="TARGET", help=f"a target of proctor.yaml by its name, or {WAYS} (default: default_target of proctor.yaml)"
-    )
-    add_capture_flag(parser)
-    parser.add_argument(
-        "--save", metavar="FILE", nargs="?", const=DEFAULT_SUITE, help=f"save it as a case of this suite (default: {DEFAULT_SUITE})"
-    )
-    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds to wait for the answer (default: 120)")
-    parser.add_argument("--format", choices=FORMATS, default="terminal", metavar="FORMAT", help="terminal, json (default: terminal)")
-    parser.add_argument("--output", metavar="FILE", help="write to this file instead of standard output")
-    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
-    return parser
 
 
 SCHEMA = "proctor.try/1"

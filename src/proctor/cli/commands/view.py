@@ -49,7 +49,10 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--port", metavar="PORT", default="0", help="the port (default: a free one)")
     parser.add_argument("--no-open", action="store_true", help="only print the address; open no browser")
     options = parser.parse_args(arguments)
-    port = _read_port(options.port)
+    text = options.port
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise InputError(f"--port: expected a whole number from 0 to 65535, got {text!r}")
+    port = int(text)
     try:
         from proctor.rest.view import view  # slow, and an extra
     except ModuleNotFoundError as error:
@@ -99,12 +102,6 @@ def _put_evidence(path: Path, suite: str | None, place: Path) -> Shown:
     evidence = EvidenceRun(path.resolve(), place / name / _HOME, None if suite is None else load_suite(suite))
     evidence.refresh()
     return Shown(evidence.home, RUN_ID, path, evidence.refresh)
-
-
-def _read_port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise InputError(f"--port: expected a whole number from 0 to 65535, got {text!r}")
-    return int(text)
 
 
 def _open_browser(address: str) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 from proctor.cli.show.renderers import print_case
 from proctor.model.result import CaseResult
 from proctor.model.show import count_rest
-from proctor.report.words.faults import CaseFaults, find_case_fault, find_fault
+from proctor.report.words.faults import Repeats, find_case_fault, find_fault
 from proctor.report.words.neutral import to_one_line
 from proctor.runner.ports import Event, Listener
 
@@ -129,7 +129,7 @@ class _FailureLines:
 
     def __init__(self) -> None:
         self._shown_fault: tuple[str, str] | None = None
-        self._case_faults = CaseFaults()
+        self._case_faults = Repeats()
 
     def __call__(self, result: CaseResult) -> str:
         first = next(iter(result.failures()), None)
@@ -152,7 +152,7 @@ def _describe_attempt(number: int) -> str:
 def write_annotations(results: Iterable[CaseResult], *, level: Literal["error", "warning"] = "error") -> list[str]:
     """Return GitHub workflow commands for every failed assertion, at its source."""
     lines: list[str] = []
-    faults = CaseFaults()
+    faults = Repeats()
     for result in results:
         if faults.is_repeat(result):
             continue

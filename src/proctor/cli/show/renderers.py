@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from proctor.cli.show.output import Output
@@ -24,12 +24,11 @@ FORMATS = ("terminal", "json", "jsonl", "junit", "sarif", "markdown", "html", "c
 class Renderer(Protocol):
     """Takes results one by one."""
 
+    held: Sequence[CaseResult]
+    """The results in memory, for the run result."""
+
     def add(self, result: CaseResult, /) -> None:
         """Take one result."""
-        ...
-
-    def list_held(self) -> list[CaseResult]:
-        """Return the results held in memory, for the run result."""
         ...
 
     def finish(self, run: RunResult) -> None:
@@ -43,6 +42,8 @@ MOST_PARTS = 1000
 
 class JsonLines:
     """One line per case as it ends."""
+
+    held: Sequence[CaseResult] = ()
 
     def __init__(self, output: Output) -> None:
         from proctor.report.data.json_text import CaseEncoder  # only for this format
@@ -66,10 +67,6 @@ class JsonLines:
         self._parts.clear()
         self._write(lines)
 
-    def list_held(self) -> list[CaseResult]:
-        """Return nothing: lines are written immediately."""
-        return []
-
     def finish(self, run: RunResult) -> None:
         """Write buffered lines."""
         self._flush()
@@ -78,6 +75,8 @@ class JsonLines:
 class Terminal:
     """The terminal report."""
 
+    held: Sequence[CaseResult] = ()
+
     def __init__(self, output: Output, *, no_color: bool, pivot: Section | None = None) -> None:
         from proctor.report.builders.run import RunReport
 
@@ -85,10 +84,6 @@ class Terminal:
         self._report = RunReport("terminal")
         self._pivot = pivot
         self.add = self._report.add
-
-    def list_held(self) -> list[CaseResult]:
-        """Return nothing: the report holds a limited number of failures."""
-        return []
 
     def finish(self, run: RunResult) -> None:
         """Write the whole report."""
@@ -101,12 +96,9 @@ class Whole:
     def __init__(self, output: Output, render: Callable[[RunResult], str]) -> None:
         self._output = output
         self._render = render
-        self._results: list[CaseResult] = []
-        self.add = self._results.append
-
-    def list_held(self) -> list[CaseResult]:
-        """Return every result."""
-        return self._results
+        results: list[CaseResult] = []
+        self.held: Sequence[CaseResult] = results
+        self.add = results.append
 
     def finish(self, run: RunResult) -> None:
         """Write the document."""
@@ -124,20 +116,16 @@ def make_renderer(format: str, output: Output, *, no_color: bool = False, pivot:
 
         return JsonRun(output) if format == "json" else Table(output, format)
     if format == "html":
-        from proctor.report.html.report import render_html
-
-        return Whole(output, render_html)
-    if format == "markdown":
+        from proctor.report.html.report import render_html as render
+    elif format == "markdown":
         from proctor.report.builders.run import render_markdown
 
         return Whole(output, lambda run: render_markdown(run, pivot))
-    if format == "sarif":
-        from proctor.report.data.sarif import render_sarif
-
-        return Whole(output, render_sarif)
-    from proctor.report.data.junit import render_junit
-
-    return Whole(output, render_junit)
+    elif format == "sarif":
+        from proctor.report.data.sarif import render_sarif as render
+    else:
+        from proctor.report.data.junit import render_junit as render
+    return Whole(output, render)
 
 
 def write_report(place: Output, format: str, build: Callable[[Kind], Document], *, no_color: bool) -> None:

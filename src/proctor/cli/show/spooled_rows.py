@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from proctor.cli.show.output import Output
 from proctor.errors import InputError
@@ -10,12 +10,14 @@ from proctor.model.json_values import decode_strangers, encode_strangers
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.data.json_text import CaseEncoder, indent_item, iterate_document
-from proctor.report.data.result_rows import Cells, RowWriter, iterate_csv, name_run
+from proctor.report.data.result_rows import RowWriter, iterate_csv, name_run
 from proctor.sources.scratch_files import FilePieces
 
 
 class JsonRun:
     """The whole run as one object."""
+
+    held: Sequence[CaseResult] = ()
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -26,10 +28,6 @@ class JsonRun:
         """Spool a result."""
         self._cases.append(indent_item(self._encoder.encode(result)))
 
-    def list_held(self) -> list[CaseResult]:
-        """Return nothing: results are spooled."""
-        return []
-
     def finish(self, run: RunResult) -> None:
         """Write the document."""
         for piece in iterate_document(run, self._cases):
@@ -38,6 +36,8 @@ class JsonRun:
 
 class Table:
     """One row for each result: CSV, or Parquet."""
+
+    held: Sequence[CaseResult] = ()
 
     def __init__(self, output: Output, format: str) -> None:
         self._output = output
@@ -55,13 +55,9 @@ class Table:
         """Spool the row of a result and its stored attempt."""
         self._rows.append(encode_strangers(self._writer.make_row(result, entry)))
 
-    def list_held(self) -> list[CaseResult]:
-        """Return nothing: rows are spooled."""
-        return []
-
     def finish(self, run: RunResult) -> None:
         """Write the table."""
-        columns, rows = self._writer.list_columns(), name_run(self._take_rows(), run)
+        columns, rows = self._writer.list_columns(), name_run((decode_strangers(piece) for piece in self._rows), run)
         if self._format == "parquet":
             from proctor.report.data.result_rows import write_parquet  # only for this format
 
@@ -69,6 +65,3 @@ class Table:
             return
         for text in iterate_csv(columns, rows):
             self._output.write_text(text)
-
-    def _take_rows(self) -> Iterable[Cells]:
-        return (decode_strangers(piece) for piece in self._rows)

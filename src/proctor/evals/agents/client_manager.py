@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from inspect import isawaitable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -169,11 +170,9 @@ class MCPClientManager:
         """Return every server with its status, and the identity of connected ones."""
         found: list[dict[str, Json]] = []
         for name in self._settings:
-            summary: dict[str, Json] = {"id": name, "status": self.get_connection_status(name)}
-            listing = self._listings.get(name)
-            if listing is not None:
-                summary |= {"name": listing.name, "version": listing.version, "protocol": listing.protocol}
-            found.append(summary)
+            known = self._listings.get(name)
+            identity = {} if known is None else {"name": known.name, "version": known.version, "protocol": known.protocol}
+            found.append({"id": name, "status": self.get_connection_status(name), **identity})
         return found
 
     async def connect_all(self) -> None:
@@ -237,16 +236,8 @@ class MCPClientManager:
         listing = await self._get_listing(server)
         return [
             AgentTool(
-                name=tool.name,
-                # The name as a default argument: otherwise every function would call the last tool.
-                execute=lambda arguments, name=tool.name: self._call(server, name, arguments),
-                title=tool.title,
-                description=tool.description,
-                schema=tool.schema,
-                output_schema=tool.output_schema,
-                annotations=tool.annotations,
-                icons=tool.icons,
-                meta=tool.meta,
+                **msgspec.structs.asdict(tool),
+                execute=partial(self._call, server, tool.name),
                 server=server,
                 server_name=listing.name,
                 server_version=listing.version,
@@ -263,12 +254,8 @@ class MCPClientManager:
 
     async def get_tools_for_ai_sdk(self, servers: Iterable[str] | None = None, *, include_app_only: bool = False) -> dict[str, AgentTool]:
         """Return tools by name, without those that only an app may call (`_meta.ui.visibility`)."""
-        found: dict[str, AgentTool] = {}
-        for tool in await self.get_tools(servers):
-            shown = (tool.meta.get("ui") or {}).get("visibility")
-            if include_app_only or shown != ["app"]:
-                found[tool.name] = tool
-        return found
+        tools = await self.get_tools(servers)
+        return {tool.name: tool for tool in tools if include_app_only or (tool.meta.get("ui") or {}).get("visibility") != ["app"]}
 
     def get_all_tools_metadata(self, server: str) -> dict[str, dict[str, Json]]:
         """Return the `_meta` of every tool that has one, as it was last listed."""
@@ -358,9 +345,7 @@ class MCPClientManager:
             return {key: []}
 
     async def _subscribe(self, server: str, uri: str, wanted: bool, timeout_ms: float | None) -> dict[str, Json]:
-        await self._get_listing(server)
-        connection = self._find_connection(server)
-        assert connection is not None
+        connection = await self._connect(server)
         uris = self._subscribed.setdefault(server, set())
         result: dict[str, Json] = {}
         if not connection.is_stateless:
@@ -374,9 +359,7 @@ class MCPClientManager:
 
     async def set_logging_level(self, server: str, level: str = "debug") -> None:
         """Choose which log messages the server sends; they come as `notifications/message`."""
-        await self._get_listing(server)
-        connection = self._find_connection(server)
-        assert connection is not None
+        connection = await self._connect(server)
         connection.log_level = level
         if not connection.is_stateless:
             await self._request(server, "logging/setLevel", {"level": level})
@@ -440,19 +423,18 @@ class MCPClientManager:
         own, shared = self._elicit.get(server), self._elicit_all
         if own is not None:
             answer = own(params)
-        elif shared is not None:
-            request_id = f"elicit_{secrets.token_hex(8)}"
-            self._pending[request_id] = asyncio.get_running_loop().create_future()
-            related = (params.get("_meta") or {}).get("io.modelcontextprotocol/related-task") or {}
-            request: dict[str, Json] = {"request_id": request_id, "server": server, "message": params.get("message")}
-            try:
-                answer = shared({**request, "schema": params.get("requestedSchema"), "related_task_id": related.get("taskId")})
-                return await answer if isawaitable(answer) else answer
-            finally:
-                self._pending.pop(request_id, None)
-        else:
+            return await answer if isawaitable(answer) else answer
+        if shared is None:
             return {"action": "decline"}
-        return await answer if isawaitable(answer) else answer
+        request_id = f"elicit_{secrets.token_hex(8)}"
+        self._pending[request_id] = asyncio.get_running_loop().create_future()
+        related = (params.get("_meta") or {}).get("io.modelcontextprotocol/related-task") or {}
+        request: dict[str, Json] = {"request_id": request_id, "server": server, "message": params.get("message")}
+        try:
+            answer = shared({**request, "schema": params.get("requestedSchema"), "related_task_id": related.get("taskId")})
+            return await answer if isawaitable(answer) else answer
+        finally:
+            self._pending.pop(request_id, None)
 
     # --- tasks (2025-11-25) -----------------------------------------------------------------------------------------------------
 
@@ -517,8 +499,7 @@ class MCPClientManager:
         timeout_ms: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> CallResult:
-        await self._get_listing(server)
-        connection = self._connected[server].get_connection(server)
+        connection = await self._connect(server)
         answer = await connection.call(
             tool, arguments, timeout_s=timeout_ms and timeout_ms / 1000, on_progress=self._combine_progress(server, on_progress)
         )
@@ -537,18 +518,10 @@ class MCPClientManager:
         retries: int = 0,
     ) -> dict[str, Json]:
         while True:
-            await self._get_listing(server)
+            connection = await self._connect(server)
+            report = self._combine_progress(server, on_progress)
             try:
-                return (
-                    await self._connected[server]
-                    .get_connection(server)
-                    .request(
-                        method,
-                        params,
-                        timeout_s=timeout_ms and timeout_ms / 1000,
-                        on_progress=self._combine_progress(server, on_progress),
-                    )
-                )
+                return await connection.request(method, params, timeout_s=timeout_ms and timeout_ms / 1000, on_progress=report)
             except ServerFault as fault:
                 if fault.code == "server_gone":
                     self._status[server] = "disconnected"
@@ -624,6 +597,10 @@ class MCPClientManager:
         if is_new and self._handlers.get(server):
             await connection.get_connection(server).listen(sorted(self._subscribed.get(server, ())))
         return listing
+
+    async def _connect(self, server: str) -> Connection:
+        await self._get_listing(server)
+        return self._connected[server].get_connection(server)
 
     def _check_known(self, server: str) -> None:
         if server not in self._settings:

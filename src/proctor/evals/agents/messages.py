@@ -39,18 +39,19 @@ def write_sdk_messages(messages: Iterable[ChatMessage], calls: Iterable[ToolCall
         if message.role != "tool":
             found.append(_write_message(message))
             continue
-        call = unanswered.pop(0) if unanswered and _is_answer_to(message, unanswered[0]) else None
-        part = {"type": "tool-result", "toolCallId": message.call_id, "toolName": message.name, "output": _write_output(message, call)}
+        call = unanswered[0] if unanswered else None
+        # By id, or by name if there is no id.
+        if call is not None and (call.name == message.name if call.id is None else call.id == message.call_id):
+            output = _write_output(unanswered.pop(0))
+        else:
+            failed = message.text.startswith(_ERROR)
+            output = {"type": "error-text" if failed else "text", "value": message.text.removeprefix(_ERROR)}
+        part = {"type": "tool-result", "toolCallId": message.call_id, "toolName": message.name, "output": output}
         if found and found[-1]["role"] == "tool":
             found[-1]["content"].append(part)
         else:
             found.append({"role": "tool", "content": [part]})
     return found
-
-
-def _is_answer_to(message: ChatMessage, call: ToolCall) -> bool:
-    """Return whether a tool message answers a call, by id, or by name if there is no id."""
-    return call.name == message.name if call.id is None else call.id == message.call_id
 
 
 def _write_message(message: ChatMessage) -> Message:
@@ -64,10 +65,7 @@ def _write_message(message: ChatMessage) -> Message:
     return {"role": message.role, "content": parts}
 
 
-def _write_output(message: ChatMessage, call: ToolCall | None) -> Message:
-    if call is None:
-        failed = message.text.startswith(_ERROR)
-        return {"type": "error-text" if failed else "text", "value": message.text.removeprefix(_ERROR)}
+def _write_output(call: ToolCall) -> Message:
     if call.failed() and call.failure_kind() != "content-error":
         return {"type": "error-text", "value": as_text(call.failure()) or ""}
     return {"type": "text" if isinstance(call.result, str) else "json", "value": call.result}
@@ -180,7 +178,11 @@ def write_spans(
         step_calls = [call for call in waiting if step.started <= call.started < until]
         end = max([step.ended, *(call.ended for call in step_calls)])
         reply = step.reply
-        of_model = {"modelId": model, "provider": provider, **_write_usage(reply)}
+        of_model: Message = {"modelId": model, "provider": provider}
+        if reply is not None:
+            of_model["finishReason"] = reply.finish or None
+        if reply is not None and (usage := reply.usage) is not None:
+            of_model |= {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens, "totalTokens": usage.total()}
         step_fields: Message = {"stepIndex": number}
         if reply is not None and error is None:
             step_fields |= {"messageStartIndex": place, "messageEndIndex": place + bool(reply.tool_calls)}
@@ -194,11 +196,3 @@ def write_spans(
     if error is not None:
         add("error", error.strip()[:200] or "error", end, end, False)
     return found
-
-
-def _write_usage(reply: ChatReply | None) -> Message:
-    if reply is None:
-        return {}
-    usage = reply.usage
-    tokens = {} if usage is None else {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens, "totalTokens": usage.total()}
-    return {**tokens, "finishReason": reply.finish or None}

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from proctor.errors import SpecError
+from proctor.evals.agents.options import to_camel
 from proctor.llm.build import build_model
 from proctor.llm.ports import ChatModel
 from proctor.llm.providers import is_provider
@@ -137,17 +138,12 @@ def _find_key(provider: str, environment: Mapping[str, str]) -> str | None:
 def _read_custom(name: str, given: CustomProvider | Mapping[str, object]) -> CustomProvider:
     if not isinstance(given, CustomProvider):
         try:
-            given = convert_to({_to_camel(key): value for key, value in given.items()}, CustomProvider)
+            given = convert_to({to_camel(key): value for key, value in given.items()}, CustomProvider)
         except msgspec.ValidationError as error:
             raise SpecError(f"custom provider {name!r}: {error}", field="custom_providers") from None
     if given.protocol not in _PROTOCOLS:
         raise SpecError(f"custom provider {name!r}: unknown protocol {show(given.protocol)}", nearest=nearest(given.protocol, _PROTOCOLS))
     return given
-
-
-def _to_camel(key: str) -> str:
-    first, *rest = key.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 def _find_first(environment: Mapping[str, str], names: tuple[str, ...]) -> str | None:

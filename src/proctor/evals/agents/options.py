@@ -50,3 +50,9 @@ def _list_names(function: Callable[..., Any]) -> tuple[str, ...]:
 def _get_written_type(kind: object) -> object:
     """Return a type as written in the source: a `TypedDict` wraps string annotations, which other signatures do not show."""
     return kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind
+
+
+def to_camel(name: str) -> str:
+    """Return a name in the original's spelling: `toolCalls` for `tool_calls`."""
+    first, *rest = name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest)

@@ -57,23 +57,11 @@ class LatencySummary(msgspec.Struct, frozen=True, kw_only=True):
 # ---
 
 
-_FIELDS: Final = {
-    "prompt": "prompt",
-    "text": "text",
-    "messages": "messages",
-    "tool_calls": "tool_calls",
-    "toolCalls": "tool_calls",
-    "usage": "usage",
-    "latency": "latency",
-    "error": "error",
-    "error_code": "error_code",
-    "provider": "provider",
-    "model": "model",
-    "spans": "spans",
-    "widget_snapshots": "widget_snapshots",
-    "widgetSnapshots": "widget_snapshots",
-    "stop_reason": "stop_reason",
-}
+_FIELDS: Final = (
+    *("prompt", "text", "messages", "tool_calls", "usage", "latency", "error", "error_code", "provider", "model", "spans"),
+    *("widget_snapshots", "stop_reason"),
+)
+_ALIASES: Final = {"toolCalls": "tool_calls", "widgetSnapshots": "widget_snapshots"}
 _LATENCY_KEYS: Final = {"e2eMs": "e2e_ms", "llmMs": "llm_ms", "mcpMs": "mcp_ms"}
 CallLike = ToolCall | Mapping[str, Json]
 
@@ -117,7 +105,8 @@ class PromptResult:
         self.text: Final = text
         self._calls = tuple(_read_call(call) for call in tool_calls)
         self._messages = compose_messages(prompt, text, self._calls) if messages is None else list(messages)
-        self._usage = _read_usage(options.get("usage"))
+        usage = options.get("usage")
+        self._usage = usage if usage is None or isinstance(usage, Usage) else read_usage(dict(usage))
         self._latency = _read_latency(options.get("latency"))
         self._error, self._error_code = options.get("error"), options.get("error_code")
         self._provider, self._model = options.get("provider"), options.get("model")
@@ -129,12 +118,11 @@ class PromptResult:
     @classmethod
     def from_(cls, data: Mapping[str, Any] | None = None, /, **more: Any) -> PromptResult:
         """Return a result from a mapping or keywords: `prompt`, `text`, `tool_calls`, `messages`, `usage`, `latency`, `error`, ..."""
-        fields: dict[str, Any] = {}
-        for key, value in {**(data or {}), **more}.items():
+        fields: dict[str, Any] = {_ALIASES.get(key, key): value for key, value in {**(data or {}), **more}.items()}
+        for key in fields:
             if key not in _FIELDS:
                 close = nearest(key, _FIELDS)
                 raise TypeError(f"a PromptResult has no field {key!r}" + (f"; nearest: {close[0]!r}" if close else ""))
-            fields[_FIELDS[key]] = value
         return cls(**fields)
 
     @classmethod
@@ -169,6 +157,9 @@ class PromptResult:
         """Return all messages of this prompt."""
         return list(self._messages)
 
+    def _list_messages_of(self, role: str) -> list[Message]:
+        return [message for message in self._messages if message.get("role") == role]
+
     def get_user_messages(self) -> list[Message]:
         """Return the messages of the user."""
         return self._list_messages_of("user")
@@ -184,9 +175,6 @@ class PromptResult:
     def format_trace(self) -> str:
         """Return all messages as indented JSON."""
         return write_indented(self._messages)
-
-    def _list_messages_of(self, role: str) -> list[Message]:
-        return [message for message in self._messages if message.get("role") == role]
 
     # --- tools ----------------------------------------------------------------------------------------------------------------
 
@@ -313,7 +301,7 @@ def join_evidence(prompts: Sequence[PromptResult]) -> Evidence:
     """Return several prompts as one conversation."""
     turns = tuple(each._make_turn() for each in prompts)  # pyright: ignore[reportPrivateUsage]  # the other half of one class
     last = prompts[-1] if prompts else None
-    parts = [_list_tools_and_servers(each) for each in prompts]
+    parts = [(each._available_tools or (), each._servers) for each in prompts]  # pyright: ignore[reportPrivateUsage]  # as above
     metadata: dict[str, Json] = {} if last is None else {"provider": last.get_provider(), "model": last.get_model()}
     codes = [code for each in prompts if (code := each.get_error_code()) is not None]
     return Evidence(
@@ -335,10 +323,6 @@ def join_evidence(prompts: Sequence[PromptResult]) -> Evidence:
     )
 
 
-def _list_tools_and_servers(result: PromptResult) -> tuple[tuple[str, ...], list[Message]]:
-    return result._available_tools or (), result._servers  # pyright: ignore[reportPrivateUsage]  # the other half of one class
-
-
 def _read_call(value: object) -> ToolCall:
     if isinstance(value, ToolCall):
         return value
@@ -348,10 +332,6 @@ def _read_call(value: object) -> ToolCall:
         return read_call(dict(cast("Mapping[str, Json]", value)), "tool_calls")
     except EvidenceError as error:
         raise TypeError(error.message) from None
-
-
-def _read_usage(value: Usage | Mapping[str, Json] | None) -> Usage | None:
-    return value if value is None or isinstance(value, Usage) else read_usage(dict(value))
 
 
 def _read_latency(value: LatencyBreakdown | Mapping[str, float] | float | None) -> LatencyBreakdown:

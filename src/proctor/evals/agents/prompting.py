@@ -70,21 +70,6 @@ Timeout = float | Mapping[str, float]
 _TIMEOUT_KEYS: Final = {"totalMs": "total_ms", "stepMs": "step_ms", "chunkMs": "chunk_ms"}
 
 
-def read_timeout(timeout: Timeout | None, timeout_ms: float | None) -> tuple[float | None, float | None]:
-    """Return the limits of the whole prompt and of one step; `timeout_ms` counts only without `timeout`. Raises `ValueError`."""
-    if timeout is None:
-        return timeout_ms, None
-    if not isinstance(timeout, Mapping):
-        return _read_milliseconds(timeout, "timeout"), None
-    given = {_TIMEOUT_KEYS.get(key, key): value for key, value in timeout.items()}
-    unknown = [key for key in given if key not in _TIMEOUT_KEYS.values()]
-    if unknown:
-        raise ValueError(f"timeout: expected total_ms and step_ms, found {unknown[0]!r}")
-    # Answers are not streamed here, so there is no timeout for chunks.
-    limits = {key: _read_milliseconds(value, f"timeout.{key}") for key, value in given.items()}
-    return limits.get("total_ms"), limits.get("step_ms")
-
-
 def _read_milliseconds(value: object, field: str) -> float | None:
     if value is None:
         return None
@@ -100,13 +85,23 @@ def read_options(
     stop_after_tool_call: str | Iterable[str],
     stop_when: StopCondition | Iterable[StopCondition],
 ) -> PromptOptions:
-    """Return the options, each given as a single value or as several."""
+    """Return the options, each given as a single value or as several; `timeout_ms` counts only without `timeout`. Raises `ValueError`."""
     if context is None:
         context = ()
-    total_ms, step_ms = read_timeout(timeout, timeout_ms)
+    step_ms = None
+    if isinstance(timeout, Mapping):
+        given = {_TIMEOUT_KEYS.get(key, key): value for key, value in timeout.items()}
+        unknown = [key for key in given if key not in _TIMEOUT_KEYS.values()]
+        if unknown:
+            raise ValueError(f"timeout: expected total_ms and step_ms, found {unknown[0]!r}")
+        # Answers are not streamed here, so there is no timeout for chunks.
+        limits = {key: _read_milliseconds(value, f"timeout.{key}") for key, value in given.items()}
+        timeout_ms, step_ms = limits.get("total_ms"), limits.get("step_ms")
+    elif timeout is not None:
+        timeout_ms = _read_milliseconds(timeout, "timeout")
     return PromptOptions(
         context=(context,) if isinstance(context, PromptResult) else tuple(context),
-        timeout_ms=total_ms,
+        timeout_ms=timeout_ms,
         step_ms=step_ms,
         stop_after_tool_call=(stop_after_tool_call,) if isinstance(stop_after_tool_call, str) else tuple(stop_after_tool_call),
         stop_when=(stop_when,) if callable(stop_when) else tuple(stop_when),
@@ -144,29 +139,22 @@ class WatchedModel:
         self.messages = request.messages
         first = next((index for index, message in enumerate(request.messages) if message.role != "system"), 0)
         messages = (*request.messages[:first], *self._context, *request.messages[first:])
-        started = time.perf_counter()
-        try:
-            reply = await self._ask_in_time(msgspec.structs.replace(request, messages=messages))
-        # Also if the prompt is cancelled: the time waited for the model is part of the result.
-        except BaseException:
-            self.spans.append(ModelSpan(started=started, ended=time.perf_counter()))
-            raise
-        self.spans.append(ModelSpan(started=started, ended=time.perf_counter(), reply=reply))
-        self.replies.append(reply)
-        self._steps.append(Step(text=reply.text, tool_names=tuple(call.name for call in reply.tool_calls)))
-        return reply
-
-    async def _ask_in_time(self, request: ChatRequest) -> ChatReply:
-        """Ask the model within the time of a step."""
+        started, reply = time.perf_counter(), None
         bound = asyncio.timeout(None if self._step_ms is None else self._step_ms / 1000)
         try:
             async with bound:
-                return await self._model.complete(request)
+                reply = await self._model.complete(msgspec.structs.replace(request, messages=messages))
+                self.replies.append(reply)
+                self._steps.append(Step(text=reply.text, tool_names=tuple(call.name for call in reply.tool_calls)))
+                return reply
         except TimeoutError:
             # A model may raise `TimeoutError` for other reasons; only this limit gets this message.
             if not bound.expired():
                 raise
             raise ModelFault("timeout", f"Operation timed out after {self._step_ms:g}ms") from None
+        finally:
+            # Also if the prompt is cancelled: the time waited for the model is part of the result.
+            self.spans.append(ModelSpan(started=started, ended=time.perf_counter(), reply=reply))
 
     async def close(self) -> None:
         """Do nothing: the creator of the model closes it."""
@@ -211,7 +199,7 @@ class Prompting:
         evidence, watched = self._evidence, self._watched
         replies = watched.replies if watched is not None else []
         model_spans = watched.spans if watched is not None else []
-        calls = self._list_calls()
+        calls = tuple(self._tools.made) if evidence is None else evidence.tool_calls or ()
         stop = watched.stopped if watched is not None else None
         if evidence is not None and error is None and stop is None:
             code = evidence.metadata.get("code")
@@ -232,7 +220,7 @@ class Prompting:
             tool_calls=calls,
             usage=add_usage(reply.usage for reply in replies),
             latency=LatencyBreakdown(
-                e2e_ms=self._measure_ms(time.perf_counter()),
+                e2e_ms=round((time.perf_counter() - self._started) * 1000, 3),
                 # A call without a reply does not count.
                 llm_ms=round(sum(each.ended - each.started for each in model_spans if each.reply is not None) * 1000, 3),
                 mcp_ms=round(self._tools.spent_ms(), 3),
@@ -247,11 +235,6 @@ class Prompting:
             servers=servers or (),
         )
 
-    def _list_calls(self) -> tuple[ToolCall, ...]:
-        if self._evidence is None:
-            return tuple(self._tools.made)
-        return self._evidence.tool_calls or ()
-
     def _list_messages(self, calls: Sequence[ToolCall]) -> list[Message]:
         messages: list[ChatMessage] = list(self._watched.messages) if self._watched is not None else []
         if self._evidence is not None:
@@ -262,19 +245,16 @@ class Prompting:
         return write_sdk_messages((message for message in messages if message.role != "system"), calls)
 
     def _list_spans(self, error: str | None, calls: Sequence[ToolCall]) -> list[Message]:
-        executed = [call for call in calls if call.server is not None and not _was_refused(call)]
+        executed = [
+            call
+            for call in calls
+            # Without an object for arguments, it reached no tool.
+            if call.server is not None and isinstance(call.arguments, dict) and _NO_OBJECT not in str(call.error)
+        ]
         ids = [call.id for call in executed] + [None] * len(self._tools.spans)
         called = [msgspec.structs.replace(each, id=id) for each, id in zip(self._tools.spans, ids, strict=False)]
         model_spans = self._watched.spans if self._watched is not None else ()
         return write_spans(model_spans, called, began=self._started, error=error, provider=self._provider, model=self._model)
 
-    def _measure_ms(self, moment: float) -> float:
-        return round((moment - self._started) * 1000, 3)
-
 
 _NO_OBJECT: Final = "are not a JSON object"
-
-
-def _was_refused(call: ToolCall) -> bool:
-    """Return whether the loop rejected the call, so that it reached no tool."""
-    return not isinstance(call.arguments, dict) or (isinstance(call.error, str) and _NO_OBJECT in call.error)

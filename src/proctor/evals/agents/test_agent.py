@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from inspect import Parameter, isawaitable, signature
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, Unpack, cast
 
@@ -230,10 +231,12 @@ class TestAgent(_RememberingAgent):
         # The loop ends itself in time, with a partial result. This limit applies if something blocks it longer.
         outer = asyncio.timeout(limit_s + min(1.0, limit_s))
         try:
-            async with outer, _open_model(self) as model:
+            async with outer, self._open_model() as model:
                 # Lazily connected servers are connected here, within the time of the prompt.
                 async with asyncio.timeout_at(ends):
-                    tools = await self._list_tools()
+                    tools, manager = given["tools"] or (), given["mcp_client_manager"]
+                    if given["tools"] is None and manager is not None:
+                        tools = await manager.get_tools()
                 settings = AgentSettings(system=given["system_prompt"], max_turns=given["max_steps"], temperature=given["temperature"])
                 await work.run(model, tools, settings, ends - clock())
         # Before `ProctorError`, its base class: its code is more precise than `bad_request`.
@@ -248,42 +251,19 @@ class TestAgent(_RememberingAgent):
             return work.make_result(f"{type(error).__name__}: {error}", "agent_failed")
         return work.make_result(limit.explain_expiry(), "timeout") if work.timed_out else work.make_result()
 
-    async def _list_tools(self) -> tuple[AgentTool, ...]:
-        given, manager = self._given["tools"], self._given["mcp_client_manager"]
-        if given is not None or manager is None:
-            return given or ()
-        return tuple(await manager.get_tools())
-
-    def _find_model(self) -> tuple[ChatModel, bool]:
-        """Return the model, and whether it is ours to close."""
+    @asynccontextmanager
+    async def _open_model(self) -> AsyncGenerator[ChatModel]:
+        """Yield a model for one prompt. Connections belong to an event loop, and an agent outlives many loops, so none are cached."""
         given = self._given
         if not isinstance(given["model"], str):
-            return given["model"], False
-        model = make_model(
-            given["model"],
-            api_key=given["api_key"],
-            base_url=given["base_url"],
-            custom=given["custom_providers"],
-            environment=os.environ,
-        )
-        return model, True
-
-
-class _open_model:
-    """A model for one prompt. Connections belong to an event loop, and an agent outlives many loops, so none are cached."""
-
-    def __init__(self, agent: TestAgent) -> None:
-        self._agent = agent
-        self._close: ChatModel | None = None
-
-    async def __aenter__(self) -> ChatModel:
-        model, ours = self._agent._find_model()  # pyright: ignore[reportPrivateUsage]  # the other half of one class
-        self._close = model if ours else None
-        return model
-
-    async def __aexit__(self, *_error: object) -> None:
-        if self._close is not None:
-            await self._close.close()
+            yield given["model"]
+            return
+        access = {key: given[key] for key in ("api_key", "base_url")}
+        model = make_model(given["model"], **access, custom=given["custom_providers"], environment=os.environ)
+        try:
+            yield model
+        finally:
+            await model.close()
 
 
 class MockAgent(_RememberingAgent):

@@ -10,8 +10,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
-import msgspec
-
 from proctor.errors import ProctorError
 from proctor.evals.agents.messages import ToolSpan
 from proctor.model.evidence import Json, ToolCall
@@ -23,21 +21,10 @@ Execute = Callable[[dict[str, Json]], Awaitable[CallResult]]
 STUB = "This tool was not executed: the conversation ends with its call."
 
 
-class AgentTool(msgspec.Struct, frozen=True, kw_only=True):
+class AgentTool(RemoteTool, frozen=True, kw_only=True):
     """One tool, and how to call it."""
 
-    name: str
     execute: Execute
-    title: str = ""
-    description: str = ""
-    schema: dict[str, Json] = {}
-    """The JSON Schema of its arguments."""
-    output_schema: dict[str, Json] | None = None
-    annotations: dict[str, Json] = {}
-    """Hints such as `readOnlyHint`."""
-    icons: tuple[dict[str, Json], ...] = ()
-    meta: dict[str, Json] = {}
-    """Its `_meta`."""
     server: str = "tools"
     server_name: str | None = None
     server_version: str | None = None

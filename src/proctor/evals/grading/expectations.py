@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
@@ -10,6 +9,7 @@ import msgspec
 
 from proctor.checks.registry import Decide, default_registry
 from proctor.errors import CheckFault, InputError
+from proctor.evals.agents.options import to_camel
 from proctor.evals.agents.prompt_result import PromptResult, join_evidence
 from proctor.evals.grading.results import PredicateResult
 from proctor.formats.mcpjam.predicates import PREDICATES, read_predicate
@@ -66,7 +66,14 @@ class Expectations:
 
 
 def _prepare_predicate(predicate: dict[str, Json]) -> tuple[dict[str, Json], Decide]:
-    spelled = _spell_predicate(predicate)
+    found = {to_camel(key): value for key, value in predicate.items()}
+    if isinstance(found.get("type"), str) and found["type"] not in PREDICATES:
+        found["type"] = to_camel(found["type"])
+    wrapper = found.get("args")
+    if isinstance(wrapper, Mapping) and "argument_matching" in wrapper:
+        fields = cast("Mapping[str, Json]", wrapper)
+        found["args"] = {to_camel(key) if key == "argument_matching" else key: value for key, value in fields.items()}
+    spelled = found
     if spelled.get("type") in _WIDGETS:
         raise ValueError(f"{spelled['type']}: an eval draws no widgets; use this predicate in a suite over recorded renders")
     try:
@@ -79,19 +86,3 @@ def _prepare_predicate(predicate: dict[str, Json]) -> tuple[dict[str, Json], Dec
         raise ValueError(str(error)) from None
     assert assertion is not None
     return spelled, default_registry().prepare(assertion.check, assertion.spec)
-
-
-def _spell_predicate(predicate: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a predicate in the original's spelling; `tool_called_with` and `tool_name` are accepted too."""
-    found = {_to_camel(key): value for key, value in predicate.items()}
-    if isinstance(found.get("type"), str) and found["type"] not in PREDICATES:
-        found["type"] = _to_camel(found["type"])
-    wrapper = found.get("args")
-    if isinstance(wrapper, Mapping) and "argument_matching" in wrapper:
-        fields = cast("Mapping[str, Json]", wrapper)
-        found["args"] = {_to_camel(key) if key == "argument_matching" else key: value for key, value in fields.items()}
-    return found
-
-
-def _to_camel(name: str) -> str:
-    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, cast
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from proctor.evals.grading.results import EvalRunResult, EvalSuiteResult, IterationResult
+from proctor.evals.agents.options import to_camel
+from proctor.evals.grading.results import EvalRunResult, EvalSuiteResult
 from proctor.evals.grading.score_rows import (
     EvaluationConfig,
     Integrity,
@@ -127,6 +129,7 @@ def gate_input(result: Gateable) -> GateInput:
 
 def _make_input(runs: list[tuple[str, EvalRunResult]], p95_ms: float, *, suite: bool) -> GateInput:
     iterations = [each for _, run in runs for each in run.iteration_details]
+    evidence = [prompt.evidence for each in iterations for prompt in each.prompts]
     definitions: dict[str, ScoreDefinition] = {}
     for _, run in runs:
         for each in run.evaluation_config.definitions if run.evaluation_config is not None else ():
@@ -137,31 +140,24 @@ def _make_input(runs: list[tuple[str, EvalRunResult]], p95_ms: float, *, suite: 
     return GateInput(
         total=sum(run.iterations for _, run in runs),
         passed=sum(run.successes for _, run in runs),
-        tokens=_sum_tokens(iterations),
+        # Unknown if those of one prompt are, because the sum would be incomplete.
+        tokens=sum(each.tokens.total for each in iterations) if iterations and all(each.usage is not None for each in evidence) else None,
         # Without any prompt all times are 0, and every limit would hold although nothing was measured.
         p95_ms=p95_ms if any(each.prompts for each in iterations) else None,
         definitions=tuple(definitions.values()),
         config_hash=suite_config_hash(hashes) if suite else hashes[0] if hashes else evaluation_config_hash(()),
         scores=scores,
         score_integrity=score_integrity(scores, definitions.values()),
-        cases={run.case_id or name: _make_case(run) for name, run in runs},
+        cases={
+            run.case_id or name: CaseRun(
+                results=run.results,
+                scenario_hash=run.scenario_hash,
+                config=run.evaluation_config,
+                scores=tuple(row for each in run.iteration_details for row in each.scores),
+            )
+            for name, run in runs
+        },
     )
-
-
-def _make_case(run: EvalRunResult) -> CaseRun:
-    return CaseRun(
-        results=run.results,
-        scenario_hash=run.scenario_hash,
-        config=run.evaluation_config,
-        scores=tuple(row for each in run.iteration_details for row in each.scores),
-    )
-
-
-def _sum_tokens(iterations: list[IterationResult]) -> int | None:
-    """Return all tokens; None if those of one prompt are unknown, because the sum would be incomplete."""
-    if not iterations or any(prompt.evidence.usage is None for each in iterations for prompt in each.prompts):
-        return None
-    return sum(each.tokens.total for each in iterations)
 
 
 # --- policies -----------------------------------------------------------------------------------------------------------------
@@ -177,20 +173,40 @@ SINGLE: Final = (
 )
 _SWITCHES: Final = ("no_gating_score_errors", "no_deterministic_regressions", "pass_rate_regression")
 GATES: Final = (*SINGLE, *COMPARATIVE)
-_CAMEL: Final = {
-    "minimumPassRate": "minimum_pass_rate",
-    "maximumTotalTokens": "maximum_total_tokens",
-    "maximumP95LatencyMs": "maximum_p95_latency_ms",
-    "noGatingScoreErrors": "no_gating_score_errors",
-    "minimumScorerPassRate": "minimum_scorer_pass_rate",
-    "minimumMeanScore": "minimum_mean_score",
-    "noDeterministicRegressions": "no_deterministic_regressions",
-    "maximumP95LatencyIncreaseMs": "maximum_p95_latency_increase_ms",
-    "passRateRegression": "pass_rate_regression",
-}
+_CAMEL: Final = {to_camel(gate): gate for gate in GATES}
 
 
-def read_policy(policy: Mapping[str, object] | None, more: Mapping[str, object]) -> tuple[dict[str, object], list[GateVerdict]]:
+class _Misused(Exception):
+    """A gate with an invalid value."""
+
+
+class _Undecided(Exception):
+    """A gate that cannot be decided."""
+
+    def __init__(self, message: str, observed: float | None = None) -> None:
+        super().__init__(message)
+        self.observed = observed
+
+
+class _Finding(NamedTuple):
+    holds: bool
+    message: str
+    observed: float
+
+
+def _apply_gate(gate: str, value: object, decide: Callable[[Any], _Finding]) -> GateVerdict:
+    """Return the verdict of a gate; `decide` raises if its value is invalid or the run is not enough to decide it."""
+    threshold = value if is_number(value) else None
+    try:
+        holds, message, observed = decide(value)
+    except _Misused as error:
+        return GateVerdict(gate=gate, status="usage_error", message=str(error))
+    except _Undecided as error:
+        return GateVerdict(gate=gate, status="non_gateable", message=str(error), observed=error.observed, threshold=threshold)
+    return GateVerdict(gate=gate, status="passed" if holds else "failed", message=message, observed=observed, threshold=threshold)
+
+
+def _read_policy(policy: Mapping[str, object] | None, more: Mapping[str, object]) -> tuple[dict[str, object], list[GateVerdict]]:
     """Return the gates of a policy by their Python names, and its errors. Gates that are null or false are left out."""
     given: dict[str, object] = {}
     wrong: list[GateVerdict] = []
@@ -198,28 +214,14 @@ def read_policy(policy: Mapping[str, object] | None, more: Mapping[str, object])
         gate = _CAMEL.get(spelling, spelling)
         if gate not in GATES:
             close = nearest(gate, GATES)
-            wrong.append(make_usage_error(gate, "there is no such gate" + (f"; nearest: {close[0]!r}" if close else "")))
+            hint = f"; nearest: {close[0]!r}" if close else ""
+            wrong.append(GateVerdict(gate=gate, status="usage_error", message=f"there is no such gate{hint}"))
         elif value is not None and not (value is False and gate in _SWITCHES):
             given[gate] = value
     return given, wrong
 
 
-def make_usage_error(gate: str, message: str) -> GateVerdict:
-    """Return the verdict of a gate that is used incorrectly."""
-    return GateVerdict(gate=gate, status="usage_error", message=message)
-
-
-def make_undecided(gate: str, message: str, *, threshold: float | None = None, observed: float | None = None) -> GateVerdict:
-    """Return the verdict of a gate that cannot be decided."""
-    return GateVerdict(gate=gate, status="non_gateable", message=message, threshold=threshold, observed=observed)
-
-
-def make_decided(gate: str, holds: bool, message: str, *, observed: float, threshold: float | None = None) -> GateVerdict:
-    """Return the verdict of a gate that could be decided."""
-    return GateVerdict(gate=gate, status="passed" if holds else "failed", message=message, observed=observed, threshold=threshold)
-
-
-def make_report(verdicts: Iterable[GateVerdict], integrity: Literal["valid", "invalid", "unknown"]) -> GateReport:
+def _make_report(verdicts: Iterable[GateVerdict], integrity: Literal["valid", "invalid", "unknown"]) -> GateReport:
     """Return the report of all verdicts: the worst counts."""
     listed = tuple(verdicts)
     found = {each.status for each in listed}
@@ -231,9 +233,19 @@ def make_report(verdicts: Iterable[GateVerdict], integrity: Literal["valid", "in
     return GateReport(outcome=outcome, verdicts=listed, score_integrity=integrity)
 
 
-def is_bound(value: object) -> bool:
-    """Return whether a value is a limit: a number of at least 0."""
-    return is_number(value) and value >= 0 and value != math.inf
+def _require_fraction(value: object) -> None:
+    if not (is_number(value) and is_fraction(value)):
+        raise _Misused(f"expected a fraction from 0 to 1, found {show(value)}")
+
+
+def _require_limit(value: object) -> None:
+    if not (is_number(value) and 0 <= value < math.inf):
+        raise _Misused(f"expected a number of at least 0, found {show(value)}")
+
+
+def _require_true(value: object) -> None:
+    if value is not True:
+        raise _Misused(f"expected true or false, found {show(value)}")
 
 
 # --- one run ------------------------------------------------------------------------------------------------------------------
@@ -246,13 +258,21 @@ def evaluate_gates(result: Gateable, policy: Mapping[str, object] | None = None,
     `minimum_scorer_pass_rate` and `minimum_mean_score`.
     """
     given = gate_input(result)
-    gates, verdicts = read_policy(policy, more)
+    gates, verdicts = _read_policy(policy, more)
     for gate, value in gates.items():
         if gate in COMPARATIVE:
-            verdicts.append(make_usage_error(gate, "this gate compares two runs: use evaluate_compare_gates"))
+            verdicts.append(GateVerdict(gate=gate, status="usage_error", message="this gate compares two runs: use evaluate_compare_gates"))
+        elif gate not in _FIGURES:
+            verdicts.append(_apply_gate(gate, value, partial(_SINGLE[gate], given)))
+        elif isinstance(value, Mapping):
+            by_scorer = cast("Mapping[str, Any]", value)
+            verdicts += [
+                _apply_gate(f"{gate}:{id}", least, partial(_decide_scorer, given, id, _FIGURES[gate])) for id, least in by_scorer.items()
+            ]
         else:
-            verdicts += _SINGLE[gate](gate, given, value)
-    return make_report(verdicts, given.score_integrity or "unknown")
+            message = f"expected a fraction for each id of a scorer, found {show(value)}"
+            verdicts.append(GateVerdict(gate=gate, status="usage_error", message=message))
+    return _make_report(verdicts, given.score_integrity or "unknown")
 
 
 def assert_gate(result: Gateable, policy: Mapping[str, object] | None = None, **more: object) -> GateReport:
@@ -263,45 +283,31 @@ def assert_gate(result: Gateable, policy: Mapping[str, object] | None = None, **
     return report
 
 
-def _decide_pass_rate(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
-    if not is_fraction(value):
-        return [make_usage_error(gate, f"expected a fraction from 0 to 1, found {show(value)}")]
+def _decide_pass_rate(given: GateInput, least: Any) -> _Finding:
+    _require_fraction(least)
     if given.total <= 0:
-        return [make_undecided(gate, "there were no iterations", threshold=value)]
+        raise _Undecided("there were no iterations")
     rate = given.passed / given.total
-    reason = f"{given.passed} of {given.total} iterations passed ({rate:.4g}), at least {value:g} must"
-    return [make_decided(gate, rate >= value, reason, observed=rate, threshold=value)]
+    return _Finding(rate >= least, f"{given.passed} of {given.total} iterations passed ({rate:.4g}), at least {least:g} must", rate)
 
 
-def _decide_total_tokens(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
-    return [_decide_at_most(gate, given.tokens, value, "tokens were spent", "a prompt has no token counts")]
-
-
-def _decide_p95(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
-    return [_decide_at_most(gate, given.p95_ms, value, "ms is the 95th percentile of the prompts", "no prompt was timed")]
-
-
-def _decide_at_most(gate: str, found: float | None, limit: Any, what: str, unknown: str) -> GateVerdict:
-    if not is_bound(limit):
-        return make_usage_error(gate, f"expected a number of at least 0, found {show(limit)}")
+def _decide_at_most(found: float | None, limit: Any, what: str, unknown: str) -> _Finding:
+    _require_limit(limit)
     if found is None:
-        return make_undecided(gate, unknown, threshold=limit)
-    return make_decided(gate, found <= limit, f"{found:g} {what}, at most {limit:g} are allowed", observed=found, threshold=limit)
+        raise _Undecided(unknown)
+    return _Finding(found <= limit, f"{found:g} {what}, at most {limit:g} are allowed", found)
 
 
-def _decide_no_score_errors(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
-    if value is not True:
-        return [make_usage_error(gate, f"expected true or false, found {show(value)}")]
-    undecided = _explain_undecided(given)
-    if undecided is not None:
-        return [make_undecided(gate, undecided)]
+def _decide_no_score_errors(given: GateInput, value: Any) -> _Finding:
+    _require_true(value)
+    _require_rows(given)
     if not given.scores:
-        return [make_undecided(gate, "no row was scored")]
+        raise _Undecided("no row was scored")
     gating = {definition_hash(each) for each in given.definitions if each.role == "gating"}
     errors = [row for row in given.scores if row.status == "error" and row.definition_hash in gating]
     scorer_ids = ", ".join(dict.fromkeys(row.scorer_id for row in errors))
     reason = f"{len(errors)} rows of gating scorers are errors: {scorer_ids}" if errors else "no gating scorer ended in an error"
-    return [make_decided(gate, not errors, reason, observed=len(errors))]
+    return _Finding(not errors, reason, len(errors))
 
 
 def _compute_pass_rate(rows: list[ScoreResult]) -> tuple[float, str] | None:
@@ -317,68 +323,47 @@ def _compute_mean_score(rows: list[ScoreResult]) -> tuple[float, str] | None:
     return (math.fsum(values) / len(values), f"the mean of {len(values)} scores") if values else None
 
 
-def _decide_per_scorer(
-    figure: Callable[[list[ScoreResult]], tuple[float, str] | None],
-) -> Callable[[str, GateInput, Any], list[GateVerdict]]:
-    def decide(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
-        if not isinstance(value, Mapping):
-            return [make_usage_error(gate, f"expected a fraction for each id of a scorer, found {show(value)}")]
-        by_scorer = cast("Mapping[str, Any]", value)
-        return [_decide_scorer(f"{gate}:{id}", given, id, least, figure) for id, least in by_scorer.items()]
-
-    return decide
-
-
-def _decide_scorer(
-    gate: str, given: GateInput, id: str, least: Any, figure: Callable[[list[ScoreResult]], tuple[float, str] | None]
-) -> GateVerdict:
-    if not is_fraction(least):
-        return make_usage_error(gate, f"expected a fraction from 0 to 1, found {show(least)}")
-    undecided = _explain_undecided(given)
-    if undecided is not None:
-        return make_undecided(gate, undecided, threshold=least)
+def _decide_scorer(given: GateInput, id: str, figure: Callable[[list[ScoreResult]], tuple[float, str] | None], least: Any) -> _Finding:
+    _require_fraction(least)
+    _require_rows(given)
     definitions = [each for each in given.definitions if each.scorer_id == id]
     if not definitions:
         known = list(dict.fromkeys(each.scorer_id for each in given.definitions if each.id_source == "explicit"))
-        return make_usage_error(gate, f"no scorer has the id {id!r}, there are {', '.join(known)}")
+        raise _Misused(f"no scorer has the id {id!r}, there are {', '.join(known)}")
     if any(each.id_source == "generated" for each in definitions):
-        return make_usage_error(gate, f"the id {id!r} was made up from its place in the list: give the scorer an id of its own")
+        raise _Misused(f"the id {id!r} was made up from its place in the list: give the scorer an id of its own")
     found = figure([row for row in given.scores if row.scorer_id == id])
     if found is None:
-        return make_undecided(gate, "no iteration was scored by it", threshold=least)
+        raise _Undecided("no iteration was scored by it")
     observed, reason = found
-    return make_decided(
-        gate, observed >= least, f"{reason} ({observed:.4g}), at least {least:g} is demanded", observed=observed, threshold=least
-    )
+    return _Finding(observed >= least, f"{reason} ({observed:.4g}), at least {least:g} is demanded", observed)
 
 
-def _explain_undecided(given: GateInput) -> str | None:
-    """Return why the rows are not sufficient, or None."""
+def _require_rows(given: GateInput) -> None:
+    """Raise `_Undecided` unless the rows belong to their definitions."""
     if not given.definitions:
-        return "the run has no grading definitions"
+        raise _Undecided("the run has no grading definitions")
     if given.score_integrity == "invalid":
-        return "the rows of the run do not belong to its definitions"
-    return None if given.score_integrity == "valid" else "the rows of the run were not checked against its definitions"
+        raise _Undecided("the rows of the run do not belong to its definitions")
+    if given.score_integrity != "valid":
+        raise _Undecided("the rows of the run were not checked against its definitions")
 
 
-_SINGLE: Final[dict[str, Callable[[str, GateInput, Any], list[GateVerdict]]]] = {
+_FIGURES: Final = {"minimum_scorer_pass_rate": _compute_pass_rate, "minimum_mean_score": _compute_mean_score}
+_SINGLE: Final[dict[str, Callable[[GateInput, Any], _Finding]]] = {
     "minimum_pass_rate": _decide_pass_rate,
-    "maximum_total_tokens": _decide_total_tokens,
-    "maximum_p95_latency_ms": _decide_p95,
+    "maximum_total_tokens": lambda given, limit: _decide_at_most(given.tokens, limit, "tokens were spent", "a prompt has no token counts"),
+    "maximum_p95_latency_ms": lambda given, limit: _decide_at_most(
+        given.p95_ms, limit, "ms is the 95th percentile of the prompts", "no prompt was timed"
+    ),
     "no_gating_score_errors": _decide_no_score_errors,
-    "minimum_scorer_pass_rate": _decide_per_scorer(_compute_pass_rate),
-    "minimum_mean_score": _decide_per_scorer(_compute_mean_score),
 }
 
+
+# --- two runs -----------------------------------------------------------------------------------------------------------------
 
 MIN_SAMPLE_SIZE: Final = 5
 MIN_EFFECT_SIZE: Final = 0.01
-_REGRESSION_KEYS: Final = {
-    "min_sample_size": "min_sample_size",
-    "minSampleSize": "min_sample_size",
-    "min_effect_size": "min_effect_size",
-    "minEffectSize": "min_effect_size",
-}
 
 
 class PassRateChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -423,79 +408,66 @@ def evaluate_compare_gates(base: Gateable, compare: Gateable, policy: Mapping[st
     `min_sample_size` (5) and `min_effect_size` (0.01).
     """
     before, after = gate_input(base), gate_input(compare)
-    gates, verdicts = read_policy(policy, more)
+    gates, verdicts = _read_policy(policy, more)
     for gate, value in gates.items():
         if gate in SINGLE:
-            verdicts.append(make_usage_error(gate, "this gate looks at one run: use evaluate_gates"))
-        elif gate == "pass_rate_regression":
-            verdicts.append(_decide_pass_rate_change(gate, before, after, value))
-        elif gate == "maximum_p95_latency_increase_ms":
-            verdicts.append(_decide_latency(gate, before, after, value))
+            verdicts.append(GateVerdict(gate=gate, status="usage_error", message="this gate looks at one run: use evaluate_gates"))
         else:
-            verdicts.append(_decide_regressions(gate, before, after, value))
-    return make_report(verdicts, _join_integrity(before, after))
+            verdicts.append(_apply_gate(gate, value, partial(_COMPARATIVE[gate], before, after)))
+    return _make_report(verdicts, _join_integrity(before, after))
 
 
-def _decide_pass_rate_change(gate: str, before: GateInput, after: GateInput, value: object) -> GateVerdict:
-    options, wrong = _read_options(value)
-    if wrong is not None:
-        return make_usage_error(gate, wrong)
-    different = _explain_differences(before, after)
-    if different:
-        return make_undecided(gate, different)
-    sides = Counts(before.total, before.passed), Counts(after.total, after.passed)
-    found = assess_pass_rate_regression(*sides, **options)
-    if found.verdict == "insufficient_data":
-        reason = f"too few iterations: base {before.total}, compare {after.total}, at least {max(1, options['min_sample_size'])} are needed"
-        return make_undecided(gate, reason, observed=found.delta)
-    reason = f"the pass rate changed by {found.delta:+.4f} (95 % interval {found.interval.low:+.4f} to {found.interval.high:+.4f})"
-    return make_decided(gate, found.verdict == "no_regression", reason, observed=found.delta)
-
-
-def _read_options(value: object) -> tuple[dict[str, Any], str | None]:
+def _decide_pass_rate_change(before: GateInput, after: GateInput, value: object) -> _Finding:
     options: dict[str, Any] = {"min_sample_size": MIN_SAMPLE_SIZE, "min_effect_size": MIN_EFFECT_SIZE}
-    if value is True:
-        return options, None
-    if not isinstance(value, Mapping):
-        return options, f"expected true, or min_sample_size and min_effect_size, found {show(value)}"
-    for key, given in cast("Mapping[str, object]", value).items():
-        if key not in _REGRESSION_KEYS:
-            close = nearest(str(key), _REGRESSION_KEYS)
-            return options, f"there is no option {key!r}" + (f"; nearest: {close[0]!r}" if close else "")
+    if value is not True and not isinstance(value, Mapping):
+        raise _Misused(f"expected true, or min_sample_size and min_effect_size, found {show(value)}")
+    spellings = {**{to_camel(name): name for name in options}, **{name: name for name in options}}
+    for key, given in cast("Mapping[str, object]", value).items() if value is not True else ():
+        if key not in spellings:
+            close = nearest(str(key), spellings)
+            raise _Misused(f"there is no option {key!r}" + (f"; nearest: {close[0]!r}" if close else ""))
         if given is not None:
-            options[_REGRESSION_KEYS[key]] = given
-    size = options["min_sample_size"]
-    if not is_integer(size):
-        return options, f"min_sample_size: expected a whole number, found {show(size)}"
+            options[spellings[key]] = given
+    if not is_integer(options["min_sample_size"]):
+        raise _Misused(f"min_sample_size: expected a whole number, found {show(options['min_sample_size'])}")
     if not is_fraction(options["min_effect_size"]):
-        return options, f"min_effect_size: expected a fraction from 0 to 1, found {show(options['min_effect_size'])}"
-    return options, None
+        raise _Misused(f"min_effect_size: expected a fraction from 0 to 1, found {show(options['min_effect_size'])}")
+    _require_comparable(before, after)
+    found = assess_pass_rate_regression(Counts(before.total, before.passed), Counts(after.total, after.passed), **options)
+    if found.verdict == "insufficient_data":
+        least = max(1, options["min_sample_size"])
+        raise _Undecided(f"too few iterations: base {before.total}, compare {after.total}, at least {least} are needed", found.delta)
+    reason = f"the pass rate changed by {found.delta:+.4f} (95 % interval {found.interval.low:+.4f} to {found.interval.high:+.4f})"
+    return _Finding(found.verdict == "no_regression", reason, found.delta)
 
 
-def _decide_latency(gate: str, before: GateInput, after: GateInput, limit: Any) -> GateVerdict:
-    if not is_bound(limit):
-        return make_usage_error(gate, f"expected a number of at least 0, found {show(limit)}")
-    different = _explain_differences(before, after)
-    if different:
-        return make_undecided(gate, different, threshold=limit)
+def _decide_latency(before: GateInput, after: GateInput, limit: Any) -> _Finding:
+    _require_limit(limit)
+    _require_comparable(before, after)
     if before.p95_ms is None or after.p95_ms is None:
-        return make_undecided(gate, f"no prompt of the {'base' if before.p95_ms is None else 'compare'} run was timed", threshold=limit)
+        raise _Undecided(f"no prompt of the {'base' if before.p95_ms is None else 'compare'} run was timed")
     rise = after.p95_ms - before.p95_ms
     reason = f"the 95th percentile went from {before.p95_ms:g} to {after.p95_ms:g} ms ({rise:+g}), {limit:g} more are allowed"
-    return make_decided(gate, rise <= limit, reason, observed=rise, threshold=limit)
+    return _Finding(rise <= limit, reason, rise)
 
 
-def _decide_regressions(gate: str, before: GateInput, after: GateInput, value: object) -> GateVerdict:
-    if value is not True:
-        return make_usage_error(gate, f"expected true or false, found {show(value)}")
+def _decide_regressions(before: GateInput, after: GateInput, value: object) -> _Finding:
+    _require_true(value)
     if _join_integrity(before, after) != "valid":
-        return make_undecided(gate, "rows that belong to their definitions are needed on both sides")
+        raise _Undecided("rows that belong to their definitions are needed on both sides")
     shared = [name for name in before.cases if name in after.cases]
     if not any(_was_graded(before.cases[name]) and _was_graded(after.cases[name]) for name in shared):
-        return make_undecided(gate, "no test was graded in both runs")
+        raise _Undecided("no test was graded in both runs")
     fallen = [f"{name}/{id}" for name in shared for id in _list_fallen(before.cases[name], after.cases[name])]
     reason = f"scorers that held before and do not now: {', '.join(fallen)}" if fallen else "every deterministic gating scorer still holds"
-    return make_decided(gate, not fallen, reason, observed=len(fallen))
+    return _Finding(not fallen, reason, len(fallen))
+
+
+_COMPARATIVE: Final[dict[str, Callable[[GateInput, GateInput, Any], _Finding]]] = {
+    "no_deterministic_regressions": _decide_regressions,
+    "maximum_p95_latency_increase_ms": _decide_latency,
+    "pass_rate_regression": _decide_pass_rate_change,
+}
 
 
 def _was_graded(case: CaseRun) -> bool:
@@ -523,23 +495,19 @@ def _join_integrity(before: GateInput, after: GateInput) -> Literal["valid", "in
     return "unknown" if None in sides else "valid"
 
 
-def _explain_differences(before: GateInput, after: GateInput) -> str:
-    """Return the reasons why the two runs are not comparable; empty if they are."""
-    found: list[str] = []
+def _require_comparable(before: GateInput, after: GateInput) -> None:
+    """Raise `_Undecided` with the reasons why the two runs are not comparable."""
     if not before.cases or not after.cases:
-        return "it is unknown which tests the runs are made of"
-    unshared = sorted(set(before.cases) ^ set(after.cases))
-    if unshared:
-        found.append(f"tests of one run only: {', '.join(unshared)}")
+        raise _Undecided("it is unknown which tests the runs are made of")
     shared = [(name, before.cases[name], after.cases[name]) for name in before.cases if name in after.cases]
-    changed = [name for name, then, now in shared if then.scenario_hash != now.scenario_hash]
-    if changed:
-        found.append(f"tests that ask for something else: {', '.join(changed)}")
-    if before.config_hash != after.config_hash:
-        found.append("the runs are graded differently")
-    repeated = [
-        f"{name} ({len(then.results)} and {len(now.results)})" for name, then, now in shared if len(then.results) != len(now.results)
-    ]
-    if repeated:
-        found.append(f"tests that are not repeated equally often: {', '.join(repeated)}")
-    return f"the runs do not measure the same: {'; '.join(found)}" if found else ""
+    reasons = {
+        "tests of one run only": sorted(set(before.cases) ^ set(after.cases)),
+        "tests that ask for something else": [name for name, then, now in shared if then.scenario_hash != now.scenario_hash],
+        "the runs are graded differently": [""] if before.config_hash != after.config_hash else [],
+        "tests that are not repeated equally often": [
+            f"{name} ({len(then.results)} and {len(now.results)})" for name, then, now in shared if len(then.results) != len(now.results)
+        ],
+    }
+    found = [f"{what}: {', '.join(names)}".removesuffix(": ") for what, names in reasons.items() if names]
+    if found:
+        raise _Undecided(f"the runs do not measure the same: {'; '.join(found)}")

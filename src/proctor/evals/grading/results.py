@@ -45,29 +45,20 @@ class Counts:
 
     def precision(self) -> float:
         """Return the share of calls that were expected."""
-        return _divide(self.tp, self.tp + self.fp)
+        return accuracy(self.tp, self.tp + self.fp)
 
     def recall(self) -> float:
         """Return the share of expected calls that were made."""
-        return _divide(self.tp, self.tp + self.fn)
+        return accuracy(self.tp, self.tp + self.fn)
 
     def unexpected_rate(self) -> float:
         """Return the share of iterations with a call that was not expected."""
-        return _divide(self.with_extra, self.matched)
+        return accuracy(self.with_extra, self.matched)
 
 
-def _divide(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
-
-
-def accuracy(successes: int, iterations: int) -> float:
+def accuracy(successes: float, iterations: float) -> float:
     """Return the share of iterations that passed; 0 without iterations."""
-    return _divide(successes, iterations)
-
-
-def compute_mean_tokens(total: int, iterations: int) -> float:
-    """Return the tokens per iteration; 0 without iterations."""
-    return _divide(total, iterations)
+    return successes / iterations if iterations else 0.0
 
 
 def calculate_percentile(values: Sequence[float], percentile: float) -> float:

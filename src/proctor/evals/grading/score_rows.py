@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
 
+from proctor.evals.agents.options import to_camel
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number, quote_javascript_text, write_javascript_number
 from proctor.model.show import kind_of, nearest, show
@@ -124,20 +125,8 @@ class ScoreDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     def graded_by(self) -> dict[str, Json]:
         """Return what the hash covers, in the original's spelling."""
-        payload: dict[str, Json] = {
-            "scorerId": self.scorer_id,
-            "idSource": self.id_source,
-            "scorerVersion": self.scorer_version,
-            "implementationHash": self.implementation_hash,
-            "deterministic": self.deterministic,
-            "passThreshold": self.pass_threshold,
-            "role": self.role,
-            "onError": self.on_error,
-            "onSkipped": self.on_skipped,
-            "model": self.model,
-            "scope": self.scope,
-        }
-        return {key: value for key, value in payload.items() if value is not None}
+        fields = msgspec.structs.asdict(self)
+        return {to_camel(name): value for name, value in fields.items() if value is not None and name != "label"}
 
 
 def definition_hash(definition: ScoreDefinition) -> str:
@@ -227,19 +216,6 @@ def make_error_outcome(error: str, *, model: str | None = None, details: Mapping
     return ScoreOutcome(kind="error", rationale=error, model=model, details=dict(details or {}))
 
 
-_KEYS: Final = {
-    "kind": "kind",
-    "value": "value",
-    "rationale": "rationale",
-    "evidence": "evidence",
-    "model": "model",
-    "promptHash": "prompt_hash",
-    "prompt_hash": "prompt_hash",
-    "scope": "scope",
-    "details": "details",
-}
-
-
 def read_outcome(answer: object) -> ScoreOutcome:
     """Read the return value of a user's scorer: an outcome, a mapping of the same shape, a number, or a boolean."""
     if isinstance(answer, ScoreOutcome):
@@ -251,12 +227,12 @@ def read_outcome(answer: object) -> ScoreOutcome:
         raise TypeError(
             f"a scorer returns scored(...), skipped(...), not_applicable(...), a number or true or false; found {kind_of(answer)}"
         )
-    fields: dict[str, Any] = {}
-    for key, value in cast("Mapping[str, object]", answer).items():
-        if key not in _KEYS:
-            close = nearest(str(key), _KEYS)
+    given = cast("Mapping[str, object]", answer)
+    fields = {"prompt_hash" if key == "promptHash" else key: value for key, value in given.items()}
+    for key in fields:
+        if key not in ScoreOutcome.__struct_fields__:
+            close = nearest(str(key), ScoreOutcome.__struct_fields__)
             raise TypeError(f"an outcome has no member {key!r}" + (f"; nearest: {close[0]!r}" if close else ""))
-        fields[_KEYS[key]] = value
     try:
         return convert_to(fields, ScoreOutcome)
     except msgspec.ValidationError as error:

@@ -88,7 +88,25 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
         return None
     if read is not None and (documents := _propose_documents(entries, read)) is not None:
         return documents
-    record = _propose_record(entries)
+    fields = _list_fields(entries)
+    turns = next(filter(None, (_propose_turns(field) for field in fields)), None)
+    calls = _propose_calls(fields)
+    used_path = calls[0] if calls is not None else ()
+    free = [field for field in fields if not used_path or field.path[: len(used_path)] != used_path]
+    # The input never has a name for the answer, nor the answer a name for the input.
+    question = None if turns else _find_best(free, _INPUT, _ANSWER)
+    answer = None if turns else _find_best([field for field in free if field.path != question], _ANSWER, _INPUT)
+    tokens = {name: _find_number(free, words, ("token", "usage")) for name, words in _TOKENS}
+    usage = {name: _write(path) for name, path in tokens.items() if path is not None}
+    duration = _find_number(free, _DURATION, ()) or _find_number(free, _TOTAL, ("timing", "time", "duration", "latency"))
+    record = EvidenceMap(
+        input=_write_found(question),
+        text=_write_found(answer),
+        tool_calls=calls[1] if calls is not None else None,
+        turns=turns,
+        usage=UsageMap(**usage) if usage else None,
+        duration_ms=_write_found(duration),
+    )
     sample = _read_sample(record, entries)
     # The question and the answer of a run may be on different lines.
     if not any(evidence.text is not None and (evidence.input is not None or evidence.turns) for evidence in sample):
@@ -130,28 +148,6 @@ def _propose_records_inside(entries: list[dict[str, Json]]) -> EvidenceMap | Non
         if inner is not None and inner.record is None and inner.group is None and not compile_mapping(inner).over_list:
             return msgspec.structs.replace(inner, record=f"{_write(field.path)}[*]")
     return None
-
-
-def _propose_record(entries: list[dict[str, Json]]) -> EvidenceMap:
-    fields = _list_fields(entries)
-    turns = next(filter(None, (_propose_turns(field) for field in fields)), None)
-    calls = _propose_calls(fields)
-    used_path = calls[0] if calls is not None else ()
-    free = [field for field in fields if not used_path or field.path[: len(used_path)] != used_path]
-    # The input never has a name for the answer, nor the answer a name for the input.
-    question = None if turns else _find_best(free, _INPUT, _ANSWER)
-    answer = None if turns else _find_best([field for field in free if field.path != question], _ANSWER, _INPUT)
-    tokens = {name: _find_number(free, words, ("token", "usage")) for name, words in _TOKENS}
-    usage = {name: _write(path) for name, path in tokens.items() if path is not None}
-    duration = _find_number(free, _DURATION, ()) or _find_number(free, _TOTAL, ("timing", "time", "duration", "latency"))
-    return EvidenceMap(
-        input=_write_found(question),
-        text=_write_found(answer),
-        tool_calls=calls[1] if calls is not None else None,
-        turns=turns,
-        usage=UsageMap(**usage) if usage else None,
-        duration_ms=_write_found(duration),
-    )
 
 
 def _list_fields(entries: list[dict[str, Json]]) -> list[Field]:

@@ -12,6 +12,7 @@ from proctor.evidence.shared.blocks import PLAIN, Dialect
 from proctor.evidence.shared.conversation import Message, mark_earlier
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.unrecognised import check_fields
 from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.evidence.values.text import as_text
 from proctor.model.evidence import Json, Usage
@@ -51,6 +52,8 @@ class MessageFormat(msgspec.Struct, frozen=True):
     unwrap: Unwrap | None = None
     """Removes the envelope of one message."""
     opens_lists: bool = False
+    answer: tuple[str, str] | None = None
+    """The path of the message in an answer of the provider, and the field of the answer with its finish reason."""
     lists: tuple[str, ...] = ()
     """Paths of lists that may contain the messages."""
     drop: tuple[str, ...] = ()
@@ -60,6 +63,15 @@ class MessageFormat(msgspec.Struct, frozen=True):
         """Return the messages of an envelope of this format, or None."""
         is_possible = isinstance(document, dict) or (self.opens_lists and isinstance(document, list))
         found = self.open(document) if self.open is not None and is_possible else None
+        if self.answer is not None and isinstance(document, dict):
+            path, reason = self.answer
+            holder, _, key = path.rpartition(".")
+            outer = dict_or_empty(document.get(holder)) if holder else document
+            if isinstance(outer.get(key), dict) and reason in document:
+                unknowns, answer = Unknowns(), {**outer[key], reason: document[reason]}
+                if holder:
+                    check_fields(outer, (key,), f"$.{holder}", unknowns)
+                return open_answer(document, f"$.{path}", answer, unknowns, holder or key, reason)
         return open_list(document, self.marks, *self.lists, drop=self.drop) if found is None and isinstance(document, dict) else found
 
 
@@ -102,7 +114,16 @@ def read_all(entries: Entries, unknowns: Unknowns, dialect: Dialect = PLAIN, unw
     for at, entry in entries:
         if unwrap is not None:
             at, entry = unwrap(at, entry, unknowns)
-        _check_edits(entry, at, found, unknowns)
+        # Mark the content that Anthropic removed from the received messages; its edits do not change the caller's own list.
+        for holder, place in ((entry, at), (dict_or_empty(entry.get("response_metadata")), f"{at}.response_metadata")):
+            for edit in map(dict_or_empty, list_of(dict_or_empty(holder.get("context_management")).get("applied_edits"))):
+                kind, cleared = str(edit.get("type")), edit.get("cleared_tool_uses")
+                # Cleared tool uses are missing only if fewer of them are in the list.
+                is_here = (
+                    kind.startswith("clear_tool_uses") and isinstance(cleared, int) and cleared <= sum(len(one.calls) for one in found)
+                )
+                if not is_here and not kind.startswith("clear_thinking"):
+                    mark_earlier(unknowns, f"{place}.context_management: {kind!r} removed what is not in these messages")
         message = read_message(entry, at, unknowns, dialect)
         found += [message] if message is not None else []
     return found
@@ -133,17 +154,6 @@ def join_answers(messages: Iterable[Message | None]) -> list[Message]:
             )
         found.append(message)
     return found
-
-
-def _check_edits(entry: dict[str, Any], at: str, before: list[Message], unknowns: Unknowns) -> None:
-    """Mark the content that Anthropic removed from the received messages; its edits do not change the caller's own list."""
-    for holder, place in ((entry, at), (dict_or_empty(entry.get("response_metadata")), f"{at}.response_metadata")):
-        for edit in map(dict_or_empty, list_of(dict_or_empty(holder.get("context_management")).get("applied_edits"))):
-            kind, cleared = str(edit.get("type")), edit.get("cleared_tool_uses")
-            # Cleared tool uses are missing only if fewer of them are in the list.
-            is_here = kind.startswith("clear_tool_uses") and isinstance(cleared, int) and cleared <= sum(len(one.calls) for one in before)
-            if not is_here and not kind.startswith("clear_thinking"):
-                mark_earlier(unknowns, f"{place}.context_management: {kind!r} removed what is not in these messages")
 
 
 def fold_outputs(messages: Sequence[Message], names: Collection[str], taken: Collection[str | None]) -> list[Message]:

@@ -244,7 +244,12 @@ def read_messages(document: Json, family: MessageFormat) -> Evidence:
 
 def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], error: str | None, unknowns: Unknowns) -> Evidence:
     given = {key: value for key, value in rest.items() if key in PLAIN_FIELDS and value is not None}
-    tools = _list_offered_tools(rest.get("tools"))
+    names: list[str] = []
+    for tool in map(dict_or_empty, list_of(rest.get("tools"))):
+        declared = [tool, dict_or_empty(tool.get("function")), dict_or_empty(tool.get("toolSpec"))]
+        declared.extend(map(dict_or_empty, list_of(find_first(tool, "functionDeclarations", "function_declarations"))))
+        names.extend(entry["name"] for entry in declared if isinstance(entry.get("name"), str))
+    tools = names
     if tools and "available_tools" not in given:
         given["available_tools"] = tools
     model = opened.model or text_or_none(rest.get("model")) or evidence.model
@@ -277,12 +282,3 @@ def _list_entries(value: Json) -> Iterator[dict[str, Any]]:
         value = [inner for inner in value.values() if isinstance(inner, list)]
     for entry in list_of(value):
         yield from _list_entries(entry)
-
-
-def _list_offered_tools(tools: Json) -> list[str]:
-    names: list[str] = []
-    for tool in map(dict_or_empty, list_of(tools)):
-        declared = [tool, dict_or_empty(tool.get("function")), dict_or_empty(tool.get("toolSpec"))]
-        declared.extend(map(dict_or_empty, list_of(find_first(tool, "functionDeclarations", "function_declarations"))))
-        names.extend(entry["name"] for entry in declared if isinstance(entry.get("name"), str))
-    return names

@@ -14,7 +14,6 @@ from proctor.evidence.messages.envelope import (
     join_answers,
     list_parts,
     list_with_paths,
-    open_answer,
     read_all,
     without,
 )
@@ -82,10 +81,6 @@ def _read_candidate(candidate: dict[str, Any], at: str, unknowns: Unknowns) -> t
     reported = {key: value for key, value in candidate.items() if key in (*_GROUNDING, *_PAGES, *_FINISH) or _reports_search(value)}
     check_fields(candidate, ("content", *reported), at, unknowns)
     return f"{at}.content", {"role": "model", **content, **reported}
-
-
-def _read_contents(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    return join_answers(_read_content(entry, at, unknowns) for at, entry in entries)
 
 
 def _read_content(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message | None:
@@ -217,15 +212,6 @@ def _is_bedrock_message(message: dict[str, Any]) -> bool:
     return tools or (message["role"] == "assistant" and all("type" not in part and not _BEDROCK_BLOCKS.isdisjoint(part) for part in parts))
 
 
-def _open_bedrock(document: dict[str, Any]) -> Opened | None:
-    output, unknowns = dict_or_empty(document.get("output")), Unknowns()
-    if not isinstance(output.get("message"), dict) or "stopReason" not in document:
-        return None
-    check_fields(output, ("message",), "$.output", unknowns)
-    answer = {**output["message"], "stopReason": document["stopReason"]}
-    return open_answer(document, "$.output.message", answer, unknowns, "output", "stopReason")
-
-
 def _unwrap_stored(at: str, entry: dict[str, Any], unknowns: Unknowns) -> tuple[str, dict[str, Any]]:
     if not isinstance(entry.get("message"), dict) or "message_id" not in entry:
         return at, entry
@@ -266,16 +252,6 @@ def _is_cohere_message(message: dict[str, Any]) -> bool:
     )
 
 
-def _open_cohere(document: dict[str, Any]) -> Opened | None:
-    message = document.get("message")
-    if not isinstance(message, dict) or "finish_reason" not in document:
-        return None
-    # `billed_units` next to `tokens` omit tokens that Cohere does not charge for.
-    tokens = dict_or_empty(document.get("usage")).get("tokens")
-    answer = {**message, "finish_reason": document["finish_reason"]}
-    return open_answer({**document, "usage": tokens}, "$.message", answer, Unknowns(), "message", "finish_reason")
-
-
 # Mistral
 
 _ENTRY_TYPES = ("message.input", "message.output", "function.call", "function.result", "tool.execution", "agent.handoff")
@@ -314,8 +290,14 @@ def _read_mistral_entry(entry: dict[str, Any], at: str, unknowns: Unknowns) -> M
 
 
 FORMATS = (
-    MessageFormat("bedrock", "messages of Bedrock's Converse and of Strands", _is_bedrock_message, _read_bedrock, _open_bedrock),
-    MessageFormat("cohere", "Cohere messages or an answer", _is_cohere_message, None, _open_cohere, extends=("openai",)),
+    MessageFormat(
+        "bedrock",
+        "messages of Bedrock's Converse and of Strands",
+        _is_bedrock_message,
+        _read_bedrock,
+        answer=("output.message", "stopReason"),
+    ),
+    MessageFormat("cohere", "Cohere messages or an answer", _is_cohere_message, extends=("openai",), answer=("message", "finish_reason")),
     MessageFormat("mistral", "Mistral messages", _is_mistral_message, _read_mistral, extends=("openai",)),
     MessageFormat(
         "genkit",
@@ -327,7 +309,14 @@ FORMATS = (
         extends=("bedrock",),
         dialect=OMITS_ARGUMENTS,
     ),
-    MessageFormat("gemini", "Gemini contents or an answer", _is_gemini_message, _read_contents, _open_contents, ("contents", "candidates")),
+    MessageFormat(
+        "gemini",
+        "Gemini contents or an answer",
+        _is_gemini_message,
+        lambda entries, unknowns: join_answers(_read_content(entry, at, unknowns) for at, entry in entries),
+        _open_contents,
+        ("contents", "candidates"),
+    ),
     MessageFormat(
         "adk", "a session of Google ADK, or its events", _is_adk_event, _read_adk, keys=("events",), lists=("events",), drop=_STATE
     ),

@@ -98,7 +98,30 @@ def _parse(data: bytes, noun: _Noun, refuse: Refuse | None = None, limits: WireL
         if refuse is None:
             raise EvidenceError("binary data that is not OTLP protobuf")
         request.Clear()
-        _decode_items(request, data, noun, refuse)
+        # Decode each item separately: one broken text would fail the whole request, which several exporters may share.
+        groups, scopes, items = _LISTS[noun]
+        for group_data in select_fields(data, 1):
+            scopes_data = select_fields(group_data, 2)
+            group = getattr(request, groups).add()
+            # By the rules of protobuf a message that occurs several times is the concatenation of its parts.
+            why = _decode_into(group.resource, b"".join(select_fields(group_data, 1)))
+            if why is not None:
+                del getattr(request, groups)[-1]
+                refuse(f"the resource of a {noun} {why}", sum(len(select_fields(scope_data, 2)) for scope_data in scopes_data))
+                continue
+            for scope_data in scopes_data:
+                items_data = select_fields(scope_data, 2)
+                scope = getattr(group, scopes).add()
+                why = _decode_into(scope.scope, b"".join(select_fields(scope_data, 1)))
+                if why is not None:
+                    refuse(f"the scope of a {noun} {why}", len(items_data))
+                    continue
+                decoded = getattr(scope, items)
+                for item_data in items_data:
+                    why = _decode_into(decoded.add(), item_data)
+                    if why is not None:
+                        del decoded[-1]
+                        refuse(f"a {noun} {why}", 1)
     return request
 
 
@@ -110,33 +133,6 @@ def _decode_into(message: Any, data: bytes) -> str | None:
     except (DecodeError, RecursionError) as error:
         return "has a text that is not UTF-8" if "UTF-8" in str(error) else "is not OTLP protobuf"
     return None
-
-
-def _decode_items(request: Any, data: bytes, noun: _Noun, refuse: Refuse) -> None:
-    """Decode each item separately: one broken text would fail the whole request, which several exporters may share."""
-    groups, scopes, items = _LISTS[noun]
-    for group_data in select_fields(data, 1):
-        scopes_data = select_fields(group_data, 2)
-        group = getattr(request, groups).add()
-        # By the rules of protobuf a message that occurs several times is the concatenation of its parts.
-        why = _decode_into(group.resource, b"".join(select_fields(group_data, 1)))
-        if why is not None:
-            del getattr(request, groups)[-1]
-            refuse(f"the resource of a {noun} {why}", sum(len(select_fields(scope_data, 2)) for scope_data in scopes_data))
-            continue
-        for scope_data in scopes_data:
-            items_data = select_fields(scope_data, 2)
-            scope = getattr(group, scopes).add()
-            why = _decode_into(scope.scope, b"".join(select_fields(scope_data, 1)))
-            if why is not None:
-                refuse(f"the scope of a {noun} {why}", len(items_data))
-                continue
-            decoded = getattr(scope, items)
-            for item_data in items_data:
-                why = _decode_into(decoded.add(), item_data)
-                if why is not None:
-                    del decoded[-1]
-                    refuse(f"a {noun} {why}", 1)
 
 
 def _convert_span(span: Any, resource: dict[str, Json], scope: str) -> Span:

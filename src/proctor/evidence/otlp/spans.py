@@ -275,7 +275,7 @@ def _convert_value(value: Any, depth: int) -> Json:
     if kind == "arrayValue":
         return [_convert_value(entry, depth + 1) for entry in (inner and inner["values"]) or ()]
     if kind == "kvlistValue":
-        return {entry["key"]: _convert_value(entry.get("value"), depth + 1) for entry in (inner and inner["values"]) or ()}
+        return {str(entry["key"]): _convert_value(entry.get("value"), depth + 1) for entry in (inner and inner["values"]) or ()}
     if kind == "intValue" and isinstance(inner, str):
         return int(inner)
     if kind == "doubleValue" and isinstance(inner, str):

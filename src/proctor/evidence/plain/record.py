@@ -18,7 +18,6 @@ from proctor.evidence.shared.state import read_state
 from proctor.evidence.shared.usage import HOLDERS, add_usage, find_usage, read_usage
 from proctor.evidence.shared.workflow import with_resolved_parameters
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.conflicts import find_answers, mark_difference, take_agreeing
 from proctor.evidence.unknowns.markers import check_markers, is_redacted, mark_removed
 from proctor.evidence.unknowns.statuses import find_failure, is_error
 from proctor.evidence.unknowns.unrecognised import (
@@ -26,12 +25,15 @@ from proctor.evidence.unknowns.unrecognised import (
     DEFINING,
     FieldTable,
     check_object,
+    find_answers,
     find_near_miss,
     is_call,
     is_made,
     list_calls,
     list_unrecognised,
+    mark_difference,
     name_call,
+    take_agreeing,
 )
 from proctor.evidence.values.access import (
     SHOWN,

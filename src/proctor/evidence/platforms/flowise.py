@@ -10,7 +10,7 @@ from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import check_markers
 from proctor.evidence.unknowns.statuses import find_failure, read_status
 from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_objects, list_unrecognised
-from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none, write_ms_as_iso
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none, write_ms_as_iso
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text, parse_json
 from proctor.model.account import CALL_PARTS, Part
@@ -22,24 +22,18 @@ _IDS = ("chatId", "chatMessageId", "sessionId", "executionId", "memoryType")
 LISTS = ("agentFlowExecutedData", "usedTools", "agentReasoning")
 _NODES: tuple[Part, ...] = ("nodes", *CALL_PARTS, "usage")
 _PREDICTION: FieldTable = {
-    **dict.fromkeys((*_IDS, "case", *HOLDERS), None),
+    **dict.fromkeys((*_IDS, "case", "question", *HOLDERS), None),
     **dict.fromkeys(("text", "json"), "answer"),
     **dict.fromkeys(("agentFlowExecutedData", "agentReasoning"), _NODES),
     "usedTools": "tool_calls",
-    "question": "input",
 }
-_STEP: FieldTable = {**dict.fromkeys(("nodeId", "nodeLabel", "status"), "nodes"), "data": _NODES}
-_DATA: FieldTable = {
-    **dict.fromkeys(("id", "state", "chatHistory"), None),
-    **dict.fromkeys(("name", "input", "error"), "nodes"),
-    "output": _NODES,
-}
-_OUTPUT: FieldTable = {
-    **dict.fromkeys(("content", "timeMetadata", "availableTools", "calledTools", "toolCalls"), None),
-    **dict.fromkeys(HOLDERS, "usage"),
+_NODE: FieldTable = {
+    **dict.fromkeys(split_words("nodeId nodeLabel status id state chatHistory name input error content timeMetadata availableTools"), None),
+    **dict.fromkeys(("calledTools", "toolCalls", "agentName", "nodeName", "messages", *HOLDERS), None),
+    **dict.fromkeys(("data", "output"), _NODES),
     "usedTools": "tool_calls",
 }
-_REASONING: FieldTable = {**dict.fromkeys(("agentName", "nodeName", "nodeId", "messages"), "nodes"), "usedTools": "tool_calls"}
+"""The fields of a node, its data and its output."""
 _USED: FieldTable = {"tool": "tool_calls", "toolInput": "tool_arguments", **dict.fromkeys(("toolOutput", "error"), "tool_results")}
 _TYPES: dict[str, type] = {**dict.fromkeys((*LISTS, "messages"), list), **dict.fromkeys(("data", "output"), dict), "text": str}
 
@@ -103,8 +97,8 @@ def _read_node(step: dict[str, Any], at: str, unknowns: Unknowns) -> Node:
     data = dict_or_empty(step.get("data"))
     output, error = data.get("output"), data.get("error")
     used = dict_or_empty(output)
-    for fields, table, place in ((step, _STEP, at), (data, _DATA, f"{at}.data"), (used, _OUTPUT, f"{at}.data.output")):
-        check_object(fields, table, place, unknowns, _TYPES)
+    for fields, place in ((step, at), (data, f"{at}.data"), (used, f"{at}.data.output")):
+        check_object(fields, _NODE, place, unknowns, _TYPES)
     name = _read_name(step, at, unknowns, "nodeLabel", "nodeId")
     duration = dict_or_empty(used.get("timeMetadata")).get("delta")
     failed = read_status(step.get("status")) == "failed" or is_error(error)
@@ -133,7 +127,7 @@ def _read_name(step: dict[str, Any], at: str, unknowns: Unknowns, *keys: str) ->
 
 
 def _read_reasoning_node(step: dict[str, Any], at: str, unknowns: Unknowns) -> Node:
-    check_object(step, _REASONING, at, unknowns, _TYPES)
+    check_object(step, _NODE, at, unknowns, _TYPES)
     name, messages = _read_name(step, at, unknowns, "agentName", "nodeName", "nodeId"), list_of(step.get("messages"))
     texts = [message for message in messages if isinstance(message, str)]
     if len(texts) < len(messages):

@@ -47,12 +47,12 @@ _EXECUTION: FieldTable = {
     **dict.fromkeys(("finished", "waitTill", "id", "mode", "status", "startedAt", "stoppedAt", "workflowId", "data", "case"), None),
     "workflowData": _EVERY,
 }
-_WORKFLOW: FieldTable = {**dict.fromkeys(("id", "name", "pinData", "staticData"), None), **dict.fromkeys(("nodes", "connections"), _EVERY)}
-_DEFINITION: FieldTable = dict.fromkeys(("name", "type", "parameters"), _EVERY)
-_RECORD: FieldTable = {
+_FIELDS: FieldTable = {
+    **dict.fromkeys(("id", "pinData", "staticData", "error", "executionStatus", "executionTime"), None),
+    **dict.fromkeys(("nodes", "connections", "name", "type", "parameters"), _EVERY),
     **dict.fromkeys(("data", "source", "inputOverride", "executionIndex", "startTime"), _EVERY),
-    **dict.fromkeys(("error", "executionStatus", "executionTime"), ("tool_results", "nodes")),
 }
+"""The fields of a workflow, of its nodes, and of their runs."""
 _ACTION: FieldTable = {
     **dict.fromkeys(("log", "type"), None),
     **dict.fromkeys(("toolInput", "toolCallId", "messageLog"), "tool_arguments"),
@@ -92,6 +92,11 @@ class _NodeRun(msgspec.Struct, kw_only=True):
     @property
     def name(self) -> str:
         return self.place[0] or ""
+
+    @property
+    def model_name(self) -> str:
+        # n8n offers a tool to the model under the name of its node, with special characters replaced.
+        return _NOT_IN_NAMES.sub("_", self.name)
 
     def get_duration(self) -> float | None:
         duration = self.record.get("executionTime")
@@ -188,7 +193,7 @@ def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[
     result = document["data"]["resultData"]
     workflow = dict_or_empty(document.get("workflowData"))
     check_object(document, _EXECUTION, path, unknowns, _TYPES)
-    check_object(workflow, _WORKFLOW, "workflowData", unknowns, _TYPES)
+    check_object(workflow, _FIELDS, "workflowData", unknowns, _TYPES)
     if document.get("workflowData") is None and any(isinstance(dict_or_empty(value).get("nodes"), list) for value in document.values()):
         unknowns.mark_unrecognised(_EVERY, f"{path} has no workflowData, and a workflow under another name")
     if workflow and workflow.get("nodes") is None:
@@ -197,7 +202,7 @@ def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[
     for at, node in list_objects(workflow.get("nodes"), _EVERY, "workflowData.nodes", unknowns):
         if (name := text_or_none(node.get("name"))) in result["runData"]:
             definitions[str(name)] = node
-            check_object(node, _DEFINITION, at, unknowns, _TYPES)
+            check_object(node, _FIELDS, at, unknowns, _TYPES)
             if not isinstance(node.get("type"), str):
                 unknowns.mark_parts(_EVERY, f"{at} has no type")
     connections = workflow.get("connections")
@@ -234,7 +239,7 @@ def _read_number(value: Json) -> float:
 
 
 def _read_run(place: _Place, record: dict[str, Any], at: str, definition: dict[str, Any], wired: Json, unknowns: Unknowns) -> _NodeRun:
-    check_object(record, _RECORD, at, unknowns, _TYPES)
+    check_object(record, _FIELDS, at, unknowns, _TYPES)
     status = record.get("executionStatus")
     if status is not None and read_status(status) not in ("ok", "failed"):
         unknowns.mark_parts(("tool_results", "nodes"), f"{at} did not finish: its status is {show(status, SHOWN)}")
@@ -343,7 +348,7 @@ def _pair(runs: list[_NodeRun], steps: list[ToolCall]) -> dict[int, ToolCall]:
         own_name, passed = run.get_passed()
         arguments = None if passed is None else read_arguments(passed)
         # The model may know the tool under several names.
-        names = (_spell_for_model(run.name), *(() if own_name is None else (own_name,)))
+        names = tuple(name for name in (run.model_name, own_name) if name is not None)
         made.append(ToolCall(name=run.name, arguments=arguments, aliases=names))
     partner: dict[int, int] = {}
     # Parallel calls may run in another order.
@@ -353,11 +358,6 @@ def _pair(runs: list[_NodeRun], steps: list[ToolCall]) -> dict[int, ToolCall]:
         alone = [place for place in range(len(runs)) if place not in partner]
         partner |= dict(zip(alone, sorted(set(range(len(steps))) - set(partner.values())), strict=True))
     return {id(runs[place]): steps[other] for place, other in partner.items()}
-
-
-def _spell_for_model(node_name: str) -> str:
-    # n8n offers a tool to the model under the name of its node, with special characters replaced.
-    return _NOT_IN_NAMES.sub("_", node_name)
 
 
 def _read_call(run: _NodeRun, step: ToolCall | None, unknowns: Unknowns) -> ToolCall:
@@ -370,7 +370,7 @@ def _read_call(run: _NodeRun, step: ToolCall | None, unknowns: Unknowns) -> Tool
         arguments = step.arguments
     if arguments is None:
         unknowns.mark("tool_arguments", f"the run of {run.name!r} does not record what was passed to it")
-    aliases = dict.fromkeys(name for name in (step.name if step else None, own_name, _spell_for_model(run.name)) if name)
+    aliases = dict.fromkeys(name for name in (step.name if step else None, own_name, run.model_name) if name)
     aliases.pop(run.name, None)
     error, kind = run.get_error("the run of the tool ended in an error"), PROTOCOL_ERROR
     if error is None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.conflicts import take_agreeing
 from proctor.evidence.unknowns.markers import is_redacted, mark_call, mark_call_flags
 from proctor.evidence.unknowns.statuses import STATUS_FIELDS, Status, is_error, read_flag, read_status, reports_failure, to_snake_case
-from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised
+from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised, take_agreeing
 from proctor.evidence.values.access import SHOWN, dict_or_empty, list_at, list_texts, number_at, read_object, read_text, wrong_kind_error
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text

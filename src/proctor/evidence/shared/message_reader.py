@@ -132,7 +132,13 @@ def fill(draft: Draft, entry: dict[str, Any]) -> None:
         if not _CALLING.isdisjoint(fields) or extra:
             _add_listed_calls(draft, fields, extra)
         _add_content(draft, entry)
-        _add_spoken(draft, fields)
+        refusal, audio = fields.get("refusal"), fields.get("audio")
+        if refusal not in draft.texts:
+            draft.add_text(refusal, f"{draft.at}.refusal")
+        if audio is not None and not "".join(draft.texts):
+            if "transcript" not in dict_or_empty(audio):
+                draft.mark(f"{draft.at}.audio", "expected an object with a transcript", ("answer",))
+            draft.add_text(dict_or_empty(audio).get("transcript"), f"{draft.at}.audio")
     for key in RESULT_LISTS:
         for index, result in enumerate(list_of(entry.get(key))):
             draft.add_result(result, f"{at}.{key}[{index}]")
@@ -223,16 +229,6 @@ def _add_content(draft: Draft, entry: dict[str, Any]) -> None:
             draft.add_content(value, at)
     if isinstance(entry.get("message"), str):
         draft.add_text(entry["message"], f"{draft.at}.message")
-
-
-def _add_spoken(draft: Draft, entry: dict[str, Any]) -> None:
-    refusal, audio = entry.get("refusal"), entry.get("audio")
-    if refusal not in draft.texts:
-        draft.add_text(refusal, f"{draft.at}.refusal")
-    if audio is not None and not "".join(draft.texts):
-        if "transcript" not in dict_or_empty(audio):
-            draft.mark(f"{draft.at}.audio", "expected an object with a transcript", ("answer",))
-        draft.add_text(dict_or_empty(audio).get("transcript"), f"{draft.at}.audio")
 
 
 def _read_report(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:

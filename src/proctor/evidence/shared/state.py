@@ -11,7 +11,7 @@ from proctor.codecs.fhir_matching import RESOURCE_TYPES
 from proctor.codecs.transcript import read_call
 from proctor.errors import EvidenceError
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.unrecognised import list_unrecognised, mark_near_miss
+from proctor.evidence.unknowns.unrecognised import list_unrecognised
 from proctor.evidence.values.access import find_first, list_at, list_texts, read_object, read_text, wrong_kind_error
 from proctor.model import evidence as model
 from proctor.model.evidence import Json, State
@@ -30,15 +30,10 @@ def read_state(value: Json, path: str, unknowns: Unknowns) -> tuple[State, dict[
     families = {
         family: _READERS[family](document[family], f"{path}.{family}", unknowns) for family in FAMILIES if document.get(family) is not None
     }
-    _check_names(document, FAMILIES, path, unknowns)
-    return State(**families), {key: member for key, member in document.items() if key not in FAMILIES}
-
-
-def _check_names(entry: dict[str, Any], names: tuple[str, ...], path: str, unknowns: Unknowns) -> None:
-    """List unrecognised fields; a near miss of a missing name makes the state unknown."""
-    for key in list_unrecognised(entry, names):
-        if not mark_near_miss(key, entry[key], dict.fromkeys(names, "state"), path, unknowns, entry):
-            unknowns.ignore(key)
+    others = {key: member for key, member in document.items() if key not in FAMILIES}
+    for key in list_unrecognised(others, ()):
+        unknowns.ignore(key)
+    return State(**families), others
 
 
 def _flatten_resources(values: list[Any], path: str, unknowns: Unknowns) -> tuple[dict[str, Json], ...]:
@@ -115,9 +110,8 @@ def _list_bundle(bundle: dict[str, Json], at: str, unknowns: Unknowns) -> list[t
     return inner
 
 
-def _find_content(value: dict[str, Any], key: str, path: str, unknowns: Unknowns) -> Json:
+def _find_content(value: dict[str, Any], key: str) -> Json:
     """Return the content of a family, or None if it was not captured: its key is missing, and others are present."""
-    _check_names(value, (key,), path, unknowns)
     # An empty object was captured and has no content.
     return value.get(key) if value.get(key) is not None or list_unrecognised(value, (key,)) else []
 
@@ -126,7 +120,7 @@ def _read_fhir(value: Json, path: str, unknowns: Unknowns) -> model.FhirState | 
     served = False
     if isinstance(value, dict) and "resourceType" not in value:
         served = value.get("served") is True
-        value = _find_content({key: value[key] for key in value if key != "served"}, "resources", path, unknowns)
+        value = _find_content({key: value[key] for key in value if key != "served"}, "resources")
         path = f"{path}.resources"
     if value is None:
         return None
@@ -145,7 +139,7 @@ def _read_family(kind: Callable[..., Any], key: str, read: _Reader) -> _Reader:
 
     def read_family(value: Json, path: str, unknowns: Unknowns) -> Any:
         if isinstance(value, dict):
-            value, path = _find_content(value, key, path, unknowns), f"{path}.{key}"
+            value, path = _find_content(value, key), f"{path}.{key}"
         return None if value is None else kind(**{key: tuple(read(value, path, unknowns))})
 
     return read_family
@@ -221,7 +215,7 @@ def _read_voice(value: Json, path: str, unknowns: Unknowns) -> model.VoiceState 
         return model.VoiceState(turns=tuple(turn for call in calls if call is not None for turn in call.turns))
     if not isinstance(value, dict):
         return model.VoiceState(turns=tuple(_read_voice_turns(value, path, unknowns, {})))
-    content = value.get("turns") if any(read_call(value).values()) else _find_content(value, "turns", path, unknowns)
+    content = value.get("turns") if any(read_call(value).values()) else _find_content(value, "turns")
     if content is None and not any(read_call(value).values()):
         return None
     call_fields = value if "id" not in value else {"call": value["id"], **value}

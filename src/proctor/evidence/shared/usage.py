@@ -49,6 +49,7 @@ _WHOLE_INPUT: Final = ("prompt_tokens", "promptTokens")
 _REASONING_SEPARATE: Final = ("thoughtsTokenCount", "thoughts_token_count")
 _REASONING: Final = (*_REASONING_SEPARATE, "reasoningTokens", "reasoning_tokens")
 _TOOL_INPUT: Final = ("toolUsePromptTokenCount", "tool_use_prompt_token_count")
+
 _FIELDS: dict[str, Part | None] = {
     **dict.fromkeys(_COUNTS, "usage"),
     **dict.fromkeys((*_CACHED_INCLUDED, *_WRITTEN_INCLUDED, *_CACHED_SEPARATE, *_WRITTEN_SEPARATE, *_DETAILS[:-1]), None),
@@ -86,14 +87,14 @@ def read_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
         if value is not None and unknowns is not None:
             unknowns.mark("usage", "the usage is not an object")
         return None
+    if isinstance(value.get("tokens"), dict):
+        value = value["tokens"]  # Cohere's `billed_units` next to them omit tokens that it does not charge for.
     found = _make_usage(find_count(value, _INPUT), find_count(value, _OUTPUT), find_count(value, _TOTAL))
     # Most usage objects contain only the counts.
     if found is not None and (not _COUNTS.issuperset(value) or isinstance(value.get("inputTokens"), dict)):
         found = _add_reasoning(_add_cached(found, value), value)
     if unknowns is not None:
         check_object(value, _FIELDS, "usage", unknowns)
-        if found is None and any(not _COUNTS.isdisjoint(dict_or_empty(inner)) for inner in value.values()):
-            unknowns.mark("usage", "the usage has its counts one level too deep")
         for key in _COUNTS & value.keys():
             if value[key] is not None and read_count(value[key]) is None:
                 unknowns.mark("usage", f"{key!r} in the usage is no count")

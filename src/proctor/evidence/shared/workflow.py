@@ -208,13 +208,14 @@ def sum_usage(nodes: Sequence[Node]) -> Usage | None:
 def with_parameters(nodes: list[Node]) -> tuple[Node, ...]:
     """Resolve the parameters of HTTP Request nodes against the other nodes; other nodes lose theirs."""
     outputs = _list_outputs(nodes) if any(is_http_request(node.type) for node in nodes) else {}
-    finished: list[Node] = []
+    finished = list(nodes)
     for index, node in enumerate(nodes):
-        parameters, more, notes = None, (), node.notes
         if is_http_request(node.type):
             resolved = _resolve_around(nodes, index, dict_or_empty(node.parameters), outputs)
-            parameters, more, notes = with_method(resolved.value), tuple(map(with_method, resolved.more)), resolved.notes
-        finished.append(msgspec.structs.replace(node, parameters=parameters, more_parameters=more, notes=notes))
+            parameters, more = with_method(resolved.value), tuple(map(with_method, resolved.more))
+            finished[index] = msgspec.structs.replace(node, parameters=parameters, more_parameters=more, notes=resolved.notes)
+        elif node.parameters is not None or node.more_parameters:
+            finished[index] = msgspec.structs.replace(node, parameters=None, more_parameters=())
     return tuple(finished)
 
 

@@ -31,6 +31,8 @@ from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 
 _KIND_WORDS = {"model": "llm", "unknown": None}
+_N8N = (vocabulary.N8N_TYPE, vocabulary.N8N_STATUS, vocabulary.N8N_PARAMETERS, vocabulary.N8N_OUTPUT, vocabulary.N8N_ITEMS)
+_NOT_N8N = (None,) * len(_N8N)
 _RUN_KINDS = frozenset(("agent", "model", "tool", "workflow", "chain", "task"))
 _MAX_CACHED_SHAPES = 50
 _get_shape, _get_scope, _get_case = attrgetter("shape"), attrgetter("scope"), attrgetter("case")
@@ -74,6 +76,9 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     turns = find_turns(agent_requests, exchanges, calls, entries)
     usage = _sum_usage(tree, exchanges, unknowns)
     root, is_failed = (tree.root.span, tree.root.failed) if tree.root is not None else (None, False)
+    named = (
+        {"trace_id": root.trace_id or None, "service.name": root.resource.get("service.name"), "span": root.name or None} if root else {}
+    )
     # The status of a model or tool span is that of the provider, not of the agent.
     statuses = [unknown_parts.find_http_status(root) for root in tree.roots if root.kind not in ("model", "tool")]
     describe = _recall_conventions if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions
@@ -97,7 +102,7 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
         model=next((step.model for exchange in reversed(agent_requests or exchanges) for step in exchange.steps if step.model), None),
         no_run=None if canonical else _explain_no_run(tree, is_n8n),
         account=account,
-        metadata=_read_metadata(root) if root is not None else {},
+        metadata={key: value for key, value in named.items() if value is not None},
     )
     # Parents and children refer to each other: unlinked, so that they are freed at once and not by the garbage collector.
     for step in tree.steps:
@@ -176,11 +181,6 @@ def _find_duration_ms(tree: SpanTree) -> float | None:
     return (max(root.end_ns for root in timed) - min(root.start_ns for root in timed)) / 1e6 if timed else None
 
 
-def _read_metadata(root: Span) -> dict[str, Json]:
-    known = {"trace_id": root.trace_id or None, "service.name": root.resource.get("service.name"), "span": root.name or None}
-    return {key: value for key, value in known.items() if value is not None}
-
-
 def _build_nodes(tree: SpanTree, calls: Sequence[ObservedCall]) -> tuple[Node, ...]:
     by_holder: dict[Step | None, list[ToolCall]] = {}
     for entry in calls:
@@ -190,28 +190,28 @@ def _build_nodes(tree: SpanTree, calls: Sequence[ObservedCall]) -> tuple[Node, .
 
 def _build_node(step: Step, calls: tuple[ToolCall, ...]) -> Node:
     span, attributes = step.span, step.attributes
-    output = decode_container(attributes.get(vocabulary.N8N_OUTPUT))
-    items, listed = read_count(attributes.get(vocabulary.N8N_ITEMS)), len(output) if isinstance(output, list) else 1
+    node_type, status, parameters, output, items = map(attributes.get, _N8N) if step.names["n8n"] else _NOT_N8N
+    output, items = decode_container(output), None if items is None else read_count(items)
+    listed = len(output) if isinstance(output, list) else 1
     if output is None and attributes:
         output = step.build_output(step.text)
+    given: Json = None
+    if attributes or span.events:
+        given = next((message.text for message in reversed(step.inputs or ()) if message.role == "user" and message.text), None)
+        given = given or step.find_input_text() or find_decoded(attributes, step.names["input_value"])[0]
     return Node(
         name=step.node_name,
-        type=text_or_none(attributes.get(vocabulary.N8N_TYPE)) or _KIND_WORDS.get(step.kind or "", step.kind),
-        status=text_or_none(attributes.get(vocabulary.N8N_STATUS)) or ("error" if step.failed else "success"),
-        input=_find_input(step) if attributes or span.events else None,
+        type=text_or_none(node_type) or _KIND_WORDS.get(step.kind or "", step.kind),
+        status=text_or_none(status) or ("error" if step.failed else "success"),
+        input=given,
         output=output,
-        parameters=decode_container(attributes.get(vocabulary.N8N_PARAMETERS)),
+        parameters=decode_container(parameters),
         tool_calls=calls,
         duration_ms=step.find_duration_ms(),
         error=(span.message or "the step failed") if step.failed else None,
         items=listed if items is None else items,
         usage=step.find_usage(),
     )
-
-
-def _find_input(step: Step) -> Json:
-    question = next((message.text for message in reversed(step.inputs or ()) if message.role == "user" and message.text), None)
-    return question or step.find_input_text() or find_decoded(step.attributes, step.names["input_value"])[0]
 
 
 def _find_workflow_answer(tree: SpanTree, nodes: tuple[Node, ...]) -> tuple[str | None, Json]:

@@ -87,26 +87,20 @@ def _read_kind(attributes: dict[str, Json], keys: tuple[str, ...]) -> str | None
     """Return the kind by the first known word, or `unknown` if no word is known."""
     unknown: str | None = None
     for key in keys:
-        word = attributes[key]
-        if word is None:
+        if attributes[key] is None:
             continue
-        kind = _find_kind_of_word(key, word) if isinstance(word, str) else None
-        if kind is not None:
-            return kind
+        found = unquote(attributes[key])
+        if isinstance(found, str) and found.lower() in vocabulary.CLOSED_KINDS.get(key, (found.lower(),)):
+            kind = vocabulary.KINDS.get(found) or vocabulary.KINDS.get(found.lower())
+            if kind is None and key == "ai.operationId":
+                # The AI SDK names the request itself `ai.generateText.doGenerate`, and the loop around it `ai.generateText`.
+                kind = "model" if ".do" in found else "agent"
+            kind = kind or {"mcp.method.name": "mcp", "llm.request.type": "model"}.get(key)
+            if kind is not None:
+                return kind
         # Continue: another convention on the same span may have a known word.
         unknown = "unknown"
     return unknown
-
-
-def _find_kind_of_word(key: str, word: str) -> str | None:
-    found = unquote(word)
-    if not isinstance(found, str) or (key in vocabulary.CLOSED_KINDS and found.lower() not in vocabulary.CLOSED_KINDS[key]):
-        return None
-    kind = vocabulary.KINDS.get(found) or vocabulary.KINDS.get(found.lower())
-    if kind is None and key == "ai.operationId":
-        # The AI SDK names the request itself `ai.generateText.doGenerate`, and the loop around it `ai.generateText`.
-        return "model" if ".do" in found else "agent"
-    return kind or {"mcp.method.name": "mcp", "llm.request.type": "model"}.get(key)
 
 
 def _is_tool(attributes: dict[str, Json], shape: Shape) -> bool:

@@ -64,7 +64,12 @@ class _Merged:
         self._join_calls()
         self._join_answer()
         self._join_usage()
-        self._join_nodes()
+        from_spans = self._returned.nodes is None
+        if from_spans and self._traced.nodes is not None:
+            self._fields["nodes"] = tuple(
+                msgspec.structs.replace(node, tool_calls=tuple(map(self._without_disputed, node.tool_calls))) for node in self._traced.nodes
+            )
+        self._take("nodes", from_spans=from_spans, recorded=bool(self._traced.nodes if from_spans else self._returned.nodes))
         returned, traced, unknowns = self._returned, self._traced, self._unknowns
         for part in ("input", "turns", "state"):
             self._copy_unknown(part, self._own)
@@ -108,14 +113,6 @@ class _Merged:
         if returned is not None and traced is not None and "usage" not in self._seen.unknown and returned.total() != traced.total():
             self._unknowns.mark("usage", f"{_RETURNED} reports {returned.total()} tokens, {_TRACED} report {traced.total()}")
 
-    def _join_nodes(self) -> None:
-        from_spans = self._returned.nodes is None
-        if from_spans and self._traced.nodes is not None:
-            self._fields["nodes"] = tuple(
-                msgspec.structs.replace(node, tool_calls=tuple(map(self._without_disputed, node.tool_calls))) for node in self._traced.nodes
-            )
-        self._take("nodes", from_spans=from_spans, recorded=bool(self._traced.nodes if from_spans else self._returned.nodes))
-
     def _without_disputed(self, call: ToolCall) -> ToolCall:
         return msgspec.structs.replace(call, arguments=None) if call in self._disputed else call
 
@@ -128,7 +125,15 @@ class _Merged:
         self._disputed = [pair.second for pair in pairs if pair.second is not None and not pair.agrees]
         self._mark_calls(pairs)
         for pair in pairs:
-            self._mark_details(pair)
+            if pair.first is not None and not pair.agrees:
+                why = f"{_RETURNED} and {_TRACED} have different arguments of {show(pair.first.name, 60)}"
+                self._unknowns.mark("tool_arguments", why)
+            if pair.first is not None and pair.has_two_results():
+                self._unknowns.note(f"{_RETURNED} and {_TRACED} have different results of {show(pair.first.name, 60)}")
+            for part in ("tool_arguments", "tool_results"):
+                why = self._explain_inside(pair, part)
+                if why is not None:
+                    self._unknowns.mark(part, why)
         self._sources["both" if returned and traced else _TRACED if traced else _RETURNED].append("tool_calls")
         # If the spans have all calls, they also have their order. Only spans record when the calls inside a tool were made.
         if ("tool_calls" in self._own.unknown and "tool_calls" not in self._unknowns.unknown) or (
@@ -177,17 +182,6 @@ class _Merged:
             self._unknowns.mark("tool_calls", "; ".join(dict.fromkeys(known.values())))
         for source, why in known.items() if "tool_calls" not in self._unknowns.unknown else ():
             self._unknowns.note(f"{source}: tool calls unknown: {why}")
-
-    def _mark_details(self, pair: Pair) -> None:
-        if pair.first is not None and not pair.agrees:
-            why = f"{_RETURNED} and {_TRACED} have different arguments of {show(pair.first.name, 60)}"
-            self._unknowns.mark("tool_arguments", why)
-        if pair.first is not None and pair.has_two_results():
-            self._unknowns.note(f"{_RETURNED} and {_TRACED} have different results of {show(pair.first.name, 60)}")
-        for part in ("tool_arguments", "tool_results"):
-            why = self._explain_inside(pair, part)
-            if why is not None:
-                self._unknowns.mark(part, why)
 
     def _explain_inside(self, pair: Pair, part: Part) -> str | None:
         """Explain why the arguments or results of a call are unknown, or return None if one of the records has them."""

@@ -207,7 +207,15 @@ class ParsedMessages:
             for candidate in map(dict_or_empty, value["candidates"][:1]):
                 self.read(candidate.get("content"), "assistant")
         elif isinstance(value.get("generations"), list):
-            self._read_generations(value["generations"])
+            generations = value["generations"]
+            first = generations[0] if generations else None
+            for generation in map(dict_or_empty, (first if isinstance(first, list) else [first])[:1]):
+                if isinstance(generation.get("message"), dict):
+                    self._read_object(generation["message"], "assistant")
+                elif isinstance(generation.get("text"), str):
+                    self.messages.append(Message(role="assistant", text=generation["text"]))
+                else:
+                    self._mark(f"a generation with {_describe_fields(generation)}")
         elif isinstance(value.get("response"), dict) and ("blocks" in value["response"] or "role" in value["response"]):
             self._read_object(value["response"], "assistant")
         elif _is_message(value):
@@ -298,16 +306,6 @@ class ParsedMessages:
         if draft.texts or draft.calls or draft.results:
             # Pydantic AI puts the results of tools into the request next to the text of the user.
             self.messages.append(draft.build())
-
-    def _read_generations(self, generations: list[Any]) -> None:
-        first = generations[0] if generations else None
-        for generation in map(dict_or_empty, (first if isinstance(first, list) else [first])[:1]):
-            if isinstance(generation.get("message"), dict):
-                self._read_object(generation["message"], "assistant")
-            elif isinstance(generation.get("text"), str):
-                self.messages.append(Message(role="assistant", text=generation["text"]))
-            else:
-                self._mark(f"a generation with {_describe_fields(generation)}")
 
     def _draft(self, role: Role) -> SpanDraft:
         return SpanDraft(role, f"message {len(self.messages)}", self.unknowns)

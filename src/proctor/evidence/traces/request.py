@@ -170,9 +170,10 @@ def find_exchanges(tree: SpanTree) -> list[Exchange]:
         exchange = of_step.get(top)
         if exchange is None and response and response in by_response and _is_one_answer(by_response[response].steps[-1], step):
             exchange = by_response[response]
-        # Only the request right before: the two halves of a stream follow each other.
-        if exchange is None and step.inputs is not None and found and _continues(found[-1], step):
-            exchange = found[-1]
+        # Only the request right before: the two halves of a stream follow each other, and only one of them has the answer.
+        before = found[-1] if exchange is None and step.inputs is not None and found and not step.failed else None
+        if before is not None and before.inputs == step.inputs and (before.outputs is None) != (step.outputs is None):
+            exchange = before
         if exchange is None:
             exchange = Exchange(step)
             found.append(exchange)
@@ -195,11 +196,6 @@ def _is_one_answer(before: Step, step: Step) -> bool:
             return False
     # With times, one of them must have the answer: two spans without content may be two requests.
     return not (start and end) or before.outputs is not None or step.outputs is not None
-
-
-def _continues(before: Exchange, step: Step) -> bool:
-    """Return whether a span records the end of a stream that another one began: the same request, and only one has the answer."""
-    return before.inputs == step.inputs and not step.failed and (before.outputs is None) != (step.outputs is None)
 
 
 def _merge_echoes(exchanges: list[Exchange]) -> list[Exchange]:

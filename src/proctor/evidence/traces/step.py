@@ -241,7 +241,11 @@ class Step:
     def _read_request(self) -> None:
         span, shape, names = self.span, self.shape, self.names
         if names["finish"]:
-            self.finish = _read_finish_reasons(span.attributes, names["finish"])
+            keys = names["finish"]
+            values = [decode_attribute(span.attributes, key) for key in keys]
+            words = [word for value in values for word in (value if isinstance(value, list) else [value])]
+            # Some print the member of an enumeration: `FinishReason.STOP`.
+            self.finish = frozenset([word.lower().rpartition(".")[2] for word in words if isinstance(word, str) and word])
         # Wrong messages are worse than none: the answer then counts as not captured.
         if span.scope in vocabulary.UNRELIABLE:
             return
@@ -267,7 +271,14 @@ class Step:
             self._read_events(span.events)
         for key in names["conversations"]:
             if (self.inputs is None or self.outputs is None) and span.attributes[key] is not None:
-                self._read_conversation(span.attributes[key])
+                entries = list_of(decode_container(span.attributes[key]))
+                chosen = [entry for entry in entries if dict_or_empty(entry).get("event.name") == "gen_ai.choice"]
+                messages = self._hear([entry for entry in entries if entry not in chosen], "user") or []
+                outputs = self._hear(chosen, "assistant") or []
+                # Without a choice event, the answer is the assistant's text after everything else.
+                while not chosen and messages and messages[-1].role == "assistant":
+                    outputs.insert(0, messages.pop())
+                self._fill(messages, outputs or None)
 
     def list_answers(self) -> list[list[Message]]:
         """Return the answer from every place whose content is fully recognised: instrumentations may write several."""
@@ -358,16 +369,6 @@ class Step:
         self.unrecognised = [*self.unrecognised, *inputs.unrecognised, *outputs.unrecognised]
         self._fill(inputs.messages or None, outputs.messages or None)
 
-    def _read_conversation(self, value: Json) -> None:
-        entries = list_of(decode_container(value))
-        chosen = [entry for entry in entries if dict_or_empty(entry).get("event.name") == "gen_ai.choice"]
-        messages = self._hear([entry for entry in entries if entry not in chosen], "user") or []
-        outputs = self._hear(chosen, "assistant") or []
-        # Without a choice event, the answer is the assistant's text after everything else.
-        while not chosen and messages and messages[-1].role == "assistant":
-            outputs.insert(0, messages.pop())
-        self._fill(messages, outputs or None)
-
 
 def _reports_failure(attributes: dict[str, Json], keys: tuple[str, ...]) -> bool:
     values = [(key, attributes[key]) for key in keys if attributes[key] not in (None, "")]
@@ -390,13 +391,6 @@ def _with_role(entry: Json) -> Json:
     """Return a message with its role if OpenLLMetry calls it unknown: a tool's result, or the pieces of an answer with calls."""
     message = dict_or_empty(entry)
     return {**message, "role": "assistant" if message.get("tool_calls") else "tool"} if message.get("role") == "unknown" else entry
-
-
-def _read_finish_reasons(attributes: dict[str, Json], keys: tuple[str, ...]) -> frozenset[str]:
-    values = [decode_attribute(attributes, key) for key in keys]
-    words = [word for value in values for word in (value if isinstance(value, list) else [value])]
-    # Some print the member of an enumeration: `FinishReason.STOP`.
-    return frozenset([word.lower().rpartition(".")[2] for word in words if isinstance(word, str) and word])
 
 
 def read_event_message(event: SpanEvent) -> Json:
@@ -459,8 +453,11 @@ class SpanTree:
             if parent_id is not None and parent_id not in hidden:
                 self.orphans.append(step)
         for root in self.roots:
-            if root.kind in (None, "step") and _is_written_by_hand(root):
-                root.kind = "agent"
+            # A root without a kind is an agent if its name is like an agent's or it has an input or output, and it runs tools.
+            if root.kind in (None, "step") and (
+                root.names["input_value"] or root.names["output_value"] or _AGENT_NAME.search(root.span.name)
+            ):
+                root.kind = "agent" if any(step.kind == "tool" for step in root.list_below()) else root.kind
         if _place_below(self.roots) < len(self.steps):
             # Parents in a circle: the first of them is a root.
             for step in self.steps:
@@ -482,13 +479,6 @@ class SpanTree:
     def has_kind(self, kinds: Iterable[str]) -> bool:
         """Return whether there is a step of one of these kinds."""
         return not self.kinds.isdisjoint(kinds)
-
-
-def _is_written_by_hand(root: Step) -> bool:
-    """Return whether a root without a kind is an agent: its name is like an agent's or it has an input or output, and it runs tools."""
-    if not (root.names["input_value"] or root.names["output_value"] or _AGENT_NAME.search(root.span.name)):
-        return False
-    return any(step.kind == "tool" for step in root.list_below())
 
 
 def _place_below(roots: Sequence[Step]) -> int:

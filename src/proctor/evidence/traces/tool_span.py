@@ -66,7 +66,8 @@ def find_tools(tree: SpanTree) -> list[ExecutedTool]:
         recent = by_name.setdefault(strip_framework_prefix(call.name), deque(maxlen=MAX_PARALLEL))
         known_tool = _find_outer_record(step, call, of_step) if "tool" in step.above else None
         if known_tool is None:
-            known_tool = next((tool for tool in reversed(recent) if _is_at_once(tool, step, call)), None)
+            spans = ((tool, tool.step.span) for tool in reversed(recent) if can_be_one_tool(tool.call.name, call.name))
+            known_tool = next((tool for tool, span in spans if is_within(span, step.span) or is_within(step.span, span)), None)
         if known_tool is None:
             known_tool = ExecutedTool(call, step)
             found.append(known_tool)
@@ -76,11 +77,6 @@ def find_tools(tree: SpanTree) -> list[ExecutedTool]:
             known_tool.call = Pair(known_tool.call, call).merge()
         of_step[step] = known_tool
     return found
-
-
-def _is_at_once(tool: ExecutedTool, step: Step, call: ToolCall) -> bool:
-    one, other = tool.step.span, step.span
-    return (is_within(one, other) or is_within(other, one)) and can_be_one_tool(tool.call.name, call.name)
 
 
 def _find_outer_record(step: Step, inner: ToolCall, of_step: dict[Step, ExecutedTool]) -> ExecutedTool | None:

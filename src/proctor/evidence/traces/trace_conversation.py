@@ -55,16 +55,13 @@ def find_agent_requests(tree: SpanTree, exchanges: Sequence[Exchange]) -> list[E
         return outside
     talking = {exchange.step.above["agent"] for exchange in outside if "agent" in exchange.step.above}
     # An agent that another agent runs answers that agent and not the user.
-    inner = {agent for agent in talking if len(talking) > 1 and not talking.isdisjoint(_list_agents_above(agent))}
+    inner: set[Step | None] = set()
+    for agent in talking if len(talking) > 1 else ():
+        outer = agent.above.get("agent")
+        while outer is not None and outer not in talking:
+            outer = outer.above.get("agent")
+        inner |= {agent} if outer is not None else set()
     return [exchange for exchange in outside if exchange.step.above.get("agent") not in inner]
-
-
-def _list_agents_above(step: Step) -> list[Step]:
-    found: list[Step] = []
-    while "agent" in step.above:
-        step = step.above["agent"]
-        found.append(step)
-    return found
 
 
 def find_input(talk: Sequence[Exchange], entries: Sequence[Step]) -> Json:
@@ -106,7 +103,12 @@ def find_answer(
             unknowns.mark("answer", why)
         return inner, _parse(inner, {"text": inner})
     if giving is not None and outer is not None:
-        _mark_inner_answer(giving, unknowns)
+        # Mark the answer of a step unknown if an enclosing step, which may have replaced it, returned a value without a recognised answer.
+        above = giving.find_above("agent", "workflow")
+        while above is not None and "answer" not in unknowns.unknown:
+            if above.read_output()[0] is None and decode_output(above.attributes, above.names)[0] is not None:
+                unknowns.mark("answer", f"the output of the span {show(above.span.name)} is not recognised")
+            above = above.find_above("agent", "workflow")
         return outer, _parse(outer, giving.build_output())
     answer = _read_root_answer(tree.root)
     if answer is None and talk and all(exchange.outputs is None for exchange in talk):
@@ -119,15 +121,6 @@ def _read_root_answer(root: Step | None) -> tuple[str, Json] | None:
         return None
     text, _ = root.read_output()
     return (text, _parse(text, root.build_output())) if text is not None and text.strip() else None
-
-
-def _mark_inner_answer(giving: Step, unknowns: Unknowns) -> None:
-    """Mark the answer of a step unknown if an enclosing step, which may have replaced it, returned a value without a recognised answer."""
-    above = giving.find_above("agent", "workflow")
-    while above is not None and "answer" not in unknowns.unknown:
-        if above.read_output()[0] is None and decode_output(above.attributes, above.names)[0] is not None:
-            unknowns.mark("answer", f"the output of the span {show(above.span.name)} is not recognised")
-        above = above.find_above("agent", "workflow")
 
 
 def differ(one: str | None, other: str | None) -> bool:
@@ -161,13 +154,30 @@ def find_turns(
         return None
     groups = _merge_side_requests(_group_talk(talk), entries)
     outer = _find_outer_text(entries)
-    wrapped = len(entries) == 1 and entries[0].kind == "agent" and _is_wrapped(groups, outer)
+    # An agent that was called once and wrapped its question in a prompt: its other user messages are the framework's.
+    first = groups[0][0] if groups and len(entries) == 1 and entries[0].kind == "agent" else None
+    wrapped = outer is not None and first is not None and outer != first and outer in first
     if len(groups) > 1 and not wrapped and not _are_prompts([question for question, _ in groups], outer):
         return _build_message_turns(groups, exchanges, made, entries)
     questions = [_find_question(step) for step in entries]
     # Steps of one run pass on the same question.
     if len(set(questions)) > 1 and None not in questions and not _are_prompts(questions, outer):
-        return _build_entry_turns(entries, made)
+        # Return one turn for each time the agent was called, if the messages were not captured.
+        entry_of_span = _map_spans_to_entries(entries)
+        starts = [step.span.start_ns for step in entries]
+        calls: dict[int, list[ToolCall]] = {}
+        for entry in made:
+            calls.setdefault(entry_of_span.get(entry.holder, max(0, bisect_right(starts, entry.start_ns) - 1)), []).append(entry.call)
+        return tuple(
+            EvidenceTurn(
+                input=_find_question(step),
+                text=(text := step.read_output()[0]),
+                body=parse_json(text),
+                tool_calls=tuple(calls.get(index, ())),
+                duration_ms=step.find_duration_ms(),
+            )
+            for index, step in enumerate(entries)
+        )
     return None
 
 
@@ -263,32 +273,7 @@ def _are_prompts(texts: Sequence[str | None], outer: str | None) -> bool:
     return outer is not None and sum(text is not None and text != outer and outer in text for text in texts) > 1
 
 
-def _is_wrapped(groups: Sequence[tuple[str | None, list[Exchange]]], outer: str | None) -> bool:
-    """Return whether an agent that was called once wrapped its question in a prompt: its other user messages are the framework's."""
-    first = groups[0][0] if groups else None
-    return outer is not None and first is not None and outer != first and outer in first
-
-
 def _find_outer_text(entries: Sequence[Step]) -> str | None:
     """Return the input of the workflow around the agents, or else of the first agent."""
     workflows = [step.above["workflow"] for step in entries[:1] if "workflow" in step.above]
     return next((text for step in (*workflows, *entries) if (text := step.find_input_text()) is not None), None)
-
-
-def _build_entry_turns(entries: Sequence[Step], made: Sequence[ObservedCall]) -> tuple[EvidenceTurn, ...]:
-    """Return one turn for each time the agent was called, if the messages were not captured."""
-    entry_of_span = _map_spans_to_entries(entries)
-    starts = [step.span.start_ns for step in entries]
-    calls: dict[int, list[ToolCall]] = {}
-    for entry in made:
-        calls.setdefault(entry_of_span.get(entry.holder, max(0, bisect_right(starts, entry.start_ns) - 1)), []).append(entry.call)
-    return tuple(
-        EvidenceTurn(
-            input=_find_question(step),
-            text=(text := step.read_output()[0]),
-            body=parse_json(text),
-            tool_calls=tuple(calls.get(index, ())),
-            duration_ms=step.find_duration_ms(),
-        )
-        for index, step in enumerate(entries)
-    )

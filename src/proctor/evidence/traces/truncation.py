@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proctor.evidence.otlp.spans import Span
+from proctor.evidence.otlp.spans import Span, SpanEvent
 from proctor.evidence.traces.step import SpanTree
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, decode_embedded
@@ -38,8 +38,20 @@ def read_tree(spans: Sequence[Span]) -> tuple[SpanTree, list[Loss]]:
     tree = SpanTree(spans)
     losses = _find_losses(spans, tree)
     torn = {loss.span_id for loss in losses if loss.key is not None and not loss.is_text}
+    if not torn:
+        return tree, losses
     # A truncated value must not be taken for a complete one.
-    return (SpanTree([_drop_broken(span) if span.id in torn else span for span in spans]) if torn else tree), losses
+    whole = [
+        span
+        if span.id not in torn
+        else msgspec.structs.replace(
+            span,
+            attributes=_without_broken(span.attributes),
+            events=tuple(SpanEvent(event.name, _without_broken(event.attributes)) for event in span.events),
+        )
+        for span in spans
+    ]
+    return SpanTree(whole), losses
 
 
 def _find_losses(spans: Sequence[Span], tree: SpanTree) -> list[Loss]:
@@ -58,13 +70,12 @@ def _find_losses(spans: Sequence[Span], tree: SpanTree) -> list[Loss]:
     texts += [value for value in values if isinstance(value, str) and len(value) >= _SHORTEST_LIMIT] if events else ()
     if not texts:
         return found
-    torn = {text for text in texts if text.startswith(_BEGINNINGS) and _is_broken(text)}
+    torn = {text for text in texts if text[0] in "[{" and text.startswith(_BEGINNINGS) and _is_broken(text)}
     # Only the longest values can have reached a limit.
-    longest = max(map(len, texts))
-    cut = {text for text in texts if len(text) == longest and not text.startswith(_BEGINNINGS)} - torn
-    is_round = longest % 10 == 0 or longest % 64 in (0, 63)
-    if max(map(len, torn)) < longest if torn else len(cut) < 2 or not is_round:
-        cut.clear()
+    longest, cut = max(map(len, texts)), set[str]()
+    if any(len(text) == longest for text in torn) if torn else longest % 10 == 0 or longest % 64 in (0, 63):
+        cut = {text for text in texts if len(text) == longest and not text.startswith(_BEGINNINGS)}
+        cut = cut if torn or len(cut) > 1 else set()
     holders = [*((step.span, step.attributes) for step in tree.steps), *events] if torn or cut else ()
     for span, attributes in holders:
         for key, text in attributes.items():
@@ -73,11 +84,6 @@ def _find_losses(spans: Sequence[Span], tree: SpanTree) -> list[Loss]:
                 what = f"{show(key)} of the span {show(span.name)} {how} after {len(text)} characters"
                 found.append(Loss(span.id, what, key, text in cut))
     return found
-
-
-def _drop_broken(span: Span) -> Span:
-    events = tuple(msgspec.structs.replace(event, attributes=_without_broken(event.attributes)) for event in span.events)
-    return msgspec.structs.replace(span, attributes=_without_broken(span.attributes), events=events)
 
 
 def _without_broken(attributes: dict[str, Json]) -> dict[str, Json]:

@@ -141,7 +141,18 @@ def find_marker(key: str, value: Json, calls: Sequence[ToolCall]) -> Marker | No
     if value is False:
         return Marker(RUN, "the run was not over") if _WHOLE.match(name) else None
     if number := _read_count(value):
-        return _find_count_marker(name, number, calls)
+        if _LOSS.match(name):
+            return Marker(RUN if "message" in name or "turn" in name else CALL_PARTS, "data is missing from the record")
+        if _NOT_WHOLE.match(name):
+            return Marker(RUN, "the record is incomplete")
+        if not _COUNT.match(name) or _SETTING.search(name):
+            return None
+        # A count of one kind (`web_search_requests`) is compared with calls of that kind only.
+        kind = _SPECIFIC.search(name) if not name.startswith(("tool", "num_")) else None
+        listed = [call for call in calls if kind is None or kind.group() in call.name.lower()]
+        # A count of tokens, and true, report at least one call.
+        minimum = 1 if "token" in name or "sources" in name else number
+        return None if len(listed) >= minimum else Marker(CALL_PARTS, f"{number} calls are counted, {len(listed)} are listed")
     if isinstance(value, str) and _NAMING.match(name) and value.strip().lower() not in _NOTHING:
         known = {name for call in calls for name in (call.name, *call.aliases)}
         return None if value in known else Marker(CALL_PARTS, f"{show(value, 40)} is not in the list of calls")
@@ -154,21 +165,6 @@ def check_markers(entry: Mapping[str, Json], keys: Iterable[str], calls: Sequenc
         if (marker := find_marker(key, entry[key], calls or ())) is not None:
             unknowns.mark_parts(marker.parts, f"{show(shorten(key, 60))} at {at}: {marker.why}")
             unknowns.use(key)
-
-
-def _find_count_marker(name: str, number: int, calls: Sequence[ToolCall]) -> Marker | None:
-    if _LOSS.match(name):
-        return Marker(RUN if "message" in name or "turn" in name else CALL_PARTS, "data is missing from the record")
-    if _NOT_WHOLE.match(name):
-        return Marker(RUN, "the record is incomplete")
-    if not _COUNT.match(name) or _SETTING.search(name):
-        return None
-    # A count of one kind (`web_search_requests`) is compared with calls of that kind only.
-    kind = _SPECIFIC.search(name) if not name.startswith(("tool", "num_")) else None
-    listed = [call for call in calls if kind is None or kind.group() in call.name.lower()]
-    # A count of tokens, and true, report at least one call.
-    minimum = 1 if "token" in name or "sources" in name else number
-    return None if len(listed) >= minimum else Marker(CALL_PARTS, f"{number} calls are counted, {len(listed)} are listed")
 
 
 def _read_count(value: Json) -> int:

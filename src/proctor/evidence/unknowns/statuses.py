@@ -153,7 +153,9 @@ def reports_failure(name: str, value: Json, *, status: bool = True, own: bool = 
     if name == "http" and isinstance(value, dict):
         return find_failure(value) is not None
     if meaning == "level":
-        return _is_failed_level(name, value)
+        if isinstance(value, str):
+            return _FAILED_LEVEL.match(value.strip()) is not None or value in _LOGGED_LEVELS
+        return name == "level" and not isinstance(value, bool) and value in _NUMBERED_LEVELS
     if name in _EVENT_FIELDS:
         return isinstance(value, str) and read_status(value) == "failed" and not _DECIDED.match(to_snake_case(value))
     if name in _EXIT_FIELDS:
@@ -176,13 +178,6 @@ def _find_meaning(name: str) -> Literal["error", "passing", "failing", "level"] 
     if _FAILING_FLAG.match(name) or _LIMIT_FLAG.match(name):
         return "failing"
     return "level" if _LEVEL_FIELD.match(name) else None
-
-
-def _is_failed_level(name: str, value: Json) -> bool:
-    """Return whether a log level reports an error."""
-    if isinstance(value, str):
-        return _FAILED_LEVEL.match(value.strip()) is not None or value in _LOGGED_LEVELS
-    return name == "level" and not isinstance(value, bool) and value in _NUMBERED_LEVELS
 
 
 def reports_unfinished(value: Json, *, own: bool = True) -> bool:

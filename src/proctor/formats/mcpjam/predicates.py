@@ -78,10 +78,14 @@ def read_predicate(reading: Reading, node: Located, *, turn: int | None = None) 
 
 
 def _read_nonempty_text(reading: Reading, node: Located, key: str, kind: str) -> str | None:
-    found = reading.require_member(node, key, kind)
-    value = reading.require_text(found, f"{kind} {key!r}")
-    if value == "" and found is not None:
-        reading.error(found, f"{kind} {key!r}: expected text of at least one character, found empty text", code="wrong_value")
+    return refuse_empty(reading, reading.require_member(node, key, kind), f"{kind} {key!r}")
+
+
+def refuse_empty(reading: Reading, node: Located | None, what: str) -> str | None:
+    """Return a text that is not empty, or None after a problem."""
+    value = reading.require_text(node, what)
+    if value == "" and node is not None:
+        reading.error(node, f"{what}: expected text of at least one character, found empty text", code="wrong_value")
         return None
     return value
 

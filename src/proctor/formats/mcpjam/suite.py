@@ -18,7 +18,7 @@ from typing import cast
 
 from proctor.checks.tools.tool_order import ToolsCalled
 from proctor.checks.tools.tool_pairing import ExpectedCall, ToolCallsMatch
-from proctor.formats.mcpjam.predicates import ARGUMENT_MATCHING, PREDICATES, read_predicate, read_word
+from proctor.formats.mcpjam.predicates import ARGUMENT_MATCHING, PREDICATES, read_predicate, read_word, refuse_empty
 from proctor.formats.native.drafting import draft_assertion, make_slug, make_unique
 from proctor.formats.text.located import Located, Reading
 from proctor.model.case import Assertion, Case, Scoring, Skip, Suite, Turn
@@ -75,7 +75,7 @@ class Steps:
         several = len(self.turns) > 1
         # A step before the first prompt is about the run as well.
         read = (read_predicate(self._reading, node, turn=turn if several and turn >= 0 else None) for node, turn in self._asserts)
-        return [assertion for assertion in read if assertion is not None]
+        return list(filter(None, read))
 
     def _step(self, node: Located) -> None:
         reading = self._reading
@@ -93,7 +93,7 @@ class Steps:
         self._read_id(node, kind)
         match kind:
             case "prompt":
-                text = reading.require_text(reading.require_member(node, "prompt", "a prompt step"), "'prompt'")
+                text = reading.need_text(node, "prompt", "a prompt step")
                 if text is not None:
                     self.turns.append(Turn(input=text, origin=reading.origin(node)))
             case "toolCall":
@@ -121,8 +121,7 @@ class Steps:
     def _read_tool_call(self, node: Located) -> None:
         reading = self._reading
         what = "a toolCall step"
-        server = reading.require_text(reading.require_member(node, "serverName", what), "'serverName'")
-        tool = reading.require_text(reading.require_member(node, "toolName", what), "'toolName'")
+        server, tool = reading.need_text(node, "serverName", what), reading.need_text(node, "toolName", what)
         arguments = reading.require_object(reading.require_member(node, "arguments", what), "'arguments'")
         limit = node.get("renderTimeoutMs")
         wait = reading.require_integer(limit, "'renderTimeoutMs'", at_least=1)
@@ -132,15 +131,12 @@ class Steps:
             return
         # `after_prompts` preserves the order: a live run makes the call between the same two prompts.
         call: dict[str, Json] = {"server": server, "tool": tool, "arguments": arguments.plain(), "after_prompts": len(self.turns)}
-        for key, name in (("id", "id"), ("serverId", "server_id"), ("renderTimeoutMs", "render_timeout_ms")):
-            found = node.get(key)
-            if found is not None:
-                call[name] = found.plain()
-        self.direct_calls.append(call)
+        names = {"id": "id", "serverId": "server_id", "renderTimeoutMs": "render_timeout_ms"}
+        self.direct_calls.append(call | {name: found.plain() for key, name in names.items() if (found := node.get(key)) is not None})
 
     def _read_interact(self, node: Located) -> None:
         reading = self._reading
-        reading.require_text(reading.require_member(node, "toolName", "an interact step"), "'toolName'")
+        reading.need_text(node, "toolName", "an interact step")
         action = reading.require_object(reading.require_member(node, "action", "an interact step"), "'action'")
         if action is not None:
             self._read_kind(action, _ACTIONS, "action")
@@ -194,13 +190,9 @@ def read_match_options(reading: Reading, node: Located | None) -> dict[str, Json
     if node is None or reading.require_object(node, "'matchOptions'") is None:
         return {}
     reading.check_keys(node, _MATCH_KEYS, "'matchOptions'")
-    read: dict[str, Json] = {}
-    order = read_word(reading, node.get("toolCallOrder"), _ORDERS, "'toolCallOrder'")
-    if order is not None:
-        read["order"] = order
-    arguments = read_word(reading, node.get("argumentMatching"), ARGUMENT_MATCHING, "'argumentMatching'")
-    if arguments is not None:
-        read["arguments"] = arguments
+    words = {"order": ("toolCallOrder", _ORDERS), "arguments": ("argumentMatching", ARGUMENT_MATCHING)}
+    found = {field: read_word(reading, node.get(key), known, f"{key!r}") for field, (key, known) in words.items()}
+    read: dict[str, Json] = {field: word for field, word in found.items() if word is not None}
     allow = reading.require_boolean(node.get("allowExtraToolCalls"), "'allowExtraToolCalls'")
     if allow is not None:
         read["max_extra"] = None if allow else 0
@@ -215,7 +207,7 @@ def read_expected_calls(reading: Reading, node: Located, negative: bool | None, 
     """Return the assertions about expected calls; `options` are those of the suite."""
     options = {**options, **read_match_options(reading, node.get("matchOptions"))}
     found = reading.require_list(node.get("expectedToolCalls"), "'expectedToolCalls'")
-    calls = [call for entry in found.items() if (call := _call(reading, entry)) is not None] if found is not None else []
+    calls = list(filter(None, (_call(reading, entry) for entry in found.items()))) if found is not None else []
     assertions = _read_expected_tools(reading, node)
     at = found if found is not None else node
     if negative:
@@ -234,12 +226,8 @@ def read_expected_calls(reading: Reading, node: Located, negative: bool | None, 
 
 def _read_expected_tools(reading: Reading, node: Located) -> list[Assertion]:
     """Return the claims of the retired form: names only, any order, each at least once."""
-    found = reading.require_list(node.get("expectedTools"), "'expectedTools'")
-    names = (
-        [name for entry in found.items() if (name := reading.require_text(entry, "an expected tool")) is not None]
-        if found is not None
-        else []
-    )
+    found = node.get("expectedTools")
+    names = reading.list_texts(found, "'expectedTools'", "an expected tool")
     if not names or found is None:
         return []
     return [draft_assertion(reading, found, "tools_called", ToolsCalled(names=tuple(names)), label=f"expected tools · {', '.join(names)}")]
@@ -255,10 +243,7 @@ def _call(reading: Reading, node: Located) -> ExpectedCall | None:
     if named is None:
         reading.error(node, "an expected call needs 'toolName'", code="missing_key")
         return None
-    name = reading.require_text(named, "'toolName'")
-    if name == "":
-        reading.error(named, "'toolName': expected text of at least one character, found empty text", code="wrong_value")
-        return None
+    name = refuse_empty(reading, named, "'toolName'")
     given = next((found for key in _ARGUMENT_KEYS if (found := node.get(key)) is not None), None)
     arguments = reading.require_object(given, "'arguments'") if given is not None and given.value is not None else None
     return None if name is None else ExpectedCall(name=name, arguments=arguments.plain() if arguments is not None else {})
@@ -346,66 +331,6 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
     """Return the suite in the document; problems go to the reading."""
     if document.get("schemaVersion") is not None:
         return _read_file(document, reading, name)
-    return _read_list(document, reading, name)
-
-
-def _read_file(document: Located, reading: Reading, name: str) -> Suite:
-    reading.check_keys(document, _FILE_KEYS, "an MCPJam suite file")
-    for key, only in (("schemaVersion", "1"), ("mode", "agentWorkflow"), ("reportingMode", "standard")):
-        found = document.get(key)
-        if found is not None and found.value != only:
-            reading.error(found, f"{key}: expected the text {show(only)}, found {found.kind} {show(found.plain(), 60)}", code="wrong_value")
-    for key in ("mode", "reportingMode", "suite", "target", "defaults"):
-        if document.get(key) is None:
-            # Only a warning: none of these affects a case on recorded evidence.
-            reading.warn(document, f"MCPJam itself refuses a suite file without {key!r}", code="missing_key")
-    title, description = _read_suite_head(document, reading)
-    defaults = reading.require_object(document.get("defaults"), "defaults")
-    if defaults is not None:
-        reading.check_keys(defaults, _DEFAULT_KEYS, "defaults")
-    _read_target(document, reading)
-    cases = _Cases(reading, keys=_FILE_CASE_KEYS, defaults=defaults, closed=True, provenance=document.get("provenance") is not None)
-    return Suite(
-        name=title or name,
-        dialect="mcpjam",
-        description=description or "",
-        cases=cases.read(reading.require_member(document, "cases", "an MCPJam suite file")),
-        settings={key: node.plain() for key, node in document.members() if key != "cases"},
-    )
-
-
-def _read_suite_head(document: Located, reading: Reading) -> tuple[str | None, str | None]:
-    head = reading.require_object(document.get("suite"), "suite")
-    if head is None:
-        return None, None
-    reading.check_keys(head, ("id", "name", "description"), "suite")
-    reading.require_text(reading.require_member(head, "id", "suite"), "suite 'id'")
-    title = _read_title(reading, reading.require_member(head, "name", "suite"), "suite 'name'")
-    return title, reading.require_text(head.get("description"), "suite 'description'")
-
-
-def _read_target(document: Located, reading: Reading) -> None:
-    target = reading.require_object(document.get("target"), "target")
-    if target is None:
-        return
-    reading.check_keys(target, ("servers", "environment"), "target")
-    servers = reading.require_list(reading.require_member(target, "servers", "target"), "target 'servers'")
-    if servers is not None and not servers.value:
-        reading.error(servers, "target 'servers': expected at least one server, found none", code="wrong_size")
-    for server in servers.items() if servers is not None else ():
-        if reading.require_object(server, "a server") is not None:
-            reading.check_keys(server, ("name", "id"), "a server")
-            reading.require_text(reading.require_member(server, "name", "a server"), "server 'name'")
-
-
-def _read_title(reading: Reading, node: Located | None, what: str) -> str | None:
-    value = reading.require_text(node, what)
-    if value is not None and node is not None and len(value) > _MOST_TITLE:
-        reading.error(node, f"{what}: expected at most {_MOST_TITLE} characters, found {len(value)}", code="wrong_size")
-    return value
-
-
-def _read_list(document: Located, reading: Reading, name: str) -> Suite:
     listed: Located | None = document
     single = document.is_object and document.get("cases") is None and document.get("tests") is None
     title: str | None = None
@@ -428,6 +353,58 @@ def _read_list(document: Located, reading: Reading, name: str) -> Suite:
         gate=_find_gate(suite_level, reading) if suite_level is not None else None,
     )
     return Suite(name=title or name, dialect="mcpjam", description=description or "", cases=cases.read(listed))
+
+
+def _read_file(document: Located, reading: Reading, name: str) -> Suite:
+    reading.check_keys(document, _FILE_KEYS, "an MCPJam suite file")
+    for key, only in (("schemaVersion", "1"), ("mode", "agentWorkflow"), ("reportingMode", "standard")):
+        found = document.get(key)
+        if found is not None and found.value != only:
+            reading.error(found, f"{key}: expected the text {show(only)}, found {found.kind} {show(found.plain(), 60)}", code="wrong_value")
+    for key in ("mode", "reportingMode", "suite", "target", "defaults"):
+        if document.get(key) is None:
+            # Only a warning: none of these affects a case on recorded evidence.
+            reading.warn(document, f"MCPJam itself refuses a suite file without {key!r}", code="missing_key")
+    title, description = None, None
+    head = reading.require_object(document.get("suite"), "suite")
+    if head is not None:
+        reading.check_keys(head, ("id", "name", "description"), "suite")
+        reading.need_text(head, "id", "suite", "suite 'id'")
+        title = _read_title(reading, reading.require_member(head, "name", "suite"), "suite 'name'")
+        description = reading.require_text(head.get("description"), "suite 'description'")
+    defaults = reading.require_object(document.get("defaults"), "defaults")
+    if defaults is not None:
+        reading.check_keys(defaults, _DEFAULT_KEYS, "defaults")
+    _read_target(document, reading)
+    cases = _Cases(reading, keys=_FILE_CASE_KEYS, defaults=defaults, closed=True, provenance=document.get("provenance") is not None)
+    return Suite(
+        name=title or name,
+        dialect="mcpjam",
+        description=description or "",
+        cases=cases.read(reading.require_member(document, "cases", "an MCPJam suite file")),
+        settings={key: node.plain() for key, node in document.members() if key != "cases"},
+    )
+
+
+def _read_target(document: Located, reading: Reading) -> None:
+    target = reading.require_object(document.get("target"), "target")
+    if target is None:
+        return
+    reading.check_keys(target, ("servers", "environment"), "target")
+    servers = reading.require_list(reading.require_member(target, "servers", "target"), "target 'servers'")
+    if servers is not None and not servers.value:
+        reading.error(servers, "target 'servers': expected at least one server, found none", code="wrong_size")
+    for server in reading.list_items(servers, "target 'servers'"):
+        if reading.require_object(server, "a server") is not None:
+            reading.check_keys(server, ("name", "id"), "a server")
+            reading.need_text(server, "name", "a server", "server 'name'")
+
+
+def _read_title(reading: Reading, node: Located | None, what: str) -> str | None:
+    value = reading.require_text(node, what)
+    if value is not None and node is not None and len(value) > _MOST_TITLE:
+        reading.error(node, f"{what}: expected at most {_MOST_TITLE} characters, found {len(value)}", code="wrong_size")
+    return value
 
 
 def _find_gate(node: Located, reading: Reading) -> Located | None:
@@ -472,8 +449,7 @@ class _Cases:
             reading.error(node, "cases: expected at least one case, found none", code="wrong_size")
         if self._closed and len(node.value) > _MOST_CASES:
             reading.error(node, f"cases: expected at most {_MOST_CASES}, found {len(node.value)}", code="wrong_size")
-        read = [self._read_case(case) for case in node.items()]
-        return tuple(case for case in read if case is not None)
+        return tuple(filter(None, map(self._read_case, node.items())))
 
     def _read_case(self, node: Located) -> Case | None:
         reading = self._reading
@@ -503,7 +479,10 @@ class _Cases:
             skip=self._read_skip(node, steps),
             repetitions=self._count(node, ("repetitions", "iterations", "runs")) or self._repetitions,
             pass_threshold=self._read_share(node, self._threshold),
-            settings=self._read_settings(node, steps),
+            settings={
+                **{key: found.plain() for key in _LIVE_KEYS if (found := node.get(key)) is not None},
+                **({"direct_calls": steps.direct_calls} if steps.direct_calls else {}),
+            },
             origin=reading.origin(node),
         )
 
@@ -512,18 +491,15 @@ class _Cases:
         found = reading.require_member(node, "id", "a case") if self._closed else node.get("id")
         value = reading.require_text(found, "'id'")
         if value is None or found is None:
-            return self._make_unique_id(make_unique(name or make_slug(prompt or "case"), self._ids), node)
-        if value == "":
+            value, found = make_unique(name or make_slug(prompt or "case"), self._ids), node
+        elif value == "":
             reading.error(found, "'id': expected text of at least one character", code="wrong_value")
         elif value in self._ids:
             first = self._ids[value].line
             reading.error(
                 found, f"duplicate case id {show(value, 80)}", hint=f"first used in line {first}; case ids are unique", code="duplicate_id"
             )
-        return self._make_unique_id(value, found)
-
-    def _make_unique_id(self, value: str, node: Located) -> str:
-        self._ids.setdefault(value, node)
+        self._ids.setdefault(value, found)
         return value
 
     def _find_prompt(self, node: Located, steps: Located | None) -> str | None:
@@ -537,18 +513,10 @@ class _Cases:
 
     def _read_tags(self, node: Located) -> dict[str, Json]:
         tags = node.get("tags")
-        if tags is None:
-            return {}
-        if tags.is_list:
+        if tags is not None and tags.is_list:
             return {str(tag): True for tag in cast("list[Json]", tags.plain())}
         found = self._reading.require_object(tags, "'tags'")
         return found.plain() if found is not None else {}
-
-    def _read_settings(self, node: Located, steps: Steps) -> dict[str, Json]:
-        settings = {key: found.plain() for key in _LIVE_KEYS if (found := node.get(key)) is not None}
-        if steps.direct_calls:
-            settings["direct_calls"] = steps.direct_calls
-        return settings
 
     def _read_skip(self, node: Located, steps: Steps) -> Skip | None:
         if self._reading.require_boolean(node.get("disabled"), "'disabled'"):
@@ -603,6 +571,5 @@ class _Cases:
                 continue
             if self._closed and len(found.value) > _MOST_ASSERTIONS:
                 reading.error(found, f"assertions: expected at most {_MOST_ASSERTIONS}, found {len(found.value)}", code="wrong_size")
-            assertions = (read_predicate(reading, entry) for entry in found.items())
-            read.extend(assertion for assertion in assertions if assertion is not None)
+            read += filter(None, (read_predicate(reading, entry) for entry in found.items()))
         return read

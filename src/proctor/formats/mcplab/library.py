@@ -70,7 +70,22 @@ def read_library(
     known_agents = _read_definitions(agents, "an agent of the library", ("provider",), read_agent, problems)
     known_scenarios: dict[str, LibraryDocument] = {}
     for entry in scenarios:
-        _add_scenario(entry, known_scenarios, problems)
+        reading, document = entry.reading, entry.document
+        if document is not None and reading.require_object(document, "a test case") is not None:
+            name = read_entry_id(document, reading, "a test case") if document.get("id") is not None else None
+            if name is None:
+                reading.warn(document, "a test case without 'id' is left out of the library", code="left_out")
+            elif name in known_scenarios:
+                where = known_scenarios[name].reading.file or "another file"
+                reading.warn(
+                    document.get("id") or document, f"the test case {name!r} is also in {where}; that one is used", code="duplicate_id"
+                )
+            else:
+                known_scenarios[name] = entry
+        _as_warnings(reading)
+        problems.extend(reading.problems)
+        # Problems found later, while the scenario is read for a suite, belong to that suite.
+        reading.problems.clear()
     return Library(root=root, servers=known_servers, agents=known_agents, scenarios=known_scenarios, problems=tuple(problems))
 
 
@@ -110,25 +125,6 @@ def _describe_missing_keys(node: Located, needed: tuple[str, ...]) -> str:
     elif "provider" in needed:
         return ""
     return " and ".join(repr(key) for key in needed if (member := node.get(key)) is None or member.value is None)
-
-
-def _add_scenario(entry: LibraryDocument, known: dict[str, LibraryDocument], problems: list[Problem]) -> None:
-    reading, document = entry.reading, entry.document
-    if document is not None and reading.require_object(document, "a test case") is not None:
-        name = read_entry_id(document, reading, "a test case") if document.get("id") is not None else None
-        if name is None:
-            reading.warn(document, "a test case without 'id' is left out of the library", code="left_out")
-        elif name in known:
-            where = known[name].reading.file or "another file"
-            reading.warn(
-                document.get("id") or document, f"the test case {name!r} is also in {where}; that one is used", code="duplicate_id"
-            )
-        else:
-            known[name] = entry
-    _as_warnings(reading)
-    problems.extend(reading.problems)
-    # Problems found later, while the scenario is read for a suite, belong to that suite.
-    reading.problems.clear()
 
 
 def _as_warnings(reading: Reading) -> None:

@@ -130,55 +130,54 @@ class _Rules:
         self.reading = reading
 
     def read_all(self, node: Located) -> list[Assertion]:
-        found: list[Assertion] = []
-        constraints = self._read_object(node, "tool_constraints")
+        reading = self.reading
+        found: list[Assertion | None] = []
+        constraints = reading.require_object(node.find("tool_constraints"), "'tool_constraints'")
         if constraints is not None:
-            self.reading.check_keys(constraints, ("required_tools", "forbidden_tools"), "'tool_constraints'")
-            for item, name in self._read_names(constraints.get("forbidden_tools"), "'forbidden_tools'"):
+            reading.check_keys(constraints, ("required_tools", "forbidden_tools"), "'tool_constraints'")
+            for item, name in self._read_names(constraints.find("forbidden_tools"), "'forbidden_tools'"):
                 spec = ToolNotCalled(name=name, server_prefix=True)
                 found.append(self._draft_assertion(item, "tool_not_called", spec, f"Forbidden tool · {name}", name=item))
-            for item, name in self._read_names(constraints.get("required_tools"), "'required_tools'"):
+            for item, name in self._read_names(constraints.find("required_tools"), "'required_tools'"):
                 spec = ToolCalled(name=name, server_prefix=True)
                 found.append(self._draft_assertion(item, "tool_called", spec, f"Required tool · {name}", name=item))
-        found += self._read_sequence(node.get("tool_sequence"))
-        inputs, responses, judged = (self._list_items(node, key) for key in _LISTS)
-        found += [assertion for rule in inputs if (assertion := self._read_tool_input(rule)) is not None]
-        found += [assertion for rule in responses if (assertion := self._read_response(rule)) is not None]
-        shown = self._read_context(self._read_object(node, "agent_context"))
-        found += [assertion for rule in judged if (assertion := self._read_agent_check(rule, shown)) is not None]
-        return found
+        found.append(self._read_sequence(node.find("tool_sequence")))
+        inputs, responses, judged = (reading.list_items(node.find(key), f"{key!r}") for key in _LISTS)
+        found += [self._read_tool_input(rule) for rule in inputs]
+        found += [self._read_response(rule) for rule in responses]
+        context = reading.require_object(node.find("agent_context"), "'agent_context'")
+        shown: dict[str, Json] = {}
+        if context is not None:
+            reading.check_keys(context, tuple(_CONTEXT_FLAGS), "'agent_context'")
+            shown = {field: bool(reading.require_boolean(context.get(key), f"{key!r}")) for key, field in _CONTEXT_FLAGS.items()}
+        found += [self._read_agent_check(rule, shown) for rule in judged]
+        return [assertion for assertion in found if assertion is not None]
 
-    def _read_sequence(self, node: Located | None) -> list[Assertion]:
-        if node is None or node.value is None:
-            return []
-        if node.is_object:
-            return self._read_allowed_sequences(node)
-        names = tuple(name for _, name in self._read_names(node, "'tool_sequence'"))
-        if not names:
-            return []
-        spec = ToolsInOrder(names=names, server_prefix=True)
-        return [self._draft_assertion(node, "tools_in_order", spec, f"Tool sequence · {' -> '.join(names)}", names=node)]
-
-    def _read_allowed_sequences(self, node: Located) -> list[Assertion]:
+    def _read_sequence(self, node: Located | None) -> Assertion | None:
+        if node is None:
+            return None
+        if not node.is_object:
+            names = tuple(name for _, name in self._read_names(node, "'tool_sequence'"))
+            spec, label = ToolsInOrder(names=names, server_prefix=True), f"Tool sequence · {' -> '.join(names)}"
+            return self._draft_assertion(node, "tools_in_order", spec, label, names=node) if names else None
         self.reading.check_keys(node, ("allow",), "'tool_sequence'")
         allowed = self.reading.require_list(self.reading.require_member(node, "allow", "'tool_sequence' as an object"), "'allow'")
         if allowed is None:
-            return []
+            return None
         self.reading.warn(
             node,
             "the old form of 'tool_sequence': the whole list of calls must equal one of the allowed lists",
             hint="write a plain list for the present meaning: these tools in this order, others may lie between",
             code="legacy_form",
         )
-        lists: list[tuple[str, ...]] = []
-        for item in allowed.items():
-            if self.reading.require_list(item, "an allowed sequence") is not None:
-                lists.append(tuple(name for _, name in self._read_names(item, "an allowed sequence")))
-        if not lists:
-            return []
+        lists = tuple(
+            tuple(name for _, name in self._read_names(item, "an allowed sequence"))
+            for item in allowed.items()
+            if self.reading.require_list(item, "an allowed sequence") is not None
+        )
         label = " | ".join(" -> ".join(names) or "(no tools)" for names in lists)
-        spec = ToolsExactly(any_of=tuple(lists), server_prefix=True)
-        return [self._draft_assertion(node, "tools_exactly", spec, f"Tool sequence · {label}", any_of=allowed)]
+        spec = ToolsExactly(any_of=lists, server_prefix=True)
+        return self._draft_assertion(node, "tools_exactly", spec, f"Tool sequence · {label}", any_of=allowed) if lists else None
 
     def _read_tool_input(self, rule: Located) -> Assertion | None:
         what = "a tool input assertion"
@@ -187,122 +186,65 @@ class _Rules:
         kind = self._read_type(rule, _INPUT_KEYS, what)
         tool_node = self.reading.require_member(rule, "tool", what)
         tool = self.reading.require_text(tool_node, "'tool'")
-        if kind is None or tool is None or tool_node is None:
+        if kind is None or tool is None or tool_node is None or (value := self._read_value(rule, kind, what)) is None:
             return None
-        label = f"Tool input · {tool}"
+        common: dict[str, Json] = {"tool": tool, "server_prefix": True}
         if kind == "contains":
-            text = self._read_value(rule, what)
-            if text is None:
-                return None
-            spec = ToolInputContains(tool=tool, text=text, server_prefix=True)
-            return self._draft_assertion(rule, "tool_input_contains", spec, f"{label} contains {text}", tool=tool_node)
-        if kind == "regex":
-            pattern = self._read_pattern(rule, what)
-            if pattern is None:
-                return None
-            spec = ToolInputMatches(tool=tool, pattern=pattern, on_invalid="fail", server_prefix=True)
-            return self._draft_assertion(rule, "tool_input_matches", spec, f"{label} matches regex {pattern}", tool=tool_node)
-        path = self._read_path(rule, what)
-        if path is None:
-            return None
-        equals = self._equals(rule)
-        spec = ToolInputPath(tool=tool, path=path, equals=equals, syntax="mcplab", server_prefix=True)
-        claim = f"JSONPath {path} exists" if equals is msgspec.UNSET else f"JSONPath {path} == {_write_label(equals)}"
-        return self._draft_assertion(rule, "tool_input_path", spec, f"{label} {claim}", tool=tool_node)
+            check, spec, claim = "tool_input_contains", ToolInputContains(text=value, **common), f"contains {value}"
+        elif kind == "regex":
+            check, spec = "tool_input_matches", ToolInputMatches(pattern=value, on_invalid="fail", **common)
+            claim = f"matches regex {value}"
+        else:
+            equals = self._equals(rule)
+            check, spec = "tool_input_path", ToolInputPath(path=value, equals=equals, syntax="mcplab", **common)
+            claim = f"JSONPath {value} exists" if equals is msgspec.UNSET else f"JSONPath {value} == {_write_label(equals)}"
+        return self._draft_assertion(rule, check, spec, f"Tool input · {tool} {claim}", tool=tool_node)
 
     def _read_response(self, rule: Located) -> Assertion | None:
         what = "a response assertion"
         if self.reading.require_object(rule, what) is None:
             return None
         kind = self._read_type(rule, _RESPONSE_KEYS, what)
-        if kind is None:
+        if kind is None or (value := self._read_value(rule, kind, what, flags="i", drop_inline_flags=True)) is None:
             return None
         if kind in _TEXT_CHECKS:
-            text = self._read_value(rule, what)
-            if text is None:
-                return None
             check, label, spec = _TEXT_CHECKS[kind]
             # MCPLab lower-cases both sides of every text rule.
-            return self._draft_assertion(rule, check, spec(text=text, ignore_case=True), f"{label} · {text}")
+            return self._draft_assertion(rule, check, spec(text=value, ignore_case=True), f"{label} · {value}")
         if kind == "regex":
-            pattern = self._read_pattern(rule, what, flags="i", drop_inline_flags=True)
-            if pattern is None:
-                return None
-            matches = ResponseMatches(pattern=pattern, flags="i", drop_inline_flags=True, on_invalid="fail")
-            return self._draft_assertion(rule, "response_matches", matches, f"Text matches regex · {pattern}")
-        return self._read_json_path(rule, kind, what)
-
-    def _read_json_path(self, rule: Located, kind: str, what: str) -> Assertion | None:
-        path = self._read_path(rule, what)
-        if path is None:
-            return None
+            matches = ResponseMatches(pattern=value, flags="i", drop_inline_flags=True, on_invalid="fail")
+            return self._draft_assertion(rule, "response_matches", matches, f"Text matches regex · {value}")
         equals = self._equals(rule) if kind == "jsonpath" else msgspec.UNSET
         exists = kind != "jsonpath_not_exists"
         # MCPLab parses the whole final text (a code fence makes it invalid JSON), compares single values only, and finds nothing in the
         # documents `null`, `0`, `false` and `""`.
-        spec = JsonPath(
-            path=path,
-            equals=equals,
-            exists=exists,
-            syntax="mcplab",
-            source="text",
-            unfence=False,
-            scalars_only=True,
-            falsy_is_empty=True,
-        )
+        quirks: dict[str, Json] = {"syntax": "mcplab", "source": "text", "unfence": False, "scalars_only": True, "falsy_is_empty": True}
+        label = f"{'exists' if exists else 'not exists'} · {value}"
         if equals is not msgspec.UNSET:
-            label = f"JSONPath equals · {path} == {_write_label(equals)}"
-        else:
-            label = f"JSONPath {'exists' if exists else 'not exists'} · {path}"
-        assertion = self._draft_assertion(rule, "json_path", spec, label)
+            label = f"equals · {value} == {_write_label(equals)}"
+        spec = JsonPath(path=value, equals=equals, exists=exists, **quirks)
         # Without `equals` two rules are equivalent; the writer needs to know which one it was.
-        return msgspec.structs.replace(assertion, rule={"type": kind})
+        return msgspec.structs.replace(self._draft_assertion(rule, "json_path", spec, f"JSONPath {label}"), rule={"type": kind})
 
     def _read_agent_check(self, rule: Located, shown: dict[str, Json]) -> Assertion | None:
         what = "an agent assertion"
         if self.reading.require_object(rule, what) is None:
             return None
         self.reading.check_keys(rule, ("label", "prompt"), what)
-        label = self.reading.require_text(self.reading.require_member(rule, "label", what), "'label'")
-        prompt = self.reading.require_text(self.reading.require_member(rule, "prompt", what), "'prompt'")
+        label, prompt = self.reading.need_text(rule, "label", what), self.reading.need_text(rule, "prompt", what)
         if label is None or prompt is None:
             return None
         return self._draft_assertion(rule, "judged", Judged(criteria=prompt, **shown), label, criteria=rule.value["prompt"])
-
-    def _read_context(self, node: Located | None) -> dict[str, Json]:
-        if node is None:
-            return {}
-        self.reading.check_keys(node, tuple(_CONTEXT_FLAGS), "'agent_context'")
-        flags: dict[str, Json] = {}
-        for key, field in _CONTEXT_FLAGS.items():
-            flags[field] = bool(self.reading.require_boolean(node.get(key), f"{key!r}"))
-        return flags
 
     def _draft_assertion(self, node: Located, check: str, spec: msgspec.Struct, label: str, **fields: Located) -> Assertion:
         spelled = {"text": "value", "pattern": "pattern", "path": "path", "equals": "equals"}
         known = {field: member for field, key in spelled.items() if (member := node.get(key)) is not None}
         return draft_assertion(self.reading, node, check, spec, fields={**known, **fields}, label=label)
 
-    def _read_object(self, node: Located, key: str) -> Located | None:
-        found = node.get(key)
-        return None if found is None or found.value is None else self.reading.require_object(found, f"{key!r}")
-
-    def _list_items(self, node: Located, key: str) -> list[Located]:
-        found = node.get(key)
-        if found is None or found.value is None or self.reading.require_list(found, f"{key!r}") is None:
-            return []
-        return list(found.items())
-
     def _read_names(self, node: Located | None, what: str) -> list[tuple[Located, str]]:
         """Return the tool names in a list."""
-        if node is None or node.value is None or self.reading.require_list(node, what) is None:
-            return []
-        found: list[tuple[Located, str]] = []
-        for item in node.items():
-            name = self.reading.require_text(item, f"a tool name in {what}")
-            if name is not None:
-                found.append((item, name))
-        return found
+        named = [(item, self.reading.require_text(item, f"a tool name in {what}")) for item in self.reading.list_items(node, what)]
+        return [(item, name) for item, name in named if name is not None]
 
     def _read_type(self, rule: Located, keys: Mapping[str, tuple[str, ...]], what: str) -> str | None:
         """Return the rule's type, after checking its keys against those of the type."""
@@ -316,32 +258,25 @@ class _Rules:
         self.reading.check_keys(rule, keys[kind], f"{what} of type {kind!r}")
         return kind
 
-    def _read_value(self, rule: Located, what: str) -> str | None:
-        node = self.reading.require_member(rule, "value", what)
-        if node is not None and isinstance(node.value, (int, float)):
-            self.reading.error(
-                node, f"'value': expected text, found {node.kind} {show(node.value, 60)}", hint="put it in quotes", code="wrong_type"
-            )
+    def _read_value(self, rule: Located, kind: str, what: str, *, flags: str = "", drop_inline_flags: bool = False) -> str | None:
+        """Return the text, pattern or path of a rule."""
+        key = "pattern" if kind == "regex" else "path" if kind.startswith("jsonpath") else "value"
+        node = self.reading.require_member(rule, key, what)
+        if key == "value" and node is not None and isinstance(node.value, (int, float)):
+            message = f"'value': expected text, found {node.kind} {show(node.value, 60)}"
+            self.reading.error(node, message, hint="put it in quotes", code="wrong_type")
             return None
-        text = self.reading.require_text(node, "'value'")
-        if text == "" and node is not None:
-            self.reading.warn(node, "an empty 'value': every text contains, begins and ends with it")
-        return text
-
-    def _read_pattern(self, rule: Located, what: str, *, flags: str = "", drop_inline_flags: bool = False) -> str | None:
-        node = self.reading.require_member(rule, "pattern", what)
-        pattern = self.reading.require_text(node, "'pattern'")
-        if node is not None and pattern is not None:
+        text = self.reading.require_text(node, f"{key!r}")
+        if node is None or text is None:
+            return None
+        if key == "pattern":
             warn_of_pattern(self.reading, node, flags=flags, drop_inline_flags=drop_inline_flags, consequence="this check always fails")
-        return pattern
-
-    def _read_path(self, rule: Located, what: str) -> str | None:
-        node = self.reading.require_member(rule, "path", what)
-        path = self.reading.require_text(node, "'path'")
-        if path is not None and node is not None and not path.strip():
+        elif key == "value" and text == "":
+            self.reading.warn(node, "an empty 'value': every text contains, begins and ends with it")
+        elif key == "path" and not text.strip():
             self.reading.error(node, "an empty path selects nothing", hint="'$' is the whole document", code="empty_path")
             return None
-        return path
+        return text
 
     def _equals(self, rule: Located) -> Json:
         """Return the value of `equals` if the key is present, so that null is a value."""
@@ -373,15 +308,13 @@ def warn_of_pattern(reading: Reading, node: Located, *, flags: str = "", drop_in
 
 def read_captures(node: Located | None, reading: Reading) -> tuple[Capture, ...]:
     """Return the rules of one `extract` block."""
-    if node is None or node.value is None or reading.require_list(node, "'extract'") is None:
-        return ()
     found: list[Capture] = []
     what = "an 'extract' rule"
-    for rule in node.items():
+    for rule in reading.list_items(node, "'extract'"):
         if reading.require_object(rule, what) is None:
             continue
         reading.check_keys(rule, ("name", "from", "regex"), what)
-        name = reading.require_text(reading.require_member(rule, "name", what), "'name'")
+        name = reading.need_text(rule, "name", what)
         source = rule.get("from")
         if source is not None and source.value != "final_text":
             reading.warn(

@@ -105,29 +105,21 @@ def read_server(node: Located, reading: Reading, what: str, given_id: str | None
             )
         server["transport"] = "http"
     _need_text(node, reading, server, ("url",), what)
-    _read_headers(node.get("headers"), reading, server)
-    _read_session(node.get("session"), reading, server)
-    auth = node.get("auth")
-    if auth is not None and auth.value is not None:
+    # MCPLab declares headers in its type but drops them on loading.
+    headers = reading.require_object(node.find("headers"), "'headers'")
+    if headers is not None:
+        texts = {name: reading.require_text(member, f"the header {name!r}") for name, member in headers.members()}
+        server["headers"] = {name: text for name, text in texts.items() if text is not None}
+    # The owner of sessions is a key of our own; the original has one session per scenario run.
+    session = node.find("session")
+    if session is not None:
+        if session.value not in SESSIONS:
+            reading.error(session, f"session {show(session.plain(), 60)} is unknown", expected="one of " + ", ".join(SESSIONS))
+        server["session"] = session.value
+    auth = node.find("auth")
+    if auth is not None:
         server["auth"] = read_auth(auth, reading)
     return None if server["id"] is None else server
-
-
-def _read_session(node: Located | None, reading: Reading, server: Entry) -> None:
-    """Read the owner of sessions, a key of our own; the original has one session per scenario run."""
-    if node is None or node.value is None:
-        return
-    if node.value not in SESSIONS:
-        reading.error(node, f"session {show(node.plain(), 60)} is unknown", expected="one of " + ", ".join(SESSIONS))
-    server["session"] = node.value
-
-
-def _read_headers(node: Located | None, reading: Reading, server: Entry) -> None:
-    """Read the headers sent with every request; MCPLab declares them in its type but drops them on loading."""
-    if node is None or node.value is None or reading.require_object(node, "'headers'") is None:
-        return
-    texts = {name: reading.require_text(member, f"the header {name!r}") for name, member in node.members()}
-    server["headers"] = {name: text for name, text in texts.items() if text is not None}
 
 
 def read_auth(node: Located, reading: Reading) -> Json:
@@ -157,21 +149,15 @@ def read_auth(node: Located, reading: Reading) -> Json:
     parameters = node.get("token_params")
     if parameters is not None and reading.require_object(parameters, "'token_params'") is not None:
         auth["token_params"] = parameters.plain()
-    for key in ("token", "value"):
-        _warn_of_half_variable(node.get(key), reading)
+    # `Bearer ${X}` and `$X` look like variables but are sent literally.
+    for secret in filter(None, (node.get("token"), node.get("value"))):
+        text = secret.value if isinstance(secret.value, str) else ""
+        whole = text.startswith("${") and text.endswith("}") and text[2:-1].isidentifier()
+        if "${" in text and not whole:
+            reading.warn(secret, "only a whole value of the form ${NAME} is taken from the environment; this text is sent unchanged")
+        elif text.startswith("$") and text[1:].isidentifier():
+            reading.warn(secret, "this text is sent unchanged", hint="write ${NAME} to take the value from the environment")
     return auth
-
-
-def _warn_of_half_variable(node: Located | None, reading: Reading) -> None:
-    """Warn about `Bearer ${X}` and `$X`, which look like variables but are sent literally."""
-    if node is None or not isinstance(node.value, str):
-        return
-    text: str = node.value
-    whole = text.startswith("${") and text.endswith("}") and text[2:-1].isidentifier()
-    if "${" in text and not whole:
-        reading.warn(node, "only a whole value of the form ${NAME} is taken from the environment; this text is sent unchanged")
-    elif text.startswith("$") and text[1:].isidentifier():
-        reading.warn(node, "this text is sent unchanged", hint="write ${NAME} to take the value from the environment")
 
 
 def read_agent(node: Located, reading: Reading, what: str, given_id: str | None = None) -> Entry | None:
@@ -185,38 +171,30 @@ def read_agent(node: Located, reading: Reading, what: str, given_id: str | None 
         return None
     agent: Entry = {"id": read_entry_id(node, reading, what, given_id), "type": kind}
     if kind == "browser":
-        _read_browser_agent(node, reading, what, agent)
+        reading.check_keys(node, BROWSER_KEYS, f"{what} of type 'browser'")
+        _need_text(node, reading, agent, ("provider", "url"), f"{what} of type 'browser'")
+        _copy_text(node, reading, agent, ("name",))
+        fresh = reading.require_boolean(node.get("new_conversation_between_scenarios"), "'new_conversation_between_scenarios'")
+        if fresh is not None:
+            agent["new_conversation_between_scenarios"] = fresh
     else:
-        _read_llm_agent(node, reading, what, agent)
+        reading.check_keys(node, LLM_KEYS, what)
+        _need_text(node, reading, agent, ("provider", "model"), what)
+        provider, provider_node = agent.get("provider"), node.get("provider")
+        if provider_node is not None and provider is not None and provider not in PROVIDERS:
+            reading.error_unknown(provider_node, f"unknown provider {provider!r}", provider, PROVIDERS)
+        _copy_text(node, reading, agent, ("name",))
+        _read_optional(node, reading, agent, "system", (str,), "text")
+        _read_bounded(node, reading, agent, "temperature", (int, float), "a number", 0, 2)
+        _read_bounded(node, reading, agent, "max_tokens", (int,), "a whole number", 1, 200_000)
+        _read_bounded(node, reading, agent, "max_turns", (int,), "a whole number", 1, None)
     return None if agent["id"] is None else agent
-
-
-def _read_browser_agent(node: Located, reading: Reading, what: str, agent: Entry) -> None:
-    reading.check_keys(node, BROWSER_KEYS, f"{what} of type 'browser'")
-    _need_text(node, reading, agent, ("provider", "url"), f"{what} of type 'browser'")
-    _copy_text(node, reading, agent, ("name",))
-    fresh = reading.require_boolean(node.get("new_conversation_between_scenarios"), "'new_conversation_between_scenarios'")
-    if fresh is not None:
-        agent["new_conversation_between_scenarios"] = fresh
-
-
-def _read_llm_agent(node: Located, reading: Reading, what: str, agent: Entry) -> None:
-    reading.check_keys(node, LLM_KEYS, what)
-    _need_text(node, reading, agent, ("provider", "model"), what)
-    provider, provider_node = agent.get("provider"), node.get("provider")
-    if provider_node is not None and provider is not None and provider not in PROVIDERS:
-        reading.error_unknown(provider_node, f"unknown provider {provider!r}", provider, PROVIDERS)
-    _copy_text(node, reading, agent, ("name",))
-    _read_optional(node, reading, agent, "system", (str,), "text")
-    _read_bounded(node, reading, agent, "temperature", (int, float), "a number", 0, 2)
-    _read_bounded(node, reading, agent, "max_tokens", (int,), "a whole number", 1, 200_000)
-    _read_bounded(node, reading, agent, "max_turns", (int,), "a whole number", 1, None)
 
 
 def _read_optional(node: Located, reading: Reading, agent: Entry, key: str, kinds: tuple[type, ...], wanted: str) -> Json:
     """Copy a field; one of the wrong kind is dropped, as in MCPLab, with a warning."""
-    member = node.get(key)
-    if member is None or member.value is None:
+    member = node.find(key)
+    if member is None:
         return None
     if not isinstance(member.value, kinds) or isinstance(member.value, bool):
         found = f"{member.kind} {show(member.plain(), 60)}"
@@ -237,10 +215,8 @@ def _read_bounded(
 
 def read_attachments(node: Located | None, reading: Reading) -> list[Entry]:
     """Read the files sent with the prompt; their content is only needed to run the agent."""
-    if node is None or node.value is None or reading.require_list(node, "'attachments'") is None:
-        return []
     found: list[Entry] = []
-    for item in node.items():
+    for item in reading.list_items(node, "'attachments'"):
         if reading.require_object(item, "an attachment") is None:
             continue
         reading.check_keys(item, ATTACHMENT_KEYS, "an attachment")
@@ -280,16 +256,13 @@ def _find_media_type(node: Located, reading: Reading, attachment: Entry) -> str 
 
 def _need_text(node: Located, reading: Reading, into: Entry, keys: tuple[str, ...], what: str) -> None:
     for key in keys:
-        text = reading.require_text(reading.require_member(node, key, what), f"{key!r}")
+        text = reading.need_text(node, key, what)
         if text is not None:
             into[key] = text
 
 
 def _copy_text(node: Located, reading: Reading, into: Entry, keys: tuple[str, ...]) -> None:
     for key in keys:
-        member = node.get(key)
-        if member is None or member.value is None:
-            continue
-        text = reading.require_text(member, f"{key!r}")
+        text = reading.require_text(node.find(key), f"{key!r}")
         if text is not None:
             into[key] = text

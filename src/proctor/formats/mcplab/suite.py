@@ -75,19 +75,28 @@ class _Config:
         check_config_keys(document, reading)
         warn_of_snapshots(document, reading)
         self._read_pool(document.get("servers"))
-        self._read_agents(document.get("agents"))
-        cases = self._read_cases(document.get("scenarios"))
-        if not cases and not any(problem.level == "error" for problem in reading.problems):
+        for given_id, item in iterate_entries(document.get("agents"), self.reading, "'agents'"):
+            if item.get("ref") is not None:
+                agent = self._resolve(item, self.reading, "agent", self.library.agents if self.library else {})
+            else:
+                agent = read_agent(item, self.reading, "an agent", given_id)
+            if agent is None:
+                continue
+            if agent["id"] in self.agents:
+                self._report_duplicate(item, "agent", agent["id"])
+            self.agents.setdefault(agent["id"], agent)
+        cases = self._read_cases(document.find("scenarios"))
+        if not cases and not reading.has_errors_since(0):
             reading.warn(document, "no scenarios: there is nothing to check", code="no_cases")
-        defaults = self._read_run_defaults(document.get("run_defaults"))
+        defaults = self._read_run_defaults(document.find("run_defaults"))
         settings: dict[str, Json] = {
             "agents": list(self._list_agents().values()),
             "servers": self._list_servers(),
             "run_defaults": defaults,
         }
         return Suite(
-            name=_read_trimmed_text(document.get("name"), reading, "'name'") or name,
-            description=_read_trimmed_text(document.get("description"), reading, "'description'"),
+            name=_read_trimmed_text(document.find("name"), reading, "'name'") or name,
+            description=_read_trimmed_text(document.find("description"), reading, "'description'"),
             dialect="mcplab",
             cases=self._mark_browsers(cases),
             settings=settings,
@@ -105,9 +114,7 @@ class _Config:
         )
 
     def _read_pool(self, node: Located | None) -> None:
-        if node is None or node.value is None:
-            return
-        if node.is_list and node.value:
+        if node is not None and node.is_list and node.value:
             hint = "write them under 'mcp_servers' of the scenarios that use them"
             self.reading.warn(node, "top-level 'servers' are the old form", hint=hint, code="legacy_form")
         for given_id, item in iterate_entries(node, self.reading, "'servers'"):
@@ -139,18 +146,6 @@ class _Config:
                 code="conflicting_server",
             )
 
-    def _read_agents(self, node: Located | None) -> None:
-        for given_id, item in iterate_entries(node, self.reading, "'agents'"):
-            if item.get("ref") is not None:
-                agent = self._resolve(item, self.reading, "agent", self.library.agents if self.library else {})
-            else:
-                agent = read_agent(item, self.reading, "an agent", given_id)
-            if agent is None:
-                continue
-            if agent["id"] in self.agents:
-                self._report_duplicate(item, "agent", agent["id"])
-            self.agents.setdefault(agent["id"], agent)
-
     def _resolve(self, node: Located, reading: Reading, kind: str, known: Mapping[str, Entry]) -> Entry | None:
         """Return the entry that a `ref` names, or None after a problem."""
         reading.check_keys(node, ("ref",), f"a reference to a library {kind}")
@@ -175,16 +170,12 @@ class _Config:
         self.reading.error(node.get("id") or node.get("ref") or node, f"two {kind}s with the id {name!r}", code="duplicate_id")
 
     def _list_agents(self) -> dict[str, Entry]:
-        return {
-            **self.agents,
-            **{key: agent for key, agent in (self.library.agents if self.library else {}).items() if key not in self.agents},
-        }
+        library = self.library.agents if self.library else {}
+        return {**self.agents, **{key: agent for key, agent in library.items() if key not in self.agents}}
 
     def _list_servers(self) -> list[Entry]:
-        found = {key: server for key, (server, _) in self.servers.items()}
-        for key, server in (self.library.servers if self.library else {}).items():
-            found.setdefault(key, server)
-        return list(found.values())
+        own = {key: server for key, (server, _) in self.servers.items()}
+        return [*own.values(), *(server for key, server in (self.library.servers if self.library else {}).items() if key not in own)]
 
     def _mark_browsers(self, cases: Iterable[Case]) -> tuple[Case, ...]:
         """Return the cases with the names of agents whose recordings cannot show tools: chat pages in a browser."""
@@ -194,10 +185,8 @@ class _Config:
         return tuple(msgspec.structs.replace(case, settings={**case.settings, UNSEEN_TOOLS: browsers}) for case in cases)
 
     def _read_cases(self, node: Located | None) -> list[Case]:
-        if node is None or node.value is None or self.reading.require_list(node, "'scenarios'") is None:
-            return []
         cases: dict[str, Case] = {}
-        for item in node.items():
+        for item in self.reading.list_items(node, "'scenarios'"):
             if item.get("ref") is not None:
                 case = self._read_referred_scenario(item, cases)
             else:
@@ -228,9 +217,7 @@ class _Config:
 
     def _read_scenario(self, node: Located, reading: Reading, cases: dict[str, Case], overlay: Located | None = None) -> Case | None:
         """Return one scenario; `overlay` are the servers of a reference, which replace its own."""
-        if reading.require_object(node, "a scenario") is None:
-            return None
-        if refuse_ref(node, reading):
+        if reading.require_object(node, "a scenario") is None or refuse_ref(node, reading):
             return None
         reading.check_keys(node, SCENARIO_KEYS, "a scenario")
         warn_of_snapshots(node, reading)
@@ -246,20 +233,27 @@ class _Config:
         if node.get("prompt") is None:
             reading.warn(node, "a scenario without 'prompt' can only be checked on recorded runs", code="missing_key")
         self._read_older_agent(node, reading)
-        settings = self._read_scenario_settings(node, reading, overlay)
+        settings: dict[str, Json] = {}
+        if node.get("mcp_servers") is not None or node.get("servers") is not None or overlay is not None:
+            settings["mcp_servers"] = self._read_scenario_servers(node, reading, overlay)
+        if attachments := read_attachments(node.find("attachments"), reading):
+            settings["attachments"] = attachments
         assertions = read_rules(node.get("eval"), reading)
-        captures = read_captures(node.get("extract"), reading)
-        tags = node.get("tags")
+        captures = read_captures(node.find("extract"), reading)
+        tags = node.find("tags")
         if case_id is None:
             return None
-        if not assertions and not _has_rules(node):
+        rules = node.find("eval")
+        # Content of `eval` counts even if it is invalid.
+        written = rules is not None and (not rules.is_object or any(each.value for key, each in rules.members() if key != "agent_context"))
+        if not assertions and not written:
             reading.warn(node, f"the scenario {case_id!r} has no rules: it passes whatever the agent does", code="no_assertions")
         return Case(
             id=case_id,
-            name=_read_trimmed_text(node.get("name"), reading, "'name'"),
-            description=_read_trimmed_text(node.get("description"), reading, "'description'"),
+            name=_read_trimmed_text(node.find("name"), reading, "'name'"),
+            description=_read_trimmed_text(node.find("description"), reading, "'description'"),
             input=prompt,
-            tags={} if tags is None or tags.value is None else {"tags": tags.plain()},
+            tags={} if tags is None else {"tags": tags.plain()},
             assertions=assertions,
             captures=captures,
             scoring=_SCORING,
@@ -267,18 +261,9 @@ class _Config:
             origin=reading.origin(node),
         )
 
-    def _read_scenario_settings(self, node: Located, reading: Reading, overlay: Located | None) -> dict[str, Json]:
-        settings: dict[str, Json] = {}
-        if node.get("mcp_servers") is not None or node.get("servers") is not None or overlay is not None:
-            settings["mcp_servers"] = self._read_scenario_servers(node, reading, overlay)
-        attachments = read_attachments(node.get("attachments"), reading)
-        if attachments:
-            settings["attachments"] = attachments
-        return settings
-
     def _read_older_agent(self, node: Located, reading: Reading) -> None:
-        member = node.get("agent")
-        name = reading.require_text(member, "'agent'") if member is not None and member.value is not None else None
+        member = node.find("agent")
+        name = reading.require_text(member, "'agent'")
         if member is None or name is None:
             return
         reading.warn_at_key(
@@ -294,23 +279,19 @@ class _Config:
     def _read_scenario_servers(self, node: Located, reading: Reading, overlay: Located | None) -> list[Entry]:
         own, older = node.get("mcp_servers"), node.get("servers")
         if overlay is not None:
-            return self._read_server_list(overlay, self.reading)
+            return self._read_server_list(overlay if overlay.value is not None else None, self.reading)
         if own is not None and own.value and older is not None and older.value:
             reading.error_at_key(node, "servers", "'servers' and 'mcp_servers' cannot stand together", hint="keep 'mcp_servers'")
             return []
         if older is not None and older.value and reading.require_list(older, "'servers' of a scenario") is not None:
             return self._read_older_servers(node, older, reading)
-        return self._read_server_list(own, reading)
+        return self._read_server_list(node.find("mcp_servers"), reading)
 
     def _read_server_list(self, node: Located | None, reading: Reading) -> list[Entry]:
-        if node is None or node.value is None or reading.require_list(node, "'mcp_servers'") is None:
-            return []
         found: dict[str, Entry] = {}
-        for item in node.items():
-            if item.get("ref") is None:
-                server = read_server(item, reading, "a server of a scenario")
-            else:
-                server = self._read_server(item, reading)
+        for item in reading.list_items(node, "'mcp_servers'"):
+            own = item.get("ref") is None
+            server = read_server(item, reading, "a server of a scenario") if own else self._read_server(item, reading)
             if server is not None:
                 self._define(server, item, reading)
                 found.setdefault(server["id"], server)
@@ -339,13 +320,12 @@ class _Config:
 
     def _read_run_defaults(self, node: Located | None) -> dict[str, Json]:
         selected = list(self.wanted_agents)
-        if node is not None and node.value is not None and self.reading.require_object(node, "'run_defaults'") is not None:
+        if node is not None and self.reading.require_object(node, "'run_defaults'") is not None:
             self.reading.check_keys(node, ("selected_agents",), "'run_defaults'")
             listed = self.reading.require_list(node.get("selected_agents"), "'selected_agents'")
             names = [name for item in (listed.items() if listed is not None else ()) if (name := self._select(item))]
             if listed is not None and all(item.value is None or item.value == "" for item in listed.items()):
-                hint = "leave it out to run all agents"
-                self.reading.error(listed, "'selected_agents' is empty", hint=hint)
+                self.reading.error(listed, "'selected_agents' is empty", hint="leave it out to run all agents")
             selected = [*names, *(name for name in selected if name not in names)]
         return {"selected_agents": selected} if selected else {}
 
@@ -358,15 +338,5 @@ class _Config:
         return name if name and self._is_known_agent(item, name, self.reading) else None
 
 
-def _has_rules(node: Located) -> bool:
-    """Return whether `eval` has any content, even if it is invalid."""
-    rules = node.get("eval")
-    if rules is None or not rules.is_object:
-        return rules is not None and rules.value is not None
-    return any(member.value for key, member in rules.members() if key != "agent_context")
-
-
 def _read_trimmed_text(node: Located | None, reading: Reading, what: str) -> str:
-    if node is None or node.value is None:
-        return ""
     return (reading.require_text(node, what) or "").strip()

@@ -9,7 +9,7 @@ begin with `$` is a plain literal in Mibo, so it is read as one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import cast, get_args
+from typing import get_args
 
 import msgspec
 
@@ -42,6 +42,64 @@ DEFAULT_THRESHOLD = 0.8
 Fields = dict[str, Located]
 
 
+class PlainTarget(msgspec.Struct, frozen=True):
+    """A target whose keys are fields of one spec."""
+
+    check: str
+    spec: type[msgspec.Struct]
+    fields: dict[str, str]
+    """Its keys with the fields of the spec."""
+    read: Callable[[Reading, Located | None, str], Json]
+    """Reads the first key."""
+    label: Callable[[Json], str]
+    more: tuple[Callable[[Reading, Located | None, str], Json], ...] = ()
+    """Reads the other keys, which are optional."""
+
+
+def _read_schema(reading: Reading, node: Located | None, what: str) -> Json:
+    if node is not None and isinstance(node.value, bool):
+        return node.value
+    found = reading.require_object(node, what)
+    return None if found is None else found.plain()
+
+
+def _read_limit(reading: Reading, node: Located | None, what: str) -> int | None:
+    return reading.require_integer(node, what, at_least=0)
+
+
+def _label_tokens(spec: Json) -> str:
+    return f"at most {', '.join(f'{limit} {kind}' for kind in LIMITS.values() if (limit := getattr(spec, kind)) is not None)} tokens"
+
+
+PLAIN_TARGETS: dict[str, PlainTarget] = {
+    "response_regex": PlainTarget(
+        "response_matches",
+        ResponseMatches,
+        {"pattern": "pattern", "should_match": "should_match", "flags": "flags"},
+        Reading.require_text,
+        lambda spec: f"answer {'matches' if spec.should_match else 'does not match'} {shorten(spec.pattern, 60)}",
+        (Reading.require_boolean, Reading.require_text),
+    ),
+    "json_schema": PlainTarget(
+        "json_schema",
+        JsonSchema,
+        {"schema": "schema", "field": "field"},
+        _read_schema,
+        lambda spec: f"{spec.field or 'answer'} fits its schema",
+        (Reading.require_text,),
+    ),
+    "http_status": PlainTarget(
+        "http_status", HttpStatus, {"expected_status": "status"}, Reading.require_integer, lambda spec: f"HTTP status {spec.status}"
+    ),
+    "response_time": PlainTarget(
+        "responded_within", RespondedWithin, {"max_ms": "ms"}, Reading.number, lambda spec: f"answers within {spec.ms:g} ms"
+    ),
+    "token_limit": PlainTarget("tokens_within", TokensWithin, LIMITS, _read_limit, _label_tokens, (_read_limit, _read_limit)),
+}
+"""Targets that are read and written key by key."""
+_TARGETS = ("node_call", "json_match", *PLAIN_TARGETS)
+
+
 class AssertionReader:
     """Reads the assertions of one place: a turn, or the whole case."""
 
@@ -49,15 +107,6 @@ class AssertionReader:
         self._reading = reading
         self._context = context
         self._turn = turn
-        self._targets: dict[str, Callable[[Located], Assertion | None]] = {
-            "node_call": self._read_node_call,
-            "json_match": self._read_json_match,
-            "response_regex": self._read_response_regex,
-            "json_schema": self._read_json_schema,
-            "http_status": self._read_http_status,
-            "response_time": self._read_response_time,
-            "token_limit": self._read_token_limit,
-        }
 
     def read_procedural(self, node: Located) -> Assertion | None:
         """Return a deterministic assertion, by its `target`."""
@@ -65,31 +114,52 @@ class AssertionReader:
         target = self._reading.require_text(place, "target")
         if place is None or target is None:
             return None
-        known = self._targets.get(target)
-        if known is not None:
-            return known(node)
+        if target in PLAIN_TARGETS:
+            return self._read_plain(node, target, PLAIN_TARGETS[target])
+        if target == "node_call":
+            return self._read_node_call(node)
+        if target == "json_match":
+            return self._read_json_match(node)
         self._reading.error_unknown(
             place,
             f"unknown target {target!r}",
             target,
-            self._targets,
+            _TARGETS,
             hint="a semantic assertion has no target and belongs in the list 'semantic'" if target == "semantic" else None,
             code="unknown_target",
         )
         return None
+
+    def _read_plain(self, node: Located, target: str, plain: PlainTarget) -> Assertion | None:
+        reading = self._reading
+        reading.check_keys(node, ("target", *plain.fields, *_COMMON), target)
+        given: dict[str, Json] = {}
+        fields: Fields = {}
+        needed = None if target == "token_limit" else next(iter(plain.fields))
+        for (key, field), read in zip(plain.fields.items(), (plain.read, *plain.more), strict=True):
+            place = reading.require_member(node, key, target) if key == needed else node.get(key)
+            value = read(reading, place, key)
+            if place is not None and value is not None:
+                given[field], fields[field] = value, place
+        if needed is None and not any(node.get(key) is not None for key in plain.fields):
+            reading.error(node, f"{target} needs at least one limit", expected=", ".join(plain.fields), code="missing_key")
+        if not given or (needed is not None and plain.fields[needed] not in given):
+            return None
+        spec = plain.spec(**given)
+        return self._draft(node, plain.check, spec, plain.label(spec), fields)
 
     def read_semantic(self, node: Located) -> Assertion | None:
         """Return an assertion for a judge."""
         reading = self._reading
         problem_count = len(reading.problems)
         reading.check_keys(node, (*_SEMANTIC, *_COMMON), "a semantic assertion")
-        criteria = reading.require_text(reading.require_member(node, "criteria", "a semantic assertion"), "criteria")
+        criteria = reading.need_text(node, "criteria", "a semantic assertion", "criteria")
         threshold = reading.number(node.get("threshold"), "threshold")
         kind = self._read_word(node, "type", SEMANTIC_TYPES, "quality_check")
         constraints = self._read_texts(node, "negative_constraints")
         target = reading.require_text(node.get("target_node"), "target_node")
         key = reading.require_text(node.get("output_key"), "output_key")
-        if criteria is None or kind is None or self._has_errors_since(problem_count):
+        if criteria is None or kind is None or self._reading.has_errors_since(problem_count):
             return None
         spec = Judged(
             criteria=criteria,
@@ -111,8 +181,7 @@ class AssertionReader:
         claim = self._call(node, "node_call", "", fields)
         count = self._read_word(node, "count", {"runs": False, "items": True}, "runs")
         nested: list[NestedCall] = []
-        listed = self._reading.require_list(node.get("expected_tool_calls"), "expected_tool_calls")
-        for index, entry in enumerate(listed.items() if listed is not None else ()):
+        for index, entry in enumerate(self._reading.list_items(node.get("expected_tool_calls"), "expected_tool_calls")):
             if self._reading.require_object(entry, "an expected tool call") is None:
                 continue
             entry = drop_nulls(entry)
@@ -121,7 +190,7 @@ class AssertionReader:
             inner = self._call(entry, "an expected tool call", f"tool_calls.{index}.", fields)
             if inner is not None:
                 nested.append(NestedCall(**inner))
-        if claim is None or self._has_errors_since(problem_count):
+        if claim is None or self._reading.has_errors_since(problem_count):
             return None
         if nested and claim["condition"] == "not_called":
             self._reading.warn(
@@ -138,7 +207,7 @@ class AssertionReader:
     def _call(self, node: Located, what: str, prefix: str, fields: Fields) -> dict[str, Json] | None:
         """Return the fields common to claims about a node and about a nested tool."""
         reading = self._reading
-        name = reading.require_text(reading.require_member(node, "expected_name", what), "expected_name")
+        name = reading.need_text(node, "expected_name", what, "expected_name")
         default = "CALL_COUNT" if node.get("expected_count") is not None else "MUST_CALL"
         condition = self._read_word(node, "condition", CALL_CONDITIONS, default)
         count = reading.require_integer(node.get("expected_count"), "expected_count", at_least=0)
@@ -159,7 +228,7 @@ class AssertionReader:
         return {
             "name": name,
             "condition": condition,
-            "arguments": {} if arguments is None else self._read_expected_members(arguments, f"{prefix}arguments", fields),
+            "arguments": {} if arguments is None else read_members(arguments, f"{prefix}arguments", fields),
             "index": index,
             "count": count,
             "strict": bool(strict),
@@ -170,7 +239,7 @@ class AssertionReader:
         reading = self._reading
         problem_count = len(reading.problems)
         reading.check_keys(node, ("target", "field", "expected_value", "condition", *_COMMON), "json_match")
-        field = reading.require_text(reading.require_member(node, "field", "json_match"), "field")
+        field = reading.need_text(node, "field", "json_match", "field")
         condition = self._read_word(node, "condition", FIELD_CONDITIONS, "EQUALS")
         fields: Fields = {}
         value: Json = None
@@ -179,7 +248,7 @@ class AssertionReader:
             value = None if place is None else read_expected_value(place, "value", fields)
         elif node.get("expected_value") is not None:
             reading.warn_at_key(node, "expected_value", "'expected_value' has no effect with this condition", code="no_effect")
-        if field is None or condition is None or self._has_errors_since(problem_count):
+        if field is None or condition is None or self._reading.has_errors_since(problem_count):
             return None
         listed = {
             "equals": f"is {show(value, 60)}",
@@ -189,64 +258,6 @@ class AssertionReader:
         }
         spec = JsonField(field=field, value=value, condition=condition)
         return self._draft(node, "json_field", spec, f"{field} {listed[condition]}", fields, find_word(FIELD_CONDITIONS, condition), field)
-
-    def _read_response_regex(self, node: Located) -> Assertion | None:
-        reading = self._reading
-        problem_count = len(reading.problems)
-        reading.check_keys(node, ("target", "pattern", "should_match", "flags", *_COMMON), "response_regex")
-        pattern = reading.require_text(reading.require_member(node, "pattern", "response_regex"), "pattern")
-        wanted = reading.require_boolean(node.get("should_match"), "should_match")
-        flags = reading.require_text(node.get("flags"), "flags")
-        if pattern is None or self._has_errors_since(problem_count):
-            return None
-        spec = ResponseMatches(pattern=pattern, flags=flags or "", should_match=wanted is not False)
-        label = f"answer {'matches' if spec.should_match else 'does not match'} {shorten(pattern, 60)}"
-        return self._draft(node, "response_matches", spec, label)
-
-    def _read_json_schema(self, node: Located) -> Assertion | None:
-        reading = self._reading
-        problem_count = len(reading.problems)
-        reading.check_keys(node, ("target", "schema", "field", *_COMMON), "json_schema")
-        schema = reading.require_member(node, "schema", "json_schema")
-        if schema is not None and not isinstance(schema.value, bool):
-            schema = reading.require_object(schema, "schema")
-        field = reading.require_text(node.get("field"), "field")
-        if schema is None or self._has_errors_since(problem_count):
-            return None
-        return self._draft(node, "json_schema", JsonSchema(schema=schema.plain(), field=field), f"{field or 'answer'} fits its schema")
-
-    def _read_http_status(self, node: Located) -> Assertion | None:
-        self._reading.check_keys(node, ("target", "expected_status", *_COMMON), "http_status")
-        status = self._reading.require_integer(self._reading.require_member(node, "expected_status", "http_status"), "expected_status")
-        if status is None:
-            return None
-        return self._draft(
-            node, "http_status", HttpStatus(status=status), f"HTTP status {status}", _locate_only(node, "expected_status", "status")
-        )
-
-    def _read_response_time(self, node: Located) -> Assertion | None:
-        self._reading.check_keys(node, ("target", "max_ms", *_COMMON), "response_time")
-        limit = self._reading.number(self._reading.require_member(node, "max_ms", "response_time"), "max_ms")
-        if limit is None:
-            return None
-        spec = RespondedWithin(ms=float(limit))
-        return self._draft(node, "responded_within", spec, f"answers within {limit:g} ms", _locate_only(node, "max_ms", "ms"))
-
-    def _read_token_limit(self, node: Located) -> Assertion | None:
-        self._reading.check_keys(node, ("target", *LIMITS, *_COMMON), "token_limit")
-        limits: dict[str, Json] = {}
-        fields: Fields = {}
-        for key, ours in LIMITS.items():
-            place = node.get(key)
-            limit = self._reading.require_integer(place, key, at_least=0)
-            if place is not None and limit is not None:
-                limits[ours], fields[ours] = limit, place
-        if not any(node.get(key) is not None for key in LIMITS):
-            self._reading.error(node, "token_limit needs at least one limit", expected=", ".join(LIMITS), code="missing_key")
-        if not limits:
-            return None
-        listed = ", ".join(f"{limit} {kind}" for kind, limit in limits.items())
-        return self._draft(node, "tokens_within", TokensWithin(**limits), f"at most {listed} tokens", fields)
 
     def _draft(
         self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None, *named: str
@@ -270,11 +281,11 @@ class AssertionReader:
         if (weight := reading.require_weight(node.get("weight"))) is not None:
             more["weight"] = weight
         when = self._read_word(node, "when_missing", {word: word for word in get_args(WhenMissing)}, None)
-        if self._has_errors_since(before):
+        if self._reading.has_errors_since(before):
             return None
         assertion = draft_assertion(reading, node, check, spec, fields=fields, when_missing=when, **more)
         # Only for a valid spec: its expressions are compiled again to list their names.
-        if not self._has_errors_since(before):
+        if not self._reading.has_errors_since(before):
             self._verify_variables(node, spec, fields or {})
         return assertion
 
@@ -286,10 +297,8 @@ class AssertionReader:
         return () if wanted is None else (wanted,)
 
     def _read_texts(self, node: Located, key: str) -> tuple[str, ...]:
-        listed = self._reading.require_list(node.get(key), key)
-        found = [
-            self._reading.require_text(item, f"{key} [{index}]") for index, item in enumerate(listed.items() if listed is not None else ())
-        ]
+        items = enumerate(self._reading.list_items(node.get(key), key))
+        found = [self._reading.require_text(item, f"{key} [{index}]") for index, item in items]
         return tuple(text for text in found if text is not None)
 
     def _read_word(self, node: Located, key: str, words: dict[str, Json], default: str | None) -> Json:
@@ -304,14 +313,6 @@ class AssertionReader:
             self._reading.error_unknown(place, f"unknown {key} {word!r}", word, words)
             return None
         return words[word]
-
-    def _has_errors_since(self, before: int) -> bool:
-        # Only problems of this assertion: earlier ones must not prevent it from being read and checked.
-        return any(problem.level == "error" for problem in self._reading.problems[before:])
-
-    def _read_expected_members(self, node: Located, prefix: str, fields: Fields) -> dict[str, Json]:
-        fields[prefix] = node
-        return {key: read_expected_value(item, f"{prefix}.{key}", fields) for key, item in node.members()}
 
     def _verify_variables(self, node: Located, spec: msgspec.Struct, fields: Fields) -> None:
         """Report names that the context lacks, and warn about those that hide a function."""
@@ -354,11 +355,6 @@ def find_word(words: dict[str, Json], ours: Json) -> str:
     return next(word for word, meaning in words.items() if meaning == ours)
 
 
-def _locate_only(node: Located, key: str, ours: str) -> Fields:
-    place = node.get(key)
-    return {} if place is None else {ours: place}
-
-
 def drop_nulls(node: Located) -> Located:
     """Return an object without null members, which exports write for unset fields. An expected value may be null."""
     if not node.is_object or not any(member.value is None for _, member in node.members()):
@@ -377,10 +373,12 @@ def read_expected_value(node: Located, field: str, fields: Fields) -> Json:
         return [read_expected_value(item, f"{field}.{index}", fields) for index, item in enumerate(node.items())]
     if not node.is_object:
         return node.value
-    members = cast(dict[str, Located], node.value)
-    if members and all(key.startswith("$") for key in members):
-        return {
-            "matcher": "object",
-            "value": {key: read_expected_value(item, f"{field}.value.{key}", fields) for key, item in members.items()},
-        }
-    return {key: read_expected_value(item, f"{field}.{key}", fields) for key, item in members.items()}
+    if node.value and all(key.startswith("$") for key in node.value):
+        return {"matcher": "object", "value": read_members(node, f"{field}.value", fields)}
+    return read_members(node, field, fields)
+
+
+def read_members(node: Located, field: str, fields: Fields) -> dict[str, Json]:
+    """Return an object of expected values."""
+    fields[field] = node
+    return {key: read_expected_value(item, f"{field}.{key}", fields) for key, item in node.members()}

@@ -63,8 +63,7 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
         return read(document.value["data"], reading, name=name)
     elif document.get("test_cases") is not None:
         reading.check_record_keys(document, ("test_cases", "name", "description"), "a set of test cases")
-        listed = reading.require_list(document.get("test_cases"), "test_cases")
-        nodes = list(listed.items()) if listed is not None else []
+        nodes = reading.list_items(document.get("test_cases"), "test_cases")
         name = reading.require_text(document.get("name"), "name") or name
         description = reading.require_text(document.get("description"), "description") or ""
     if not nodes:
@@ -101,7 +100,9 @@ class _CaseReader:
         else:
             reading.check_record_keys(node, _CONTENT, "a test case")
         scenario = reading.require_text(self._content.get("scenario"), "scenario") or ""
-        context = self._read_context()
+        places = [self._content.get("context"), self._node.get("context") if self._content is not self._node else None]
+        found = (self._reading.require_object(place, "context") for place in places)
+        context = {key: value for each in found if each is not None for key, value in each.plain().items()}
         message, turns, body = self._read_input(context)
         self._read_assertions(self._content.get("assertions"), context, None)
         # Turns may come before or after the assertions; results follow the file.
@@ -144,8 +145,7 @@ class _CaseReader:
     def _read_tags(self) -> dict[str, Json]:
         tags: dict[str, Json] = {}
         for key in ("test_dimension", "optimization_target"):
-            value = self._reading.require_text(self._content.get(key), key)
-            if value is not None:
+            if (value := self._reading.require_text(self._content.get(key), key)) is not None:
                 tags[key] = value
         node = self._find_member("state")
         state = self._reading.require_text(node, "state")
@@ -154,17 +154,6 @@ class _CaseReader:
                 self._reading.error_unknown(node, f"unknown state {state!r}", state, _STATES)
             tags["state"] = state
         return tags
-
-    def _read_context(self) -> dict[str, Json]:
-        context: dict[str, Json] = {}
-        places = [self._content.get("context")]
-        if self._content is not self._node:
-            places.append(self._node.get("context"))
-        for place in places:
-            found = self._reading.require_object(place, "context")
-            if found is not None:
-                context.update(found.plain())
-        return context
 
     def _read_zone(self, context: dict[str, Json]) -> str | None:
         zone = context.get("timezone")
@@ -204,9 +193,7 @@ class _CaseReader:
                 continue
             node = drop_nulls(node)
             self._reading.check_keys(node, ("input_utterance", "assertions"), f"turn {index + 1}")
-            message = self._reading.require_text(
-                self._reading.require_member(node, "input_utterance", f"turn {index + 1}"), "input_utterance"
-            )
+            message = self._reading.need_text(node, "input_utterance", f"turn {index + 1}", "input_utterance")
             self._read_assertions(node.get("assertions"), context, index)
             turns.append(Turn(input=message or "", origin=self._reading.origin(node)))
         return tuple(turns)
@@ -219,8 +206,7 @@ class _CaseReader:
         reading.check_keys(node, ("procedural", "semantic"), "assertions")
         reader = AssertionReader(reading, context, turn)
         for kind, read_one in (("procedural", reader.read_procedural), ("semantic", reader.read_semantic)):
-            listed = reading.require_list(node.get(kind), kind)
-            for entry in listed.items() if listed is not None else ():
+            for entry in reading.list_items(node.get(kind), kind):
                 if reading.require_object(entry, f"a {kind} assertion") is not None:
                     self._entries.append((read_one(drop_nulls(entry)) or self._make_placeholder(entry, turn), entry))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from proctor.errors import InputError, SpecError
 from proctor.formats.text.building import UNUSABLE, build_struct
-from proctor.formats.text.located import Located, Reading, item_path, member_path
+from proctor.formats.text.located import Located, Reading, locate_value
 from proctor.model.account import PARTS, Part
 from proctor.model.evidence import Json
 from proctor.model.mapping import DeclaredEvidence, EvidenceSettings, list_paths
@@ -50,7 +50,7 @@ def build_declared(settings: Mapping[str, Json] | msgspec.Struct, *, source: str
     """Return the declaration of a program or a stored agent. Raises `InputError` with every problem."""
     reading = Reading(file=None, text="")
     plain: Json = msgspec.to_builtins(settings)
-    found = read_declared(_locate({key: value for key, value in plain.items() if value is not None}, "$"), reading)
+    found = read_declared(locate_value({key: value for key, value in plain.items() if value is not None}), reading)
     if found is None:
         problems = [
             msgspec.structs.replace(one, origin=msgspec.structs.replace(one.origin, line=None, column=None)) for one in reading.problems
@@ -74,12 +74,3 @@ def parse_complete(text: str, source: str) -> DeclaredEvidence | None:
 def write_declared(declared: EvidenceSettings) -> dict[str, Json]:
     """Return the key `evidence` as plain data, as written in a suite."""
     return msgspec.to_builtins(EvidenceSettings(map=declared.map, complete=declared.complete))
-
-
-def _locate(value: Json, path: str) -> Located:
-    inner = value
-    if isinstance(value, Mapping):
-        inner = {str(key): _locate(member, member_path(path, str(key))) for key, member in value.items()}
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        inner = [_locate(item, item_path(path, index)) for index, item in enumerate(value)]
-    return Located(value=inner, line=0, column=0, path=path)

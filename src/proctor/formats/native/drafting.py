@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Container, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 import msgspec
@@ -89,15 +89,14 @@ def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Loc
                     code="unknown_dependency",
                 )
     # Only if every id is known: the search for cycles follows each dependency to its assertion.
-    if sound:
-        circular = _find_circular(by_id)
-        for assertion, node in [entry for entry in entries if entry[0].id in circular][:_MOST_CIRCLES]:
-            chain = _find_way_back(assertion.id, by_id) if assertion.id is not None else None
-            if chain is not None:
-                path = f": {_describe_chain(chain)}" if len(chain) > 2 else ""
-                reading.error(
-                    _find_place(node, "depends_on"), f"assertion {assertion.id!r} depends on itself{path}", code="dependency_cycle"
-                )
+    cycles = _find_cycles(by_id) if sound else {}
+    for assertion, node in [entry for entry in entries if entry[0].id in cycles][:_MOST_CIRCLES]:
+        cycle = cycles[assertion.id or ""]
+        at = cycle.index(assertion.id or "")
+        chain = [*cycle[at:], *cycle[: at + 1]]
+        shown = [*chain[:_LONGEST_CHAIN], "...", chain[-1]] if len(chain) > _LONGEST_CHAIN + 1 else chain
+        path = f": {' -> '.join(shown)}" if len(chain) > 2 else ""
+        reading.error(_find_place(node, "depends_on"), f"assertion {assertion.id!r} depends on itself{path}", code="dependency_cycle")
 
 
 def _find_place(node: Located, key: str) -> Located:
@@ -105,45 +104,21 @@ def _find_place(node: Located, key: str) -> Located:
     return node if found is None else found
 
 
-def _find_circular(by_id: Mapping[str, Assertion]) -> set[str]:
-    """Return the ids that all cycles are among: those left after repeatedly removing ids without remaining dependencies."""
-    open_ends = {id: len({wanted for wanted in assertion.depends_on if wanted in by_id}) for id, assertion in by_id.items()}
-    needed_by: dict[str, list[str]] = {id: [] for id in by_id}
-    for id, assertion in by_id.items():
-        for wanted in {wanted for wanted in assertion.depends_on if wanted in by_id}:
-            needed_by[wanted].append(id)
-    # Each dependency is visited once here, so chains of thousands take linear time.
-    free = [id for id, count in open_ends.items() if count == 0]
-    while free:
-        for id in needed_by[free.pop()]:
-            open_ends[id] -= 1
-            if open_ends[id] == 0:
-                free.append(id)
-    return {id for id, count in open_ends.items() if count}
-
-
-def _find_way_back(start: str, by_id: Mapping[str, Assertion]) -> list[str] | None:
-    """Return the shortest chain of dependencies from an assertion back to itself, both ends included."""
-    came_from: dict[str, str] = {}
-    waiting = deque([start])
-    while waiting:
-        current = waiting.popleft()
-        for wanted in by_id[current].depends_on:
-            if wanted == start:
-                chain = [start]
-                while current != start:
-                    chain.append(current)
-                    current = came_from[current]
-                return [start, *reversed(chain)]
-            if wanted not in came_from and wanted in by_id:
-                came_from[wanted] = current
-                waiting.append(wanted)
-    return None
-
-
-def _describe_chain(chain: Sequence[str]) -> str:
-    names = [*chain[:_LONGEST_CHAIN], "...", chain[-1]] if len(chain) > _LONGEST_CHAIN + 1 else chain
-    return " -> ".join(names)
+def _find_cycles(by_id: Mapping[str, Assertion]) -> dict[str, list[str]]:
+    """Return the ids that depend on themselves, each with its cycle."""
+    graph = {id: set(assertion.depends_on) for id, assertion in by_id.items()}
+    found: dict[str, list[str]] = {}
+    while len(found) < _MOST_CIRCLES:
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            # Its first id is also its last, and each is needed by the next.
+            cycle: list[str] = error.args[1][:0:-1]
+            found |= dict.fromkeys(cycle, cycle)
+            graph = {id: wanted - found.keys() for id, wanted in graph.items() if id not in found}
+        else:
+            break
+    return found
 
 
 def make_slug(text: str) -> str:

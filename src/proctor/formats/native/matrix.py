@@ -8,7 +8,7 @@ The id of a case gets the names of the values at its end (`refund[model=small,pr
 context the values, so that a target's template, its settings and the texts of the case may say `{model}`. A value is called by its text; a
 long one by its name in an object, by `{name: ..., value: ...}` in a list, or by its first words.
 
-The interface of a case reader and the defaults of every case are here as well, since the reader of rows needs them too.
+The defaults of every case are here as well, since the reader of rows needs them too.
 """
 
 from __future__ import annotations
@@ -16,18 +16,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
-from proctor.checks.registry import CheckEntry, Registry
 from proctor.expressions.text_form import write_text_form
 from proctor.formats.native.drafting import make_slug, make_unique
 from proctor.formats.text.located import Located, Reading
-from proctor.model.case import FILLED, MATRIX, Assertion, Case, Scoring, make_variant_id
+from proctor.model.case import FILLED, MATRIX, Case, Scoring, make_variant_id
 from proctor.model.evidence import Json
 from proctor.model.lazy_pattern import lazy_pattern
-from proctor.model.name_table import TakenNames
 from proctor.model.system import System
 
 MOST_VARIANTS = 1_000
@@ -135,33 +132,3 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str | None = None
     scoring: Scoring = Scoring()
     tags: dict[str, Json] = {}
-
-
-class CaseReader(Protocol):
-    """Reads one case of the native format."""
-
-    def read_case(self, node: Located, given_id: str | None, taken: TakenNames, shared: Shared) -> Case | None:
-        """Return the case; None after a problem."""
-        ...
-
-    def read_assertion(self, node: Located, turn: int | None) -> Assertion | None:
-        """Return one claim of a case; None after a problem."""
-        ...
-
-    @property
-    def case_keys(self) -> tuple[str, ...]:
-        """The keys of a case."""
-        ...
-
-    @property
-    def registry(self) -> Registry:
-        """The available checks."""
-        ...
-
-    def make_label(self, entry: CheckEntry, spec: msgspec.Struct) -> str:
-        """Return the default label of a claim."""
-        ...
-
-    def with_reading(self, reading: Reading, known: dict[int, Assertion | None]) -> CaseReader:
-        """Return a reader that reports to `reading`, and that already has the claims at some nodes."""
-        ...

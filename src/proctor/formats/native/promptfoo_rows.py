@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from proctor.errors import SpecError
 from proctor.expressions.text_form import write_text_form
 from proctor.formats.text.foreign_names import find_counterpart
-from proctor.formats.text.located import Located, Reading
-from proctor.formats.text.placeholders import locate_value
+from proctor.formats.text.located import Located, Reading, locate_value
 from proctor.formats.text.row_shapes import convert_cell
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
@@ -82,7 +81,7 @@ def read_claim(cell: str, fill: Fill, threshold: float | None = None) -> list[Cl
         values = [fill(part) for part in split_values(value)] if kind.endswith(("contains-all", "contains-any")) else [fill(value)]
     except ValueError as error:
         return [_refuse(f"{kind}: {error}")]
-    claims = _make_negated(kind, values) if found[1] else _make_claims(kind, values, limit)
+    claims = _make_claims(kind, values, limit, wanted=not found[1])
     return [_refuse(_describe_refusal(found[1] or "", kind, value))] if claims is None else claims
 
 
@@ -124,24 +123,33 @@ def _make_judged(criteria: str, threshold: float | None) -> Claim:
     return {"judged": spec}
 
 
-def _make_claims(kind: str, values: list[str], threshold: float | None) -> list[Claim] | None:
-    """Return the claims for a type; None if there is no counterpart."""
+def _make_claims(kind: str, values: list[str], threshold: float | None, *, wanted: bool) -> list[Claim] | None:
+    """Return the claims for a type, or unless `wanted` for its negation; None if there is no counterpart."""
     folded = kind.startswith("icontains")
     value = values[0] if values else ""
+    contains = "response_contains" if wanted else "response_not_contains"
+    # All of several texts, or none of them.
+    each = [{contains: {"text": part, "ignore_case": folded}} for part in values]
     match kind:
-        case "equals":
+        case "equals" if wanted:
             return [{"response_equals": {"text": value, "ignore_case": False}}]
+        case "equals":
+            return [_make_match(f"^{escape_pattern(value)}$", wanted=False)]
         case "contains" | "icontains" if value:
-            return [{"response_contains": {"text": value, "ignore_case": folded}}]
-        case "contains-all" | "icontains-all" if all(values) and values:
-            return [{"response_contains": {"text": part, "ignore_case": folded}} for part in values]
+            return each[:1]
+        case "contains-all" | "icontains-all" if wanted and all(values) and values:
+            return each
         case "contains-any" | "icontains-any" if all(values) and values:
             pattern = "|".join(escape_pattern(part) for part in values)
-            return [{"response_matches": {"pattern": pattern, **({"flags": "i"} if folded else {})}}]
-        case "starts-with" if value:
+            return [{"response_matches": {"pattern": pattern, **({"flags": "i"} if folded else {})}}] if wanted else each
+        case "starts-with" if value and wanted:
             return [{"response_starts_with": {"text": value, "ignore_case": False}}]
+        case "starts-with" if value:
+            return [_make_match(f"^{escape_pattern(value)}", wanted=False)]
         case "regex" if value:
-            return [_make_match(value, wanted=True)]
+            return [_make_match(value, wanted=wanted)]
+        case _ if not wanted:
+            return None
         case "is-json":
             return _claim_json(value)
         case "llm-rubric" | "model-graded-closedqa":
@@ -162,24 +170,6 @@ def _make_claims(kind: str, values: list[str], threshold: float | None) -> list[
             return None
 
 
-def _make_negated(kind: str, values: list[str]) -> list[Claim] | None:
-    folded = kind.startswith("icontains")
-    value = values[0] if values else ""
-    match kind:
-        case "equals":
-            return [_make_match(f"^{escape_pattern(value)}$", wanted=False)]
-        case "contains" | "icontains" if value:
-            return [{"response_not_contains": {"text": value, "ignore_case": folded}}]
-        case "contains-any" | "icontains-any" if all(values) and values:
-            return [{"response_not_contains": {"text": part, "ignore_case": folded}} for part in values]
-        case "starts-with" if value:
-            return [_make_match(f"^{escape_pattern(value)}", wanted=False)]
-        case "regex" if value:
-            return [_make_match(value, wanted=False)]
-        case _:
-            return None
-
-
 def _make_match(pattern: str, *, wanted: bool) -> Claim:
     try:
         compile_pattern(pattern)
@@ -190,8 +180,6 @@ def _make_match(pattern: str, *, wanted: bool) -> Claim:
 
 
 def _claim_json(value: str) -> list[Claim] | None:
-    from proctor.formats.text.row_shapes import convert_cell  # only this type of claim has JSON in its cell
-
     if not value:
         return [{"json_schema": {"schema": True}}]
     try:
@@ -298,7 +286,13 @@ class PromptfooRows:
         cells = {column: write_text_form(value) for column, value in values.items() if column not in axes}
         variables = {name: cells.get(name, "") for name in self._variables}
         render = _Renderer({**variables, **{axis: write_text_form(value) for axis, value in axes.items()}}, reading, self._place)
-        case: dict[str, Json] = {"input": self._build_message(cells, variables, axes, render), "context": dict(variables)}
+        if self._prompt is not None:
+            text = render.fill(self._prompt, "prompt")
+        elif self._prompt_is_axis:
+            text = render.fill(write_text_form(axes.get(PROMPT)), "prompt")
+        else:
+            text = next(iter(variables.values()), "")
+        case: dict[str, Json] = {"input": cells.get("__prefix", "") + text + cells.get("__suffix", ""), "context": dict(variables)}
         if cells.get("__description"):
             case["name"] = cells["__description"]
         tags = self._read_metadata(cells)
@@ -316,16 +310,7 @@ class PromptfooRows:
             case["scoring"] = {"mode": "weighted", "pass_at": threshold, "partial_above": threshold}
         elif cells.get("__threshold", "").strip():
             reading.error(self._place, f"__threshold: expected a number, found {show(cells['__threshold'], 60)}", code="bad_cell")
-        return None if any(problem.level == "error" for problem in reading.problems) else locate_value(case, self._place, "$")
-
-    def _build_message(self, cells: Mapping[str, str], variables: Mapping[str, str], axes: Mapping[str, Json], render: _Renderer) -> str:
-        if self._prompt is not None:
-            text = render.fill(self._prompt, "prompt")
-        elif self._prompt_is_axis:
-            text = render.fill(write_text_form(axes.get(PROMPT)), "prompt")
-        else:
-            text = next(iter(variables.values()), "")
-        return cells.get("__prefix", "") + text + cells.get("__suffix", "")
+        return None if reading.has_errors_since(0) else locate_value(case, self._place, "$")
 
     @staticmethod
     def _read_metadata(cells: Mapping[str, str]) -> dict[str, Json]:

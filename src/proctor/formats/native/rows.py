@@ -12,16 +12,18 @@ a case is created on demand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from proctor.errors import InputError, SpecError
 from proctor.expressions.text_form import write_text_form
-from proctor.formats.native.matrix import CaseReader, Shared, Variant, make_variant
+from proctor.formats.native.drafting import make_default_label
+from proctor.formats.native.matrix import Shared, Variant, make_variant
 from proctor.formats.native.promptfoo_rows import PromptfooRows, is_promptfoo
-from proctor.formats.text.located import Located, Reading
-from proctor.formats.text.placeholders import LocatedTemplate, locate_value, make_filler
+from proctor.formats.native.suite import CASE_KEYS, CaseReader
+from proctor.formats.text.located import Located, Reading, locate_value
+from proctor.formats.text.placeholders import LocatedTemplate, make_filler
 from proctor.formats.text.row_shapes import TYPES, DataSource, Row, RowShape, Spool, Table, TableOptions, convert_cells, learn_shape
 from proctor.model.case import Assertion, Case, make_variant_id
 from proctor.model.evidence import Json
@@ -107,7 +109,9 @@ class CaseBytes:
     def encode(self, case: Case) -> bytes | None:
         """Return a case as bytes; None if they would not decode to the same case."""
         try:
-            self._learn_specs(case)
+            for claim in case.assertions:
+                if claim.check not in self._specs:
+                    self._specs[claim.check] = make_msgpack_decoder(type(claim.spec))
             found = msgspec.msgpack.encode(case)
             decoded = self.decode(found)
             # Equal values may still be written differently: 1 and 1.0, or true and 1.
@@ -126,38 +130,16 @@ class CaseBytes:
         fields["spec"] = self._specs[stored.check].decode(stored.spec)
         return Assertion(**fields)
 
-    def _learn_specs(self, case: Case) -> None:
-        for claim in case.assertions:
-            if claim.check not in self._specs:
-                self._specs[claim.check] = make_msgpack_decoder(type(claim.spec))
-
 
 _ROW = make_json_decoder(Row)
 _IS_ROW, _IS_CASE = b"r", b"c"
 """The prefixes of spooled pieces."""
 
 
-class Maker(Protocol):
-    """Builds the cases of one row."""
-
-    @property
-    def width(self) -> int:
-        """The number of cases per row."""
-        ...
-
-    def is_quick(self, number: int) -> bool:
-        """Return whether cases of a variant are built from their rows without a full read."""
-        ...
-
-    def make_case(self, row: Row, index: int, number: int, problems: list[Problem] | None) -> Case | None:
-        """Return the case of a row for one variant; without `problems` the row was read before."""
-        ...
-
-
 class HeldCases:
     """The cases read so far: in memory while they are few; then spooled, as rows if rebuilding them is as quick."""
 
-    def __init__(self, maker: Maker, source: DataSource, most: int) -> None:
+    def __init__(self, maker: RowMaker, source: DataSource, most: int) -> None:
         """`most` is the maximum number of cases in memory."""
         self._maker, self._source, self._most = maker, source, most
         self._rows: list[tuple[Row, Sequence[Case]]] = []
@@ -244,7 +226,8 @@ def read_block(node: Located, reading: Reading) -> Block | None:
         reading.error(origin, "from: expected the name of a file")
     template = reading.require_object(node.get("as"), "as")
     types: dict[str, str] = {}
-    for column, member in (reading.require_object(node.get("types"), "types") or Located(value={}, line=1, column=1)).members():
+    listed = reading.require_object(node.get("types"), "types")
+    for column, member in listed.members() if listed is not None else ():
         kind = member.value
         if kind not in TYPES:
             close = nearest(str(kind), TYPES)
@@ -263,7 +246,7 @@ def read_block(node: Located, reading: Reading) -> Block | None:
     reading.require_text(prompt, "prompt")
     if prompt is not None and template is not None:
         reading.error_at_key(node, "prompt", "`prompt` is for files of promptfoo; a case of `as` has its message in `input`")
-    if any(problem.level == "error" for problem in reading.problems[problem_count:]):
+    if reading.has_errors_since(problem_count):
         return None
     return Block(node=node, files=tuple(files), template=template, prompt=prompt, types=types, options=options)
 
@@ -326,14 +309,14 @@ class RowMaker:
             self._prepare_template(self._block.template, columns, axes, reading)
         elif is_promptfoo(columns):
             self._promptfoo = PromptfooRows(columns, self._block.prompt, axes, reading, self._block.node)
-        elif not set(columns) <= set(self._reader.case_keys):
+        elif not set(columns) <= set(CASE_KEYS):
             reading.error(
                 self._block.node,
                 f"`as` is missing: it defines the case of a row; the columns of {self._table.file} are {_list_columns(columns)}",
                 hint='for example: as: {input: "{' + (columns[0] if columns else "column") + '}"}',
                 code="missing_key",
             )
-        return not any(problem.level == "error" for problem in reading.problems[problem_count:])
+        return not reading.has_errors_since(problem_count)
 
     def _prepare_template(self, node: Located, columns: tuple[str, ...], axes: tuple[str, ...], reading: Reading) -> None:
         try:
@@ -419,7 +402,7 @@ class RowMaker:
         case = msgspec.structs.replace(case, origin=row.origin)
         if self._template is not None and number not in self._shapes and not reading.problems:
             shared = {"tags": self._shared.tags, "context": self._shared.context}
-            self._shapes[number] = learn_shape(self._template.node, case, shared, self._reader.registry, self._reader.make_label)
+            self._shapes[number] = learn_shape(self._template.node, case, shared, self._reader.registry, make_default_label)
         return case
 
     def _list_filled(self, variant: Variant) -> list[str]:

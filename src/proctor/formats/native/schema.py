@@ -48,22 +48,18 @@ def _read_own_docs(struct: type[msgspec.Struct]) -> dict[str, str]:
         return {}
     for item in ast.walk(tree) if tree is not None else ():
         if isinstance(item, ast.ClassDef) and item.name == struct.__name__:
-            return _read_class_docs(item)
+            docs: dict[str, str] = {}
+            for field, following in zip(item.body, item.body[1:], strict=False):
+                if (
+                    isinstance(field, ast.AnnAssign)
+                    and isinstance(field.target, ast.Name)
+                    and isinstance(following, ast.Expr)
+                    and isinstance(following.value, ast.Constant)
+                    and isinstance(following.value.value, str)
+                ):
+                    docs[field.target.id] = " ".join(following.value.value.split())
+            return docs
     return {}
-
-
-def _read_class_docs(item: ast.ClassDef) -> dict[str, str]:
-    docs: dict[str, str] = {}
-    for field, following in zip(item.body, item.body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(following, ast.Expr)
-            and isinstance(following.value, ast.Constant)
-            and isinstance(following.value.value, str)
-        ):
-            docs[field.target.id] = " ".join(following.value.value.split())
-    return docs
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

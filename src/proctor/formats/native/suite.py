@@ -27,7 +27,7 @@ from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import find_zone
 from proctor.formats.native.declared_evidence import read_declared
 from proctor.formats.native.drafting import draft_assertion, make_default_label, make_slug, make_unique, verify_dependencies
-from proctor.formats.native.matrix import CaseReader, Shared, Variant, make_variant, read_matrix
+from proctor.formats.native.matrix import Shared, Variant, make_variant, read_matrix
 from proctor.formats.native.systems import join_systems, read_systems, refuse_unknown_systems
 from proctor.formats.native.user import UserReader
 from proctor.formats.text.building import UNUSABLE, build, build_struct, describe_struct_type
@@ -84,9 +84,7 @@ class CasesReader:
             if origin is not None and not origin.is_object:
                 return [(listed, None)]
             return [(node, key) for key, node in listed.members()]
-        if self._reading.require_list(listed, "cases") is None:
-            return []
-        return [(node, None) for node in listed.items()]
+        return [(node, None) for node in self._reading.list_items(listed, "cases")]
 
     def _add_case(self, node: Located, given_id: str | None) -> None:
         if not self._variants:
@@ -160,32 +158,25 @@ def sniff(document: Located) -> bool:
 
 def read(document: Located, reading: Reading, *, name: str, registry: Registry | None = None, source: DataSource | None = None) -> Suite:
     """Read a native suite; `registry` has additional checks, `source` opens its data files."""
-    return _Reader(reading, registry or default_registry()).read_suite(document, name, source)
+    return CaseReader(reading, registry or default_registry()).read_suite(document, name, source)
 
 
-class _Reader:
+class CaseReader:
+    """Reads the cases of one suite."""
+
     def __init__(self, reading: Reading, registry: Registry, known: dict[int, Assertion | None] | None = None) -> None:
         self.reading = reading
-        self._registry = registry
+        self.registry = registry
         self._known = known or {}
         """Claims that were already read, by the identity of their node: those that all rows of a file share."""
         self.users = UserReader(reading, registry, self.read_assertion)
 
-    @property
-    def case_keys(self) -> tuple[str, ...]:
-        return CASE_KEYS
-
-    @property
-    def registry(self) -> Registry:
-        return self._registry
-
-    def make_label(self, entry: CheckEntry, spec: msgspec.Struct) -> str:
-        return make_default_label(entry, spec)
-
-    def with_reading(self, reading: Reading, known: dict[int, Assertion | None]) -> _Reader:
-        return _Reader(reading, self._registry, known)
+    def with_reading(self, reading: Reading, known: dict[int, Assertion | None]) -> CaseReader:
+        """Return a reader that reports to `reading`, and that already has the claims at some nodes."""
+        return CaseReader(reading, self.registry, known)
 
     def read_suite(self, document: Located, name: str, source: DataSource | None) -> Suite:
+        """Return the whole suite."""
         reading = self.reading
         reading.check_keys(document, SUITE_KEYS, "a suite")
         version = document.get("proctor")
@@ -197,9 +188,9 @@ class _Reader:
         shared = Shared(
             context=self._read_object(document.get("context"), "context"),
             systems=read_systems(document.get("systems"), reading),
-            timezone=self.read_zone(document.get("timezone")),
-            scoring=self.read_scoring(document.get("scoring"), Scoring()),
-            tags=self.read_tags(document.get("tags")),
+            timezone=self._read_zone(document.get("timezone")),
+            scoring=self._read_scoring(document.get("scoring"), Scoring()),
+            tags=self._read_tags(document.get("tags")),
         )
         listed = reading.require_member(document, "cases", "a suite")
         cases = CasesReader(self, reading, shared, source).read(listed, document.get("matrix"))
@@ -214,6 +205,7 @@ class _Reader:
         )
 
     def read_case(self, node: Located, given_id: str | None, taken: TakenNames, shared: Shared) -> Case | None:
+        """Return the case; None after a problem."""
         reading = self.reading
         if reading.require_object(node, "a case") is None:
             return None
@@ -228,10 +220,13 @@ class _Reader:
             reading.error(
                 id_node or node, f"duplicate case id {case_id!r}", code="duplicate_id", hint="every case of a suite has its own id"
             )
-        self._check_one_input(node)
-        turns, turn_assertions = self.read_turns(node.get("turns"))
+        inputs = [key for key in ("input", "turns", "body") if node.get(key) is not None]
+        if len(inputs) > 1:
+            message = f"a case has one input, but this one has {' and '.join(map(repr, inputs))}"
+            reading.error_at_key(node, inputs[1], message, code="two_inputs")
+        turns, turn_assertions = self._read_turns(node.get("turns"))
         user, opening = self.users.read(node)
-        entries = self.users.complete_claims([*turn_assertions, *self.read_assertions(node.get("expect"), None)], user)
+        entries = self.users.complete_claims([*turn_assertions, *self._read_assertions(node.get("expect"), None)], user)
         verify_dependencies(reading, entries)
         systems = join_systems(shared.systems, node.get("systems"), reading)
         refuse_unknown_systems(entries, systems, reading)
@@ -245,51 +240,41 @@ class _Reader:
             custom_body=member.plain() if (member := node.get("body")) is not None else None,
             context={**shared.context, **self._read_object(node.get("context"), "context")},
             systems=systems,
-            timezone=self.read_zone(node.get("timezone")) or shared.timezone,
-            tags={**shared.tags, **self.read_tags(node.get("tags"))},
+            timezone=self._read_zone(node.get("timezone")) or shared.timezone,
+            tags={**shared.tags, **self._read_tags(node.get("tags"))},
             assertions=tuple(assertion for assertion, _ in entries),
-            captures=self.read_captures(node.get("extract")),
-            scoring=self.read_scoring(node.get("scoring"), shared.scoring),
-            skip=self.read_skip(node.get("skip")),
+            captures=self._read_captures(node.get("extract")),
+            scoring=self._read_scoring(node.get("scoring"), shared.scoring),
+            skip=self._read_skip(node.get("skip")),
             repetitions=reading.require_integer(node.get("repeat"), "repeat", at_least=1, at_most=MOST_REPEATS),
             pass_threshold=self._read_pass_rate(node.get("pass_rate")),
             settings=self._read_object(node.get("settings"), "settings"),
             origin=reading.origin(node),
         )
 
-    def _check_one_input(self, node: Located) -> None:
-        given = [key for key in ("input", "turns", "body") if node.get(key) is not None]
-        if len(given) > 1:
-            self.reading.error_at_key(
-                node, given[1], f"a case has one input, but this one has {' and '.join(repr(key) for key in given)}", code="two_inputs"
-            )
-
-    def read_turns(self, node: Located | None) -> tuple[tuple[Turn, ...], list[tuple[Assertion, Located]]]:
+    def _read_turns(self, node: Located | None) -> tuple[tuple[Turn, ...], list[tuple[Assertion, Located]]]:
         turns: list[Turn] = []
         entries: list[tuple[Assertion, Located]] = []
-        if node is None or self.reading.require_list(node, "turns") is None:
-            return (), []
-        for index, item in enumerate(node.items()):
+        for index, item in enumerate(self.reading.list_items(node, "turns")):
             if isinstance(item.value, str):
                 turns.append(Turn(input=item.value, origin=self.reading.origin(item)))
                 continue
             if self.reading.require_object(item, "a turn") is None:
                 continue
             self.reading.check_keys(item, ("input", "expect"), "a turn")
-            text = self.reading.require_text(self.reading.require_member(item, "input", "a turn"), "input")
+            text = self.reading.need_text(item, "input", "a turn", "input")
             turns.append(Turn(input=text or "", origin=self.reading.origin(item)))
-            entries.extend(self.read_assertions(item.get("expect"), index))
+            entries.extend(self._read_assertions(item.get("expect"), index))
         return tuple(turns), entries
 
-    def read_assertions(self, node: Located | None, turn: int | None) -> list[tuple[Assertion, Located]]:
-        if node is None:
-            return []
-        single = node.is_object or isinstance(node.value, str)
-        items = [node] if single else list(node.items()) if self.reading.require_list(node, "expect") is not None else []
+    def _read_assertions(self, node: Located | None, turn: int | None) -> list[tuple[Assertion, Located]]:
+        single = node is not None and (node.is_object or isinstance(node.value, str))
+        items = [node] if node is not None and single else self.reading.list_items(node, "expect")
         built = [(self.read_assertion(item, turn), item) for item in items]
         return [(assertion, item) for assertion, item in built if assertion is not None]
 
     def read_assertion(self, node: Located, turn: int | None) -> Assertion | None:
+        """Return one claim of a case; None after a problem."""
         reading = self.reading
         if id(node) in self._known:
             return self._known[id(node)]
@@ -302,7 +287,7 @@ class _Reader:
             self._report_not_one_check(node, names)
             return None
         try:
-            entry = self._registry.get(names[0])
+            entry = self.registry.get(names[0])
         except SpecError as error:
             self._report_unknown_check(node, names[0], error)
             return None
@@ -314,13 +299,13 @@ class _Reader:
         if not names:
             self.reading.error(node, "an assertion needs the name of a check as a key", hint="`proctor describe checks` lists them all")
             return
-        known = [name for name in names if name in self._registry]
+        known = [name for name in names if name in self.registry]
         for name in names:
-            if name not in self._registry or name != known[0]:
-                near = nearest(name, (*ASSERTION_KEYS, *self._registry.list_names()))
+            if name not in self.registry or name != known[0]:
+                near = nearest(name, (*ASSERTION_KEYS, *self.registry.list_names()))
                 message = (
                     f"an assertion makes one claim, but {name!r} is a second one"
-                    if name in self._registry
+                    if name in self.registry
                     else f"unknown key {name!r} in an assertion"
                 )
                 self.reading.error_at_key(node, name, message, nearest=near, expected="one check name and " + ", ".join(ASSERTION_KEYS))
@@ -332,7 +317,7 @@ class _Reader:
             name,
             error.message,
             nearest=error.nearest,
-            expected=f"one of {len(self._registry.list_names())} checks",
+            expected=f"one of {len(self.registry.list_names())} checks",
             hint=error.hint if other is None else f"what is {name!r} elsewhere is `{other}` here: `proctor describe check {other}`",
             code="unknown_check",
         )
@@ -345,17 +330,16 @@ class _Reader:
         nothing = find_vacuous(entry.name, spec)
         if nothing is not None:
             self.reading.warn(fields.get(nothing.field, value), nothing.why, hint=nothing.hint, code="vacuous_claim")
-        common.setdefault("label", "")
-        if not common["label"]:
-            common["label"] = make_default_label(entry, spec)
-        return draft_assertion(self.reading, node, entry.name, spec, fields=fields, registry=self._registry, turn=turn, **common)
+        common["label"] = common.get("label") or make_default_label(entry, spec)
+        return draft_assertion(self.reading, node, entry.name, spec, fields=fields, registry=self.registry, turn=turn, **common)
 
     def _build_spec(self, entry: CheckEntry, value: Located, fields: dict[str, Located]) -> Json:
         what = entry.name
         info = describe_struct_type(entry.spec)
         if value.value is None and not any(field.required for field in info.fields):
             return entry.spec()
-        if entry.shorthand is not None and self._is_shorthand(entry, value):
+        # A bare value sets the shorthand field; an object always has the fields by name.
+        if entry.shorthand is not None and (entry.takes_whole or not value.is_object):
             field = next(field for field in info.fields if field.name == entry.shorthand)
             built = build(field.type, value, self.reading, what)
             if built is UNUSABLE:
@@ -370,11 +354,6 @@ class _Reader:
             return entry.spec(**{entry.shorthand: built})
         fields.update(value.members())
         return build_struct(entry.spec, value, self.reading, what)
-
-    @staticmethod
-    def _is_shorthand(entry: CheckEntry, value: Located) -> bool:
-        """Return whether a bare value sets the shorthand field; an object always has the fields by name."""
-        return entry.takes_whole or not value.is_object
 
     def _read_common(self, node: Located) -> dict[str, Json]:
         reading = self.reading
@@ -400,17 +379,16 @@ class _Reader:
                     common[key] = built
         return common
 
-    def read_captures(self, node: Located | None) -> tuple[Capture, ...]:
+    def _read_captures(self, node: Located | None) -> tuple[Capture, ...]:
         if node is None:
             return ()
         if node.is_object:  # {total: 'total: (\d+)'}
             named = [(key, self.reading.require_text(self._check_pattern(member), f"extract {key!r}")) for key, member in node.members()]
             return tuple(Capture(name=key, pattern=pattern) for key, pattern in named if pattern is not None)
-        if self.reading.require_list(node, "extract") is None:
-            return ()
-        for item in node.items():
+        items = self.reading.list_items(node, "extract")
+        for item in items:
             self._check_pattern(item.get("pattern"))
-        built = [build_struct(Capture, item, self.reading, "extract") for item in node.items()]
+        built = [build_struct(Capture, item, self.reading, "extract") for item in items]
         return tuple(item for item in built if item is not UNUSABLE)
 
     def _check_pattern(self, node: Located | None) -> Located | None:
@@ -422,7 +400,7 @@ class _Reader:
                 self.reading.report_spec_warning(node, error, {"pattern": node}, hint="the value will be null")
         return node
 
-    def read_scoring(self, node: Located | None, default: Scoring) -> Scoring:
+    def _read_scoring(self, node: Located | None, default: Scoring) -> Scoring:
         if node is None:
             return default
         if isinstance(node.value, str):
@@ -444,7 +422,7 @@ class _Reader:
             self.reading.warn(node.get(nothing.field) or node, nothing.why, hint=nothing.hint, code="vacuous_claim")
         return built
 
-    def read_zone(self, node: Located | None) -> str | None:
+    def _read_zone(self, node: Located | None) -> str | None:
         """Return the name of a time zone, with a warning if it does not exist."""
         name = self.reading.require_text(node, "timezone")
         if name is None or node is None:
@@ -463,7 +441,7 @@ class _Reader:
             self.reading.error(node, "id: expected a name, found empty text")
         return name
 
-    def read_skip(self, node: Located | None) -> Skip | None:
+    def _read_skip(self, node: Located | None) -> Skip | None:
         if node is None or node.value is False:
             return None
         if isinstance(node.value, str) or node.value is True:
@@ -471,12 +449,13 @@ class _Reader:
         built = build_struct(Skip, node, self.reading, "skip")
         return None if built is UNUSABLE else built
 
-    def read_tags(self, node: Located | None) -> dict[str, Json]:
+    def _read_tags(self, node: Located | None) -> dict[str, Json]:
         if node is None:
             return {}
-        if node.is_list or isinstance(node.value, str):
-            words = [node] if isinstance(node.value, str) else list(node.items())
-            return {word: True for word in (self.reading.require_text(item, "a tag") for item in words) if word is not None}
+        if isinstance(node.value, str):
+            return {node.value: True}
+        if node.is_list:
+            return dict.fromkeys(self.reading.list_texts(node, "tags", "a tag"), True)
         return self._read_object(node, "tags")
 
     def _read_object(self, node: Located | None, what: str) -> dict[str, Json]:

@@ -39,8 +39,7 @@ def read_systems(node: Located | None, reading: Reading) -> tuple[System, ...]:
     """Return the systems, with a problem for each invalid one."""
     if node is None or reading.require_object(node, "systems") is None:
         return ()
-    found = [_read_system(name, member, node, reading) for name, member in node.members()]
-    systems = tuple(system for system in found if system is not None)
+    systems = tuple(filter(None, (_read_system(name, member, node, reading) for name, member in node.members())))
     _refuse_doubles(systems, node, reading)
     return systems
 
@@ -81,18 +80,15 @@ def _read_system(name: str, node: Located, parent: Located, reading: Reading) ->
         reading.error(given or node, error.message, nearest=error.nearest, hint=hint, code="unknown_system")
         return None
     seed = node.get("seed")
-    listed = node.get("datasets")
-    datasets = () if listed is None or reading.require_list(listed, "datasets") is None else tuple(item.plain() for item in listed.items())
+    datasets = tuple(item.plain() for item in reading.list_items(node.get("datasets"), "datasets"))
     scenario = _read_scenario(node.get("scenario"), reading)
     system = System(name=name, kind=simulator.kind, seed=None if seed is None else seed.plain(), datasets=datasets, scenario=scenario)
     return system if _can_be_made(system, node, reading) else None
 
 
 def _read_scenario(node: Located | None, reading: Reading) -> tuple[Step, ...]:
-    if node is None or reading.require_list(node, "scenario") is None:
-        return ()
     steps: list[Step] = []
-    for item in node.items():
+    for item in reading.list_items(node, "scenario"):
         if reading.require_object(item, "a step") is None:
             continue
         members = [(name, given) for name, given in item.members() if name != _LATE]

@@ -108,12 +108,9 @@ class UserReader:
         return claim
 
     def _read_script(self, node: Located | None) -> tuple[UserLine, ...]:
-        if node is None or self._reading.require_list(node, "script") is None:
-            return ()
-        lines = [line for line in map(self._read_line, node.items()) if line is not None]
-        if not list(node.items()):
+        if node is not None and node.value == []:
             self._reading.error(node, "script: expected at least one line, found an empty list")
-        return tuple(lines)
+        return tuple(filter(None, map(self._read_line, self._reading.list_items(node, "script"))))
 
     def _read_line(self, node: Located) -> UserLine | None:
         reading = self._reading
@@ -125,8 +122,7 @@ class UserReader:
             return None
         reading.check_keys(node, LINE_KEYS, "a line of a script")
         say = reading.require_text(node.get("say"), "say")
-        done = reading.require_boolean(node.get("done"), "done")
-        gives_up = reading.require_boolean(node.get("gives_up"), "gives_up")
+        done, gives_up = (reading.require_boolean(node.get(key), key) for key in ("done", "gives_up"))
         if [say is not None and bool(say.strip()), bool(done), bool(gives_up)].count(True) != 1:
             reading.error(node, "a line of a script has one of 'say', 'done: true' and 'gives_up: true'", code="wrong_value")
         when = node.get("when")

@@ -60,7 +60,7 @@ def _build_struct(info: mi.StructType, node: Located, reading: Reading, what: st
                 reading.error(node, f"{what} needs {name!r}", code="missing_key", expected="the fields " + ", ".join(fields))
             continue
         values[field.name] = build(field.type, member, reading, f"{what} {name!r}")
-    if any(problem.level == "error" for problem in reading.problems[problem_count:]) or any(v is UNUSABLE for v in values.values()):
+    if reading.has_errors_since(problem_count) or any(v is UNUSABLE for v in values.values()):
         return UNUSABLE
     return info.cls(**values)
 
@@ -84,18 +84,15 @@ def build(info: mi.Type, node: Located, reading: Reading, what: str) -> Json:
         case mi.UnionType():
             return _build_union(info, node, reading, what)
         case mi.StrType():
-            return _replace_unusable(reading.require_text(node, what))
+            value = reading.require_text(node, what)
         case mi.BoolType():
-            return _replace_unusable(reading.require_boolean(node, what))
+            value = reading.require_boolean(node, what)
         case mi.IntType():
-            return _replace_unusable(reading.require_integer(node, what))
+            value = reading.require_integer(node, what)
         case mi.FloatType():
-            return _replace_unusable(reading.number(node, what))
+            value = reading.number(node, what)
         case _:
             raise TypeError(f"{what}: a suite cannot carry {info!r}")
-
-
-def _replace_unusable(value: Json) -> Json:
     return UNUSABLE if value is None else value
 
 

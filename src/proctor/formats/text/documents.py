@@ -56,13 +56,9 @@ def _parse_either(text: str, reading: Reading) -> Located | None:
     document = read_json(text, json_try)
     chosen = json_try
     # It passed the limit of JSON, which is the larger one.
-    if _has_failed(json_try) and len(text) <= MAX_YAML:
+    if json_try.has_errors_since(0) and len(text) <= MAX_YAML:
         from_yaml = read_yaml(text, yaml_try)
-        if not _has_failed(yaml_try):
+        if not yaml_try.has_errors_since(0):
             document, chosen = from_yaml, yaml_try
     reading.problems.extend(chosen.problems)
     return document
-
-
-def _has_failed(reading: Reading) -> bool:
-    return any(problem.level == "error" for problem in reading.problems)

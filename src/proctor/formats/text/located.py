@@ -92,6 +92,11 @@ class Located(msgspec.Struct, kw_only=True):
         """Return the member `key` of an object, or None."""
         return self.value.get(key) if isinstance(self.value, dict) else None
 
+    def find(self, key: str) -> "Located | None":
+        """Return the member `key` of an object unless it is null, or None."""
+        found = self.get(key)
+        return None if found is None or found.value is None else found
+
     def members(self) -> Iterator[tuple[str, "Located"]]:
         """Yield keys and values of an object, in order; none for other kinds."""
         return iter(self.value.items()) if isinstance(self.value, dict) else iter(())
@@ -220,8 +225,8 @@ class Reading:
         ordered = sorted(
             self.problems, key=lambda p: (p.origin.file != self.file, p.origin.file or "", p.origin.line or 0, p.origin.column or 0)
         )
-        if any(problem.level == "error" for problem in ordered):
-            count = sum(problem.level == "error" for problem in ordered)
+        count = sum(problem.level == "error" for problem in ordered)
+        if count:
             raise InputError(f"{count} problem{'s' if count > 1 else ''} in {self.file or 'the document'}", ordered)
         return tuple(ordered)
 
@@ -263,6 +268,24 @@ class Reading:
     def require_list(self, node: Located | None, what: str) -> Located | None:
         """Return `node` if it is a list; otherwise report a problem and return None."""
         return self._require_kind(node, list, "a list", what)
+
+    def list_items(self, node: Located | None, what: str) -> list[Located]:
+        """Return the elements of a list; none if it is absent, or no list, which is reported."""
+        found = self.require_list(node, what)
+        return list(found.items()) if found is not None else []
+
+    def list_texts(self, node: Located | None, what: str, each: str) -> list[str]:
+        """Return the texts of a list; everything else in it is reported."""
+        texts = [self.require_text(item, each) for item in self.list_items(node, what)]
+        return [text for text in texts if text is not None]
+
+    def need_text(self, node: Located, key: str, what: str, named: str | None = None) -> str | None:
+        """Return the text that `what` must have under `key`; otherwise report a problem and return None."""
+        return self.require_text(self.require_member(node, key, what), named or f"{key!r}")
+
+    def has_errors_since(self, problem_count: int) -> bool:
+        """Return whether there is an error after the first `problem_count` problems."""
+        return any(problem.level == "error" for problem in self.problems[problem_count:])
 
     def require_text(self, node: Located | None, what: str) -> str | None:
         """Return the text of `node`; otherwise report a problem and return None."""
@@ -347,3 +370,22 @@ def _join_bounded(path: str, step: str) -> str:
     if len(path) <= _LONGEST_PATH:
         return path + step
     return path if path.endswith("…") else path + "…"
+
+
+def replace_value(node: Located, value: Json) -> Located:
+    """Return a node at the same position with another value."""
+    return Located(value=value, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)
+
+
+_NOWHERE = Located(value=None, line=0, column=0)
+
+
+def locate_value(value: Json, place: Located = _NOWHERE, path: str | None = None) -> Located:
+    """Return plain data as a tree in which everything has the position `place`; without it, the lines are unknown."""
+    path = place.path if path is None else path
+    inner: Json = value
+    if isinstance(value, Mapping):
+        inner = {str(key): locate_value(member, place, member_path(path, str(key))) for key, member in value.items()}
+    elif isinstance(value, (list, tuple)):
+        inner = [locate_value(item, place, item_path(path, index)) for index, item in enumerate(value)]
+    return Located(value=inner, line=place.line, column=place.column, path=path, width=place.width)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from proctor.expressions.text_form import Part, compile_braces, find_whole_name, find_whole_text, join_parts, split_braces
-from proctor.formats.text.located import Located, item_path, member_path
+from proctor.formats.text.located import Located, locate_value, replace_value
 from proctor.model.evidence import Json
 
 Fill = Callable[[Mapping[str, Json]], Located]
@@ -42,17 +42,14 @@ class LocatedTemplate:
     def _compile(self, node: Located) -> Fill | None:
         """Return a function that fills a node; None if there is nothing to fill."""
         if node.is_object:
-            return self._compile_members(node)
+            fills = {key: self._compile(member) for key, member in node.members()}
+            if not any(fills.values()):
+                return None
+            members = [(key, member, fills[key]) for key, member in node.members()]
+            return lambda values: replace_value(node, {key: member if fill is None else fill(values) for key, member, fill in members})
         if node.is_list:
             return self._compile_items(node)
         return self._compile_text(node) if isinstance(node.value, str) else None
-
-    def _compile_members(self, node: Located) -> Fill | None:
-        fills = {key: self._compile(member) for key, member in node.members()}
-        if not any(fills.values()):
-            return None
-        members = [(key, member, fills[key]) for key, member in node.members()]
-        return lambda values: replace_value(node, {key: member if fill is None else fill(values) for key, member, fill in members})
 
     def _compile_items(self, node: Located) -> Fill | None:
         items = [(item, self._compile(item)) for item in node.items()]
@@ -119,19 +116,3 @@ def make_filler(node: Located) -> Callable[[Mapping[str, Json]], Json] | None:
     if (whole := find_whole_text(parts)) is not None:
         return None if whole == node.value else lambda values: whole
     return lambda values: join_parts(parts, values)
-
-
-def replace_value(node: Located, value: Json) -> Located:
-    """Return a node at the same position with another value."""
-    return Located(value=value, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)
-
-
-def locate_value(value: Json, place: Located, path: str | None = None) -> Located:
-    """Return plain data as a tree in which everything has the position `place`."""
-    path = place.path if path is None else path
-    inner: Json = value
-    if isinstance(value, dict):
-        inner = {str(key): locate_value(member, place, member_path(path, str(key))) for key, member in value.items()}
-    elif isinstance(value, (list, tuple)):
-        inner = [locate_value(item, place, item_path(path, index)) for index, item in enumerate(value)]
-    return Located(value=inner, line=place.line, column=place.column, path=path, width=place.width)

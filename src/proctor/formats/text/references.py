@@ -90,28 +90,24 @@ def check_references(node: Located, reading: Reading, references: References) ->
     if isinstance(node.value, str):
         for found in _MARK.finditer(node.value) if "${" in node.value else ():
             if not found[1]:
-                _check_reference(node, found, reading, references)
+                name = found[2]
+                if not found[3] or not _NAME.match(name):
+                    reading.error(
+                        node,
+                        f"{found[0][:40]!r} is not a reference to a variable",
+                        expected="${NAME}, with letters, digits and underscores",
+                        hint="a literal ${ is written $${",
+                        code="missing_variable",
+                    )
+                elif name not in references and not references.is_excused(node.path, str(node.value)[: found.start()]):
+                    reading.error(
+                        node,
+                        references.missing.format(name=name),
+                        nearest=nearest(name, references.list_names()),
+                        hint=references.remedy.format(name=name),
+                        code="missing_variable",
+                    )
     for _, member in node.members():
         check_references(member, reading, references)
     for item in node.items():
         check_references(item, reading, references)
-
-
-def _check_reference(node: Located, found: re.Match[str], reading: Reading, references: References) -> None:
-    name = found[2]
-    if not found[3] or not _NAME.match(name):
-        reading.error(
-            node,
-            f"{found[0][:40]!r} is not a reference to a variable",
-            expected="${NAME}, with letters, digits and underscores",
-            hint="a literal ${ is written $${",
-            code="missing_variable",
-        )
-    elif name not in references and not references.is_excused(node.path, str(node.value)[: found.start()]):
-        reading.error(
-            node,
-            references.missing.format(name=name),
-            nearest=nearest(name, references.list_names()),
-            hint=references.remedy.format(name=name),
-            code="missing_variable",
-        )

@@ -13,17 +13,14 @@ import msgspec
 
 from proctor.checks.run.requests import RequestMade, RequestNotMade
 from proctor.checks.shared.fields import RowField, TextField
-from proctor.checks.systems.cds import CdsCard
-from proctor.checks.systems.fax import FaxDocument
+from proctor.checks.systems.entries import CdsCard, FaxDocument, MessageSent
 from proctor.checks.systems.fhir import FhirField, FhirResource
 from proctor.checks.systems.files import FilePresent
-from proctor.checks.systems.hl7 import Hl7Message
-from proctor.checks.systems.messages import MessageSent
 from proctor.checks.systems.portal import PortalRecord
 from proctor.checks.systems.records import RecordsMatch
+from proctor.checks.systems.segments import Hl7Message, X12Response
 from proctor.checks.systems.unchanged import Unchanged
 from proctor.checks.systems.voice import VoiceSaid
-from proctor.checks.systems.x12 import X12Response
 from proctor.formats.text.located import Located
 from proctor.formats.verial.parts import Entity, Malformed, Parts, Translated, find_entity_field, read_path, to_snake_case
 from proctor.model.evidence import Json

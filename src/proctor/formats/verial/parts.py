@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from proctor.formats.text.located import Located, Reading
+from proctor.formats.text.located import Located, Reading, locate_value
 from proctor.model.evidence import Json
 from proctor.model.json_values import MISSING, NotJson, is_integer, read_json, write_as_text
 from proctor.model.show import nearest, show
@@ -24,8 +24,6 @@ from proctor.paths.dotted import find_dotted
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PLACEHOLDER = re.compile(r"\{entity\.([A-Za-z0-9_.-]{1,200})\}")
 _REMARKS = ("assert", "description", "label", "name", "comment", "notes", "id", "simulator_id", "sandbox_id", "version")
-_DEEPEST = 100
-"""The maximum depth of an expected value, which is walked recursively."""
 
 Entity = Mapping[str, Json]
 
@@ -72,6 +70,11 @@ def list_members(node: Located) -> dict[str, Located]:
         if name not in found or value.value is not None:
             found[name] = value
     return found
+
+
+def list_stated(node: Located) -> dict[str, Located]:
+    """Return the members of an object that are not null, under their snake_case names."""
+    return {name: value for name, value in list_members(node).items() if value.value is not None}
 
 
 def find_repeated(node: Located) -> tuple[str, str] | None:
@@ -220,7 +223,7 @@ class Parts:
 
     def resolve(self, node: Located) -> Json:
         """Return the value with its entity placeholders replaced."""
-        return _replace(node.plain(), node, self.entity, 0)
+        return _replace(node.plain(), node, self.entity)
 
     def read_correlation(self, aliases: tuple[str, ...] = ()) -> dict[str, Json]:
         """Read `correlate_by`; aliases are also accepted in camelCase, every other key as written."""
@@ -241,13 +244,11 @@ def read_path(node: Located) -> str:
     return node.value
 
 
-def _replace(value: Json, node: Located, entity: Entity | None, depth: int) -> Json:
-    if depth > _DEEPEST:
-        raise Malformed(f"nested more than {_DEEPEST} deep", node)
+def _replace(value: Json, node: Located, entity: Entity | None) -> Json:
     if isinstance(value, dict):
-        return {key: _replace(entry, node, entity, depth + 1) for key, entry in value.items()}
+        return {key: _replace(entry, node, entity) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_replace(entry, node, entity, depth + 1) for entry in value]
+        return [_replace(entry, node, entity) for entry in value]
     if not isinstance(value, str) or "{entity." not in value:
         return value
     whole = _PLACEHOLDER.fullmatch(value)
@@ -284,28 +285,20 @@ def report(reading: Reading, problem: Malformed) -> None:
         reading.warn(problem.node, message, nearest=problem.near, code="unsupported_assertion")
 
 
-def report_repeated(reading: Reading, node: Located) -> None:
-    """Report a key in two spellings."""
+def warn_unknown(reading: Reading, node: Located, known: tuple[str, ...], what: str) -> None:
+    """Report a key in two spellings, and warn about unknown keys."""
     repeated = find_repeated(node)
     if repeated is not None:
         reading.error_at_key(node, repeated[1], describe_repeated(repeated), code="duplicate_key")
+    for key, _ in node.members():
+        if to_snake_case(key) not in known:
+            near = nearest(to_snake_case(key), known)
+            reading.warn_at_key(node, key, f"unknown key {key!r} in {what} is left out", nearest=near, code="unknown_key")
 
 
 def decode_text(text: str, node: Located) -> Located:
     """Return the JSON inside a text, with every value at the position of the text."""
     try:
-        value = read_json(text)
+        return locate_value(read_json(text), node)
     except NotJson as error:
         raise Malformed(f"the assertion is text that begins like JSON, but is none: {error}", node) from None
-    return _place_value(value, node, 0)
-
-
-def _place_value(value: Json, node: Located, depth: int) -> Located:
-    if depth > _DEEPEST:
-        raise Malformed(f"the assertion is nested more than {_DEEPEST} deep", node)
-    inner: Json = value
-    if isinstance(value, dict):
-        inner = {key: _place_value(entry, node, depth + 1) for key, entry in value.items()}
-    elif isinstance(value, list):
-        inner = [_place_value(entry, node, depth + 1) for entry in value]
-    return Located(value=inner, line=node.line, column=node.column, path=node.path, width=node.width)

@@ -21,7 +21,7 @@ from proctor.checks.registry import default_registry
 from proctor.checks.run.unsupported import Unsupported
 from proctor.errors import SpecError
 from proctor.formats.native.drafting import make_unique
-from proctor.formats.text.located import Located, Reading
+from proctor.formats.text.located import Located, Reading, replace_value
 from proctor.formats.verial.assertions import KINDS, find_kind, translate
 from proctor.formats.verial.parts import (
     Entity,
@@ -29,10 +29,11 @@ from proctor.formats.verial.parts import (
     Translated,
     decode_text,
     list_members,
+    list_stated,
     refuse_repeated,
     report,
-    report_repeated,
     to_snake_case,
+    warn_unknown,
 )
 from proctor.formats.verial.systems import PLACES, SystemsReader, write_task_item
 from proctor.model.case import Assertion, Case, Scoring, Suite
@@ -53,7 +54,7 @@ def make_scoring(threshold: float | None) -> Scoring:
 
 def read_threshold(reading: Reading, node: Located | None) -> float | None:
     """Return the threshold of a benchmark; an invalid share is an error of the file."""
-    if node is None or node.value is None:
+    if node is None:
         return None
     value = node.plain()
     if not is_number(value) or not 0 < value <= 1:
@@ -130,7 +131,15 @@ class _Reader:
         if "data" in found and found["data"].is_list:
             document, found = found["data"], {}
         if document.is_list:
-            self._read_mixed(list(document.items()))
+            loose: list[Located] = []
+            for entry in list(document.items()):
+                if not entry.is_object:
+                    self.reading.error(entry, f"expected a task or a criterion, found {entry.kind}", code="wrong_type")
+                elif _has_criteria(entry):
+                    self._read_task(entry, [])
+                else:
+                    loose.append(entry)
+            self._read_loose_criteria(loose)
         elif not document.is_object:
             self._report_not_verial(document)
         elif "tasks" in found or "benchmark" in found:
@@ -138,7 +147,7 @@ class _Reader:
         elif _is_criterion(document):
             self._read_loose_criteria([document])
         elif "task" in found:
-            self._warn_unknown(document, ("task", "criteria", "evals", "entities", *PLACES, *_ROW), "this document")
+            warn_unknown(self.reading, document, ("task", "criteria", "evals", "entities", *PLACES, *_ROW), "this document")
             self.systems.around = [document]
             self._read_task(found["task"], _find_criteria(found), entities=found.get("entities"))
         elif _has_criteria(document):
@@ -154,18 +163,6 @@ class _Reader:
             expected="a task with criteria, a benchmark with tasks, or a list of criteria",
             code="not_verial",
         )
-
-    def _read_mixed(self, entries: Sequence[Located]) -> None:
-        """Read a list: tasks with criteria become cases, and loose criteria are grouped by their task."""
-        loose: list[Located] = []
-        for entry in entries:
-            if not entry.is_object:
-                self.reading.error(entry, f"expected a task or a criterion, found {entry.kind}", code="wrong_type")
-            elif _has_criteria(entry):
-                self._read_task(entry, [])
-            else:
-                loose.append(entry)
-        self._read_loose_criteria(loose)
 
     def _read_loose_criteria(self, criteria: Sequence[Located]) -> None:
         """Read criteria without their task: one case per `task_id`, in order."""
@@ -190,11 +187,11 @@ class _Reader:
             )
 
     def _read_benchmark(self, document: Located, found: dict[str, Located]) -> Suite:
-        self._warn_unknown(document, _BENCHMARK, "a benchmark")
+        warn_unknown(self.reading, document, _BENCHMARK, "a benchmark")
         head = found["benchmark"] if "benchmark" in found and found["benchmark"].is_object else document
         if head is not document:
-            self._warn_unknown(head, _BENCHMARK, "a benchmark")
-        stated = {**list_members(head), **{key: value for key, value in found.items() if key != "benchmark"}}
+            warn_unknown(self.reading, head, _BENCHMARK, "a benchmark")
+        stated = {**list_stated(head), **{key: value for key, value in list_stated(document).items() if key != "benchmark"}}
         self.systems.around = [document, head]
         by_task: dict[str, list[Located]] = {}
         for node in _find_criteria(stated):
@@ -223,7 +220,7 @@ class _Reader:
             dialect="verial",
             description=description.value if description is not None and isinstance(description.value, str) else "",
             cases=tuple(self.cases),
-            settings={key: stated[key].plain() for key in stated_keys if key in stated and stated[key].value is not None},
+            settings={key: stated[key].plain() for key in stated_keys if key in stated},
         )
 
     def _read_task(
@@ -231,30 +228,28 @@ class _Reader:
     ) -> None:
         if self.reading.require_object(node, "a task") is None:
             return
-        self._warn_unknown(node, _TASK, "a task")
-        found = list_members(node)
+        warn_unknown(self.reading, node, _TASK, "a task")
+        found = list_stated(node)
         listed = [*_find_criteria(found), *criteria]
         for key in ("criteria", "evals"):
             self.reading.require_list(found.get(key), key)
         if not listed:
             self.reading.warn(node, "the task has no criteria: it fails", code="no_assertions")
         bound = self._read_entities([entry for entry in (found.get("entities"), entities) if entry is not None])
-        name = self._read_text(found.get("name"), "name") or ""
+        name = self.reading.require_text(found.get("name"), "name") or ""
         item = found.get("task_item")
         stated = item.get("instruction") if item is not None and item.is_object else None
         if stated is None or stated.value is None:
             # The first generation wrote it on the task itself.
             stated = found.get("instruction")
         systems = self.systems.read(node)
-        settings = {
-            key: found[key].plain() for key in ("task_item", "scenario", "timeout") if key in found and found[key].value is not None
-        }
+        settings = {key: found[key].plain() for key in ("task_item", "scenario", "timeout") if key in found}
         # The timeout of the task overrides that of its benchmark.
         if not systems and (named := self.systems.find_named(node)) is not None:
             settings["environment_id"] = named
-        if timeout is not None and timeout.value is not None:
+        if timeout is not None:
             settings.setdefault("timeout", timeout.plain())
-        case_id = self._read_text(found.get("id"), "id") or name or self.name
+        case_id = self.reading.require_text(found.get("id"), "id") or name or self.name
         if case_id in self._taken:
             place = found.get("id") or found.get("name") or node
             hint = "evidence that names it answers the first one only"
@@ -263,8 +258,8 @@ class _Reader:
             Case(
                 id=case_id,
                 name=name,
-                description=self._read_text(found.get("description"), "description") or "",
-                input=self._read_text(stated, "instruction") or (write_task_item(item) if systems else None),
+                description=self.reading.require_text(found.get("description"), "description") or "",
+                input=self.reading.require_text(stated, "instruction") or (write_task_item(item) if systems else None),
                 systems=systems,
                 context={"task_item": item.plain()} if systems and item is not None else {},
                 tags=self._read_tags(found.get("tags")),
@@ -280,34 +275,14 @@ class _Reader:
         self._taken.add(case.id)
         self.cases.append(case)
 
-    def _read_text(self, node: Located | None, what: str) -> str | None:
-        return self.reading.require_text(node, what) if node is not None and node.value is not None else None
-
     def _read_tags(self, node: Located | None) -> dict[str, Json]:
-        if node is None or node.value is None:
-            return {}
-        if node.is_object:
+        if node is not None and node.is_object:
             return {key: value.plain() for key, value in node.members()}
-        listed = self.reading.require_list(node, "tags")
-        texts = [self.reading.require_text(entry, "a tag") for entry in (listed.items() if listed is not None else ())]
-        return {text: True for text in texts if text is not None}
+        return dict.fromkeys(self.reading.list_texts(node, "tags", "a tag"), True)
 
     def _read_entities(self, nodes: list[Located]) -> list[Entity]:
-        found: list[Entity] = []
-        for node in nodes:
-            listed = self.reading.require_list(node, "entities") if node.value is not None else None
-            for entry in listed.items() if listed is not None else ():
-                if self.reading.require_object(entry, "an entity") is not None:
-                    found.append(entry.plain())
-        return found
-
-    def _warn_unknown(self, node: Located, known: tuple[str, ...], what: str) -> None:
-        report_repeated(self.reading, node)
-        for key, _ in node.members():
-            if to_snake_case(key) not in known:
-                self.reading.warn_at_key(
-                    node, key, f"unknown key {key!r} in {what} is left out", nearest=nearest(to_snake_case(key), known), code="unknown_key"
-                )
+        entries = [entry for node in nodes for entry in self.reading.list_items(node, "entities")]
+        return [entry.plain() for entry in entries if self.reading.require_object(entry, "an entity") is not None]
 
     def _read_criteria(self, nodes: Sequence[Located], entities: list[Entity]) -> Iterator[Assertion]:
         for node in nodes:
@@ -315,8 +290,8 @@ class _Reader:
                 yield self._read_criterion(node, entities)
 
     def _read_criterion(self, node: Located, entities: list[Entity]) -> Assertion:
-        found = list_members(node)
-        label = self._read_text(found.get("label"), "label") or self._read_text(found.get("name"), "name")
+        found = list_stated(node)
+        label = self.reading.require_text(found.get("label"), "label") or self.reading.require_text(found.get("name"), "name")
         try:
             refuse_repeated(node)
             entity = self._find_entity(found.get("input_entity_id"), entities)
@@ -328,19 +303,19 @@ class _Reader:
         return Assertion(
             check=translated.check,
             spec=translated.spec,
-            id=self._read_text(found.get("id"), "id"),
+            id=self.reading.require_text(found.get("id"), "id"),
             label=label or translated.check.replace("_", " "),
-            weight=self._read_weight(found.get("weight")),
-            axis=self._read_text(found.get("axis"), "axis"),
-            required=self._read_flag(found.get("required"), "required"),
-            advisory=self._read_flag(found.get("advisory"), "advisory"),
+            weight=self.reading.require_weight(found.get("weight")) or 1.0,
+            axis=self.reading.require_text(found.get("axis"), "axis"),
+            required=bool(self.reading.require_boolean(found.get("required"), "required")),
+            advisory=bool(self.reading.require_boolean(found.get("advisory"), "advisory")),
             when_missing=self._read_when_missing(found.get("when_missing")),
             origin=self.reading.origin(node),
         )
 
     def _find_entity(self, node: Located | None, entities: list[Entity]) -> Entity | None:
         """Return the entity of a criterion: the one it names, else the only one of its task."""
-        if node is None or node.value is None:
+        if node is None:
             return entities[0] if len(entities) == 1 else None
         for entity in entities:
             if entity.get("id") == node.value:
@@ -353,17 +328,14 @@ class _Reader:
         raise Malformed(f"input_entity_id: the task has no entity {show(node.value)}", node, nearest(str(node.value), known))
 
     def _read_assertion(self, node: Located, found: dict[str, Located], entity: Entity | None) -> Translated:
-        stated = found.get("assertion")
-        if stated is None:
-            stated = found.get("assert")
-            if stated is not None and isinstance(stated.value, str) and find_kind(stated.value) is not None:
-                # The assertion itself, mixed with the keys of a criterion.
-                stated = _drop_keys(node, _CRITERION)
-            else:
-                self._warn_unknown(node, _CRITERION, "a criterion")
+        stated = found.get("assertion", found.get("assert"))
+        if "assertion" not in found and stated is not None and isinstance(stated.value, str) and find_kind(stated.value) is not None:
+            # The assertion itself, mixed with the keys of a criterion.
+            own = {key: value for key, value in node.members() if to_snake_case(key) not in _CRITERION or to_snake_case(key) == "assert"}
+            stated = replace_value(node, own)
         else:
-            self._warn_unknown(node, _CRITERION, "a criterion")
-        if stated is None or stated.value is None:
+            warn_unknown(self.reading, node, _CRITERION, "a criterion")
+        if stated is None:
             raise Malformed("a criterion needs an assertion", node)
         if isinstance(stated.value, str):
             text = stated.value.strip()
@@ -393,17 +365,8 @@ class _Reader:
                 raise Malformed(error.message, at, error.nearest) from None
         return translated
 
-    def _read_weight(self, node: Located | None) -> float:
-        if node is None or node.value is None:
-            return 1.0
-        weight = self.reading.require_weight(node)
-        return weight if weight is not None else 1.0
-
-    def _read_flag(self, node: Located | None, what: str) -> bool:
-        return bool(self.reading.require_boolean(node, what)) if node is not None and node.value is not None else False
-
     def _read_when_missing(self, node: Located | None) -> Json:
-        if node is None or node.value is None:
+        if node is None:
             return None
         if node.value not in ("fail", "error", "skip"):
             self.reading.error(node, f"when_missing: expected fail, error or skip, found {show(node.plain())}")
@@ -413,8 +376,3 @@ class _Reader:
 
 def _find_criteria(found: dict[str, Located]) -> list[Located]:
     return [entry for key in ("criteria", "evals") if key in found for entry in found[key].items()]
-
-
-def _drop_keys(node: Located, keys: tuple[str, ...]) -> Located:
-    stated_keys = {key: value for key, value in node.members() if to_snake_case(key) not in keys or to_snake_case(key) == "assert"}
-    return Located(value=stated_keys, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)

@@ -21,9 +21,8 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.formats.text.located import Located, Reading
-from proctor.formats.verial.parts import list_members, report_repeated, to_snake_case
+from proctor.formats.verial.parts import list_stated, warn_unknown
 from proctor.model.evidence import Json
-from proctor.model.show import nearest
 from proctor.model.system import Step, System
 
 if TYPE_CHECKING:
@@ -56,25 +55,25 @@ class SystemsReader:
         if id(holder) not in self._known:
             self._known[id(holder)] = self._read_holder(holder)
         systems = self._known[id(holder)]
-        scenario = list_members(task).get("scenario")
-        return systems if scenario is None or scenario.value is None or not systems else self._add_scenario(systems, scenario)
+        scenario = list_stated(task).get("scenario")
+        return systems if scenario is None or not systems else self._add_scenario(systems, scenario)
 
     def find_named(self, task: Located) -> str | None:
         """Return the environment that a task or an enclosing object names only by its id."""
         for place in (task, *self.around):
-            stated = _list_stated(place)
+            stated = list_stated(place)
             for node in (stated.get("environment_id"), stated.get("environment")):
                 if node is not None and isinstance(node.value, str):
                     return node.value
         return None
 
     def _read_holder(self, holder: Located) -> tuple[System, ...]:
-        stated = _list_stated(holder)
+        stated = list_stated(holder)
         simulators, datasets = self._list_parts(stated, "simulators"), self._list_parts(stated, "datasets")
         environment = stated.get("environment")
         if environment is not None and environment.is_object:
-            self._warn_unknown(environment, _ENVIRONMENT, "an environment")
-            members = _list_stated(environment)
+            warn_unknown(self._reading, environment, _ENVIRONMENT, "an environment")
+            members = list_stated(environment)
             simulators = [*self._list_parts(members, "simulators"), *simulators]
             datasets = [*self._list_parts(members, "datasets"), *datasets]
         by_kind: dict[str, Located] = {}
@@ -98,10 +97,10 @@ class SystemsReader:
 
     def _read_kind(self, node: Located, what: str, known: tuple[str, ...]) -> str | None:
         # The simulators are loaded only for documents that use them.
-        from proctor.simulators.type_names import read_kind
+        from proctor.simulators.seeds import read_kind
 
-        self._warn_unknown(node, known, what)
-        stated = _list_stated(node)
+        warn_unknown(self._reading, node, known, what)
+        stated = list_stated(node)
         type = stated.get("type", stated.get("format"))
         if type is None:
             self._reading.error(node, f"{what} needs 'type'", code="missing_key")
@@ -114,7 +113,7 @@ class SystemsReader:
 
     def _sort_dataset(self, node: Located, filled: dict[str, list[Located]]) -> None:
         kind = self._read_kind(node, "a dataset", _DATASET)
-        data = _list_stated(node).get("data")
+        data = list_stated(node).get("data")
         if kind is not None and data is None:
             self._reading.warn(node, "the dataset has no data: it fills nothing", code="no_data")
         elif kind is not None and kind not in filled:
@@ -125,9 +124,9 @@ class SystemsReader:
     def _make_system(self, kind: str, node: Located, data: list[Located]) -> System | None:
         from proctor.simulators.ports import make_still_surroundings
         from proctor.simulators.sandbox import provision_rows
-        from proctor.simulators.type_names import join_config
+        from proctor.simulators.seeds import join_config
 
-        config = _list_stated(node).get("config")
+        config = list_stated(node).get("config")
         if config is not None and self._reading.require_object(config, "config") is None:
             return None
         given = None if config is None else cast("dict[str, Json]", config.plain())
@@ -175,13 +174,6 @@ class SystemsReader:
             self._filled[id(system)] = (system, provision_rows((system,), make_still_surroundings()))
         return self._filled[id(system)][1]
 
-    def _warn_unknown(self, node: Located, known: tuple[str, ...], what: str) -> None:
-        report_repeated(self._reading, node)
-        for key, _ in node.members():
-            if to_snake_case(key) not in known:
-                near = nearest(to_snake_case(key), known)
-                self._reading.warn_at_key(node, key, f"unknown key {key!r} in {what} is left out", nearest=near, code="unknown_key")
-
 
 def write_task_item(item: Located | None) -> str | None:
     """Return the input of a task without an instruction: the author's whole object as JSON."""
@@ -189,10 +181,5 @@ def write_task_item(item: Located | None) -> str | None:
 
 
 def _brings_systems(node: Located) -> bool:
-    stated = _list_stated(node)
+    stated = list_stated(node)
     return any(name in stated and (name != "environment" or stated[name].is_object) for name in PLACES)
-
-
-def _list_stated(node: Located) -> dict[str, Located]:
-    """Return the members of an object that are not null."""
-    return {name: value for name, value in list_members(node).items() if value.value is not None} if node.is_object else {}

@@ -194,13 +194,20 @@ def draw_assertions(document: Document, below: Mapping[int, Node] | None = None)
 def draw_assertion(one: Document, number: int, below: Node | None = None) -> Element:
     """Return one assertion with its verdict."""
     self_link = make("a", "self", f"#{number}", href=f"#a{number}", aria_label=f"Link to assertion {number:,}")
+    place = (" · ", make("span", "", one["place"], title=one.get("path") or None)) if one.get("place") else None
+    rows: Sequence[Json] = one.get("comparisons", ())
+    passing = [draw_comparison(row) for row in rows if row.get("holds")]
+    drawn: list[Node] = [draw_comparison(row) for row in rows if not row.get("holds")]
+    if passing:
+        noun = ("comparison holds", "comparisons hold") if one["outcome"] == "pass" and not drawn else ("more holds", "more hold")
+        drawn.append(make("details", "", make("summary", "", count_noun(len(passing), *noun)), passing))
     return make(
         "li",
         f"sheet {one['outcome']}",
         make("h3", "", draw_hidden_outcome(one["outcome"]), make("span", "", one["title"], dir="auto"), " ", self_link),
         make("p", "muted small", one["notes"]) if one.get("notes") else None,
         make("p", "reason pre", one["reason"], dir="auto") if one.get("reason") else None,
-        _draw_comparisons(one),
+        drawn,
         _draw_votes(one["votes"]) if one.get("votes") else None,
         _draw_links(one, number),
         below,
@@ -208,28 +215,13 @@ def draw_assertion(one: Document, number: int, below: Node | None = None) -> Ele
             "details",
             "technical",
             make("summary", "muted small", "Technical"),
-            _draw_origin(one),
+            make("p", "muted small", make("code", "", one["check"]), place),
             draw_folded("Details", one.get("details")),
         ),
         id=f"a{number}",
         tabindex="-1",
         data_bad="" if one["outcome"] in ("fail", "error") else None,
     )
-
-
-def _draw_origin(one: Document) -> Element:
-    place = (" · ", make("span", "", one["place"], title=one.get("path") or None)) if one.get("place") else None
-    return make("p", "muted small", make("code", "", one["check"]), place)
-
-
-def _draw_comparisons(one: Document) -> list[Node]:
-    rows: Sequence[Json] = one.get("comparisons", ())
-    passing = [draw_comparison(row) for row in rows if row.get("holds")]
-    drawn: list[Node] = [draw_comparison(row) for row in rows if not row.get("holds")]
-    if passing:
-        noun = ("comparison holds", "comparisons hold") if one["outcome"] == "pass" and not drawn else ("more holds", "more hold")
-        drawn.append(make("details", "", make("summary", "", count_noun(len(passing), *noun)), passing))
-    return drawn
 
 
 def draw_comparison(row: Document) -> Element:

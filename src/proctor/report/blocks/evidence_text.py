@@ -25,7 +25,7 @@ import msgspec
 from proctor.evidence.traces.survey import Counted, TraceSurvey
 from proctor.evidence.unknowns.account import find_known, write_known
 from proctor.model.account import PART_NAMES, Known, PartState
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, Source, ToolCall, Usage
+from proctor.model.evidence import Evidence, Json, Source, ToolCall, Usage
 from proctor.model.show import show
 from proctor.report.words.neutral import to_lines, to_one_line
 from proctor.report.words.style import Colour, Style, count_columns, pad, wrap
@@ -46,6 +46,8 @@ _LABELS = (
     *("read as", "no run", "note", "ignored", "status", "nodes", "tokens", "model", "user", "error", "input", "calls", "answer", "time"),
     f"turn {MOST_TURNS}",
 )
+_LABEL = 16
+"""Columns of the labels about traces."""
 _STATUS_WIDTH = len("recorded")
 _STATUS_COLOURS: dict[str, Colour] = {"recorded": "green", "none": "green", "unknown": "yellow", "not known": "yellow"}
 
@@ -93,17 +95,71 @@ class EvidencePainter:
         """Return the lines about the content: input, calls, answer, status, tokens, model."""
         return [line for name, text in _list_rows(evidence) for line in self.paint_row(name, text)]
 
-    def paint_row(self, label: str, text: str) -> list[str]:
+    def paint_row(self, label: str, text: str, width: int = 0) -> list[str]:
         """Return one labelled line."""
-        width = self._label_width
+        width = width or self._label_width
         first, *rest = wrap(text, max(20, self._width - 2 - width)) or [""]
         return ["  " + self._style.paint(pad(label, width), "dim") + first, *(" " * (2 + width) + line for line in rest)]
+
+
+class TracePainter(EvidencePainter):
+    """Text about traces."""
+
+    def paint_unreadable(self, source: Source, error: str) -> list[str]:
+        """Return the lines about a record that could not be read."""
+        first, *rest = to_lines(error)
+        return self._paint_record(source, [("unreadable", first), *(("", more) for more in rest)])
+
+    def paint_record(self, source: Source, known: Known, evidence: Evidence, trace: TraceSurvey | None) -> list[str]:
+        """Return the lines about one record: its parts and what is known."""
+        rows = [("read as", to_one_line(known.reader)), *(_list_survey(trace) if trace is not None else ())]
+        if evidence.turns:
+            rows.append(("turns", str(len(evidence.turns))))
+        if evidence.model is not None:
+            rows.append(("model", to_one_line(evidence.model)))
+        if evidence.no_run is not None:
+            rows.append(("no run", f"{to_one_line(evidence.no_run, 400)}: stored, not judged"))
+        return [*self._paint_record(source, rows), "", *self.paint_parts(known)]
+
+    def paint_unused_attributes(self, unknown: Sequence[Counted]) -> list[str]:
+        """Return the lines about unused attributes over all traces of a file."""
+        if not unknown:
+            return []
+        lines = [self._style.paint("Unrecognised attributes in all traces", "bold")]
+        width = max(len(to_one_line(entry.name)) for entry in unknown)
+        return [*lines, *(f"  {pad(to_one_line(entry.name), width)}  {count_noun(entry.count, 'time')}" for entry in unknown)]
+
+    def _paint_record(self, source: Source, rows: Sequence[tuple[str, str]]) -> list[str]:
+        title = self._style.paint(to_one_line(evidence_place(source) or "evidence", 300), "bold")
+        return [title, *(line for label, text in rows for line in self.paint_row(label, text, _LABEL))]
+
+
+def _list_survey(trace: TraceSurvey) -> list[tuple[str, str]]:
+    without = trace.requests - trace.requests_with_content
+    requests = f"{trace.requests:,}: {trace.requests_with_content:,} with content, {without:,} without" if trace.requests else "none"
+    rows = [
+        ("conventions", _list_counts(trace.conventions) or "none recognised"),
+        ("scopes", _list_counts(trace.scopes)),
+        ("spans", f"{trace.spans:,}: {_list_counts(trace.kinds)}"),
+        ("model requests", requests),
+        ("tool spans", _list_counts(trace.tools) or "none"),
+        ("conversations", _list_names(trace.conversations) or "none named"),
+        ("unrecognised", _list_counts(trace.not_understood) or "nothing"),
+        ("in messages", _list_names(trace.strange)),
+        ("lost", _list_names(trace.lost)),
+        ("vocabularies", f"unknown: {_list_counts(trace.vocabularies)}" if trace.vocabularies else ""),
+    ]
+    return [(label, text) for label, text in rows if text]
 
 
 def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """Yield label and text of each item."""
     if evidence.turns:
-        yield from _list_turn_rows(evidence.turns)
+        for number, turn in enumerate(evidence.turns[:MOST_TURNS], 1):
+            yield f"turn {number}", ""
+            yield from _list_exchange_rows(turn.input, turn.tool_calls, turn.text, turn.body)
+        if len(evidence.turns) > MOST_TURNS:
+            yield "", f"… and {len(evidence.turns) - MOST_TURNS:,} more turns"
     else:
         yield from _list_exchange_rows(evidence.input, evidence.tool_calls, evidence.text, evidence.body)
     if evidence.tool_calls is None and evidence.nodes is not None:
@@ -111,7 +167,7 @@ def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
     if evidence.http_status is not None:
         yield "status", str(evidence.http_status)
     if evidence.nodes:
-        yield "nodes", _list_names([node.name for node in evidence.nodes])
+        yield "nodes", _list_names([to_one_line(node.name, 60) for node in evidence.nodes])
     usage = usage_words(evidence.usage)
     if usage:
         yield "tokens", usage
@@ -123,22 +179,12 @@ def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
         yield "error", to_one_line(evidence.error, 400)
 
 
-def _list_turn_rows(turns: Sequence[EvidenceTurn]) -> Iterator[tuple[str, str]]:
-    for number, turn in enumerate(turns[:MOST_TURNS], 1):
-        yield f"turn {number}", ""
-        yield from _list_exchange_rows(turn.input, turn.tool_calls, turn.text, turn.body)
-    if len(turns) > MOST_TURNS:
-        yield "", f"… and {len(turns) - MOST_TURNS:,} more turns"
-
-
 def _list_exchange_rows(given: Json, calls: Sequence[ToolCall] | None, text: str | None, body: Json) -> Iterator[tuple[str, str]]:
     if given is not None:
         yield "input", _write_value(given)
     yield from _list_call_rows(calls or ())
-    if text is not None:
-        yield "answer", _write_value(text)
-    elif body is not None:
-        yield "answer", _write_value(body)
+    if text is not None or body is not None:
+        yield "answer", _write_value(body if text is None else text)
 
 
 def _list_call_rows(calls: Sequence[ToolCall]) -> Iterator[tuple[str, str]]:
@@ -166,94 +212,17 @@ def usage_words(usage: Usage | None) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts if count is not None)
 
 
-def _list_names(names: Sequence[str]) -> str:
-    rest = len(names) - MOST_NAMES
-    more = f" and {rest:,} more" if rest > 0 else ""
-    return ", ".join(to_one_line(name, 60) for name in names[:MOST_NAMES]) + more
-
-
 def _write_value(value: Json) -> str:
     return to_one_line(show(value, _VALUE), 2 * _VALUE)
 
 
-_LABEL = 16
-"""Columns of the labels on the left."""
-_MOST_LISTED = 12
-"""Names with their counts in one line."""
-
-
-class TracePainter:
-    """Text about traces, for one width and colour choice."""
-
-    def __init__(self, style: Style, width: int) -> None:
-        self._style = style
-        self._width = width
-        self._evidence = EvidencePainter(style, width)
-
-    def paint_unreadable(self, source: Source, error: str) -> list[str]:
-        """Return the lines about a record that could not be read."""
-        first, *rest = to_lines(error)
-        return [
-            self._paint_title(source),
-            *self._paint_labelled("unreadable", first),
-            *(line for more in rest for line in self._paint_labelled("", more)),
-        ]
-
-    def paint_record(self, source: Source, known: Known, evidence: Evidence, trace: TraceSurvey | None) -> list[str]:
-        """Return the lines about one record: its parts and what is known."""
-        lines = [self._paint_title(source), *self._paint_labelled("read as", to_one_line(known.reader))]
-        if trace is not None:
-            lines += self._paint_survey(trace)
-        if evidence.turns:
-            lines += self._paint_labelled("turns", str(len(evidence.turns)))
-        if evidence.model is not None:
-            lines += self._paint_labelled("model", to_one_line(evidence.model))
-        if evidence.no_run is not None:
-            lines += self._paint_labelled("no run", f"{to_one_line(evidence.no_run, 400)}: stored, not judged")
-        return [*lines, "", *self._evidence.paint_parts(known)]
-
-    def paint_unused_attributes(self, unknown: Sequence[Counted]) -> list[str]:
-        """Return the lines about unused attributes over all traces of a file."""
-        if not unknown:
-            return []
-        lines = [self._style.paint("Unrecognised attributes in all traces", "bold")]
-        width = max(len(to_one_line(entry.name)) for entry in unknown)
-        return [*lines, *(f"  {pad(to_one_line(entry.name), width)}  {count_noun(entry.count, 'time')}" for entry in unknown)]
-
-    def _paint_survey(self, trace: TraceSurvey) -> list[str]:
-        without = trace.requests - trace.requests_with_content
-        requests = f"{trace.requests:,}: {trace.requests_with_content:,} with content, {without:,} without" if trace.requests else "none"
-        rows = [
-            ("conventions", _list_counts(trace.conventions) or "none recognised"),
-            ("scopes", _list_counts(trace.scopes)),
-            ("spans", f"{trace.spans:,}: {_list_counts(trace.kinds)}"),
-            ("model requests", requests),
-            ("tool spans", _list_counts(trace.tools) or "none"),
-            ("conversations", _list_span_names(trace.conversations) or "none named"),
-            ("unrecognised", _list_counts(trace.not_understood) or "nothing"),
-            ("in messages", _list_span_names(trace.strange)),
-            ("lost", _list_span_names(trace.lost)),
-            ("vocabularies", f"unknown: {_list_counts(trace.vocabularies)}" if trace.vocabularies else ""),
-        ]
-        return [line for label, text in rows if text for line in self._paint_labelled(label, text)]
-
-    def _paint_title(self, source: Source) -> str:
-        return self._style.paint(to_one_line(evidence_place(source) or "evidence", 300), "bold")
-
-    def _paint_labelled(self, label: str, text: str) -> list[str]:
-        first, *rest = wrap(text, max(20, self._width - 2 - _LABEL)) or [""]
-        return ["  " + self._style.paint(pad(label, _LABEL), "dim") + first, *(" " * (2 + _LABEL) + line for line in rest)]
-
-
 def _list_counts(entries: Sequence[Counted]) -> str:
-    listing = ", ".join(f"{to_one_line(entry.name)} ({entry.count:,})" for entry in entries[:_MOST_LISTED])
-    rest = len(entries) - _MOST_LISTED
-    return f"{listing} and {rest:,} more" if rest > 0 else listing
+    return _list_names([f"{to_one_line(entry.name)} ({entry.count:,})" for entry in entries])
 
 
-def _list_span_names(names: Sequence[str]) -> str:
-    rest = len(names) - _MOST_LISTED
-    return ", ".join(to_one_line(name) for name in names[:_MOST_LISTED]) + (f" and {rest:,} more" if rest > 0 else "")
+def _list_names(names: Sequence[str]) -> str:
+    rest = len(names) - MOST_NAMES
+    return ", ".join(map(to_one_line, names[:MOST_NAMES])) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def record_document(

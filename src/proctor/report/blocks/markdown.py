@@ -93,7 +93,10 @@ def draw_markdown(lines: Sequence[str], depth: int = 0) -> list[Node]:
             block = make("blockquote", "", draw_markdown([one[1:].removeprefix(" ") for one in lines[place:end]], depth + 1))
         elif "|" in line and place + 1 < len(lines) and "-" in lines[place + 1] and _DIVIDER.fullmatch(lines[place + 1].strip()):
             end = _find_end(lines, place + 2, lambda other: "|" not in other)
-            block = _draw_table(lines[place], lines[place + 2 : end])
+            heads = _split_row(lines[place])
+            cells = [_split_row(row)[: len(heads)] for row in lines[place + 2 : end][:_MOST_ROWS]]
+            body = make("tbody", "", [make("tr", "", [make("td", "", _draw_inline(cell)) for cell in row]) for row in cells])
+            block = make("div", "wide", make("table", "known", make_table_head([_draw_inline(cell) for cell in heads]), body), tabindex="0")
         elif _ITEM.fullmatch(line):
             end = _find_end(lines, place, lambda other: not (_ITEM.fullmatch(other) or other.startswith("  ")))
             block = _draw_list(lines[place:end])
@@ -134,13 +137,6 @@ def _draw_list(lines: Sequence[str]) -> Element:
     tag, start = ("ol", first[2]) if first[2] else ("ul", None)
     drawn = [make("li", f"in{depth}" if depth else "", _draw_inline(text)) for depth, text in items]
     return make(tag, "list", drawn, start=start if start not in (None, "1") else None)
-
-
-def _draw_table(head: str, rows: Sequence[str]) -> Element:
-    heads = _split_row(head)
-    cells = [_split_row(row)[: len(heads)] for row in rows[:_MOST_ROWS]]
-    body = make("tbody", "", [make("tr", "", [make("td", "", _draw_inline(cell)) for cell in row]) for row in cells])
-    return make("div", "wide", make("table", "known", make_table_head([_draw_inline(cell) for cell in heads]), body), tabindex="0")
 
 
 def _split_row(line: str) -> list[str]:

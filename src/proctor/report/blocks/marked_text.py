@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import msgspec
 
-from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import join_path
 from proctor.model.evidence import Json
 from proctor.report.words.html_text import MOST_TEXT, lay_out_value, write_clean_block
 

@@ -118,15 +118,11 @@ def draw_bar(found: Mapping[str, int], decided: Counts, title: str, missing: int
         reach = at + width * scale if word in ("pass", "error", "fail") else reach
         at += width * scale + _BETWEEN
     if decided.runs:
-        parts += _draw_interval(decided, reach)
+        bounds = wilson(decided)
+        low, high = _round(bounds.low * reach), _round(max(bounds.high, bounds.low + 0.01) * reach)
+        # Below the bar, where no colour of a part makes it hard to read.
+        parts += [make("path", "interval", d=f"M{low} 8.5H{high}M{low} 7V10M{high} 7V10")]
     return make("svg", "bar", *parts, viewBox="0 0 100 10", preserveAspectRatio="none", role="img", aria_label=title)
-
-
-def _draw_interval(decided: Counts, reach: float) -> list[Element]:
-    bounds = wilson(decided)
-    low, high = _round(bounds.low * reach), _round(max(bounds.high, bounds.low + 0.01) * reach)
-    # Below the bar, where no colour of a part makes it hard to read.
-    return [make("path", "interval", d=f"M{low} 8.5H{high}M{low} 7V10M{high} 7V10")]
 
 
 def draw_dumbbell(before: float, after: float, title: str) -> Element:

@@ -6,53 +6,37 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from proctor.model.batch import AmountFigures, BatchSummary, CaseBatch, CommonReason, JudgedCase, JudgedRate, Slice
 from proctor.report.blocks.outcomes import write_share
-from proctor.report.document.model import (
-    Block,
-    Chart,
-    Column,
-    Document,
-    Facts,
-    Item,
-    Items,
-    Line,
-    Listing,
-    Output,
-    Paragraph,
-    Rate,
-    Rest,
-    Row,
-    Section,
-    Series,
-    Table,
-    Text,
-)
+from proctor.report.document import model as doc
 from proctor.report.words.neutral import to_one_line
 from proctor.report.words.wording import OUTCOME_NAMES, count_noun, count_words, write_percent, write_small
 
-MOST_CASES: Mapping[Output, int] = {"terminal": 200, "markdown": 100, "html": 500}
+MOST_CASES: Mapping[doc.Output, int] = {"terminal": 200, "markdown": 100, "html": 500}
 """Cases in the table, most failures first."""
-MOST_REASONS: Mapping[Output, int] = {"terminal": 5, "markdown": 3, "html": 5}
+MOST_REASONS: Mapping[doc.Output, int] = {"terminal": 5, "markdown": 3, "html": 5}
 """Reasons per case, and faults."""
-MOST_LISTED: Mapping[Output, int] = {"terminal": 200, "markdown": 60, "html": 2_500}
+MOST_LISTED: Mapping[doc.Output, int] = {"terminal": 200, "markdown": 60, "html": 2_500}
 """Reasons of all cases, the commonest first."""
-MOST_SLICES: Mapping[Output, int] = {"terminal": 40, "markdown": 60, "html": 200}
+MOST_SLICES: Mapping[doc.Output, int] = {"terminal": 40, "markdown": 60, "html": 200}
 """Slices of one table, largest first."""
-MOST_DAYS: Mapping[Output, int] = {**MOST_SLICES, "html": 500}
+MOST_DAYS: Mapping[doc.Output, int] = {**MOST_SLICES, "html": 500}
 MOST_CHECKS = 30
 """Checks listed per case."""
 UNKNOWN_VALUE = "unknown"
 """The name of a slice whose traces lack the value."""
 
 
-def build_batch(summary: BatchSummary, output: Output) -> Document:
+def build_batch(summary: BatchSummary, output: doc.Output) -> doc.Document:
     """Return the document of a batch."""
     is_complete = summary.is_complete
     tone = "uncertain" if not is_complete else "pass" if summary.has_passed else "fail"
     started = f"{summary.started_at[:10]} {summary.started_at[11:16]} UTC"
-    return Document(
+    counts = {outcome: sum(case.rate.counts.get(outcome, 0) for case in summary.cases) for outcome in OUTCOME_NAMES}
+    results = sum(counts.values())
+    read = count_noun(summary.traces, "trace") + (f", {count_noun(results, 'result')}" if results != summary.traces else "")
+    return doc.Document(
         name=summary.suite or "suite",
         verdict=(tone, OUTCOME_NAMES[tone] if is_complete else "incomplete"),
-        headline=_write_headline(summary),
+        headline=f"{read}: {count_words(counts)}",
         about=(count_noun(summary.partitions, "partition"), started),
         blocks=(
             *_list_notes(summary),
@@ -60,35 +44,28 @@ def build_batch(summary: BatchSummary, output: Output) -> Document:
             *_list_reasons(summary, output),
             *_list_faults(summary, output),
             _make_cases(summary, output),
-            *([Section(("Amounts",), (Facts(amounts),))] if (amounts := tuple(_list_amounts(summary.amounts))) else []),
+            *([doc.Section(("Amounts",), (doc.Facts(amounts),))] if (amounts := tuple(_list_amounts(summary.amounts))) else []),
             *_list_days(summary, output),
             *(
-                Section((f"By {', '.join(one.by)}",), (_make_slices(one.by, one.slices, one.others, MOST_SLICES[output]),))
+                doc.Section((f"By {', '.join(one.by)}",), (_make_slices(one.by, one.slices, one.others, MOST_SLICES[output]),))
                 for one in summary.slices
                 if one.slices
             ),
-            Facts((("results", (Text(summary.output, "code", limit=400),)),)),
+            doc.Facts((("results", (doc.Text(summary.output, "code", limit=400),)),)),
         ),
     )
 
 
-def _write_headline(summary: BatchSummary) -> str:
-    counts = {outcome: sum(case.rate.counts.get(outcome, 0) for case in summary.cases) for outcome in OUTCOME_NAMES}
-    results = sum(counts.values())
-    read = count_noun(summary.traces, "trace") + (f", {count_noun(results, 'result')}" if results != summary.traces else "")
-    return f"{read}: {count_words(counts)}"
-
-
-def _list_notes(summary: BatchSummary) -> Iterator[Block]:
+def _list_notes(summary: BatchSummary) -> Iterator[doc.Block]:
     if not summary.is_complete:
-        yield Paragraph((f"INCOMPLETE: {describe_missing(summary)}; --resume goes on",), tone="error")
+        yield doc.Paragraph((f"INCOMPLETE: {describe_missing(summary)}; --resume goes on",), tone="error")
         if summary.failures:
-            yield Listing(tuple((Text(failure),) for failure in summary.failures[:5]))
+            yield doc.Listing(tuple((doc.Text(failure),) for failure in summary.failures[:5]))
     if summary.where is not None:
         left_out = describe_left_out(summary)
-        yield Paragraph(("where ", Text(summary.where, "code", limit=500), f": {left_out}" if left_out else ""))
+        yield doc.Paragraph(("where ", doc.Text(summary.where, "code", limit=500), f": {left_out}" if left_out else ""))
     for warning in summary.warnings:
-        yield Paragraph(("warning: ", Text(warning, limit=500)), tone="uncertain")
+        yield doc.Paragraph(("warning: ", doc.Text(warning, limit=500)), tone="uncertain")
 
 
 def describe_missing(summary: BatchSummary) -> str:
@@ -106,25 +83,25 @@ def describe_left_out(summary: BatchSummary) -> str:
     return f"{' and '.join(parts)} left out" if parts else ""
 
 
-def _make_cases(summary: BatchSummary, output: Output) -> Section:
+def _make_cases(summary: BatchSummary, output: doc.Output) -> doc.Section:
     cases = list_worst_cases(summary, MOST_CASES[output])
-    rest = Rest("and {rows} more cases, which the JSON summary has", len(summary.cases) - len(cases))
+    rest = doc.Rest("and {rows} more cases, which the JSON summary has", len(summary.cases) - len(cases))
     rows = tuple(row for case in cases for row in _iterate_rows(case, output))
-    return Section(("Cases",), (Table((Column("case"), Column("pass rate")), rows, rest),))
+    return doc.Section(("Cases",), (doc.Table((doc.Column("case"), doc.Column("pass rate")), rows, rest),))
 
 
-def _iterate_rows(case: CaseBatch, output: Output) -> Iterator[Row]:
-    name: Line = (" ", Text(case.name, "muted", limit=120)) if output == "html" and case.name and case.name != case.id else ()
-    yield Row(((Text(case.id, "code", limit=120), *name), (Rate(case.rate.counts, detailed=True),)))
+def _iterate_rows(case: CaseBatch, output: doc.Output) -> Iterator[doc.Row]:
+    name: doc.Line = (" ", doc.Text(case.name, "muted", limit=120)) if output == "html" and case.name and case.name != case.id else ()
+    yield doc.Row(((doc.Text(case.id, "code", limit=120), *name), (doc.Rate(case.rate.counts, detailed=True),)))
     judged = case.judged
     for check in case.checks[:MOST_CHECKS] if len(case.checks) > 1 or judged is not None else ():
         if judged is not None and check.check in judged.checks:
-            rate: Line = (describe_judged(judged, judged.checks[check.check]),)
+            rate: doc.Line = (describe_judged(judged, judged.checks[check.check]),)
         else:
-            rate = (Rate(check.rate.counts, detailed=True),)
-        yield Row(((Text(check.check, limit=120),), rate), inner=True)
+            rate = (doc.Rate(check.rate.counts, detailed=True),)
+        yield doc.Row(((doc.Text(check.check, limit=120),), rate), inner=True)
     if judged is not None:
-        yield Row((("all of it, with the judge",), (describe_judged(judged, judged.rate),)), inner=True)
+        yield doc.Row((("all of it, with the judge",), (describe_judged(judged, judged.rate),)), inner=True)
 
 
 def describe_judged(judged: JudgedCase, rate: JudgedRate | None) -> str:
@@ -150,7 +127,7 @@ def _find_lowest_rate(case: CaseBatch) -> float:
     return min((rate for rate in (case.rate.rate, judged) if rate is not None), default=2.0)
 
 
-def _list_reasons(summary: BatchSummary, output: Output) -> Iterator[Section]:
+def _list_reasons(summary: BatchSummary, output: doc.Output) -> Iterator[doc.Section]:
     most = MOST_REASONS[output]
     lists = [(case.id, reasons) for case in summary.cases for reasons in (case.reasons, case.judged.reasons if case.judged else ())]
     found = [(case, reason) for case, reasons in lists for reason in reasons[:most]]
@@ -160,27 +137,29 @@ def _list_reasons(summary: BatchSummary, output: Output) -> Iterator[Section]:
     listed = found[: MOST_LISTED[output]]
     every = sum(reason.count for _, reasons in lists for reason in reasons) + sum(case.more_reasons for case in summary.cases)
     rest = every - sum(reason.count for _, reason in listed)
-    yield Section(("Failures",), (_make_reasons(listed, rest),))
+    yield doc.Section(("Failures",), (_make_reasons(listed, rest),))
 
 
-def _list_faults(summary: BatchSummary, output: Output) -> Iterator[Section]:
+def _list_faults(summary: BatchSummary, output: doc.Output) -> Iterator[doc.Section]:
     if summary.errors:
         most = MOST_REASONS[output] if output != "html" else len(summary.faults)
         rest = sum(fault.count for fault in summary.faults[most:]) + summary.more_faults
         title = f"{count_noun(summary.unread, 'record')} not read or decided"
-        yield Section((title,), (_make_reasons([("", fault) for fault in summary.faults[:most]], rest),))
+        yield doc.Section((title,), (_make_reasons([("", fault) for fault in summary.faults[:most]], rest),))
 
 
-def _make_reasons(found: Iterable[tuple[str, CommonReason]], rest: int) -> Items:
-    return Items(tuple(_make_reason(case, reason) for case, reason in found), Rest("and {count} more for other reasons", count=rest))
+def _make_reasons(found: Iterable[tuple[str, CommonReason]], rest: int) -> doc.Items:
+    return doc.Items(
+        tuple(_make_reason(case, reason) for case, reason in found), doc.Rest("and {count} more for other reasons", count=rest)
+    )
 
 
-def _make_reason(case: str, reason: CommonReason) -> Item:
-    names = [part for each in (case, reason.check) if each for part in ("  ", Text(each, "code", limit=120))]
-    title: Line = (Text(write_count(reason.count, reason.missed, "time"), "strong"), *names)
-    samples = tuple((Text(place.describe(), "code", limit=300),) for place in reason.samples)
-    blocks = (Paragraph((Text(reason.reason, limit=400),)), *([Listing(samples, muted=True)] if samples else []))
-    return Item(title, blocks, "error" if reason.outcome == "error" else "fail", count=reason.count)
+def _make_reason(case: str, reason: CommonReason) -> doc.Item:
+    names = [part for each in (case, reason.check) if each for part in ("  ", doc.Text(each, "code", limit=120))]
+    title: doc.Line = (doc.Text(write_count(reason.count, reason.missed, "time"), "strong"), *names)
+    samples = tuple((doc.Text(place.describe(), "code", limit=300),) for place in reason.samples)
+    blocks = (doc.Paragraph((doc.Text(reason.reason, limit=400),)), *([doc.Listing(samples, muted=True)] if samples else []))
+    return doc.Item(title, blocks, "error" if reason.outcome == "error" else "fail", count=reason.count)
 
 
 def write_count(count: int, missed: int, noun: str) -> str:
@@ -188,7 +167,7 @@ def write_count(count: int, missed: int, noun: str) -> str:
     return f"{count:,} to {count_noun(count + missed, noun)}" if missed else count_noun(count, noun)
 
 
-def _list_amounts(amounts: AmountFigures) -> Iterator[tuple[str, Line]]:
+def _list_amounts(amounts: AmountFigures) -> Iterator[tuple[str, doc.Line]]:
     if amounts.latency is not None:
         yield "latency", (_write_percentiles([_write_ms(ms) for ms in (amounts.latency.p50, amounts.latency.p95, amounts.latency.p99)]),)
     if amounts.tokens is not None:
@@ -210,19 +189,19 @@ def _write_money(amount: float) -> str:
     return f"{amount:,.2f}" if amount >= 1 or amount == 0 else write_small(amount)
 
 
-def _list_days(summary: BatchSummary, output: Output) -> Iterator[Section]:
+def _list_days(summary: BatchSummary, output: doc.Output) -> Iterator[doc.Section]:
     if not summary.days:
         return
     table = _make_slices(("day",), summary.days, summary.other_days, MOST_DAYS[output])
     if output != "html":
-        yield Section(("By day",), (table,))
+        yield doc.Section(("By day",), (table,))
         return
     trend = _make_trend(summary.days)
-    folded = Section((f"{count_noun(len(summary.days), 'day')} as a table",), (table,), folded=True)
-    yield Section(("Trend by day",), (*([trend] if trend is not None else []), folded))
+    folded = doc.Section((f"{count_noun(len(summary.days), 'day')} as a table",), (table,), folded=True)
+    yield doc.Section(("Trend by day",), (*([trend] if trend is not None else []), folded))
 
 
-def _make_trend(days: Sequence[Slice]) -> Chart | None:
+def _make_trend(days: Sequence[Slice]) -> doc.Chart | None:
     """Return the pass rate by day with its interval; None for fewer than two days."""
     decided_days = [day for day in days if day.values != (None,) and day.rate.rate is not None]
     if len(decided_days) < 2:
@@ -231,34 +210,34 @@ def _make_trend(days: Sequence[Slice]) -> Chart | None:
     rates = [day.rate.rate or 0.0 for day in decided_days]
     points = tuple((number / (len(decided_days) - 1), rate) for number, rate in enumerate(rates))
     caption = f"Pass rate by day from {first} to {last}: at least {write_share(min(rates))}, at most {write_share(max(rates))}"
-    series = Series("rate", points, tuple(day.rate.low for day in decided_days), tuple(day.rate.high for day in decided_days))
+    series = doc.Series("rate", points, tuple(day.rate.low for day in decided_days), tuple(day.rate.high for day in decided_days))
     lowest = max(0.0, min(day.rate.low for day in decided_days) - 0.02)
-    return Chart(caption, (series,), ((0.0, first), (1.0, last)), lowest=lowest, percent=True)
+    return doc.Chart(caption, (series,), ((0.0, first), (1.0, last)), lowest=lowest, percent=True)
 
 
-def _make_slices(names: Sequence[str], slices: Sequence[Slice], others: Slice | None, most: int) -> Table:
+def _make_slices(names: Sequence[str], slices: Sequence[Slice], others: Slice | None, most: int) -> doc.Table:
     listed, unlisted = _list_shown_slices(slices, most)
-    costs = [Column("cost")] if any(one.amounts.cost for one in slices) else []
-    columns = (*map(Column, names), Column("traces", number=True), Column("pass rate"), Column("latency p50 / p95"), *costs)
+    costs = [doc.Column("cost")] if any(one.amounts.cost for one in slices) else []
+    columns = (*map(doc.Column, names), doc.Column("traces", number=True), doc.Column("pass rate"), doc.Column("latency p50 / p95"), *costs)
     rows = [_make_slice(tuple(_name_value(value) for value in one.values), one, len(costs)) for one in listed]
     if others is not None:
-        blank: tuple[Line, ...] = ((),) * (len(names) - 1)
-        rows.append(_make_slice(((Text("all others", "muted"),), *blank), others, len(costs)))
-    rest = Rest("and {rows} more with {count} traces", len(unlisted), sum(one.traces for one in unlisted))
-    return Table(columns, tuple(rows), rest)
+        blank: tuple[doc.Line, ...] = ((),) * (len(names) - 1)
+        rows.append(_make_slice(((doc.Text("all others", "muted"),), *blank), others, len(costs)))
+    rest = doc.Rest("and {rows} more with {count} traces", len(unlisted), sum(one.traces for one in unlisted))
+    return doc.Table(columns, tuple(rows), rest)
 
 
-def _make_slice(names: tuple[Line, ...], one: Slice, with_cost: int) -> Row:
+def _make_slice(names: tuple[doc.Line, ...], one: Slice, with_cost: int) -> doc.Row:
     latency = one.amounts.latency
     times = "" if latency is None else f"{_write_ms(latency.p50)} / {_write_ms(latency.p95)}"
     cost = ", ".join(f"{_write_money(each.total)} {to_one_line(each.currency, 10)}" for each in one.amounts.cost)
     traces = f"{one.traces:,}" + (f" to {one.traces + one.missed:,}" if one.missed else "")
-    cells: tuple[Line, ...] = (*names, (traces,), (Rate(one.rate.counts),), (times,), *(((cost,),) if with_cost else ()))
-    return Row(cells, count=one.traces)
+    cells: tuple[doc.Line, ...] = (*names, (traces,), (doc.Rate(one.rate.counts),), (times,), *(((cost,),) if with_cost else ()))
+    return doc.Row(cells, count=one.traces)
 
 
-def _name_value(value: str | None) -> Line:
-    return (Text(UNKNOWN_VALUE, "muted"),) if value is None else (Text(value or "(empty)", limit=120),)
+def _name_value(value: str | None) -> doc.Line:
+    return (doc.Text(UNKNOWN_VALUE, "muted"),) if value is None else (doc.Text(value or "(empty)", limit=120),)
 
 
 def _list_shown_slices(slices: Sequence[Slice], most: int) -> tuple[Sequence[Slice], Sequence[Slice]]:

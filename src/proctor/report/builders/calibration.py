@@ -5,38 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from proctor.model.labelled import JudgedAnswer
-from proctor.report.document.model import (
-    Block,
-    Chart,
-    Column,
-    Document,
-    Facts,
-    Figure,
-    Figures,
-    Item,
-    Items,
-    Line,
-    Output,
-    Paragraph,
-    Rest,
-    Row,
-    Section,
-    Series,
-    Share,
-    Table,
-    Text,
-    Tone,
-    Value,
-)
+from proctor.report.document import model as doc
 from proctor.report.words.wording import count_noun, number_words, write_p
 from proctor.scoring.agreement import Figure as Measured
 from proctor.scoring.calibration import Calibration, TagRow
 from proctor.scoring.cutting import ChosenCut, SweepRow, count_at_threshold
 from proctor.scoring.intervals import Interval
 
-MOST_ITEMS: Mapping[Output, int] = {"terminal": 20, "html": 500}
+MOST_ITEMS: Mapping[doc.Output, int] = {"terminal": 20, "html": 500}
 """Disagreements of each kind; the JSON has all."""
-MOST_TAGS: Mapping[Output, int] = {"terminal": 15, "html": 200}
+MOST_TAGS: Mapping[doc.Output, int] = {"terminal": 15, "html": 200}
 _TAGS_SHOWN = 12
 """Tags shown on a page; the others are folded."""
 _THRESHOLDS = 12
@@ -47,40 +25,50 @@ _SWEPT = ("accuracy", "kappa", "precision", "recall", "f1")
 _MORE = "and {rows} more, which the JSON report lists"
 
 
-def build_calibration(found: Calibration, output: Output) -> Document:
+def build_calibration(found: Calibration, output: doc.Output) -> doc.Document:
     """Return the document of a calibration."""
     kappa, interval = found.table.kappa, found.figures["kappa"].interval
     # A mark is a judgement too, so it needs the whole interval: two labels may give a kappa of 1.
-    tone: Tone = "skip" if interval is None else "pass" if interval.low > _GOOD else "fail" if interval.high <= _GOOD else "uncertain"
+    tone: doc.Tone = "skip" if interval is None else "pass" if interval.low > _GOOD else "fail" if interval.high <= _GOOD else "uncertain"
     spent, amount = found.spent, spent_words(found)
     model = f"model {', '.join(spent.models)}" if spent.judges and spent.models and spent.judges != spent.models else ""
     threshold = "yes or no" if found.threshold is None else f"threshold {threshold_words(found.threshold)}"
-    lists: list[tuple[str, str, Sequence[JudgedAnswer], Tone]] = [
+    lists: list[tuple[str, str, Sequence[JudgedAnswer], doc.Tone]] = [
         ("False passes", FALSE_PASSES, found.false_passes, "fail"),
         ("False fails", FALSE_FAILS, found.false_fails, "fail"),
         ("Undecided", UNDECIDED, found.without_decision, "uncertain"),
     ]
     agreed = found.decided and not found.false_passes and not found.false_fails
-    return Document(
+    table = found.table
+    rows = (
+        doc.Row((("labelled right",), _count(table.true_pass, "pass"), _count(table.false_fail, "fail"))),
+        doc.Row((("labelled wrong",), _count(table.false_pass, "fail"), _count(table.true_fail, "pass"))),
+    )
+    columns = (doc.Column(""), doc.Column("judge passes", number=True), doc.Column("judge fails", number=True))
+    undecided = f"undecided: {undecided_words(found)} (neither right nor wrong)"
+    return doc.Document(
         name=judge_words(found),
         verdict=(tone, "no kappa" if kappa is None else f"kappa {value_words('kappa', kappa)}"),
         headline=write_headline(found),
         about=tuple(filter(None, (set_words(found), model, threshold))),
         blocks=(
-            Figures(tuple(_make_figure(name, figure) for name, figure in found.figures.items())),
-            _make_table(found),
+            doc.Figures(tuple(_make_figure(name, figure) for name, figure in found.figures.items())),
+            doc.Section(
+                ("Confusion table",),
+                (doc.Table(columns, rows, kind="confusion"), *([doc.Paragraph((undecided,), tone="uncertain")] if found.undecided else [])),
+            ),
             *_list_thresholds(found, output),
             *_list_tags(found.tags, output),
             *(section for kind in lists if kind[2] for section in [_make_items(found, output, *kind)]),
-            *([Paragraph(("The judge and the labels agree on every item that was decided.",))] if agreed else []),
+            *([doc.Paragraph(("The judge and the labels agree on every item that was decided.",))] if agreed else []),
         ),
         footer=method_words(found) + (f" The judge took {amount}." if amount else ""),
     )
 
 
-def _make_figure(name: str, figure: Measured) -> Figure:
+def _make_figure(name: str, figure: Measured) -> doc.Figure:
     value = value_words(name, figure.value)
-    return Figure(TITLES[name], value, interval_words(name, figure), ABOUT[name], place_figure(name, figure))
+    return doc.Figure(TITLES[name], value, interval_words(name, figure), ABOUT[name], place_figure(name, figure))
 
 
 def place_figure(name: str, figure: Measured) -> tuple[Interval, float] | None:
@@ -95,50 +83,36 @@ def place_figure(name: str, figure: Measured) -> tuple[Interval, float] | None:
     return Interval(at(figure.interval.low), at(figure.interval.high)), at(figure.value)
 
 
-def _make_table(found: Calibration) -> Section:
-    table = found.table
-    rows = (
-        Row((("labelled right",), _count(table.true_pass, "pass"), _count(table.false_fail, "fail"))),
-        Row((("labelled wrong",), _count(table.false_pass, "fail"), _count(table.true_fail, "pass"))),
-    )
-    columns = (Column(""), Column("judge passes", number=True), Column("judge fails", number=True))
-    undecided = f"undecided: {undecided_words(found)} (neither right nor wrong)"
-    return Section(
-        ("Confusion table",),
-        (Table(columns, rows, kind="confusion"), *([Paragraph((undecided,), tone="uncertain")] if found.undecided else [])),
-    )
+def _count(count: int, tone: doc.Tone) -> doc.Line:
+    return (doc.Text(f"{count:,}", tone=tone if count else None),)
 
 
-def _count(count: int, tone: Tone) -> Line:
-    return (Text(f"{count:,}", tone=tone if count else None),)
-
-
-def _list_thresholds(found: Calibration, output: Output) -> Iterator[Section]:
-    advice = Paragraph((Text(advice_words(found), limit=600),))
+def _list_thresholds(found: Calibration, output: doc.Output) -> Iterator[doc.Section]:
+    advice = doc.Paragraph((doc.Text(advice_words(found), limit=600),))
     if found.threshold is None:
         if output == "html":
-            yield Section(("Threshold",), (advice,))
+            yield doc.Section(("Threshold",), (advice,))
         return
     chosen = found.cut.threshold if found.cut is not None else None
     chart = [make_sweep_chart(found.sweep, found.threshold, chosen)] if found.sweep else []
     sweep = _make_sweep(found, found.threshold, output)
     short = [sweep] if sweep is not None and output == "terminal" else []
-    yield Section(("Threshold",), (*chart, *short, advice, *(_list_cuts(found.cut) if output == "html" else ())))
+    yield doc.Section(("Threshold",), (*chart, *short, advice, *(_list_cuts(found.cut) if output == "html" else ())))
     if sweep is not None and output == "html":
-        yield Section((f"Every threshold ({len(sweep.rows):,})",), (sweep,), folded=True)
+        yield doc.Section((f"Every threshold ({len(sweep.rows):,})",), (sweep,), folded=True)
 
 
-def make_sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | None, chosen_word: str = "chosen") -> Chart:
+def make_sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | None, chosen_word: str = "chosen") -> doc.Chart:
     """Return accuracy and kappa over the threshold, as steps between scores."""
     lowest = min((row.table.kappa or 0.0 for row in rows), default=0.0)
     present_text = threshold_words(present)
     marks = [(present, "present", f"current {present_text}")]
     if chosen is not None and chosen != present:
         marks.append((chosen, "chosen", f"{chosen_word} {threshold_words(chosen)}"))
-    return Chart(
+    return doc.Chart(
         caption=f"Accuracy and kappa for every threshold; current {present_text}",
         series=tuple(
-            Series(name, tuple((row.threshold, value) for row in rows if (value := getattr(row.table, name)) is not None))
+            doc.Series(name, tuple((row.threshold, value) for row in rows if (value := getattr(row.table, name)) is not None))
             for name in ("accuracy", "kappa")
         ),
         ticks=tuple((step / 5, threshold_words(step / 5)) for step in range(6)),
@@ -149,7 +123,7 @@ def make_sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | N
     )
 
 
-def _make_sweep(found: Calibration, present: float, output: Output) -> Table | None:
+def _make_sweep(found: Calibration, present: float, output: doc.Output) -> doc.Table | None:
     """Return the thresholds, including the current and the chosen one; some of them for a terminal."""
     swept = list(found.sweep)
     if not swept:
@@ -163,22 +137,22 @@ def _make_sweep(found: Calibration, present: float, output: Output) -> Table | N
     # Computed again, because neither threshold needs to be an actual score.
     rows |= {threshold: SweepRow(threshold, count_at_threshold(items, threshold)) for threshold in notes}
     columns = (
-        Column("passes from", number=True),
-        Column("passes", number=True),
-        *(Column(TITLES[name], number=True) for name in _SWEPT),
-        Column(""),
+        doc.Column("passes from", number=True),
+        doc.Column("passes", number=True),
+        *(doc.Column(TITLES[name], number=True) for name in _SWEPT),
+        doc.Column(""),
     )
-    return Table(columns, tuple(_make_sweep_row(rows[threshold], notes.get(threshold, "")) for threshold in sorted(rows)))
+    return doc.Table(columns, tuple(_make_sweep_row(rows[threshold], notes.get(threshold, "")) for threshold in sorted(rows)))
 
 
-def _make_sweep_row(row: SweepRow, note: str) -> Row:
+def _make_sweep_row(row: SweepRow, note: str) -> doc.Row:
     figures = row.table.compute_figures()
     passes = f"{row.table.true_pass + row.table.false_pass:,}"
     cells = (threshold_words(row.threshold), passes, *(value_words(name, figures[name]) for name in _SWEPT))
-    return Row((*((cell,) for cell in cells), (f"← {note}",) if note else ()), strong=bool(note))
+    return doc.Row((*((cell,) for cell in cells), (f"← {note}",) if note else ()), strong=bool(note))
 
 
-def _list_cuts(cut: ChosenCut | None) -> Iterator[Block]:
+def _list_cuts(cut: ChosenCut | None) -> Iterator[doc.Block]:
     """Return the current and the chosen threshold side by side."""
     if cut is None:
         return
@@ -187,53 +161,55 @@ def _list_cuts(cut: ChosenCut | None) -> Iterator[Block]:
         ("chosen, on items it was not chosen on", threshold_words(cut.threshold), cut.held_out_accuracy, cut.held_out_kappa),
         ("best on the items it was chosen on", "", cut.fitted_accuracy, cut.fitted_kappa),
     )
-    yield Table(
-        (Column("thresholds compared"), *(Column(name, number=True) for name in ("passes from", "accuracy", "kappa"))),
+    yield doc.Table(
+        (doc.Column("thresholds compared"), *(doc.Column(name, number=True) for name in ("passes from", "accuracy", "kappa"))),
         tuple(
-            Row(((name,), (threshold,), (value_words("accuracy", accuracy),), (value_words("kappa", kappa),)))
+            doc.Row(((name,), (threshold,), (value_words("accuracy", accuracy),), (value_words("kappa", kappa),)))
             for name, threshold, accuracy, kappa in rows
         ),
     )
     low, high = (threshold_words(bound) for bound in cut.spread)
     folds = f"Chosen by {cut.folds}-fold cross-validation, {cut.repeats} times"
-    yield Paragraph((f"{folds}; nine tenths of the choices lie between {low} and {high}.",), muted=True)
+    yield doc.Paragraph((f"{folds}; nine tenths of the choices lie between {low} and {high}.",), muted=True)
 
 
-def _list_tags(tags: Sequence[TagRow], output: Output) -> Iterator[Section]:
+def _list_tags(tags: Sequence[TagRow], output: doc.Output) -> Iterator[doc.Section]:
     most = MOST_TAGS[output]
     limit = _TAGS_SHOWN if output == "html" else most
     if tags:
-        rest = Rest("and {rows} more tags", len(tags) - limit) if output != "html" and len(tags) > limit else None
-        yield Section(("By tag",), (_make_tag_table(tags[:limit], rest),), about="the hardest first")
+        rest = doc.Rest("and {rows} more tags", len(tags) - limit) if output != "html" and len(tags) > limit else None
+        yield doc.Section(("By tag",), (_make_tag_table(tags[:limit], rest),), about="the hardest first")
     if output == "html" and tags[limit:]:
-        rest = Rest(_MORE, max(0, len(tags) - most))
-        yield Section((f"{len(tags) - limit:,} more tags",), (_make_tag_table(tags[limit:most], rest),), folded=True)
+        rest = doc.Rest(_MORE, max(0, len(tags) - most))
+        yield doc.Section((f"{len(tags) - limit:,} more tags",), (_make_tag_table(tags[limit:most], rest),), folded=True)
 
 
-def _make_tag_table(tags: Sequence[TagRow], rest: Rest | None) -> Table:
+def _make_tag_table(tags: Sequence[TagRow], rest: doc.Rest | None) -> doc.Table:
     counts = ("agree", "false passes", "false fails", "undecided")
     rows = [
-        Row(
+        doc.Row(
             (
-                (Text(row.tag, limit=80),),
-                (Share(row.accuracy or 0.0),),
+                (doc.Text(row.tag, limit=80),),
+                (doc.Share(row.accuracy or 0.0),),
                 (f"{row.agreed} of {row.items - row.undecided}",),
                 *((str(count),) if count else () for count in (row.false_pass, row.false_fail, row.undecided)),
             )
         )
         for row in tags
     ]
-    return Table((Column("tag"), Column(""), *(Column(name, number=True) for name in counts)), tuple(rows), rest)
+    return doc.Table((doc.Column("tag"), doc.Column(""), *(doc.Column(name, number=True) for name in counts)), tuple(rows), rest)
 
 
-def _make_items(found: Calibration, output: Output, title: str, about: str, items: Sequence[JudgedAnswer], tone: Tone) -> Section:
+def _make_items(
+    found: Calibration, output: doc.Output, title: str, about: str, items: Sequence[JudgedAnswer], tone: doc.Tone
+) -> doc.Section:
     heading = (f"{title} ({len(items):,})",)
     if output == "terminal" and (fault := _find_common_fault(items, found)):
-        return Section(heading, (Paragraph((Text(fault, limit=400),)),), about)
+        return doc.Section(heading, (doc.Paragraph((doc.Text(fault, limit=400),)),), about)
     limit = MOST_ITEMS[output]
-    rest = Rest("and {rows} more, which the JSON and HTML reports list" if output == "terminal" else _MORE, max(0, len(items) - limit))
+    rest = doc.Rest("and {rows} more, which the JSON and HTML reports list" if output == "terminal" else _MORE, max(0, len(items) - limit))
     rows = tuple(_make_item(one, tone, scored=found.threshold is not None) for one in items[:limit])
-    return Section(heading, (Items(rows, rest, folded=True),), about)
+    return doc.Section(heading, (doc.Items(rows, rest, folded=True),), about)
 
 
 def _find_common_fault(items: Sequence[JudgedAnswer], found: Calibration) -> str:
@@ -247,18 +223,18 @@ def _find_common_fault(items: Sequence[JudgedAnswer], found: Calibration) -> str
     return f"{code}: {reason}"
 
 
-def _make_item(one: JudgedAnswer, tone: Tone, *, scored: bool) -> Item:
+def _make_item(one: JudgedAnswer, tone: doc.Tone, *, scored: bool) -> doc.Item:
     item, opinion = one.item, one.opinion
     verdict = opinion_words(one, scored=scored)
-    rows: list[tuple[str, Line]] = [("criterion", (Value(item.criterion),)), ("answer", (Value(item.answer),))]
+    rows: list[tuple[str, doc.Line]] = [("criterion", (doc.Value(item.criterion),)), ("answer", (doc.Value(item.answer),))]
     if item.context is not None:
-        rows.append(("context", (Value(item.context),)))
-    rows.append(("judge", (Value(f"{verdict}: {opinion.reason}" if opinion.reason else verdict),)))
+        rows.append(("context", (doc.Value(item.context),)))
+    rows.append(("judge", (doc.Value(f"{verdict}: {opinion.reason}" if opinion.reason else verdict),)))
     if item.why:
-        rows.append(("label", (Value(f"{'right' if item.label else 'wrong'}: {item.why}"),)))
-    tags = [part for tag in item.tags[:12] for part in ("  ", Text(tag, "note", limit=60))]
-    title: Line = (Text(item.name, "strong", limit=80), *tags)
-    return Item(title, (Facts(tuple(rows)),), tone, summary=(Text(item.criterion, limit=240),))
+        rows.append(("label", (doc.Value(f"{'right' if item.label else 'wrong'}: {item.why}"),)))
+    tags = [part for tag in item.tags[:12] for part in ("  ", doc.Text(tag, "note", limit=60))]
+    title: doc.Line = (doc.Text(item.name, "strong", limit=80), *tags)
+    return doc.Item(title, (doc.Facts(tuple(rows)),), tone, summary=(doc.Text(item.criterion, limit=240),))
 
 
 TITLES = {"accuracy": "accuracy", "precision": "precision", "recall": "recall", "f1": "F1", "kappa": "kappa"}

@@ -79,7 +79,16 @@ class CaseBuilder:
             yield Items(tuple(map(self._make_claim, failures[:most])), rest, spaced=True)
         if terminal:
             yield from unknown
-            yield from _list_others(result, MOST_ASSERTIONS[self._output])
+            skipped = [entry for entry in result.assertions if entry.outcome == "skip"] if result.outcome != "skip" else []
+            lines: list[Line] = [
+                (f"{MARKS['skip']} ", Text(assertion_title(entry.assertion), limit=80), ": ", Text(skip_words(entry.reason), limit=160))
+                for entry in skipped[: MOST_ASSERTIONS[self._output]]
+            ]
+            passed = sum(1 for verdict in result.verdicts if verdict.outcome == "pass")
+            if passed:
+                lines.append((f"{MARKS['pass']} {count_words({'pass': passed})} in this case",))
+            if lines:
+                yield Listing(tuple(lines), muted=True)
 
     def _make_claim(self, entry: AssertionResult) -> Item:
         assertion, verdict = entry.assertion, entry.verdict
@@ -113,7 +122,13 @@ class CaseBuilder:
         elif result.attempt or result.case.id in self.repeated:
             rows.append(("attempt", (str(result.attempt + 1),)))
         if result.verdict is not None or result.axes:
-            rows.append(("score", (Text(_write_score(result), limit=1000),)))
+            parts = [] if result.score is None else [number_words(result.score)]
+            if result.verdict is not None:
+                parts.append(result.verdict)
+            axes = result.axes or {}
+            if has_named_axes(axes):
+                parts += [f"{name_axis(name)} {number_words(axis.score)}" for name, axis in list(axes.items())[:MOST_AXES]]
+            rows.append(("score", (Text(" · ".join(parts), limit=1000),)))
         if result.now is not None:
             rows.append(("clock", (Text(result.now), ", as the evidence has none")))
         exchange = describe_exchange(result.exchange)[:MOST_EXCHANGE] if result.exchange is not None else ()
@@ -141,27 +156,3 @@ def _write_reason(reason: str) -> list[str | tuple[str, str]]:
     if parts is None:
         return [*to_lines(reason or "no reason given")]
     return [*([parts.about] if parts.about else []), ("expected", parts.expected), ("found", parts.found)]
-
-
-def _write_score(result: CaseResult) -> str:
-    parts = [] if result.score is None else [number_words(result.score)]
-    if result.verdict is not None:
-        parts.append(result.verdict)
-    axes = result.axes or {}
-    if has_named_axes(axes):
-        parts += [f"{name_axis(name)} {number_words(axis.score)}" for name, axis in list(axes.items())[:MOST_AXES]]
-    return " · ".join(parts)
-
-
-def _list_others(result: CaseResult, most: int) -> Iterator[Listing]:
-    """Return the other assertions of a failed case: skipped ones by name, passed ones counted."""
-    skipped = [entry for entry in result.assertions if entry.outcome == "skip"] if result.outcome != "skip" else []
-    lines: list[Line] = [
-        (f"{MARKS['skip']} ", Text(assertion_title(entry.assertion), limit=80), ": ", Text(skip_words(entry.reason), limit=160))
-        for entry in skipped[:most]
-    ]
-    passed = sum(1 for verdict in result.verdicts if verdict.outcome == "pass")
-    if passed:
-        lines.append((f"{MARKS['pass']} {count_words({'pass': passed})} in this case",))
-    if lines:
-        yield Listing(tuple(lines), muted=True)

@@ -5,73 +5,53 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proctor.model.mutation import KIND_NAMES, FaultCounts, MutationResult, ProposedClaim
-from proctor.report.document.model import (
-    Block,
-    Code,
-    Column,
-    Document,
-    Figure,
-    Figures,
-    Item,
-    Items,
-    Output,
-    Paragraph,
-    Rest,
-    Row,
-    Section,
-    Share,
-    Table,
-    Text,
-    Tone,
-)
+from proctor.report.document import model as doc
 from proctor.report.words.wording import count_noun, write_percent
 from proctor.scoring.intervals import Counts, Interval, wilson
 
-_MOST: dict[Output, int] = {"terminal": 15, "markdown": 30, "html": 500}
+_MOST: dict[doc.Output, int] = {"terminal": 15, "markdown": 30, "html": 500}
 """Rows of each list."""
 
 
-def build_mutation(found: MutationResult, output: Output, least: float | None = None) -> Document:
+def build_mutation(found: MutationResult, output: doc.Output, least: float | None = None) -> doc.Document:
     """Return the document; `least` is the share that the caller demands."""
     share = found.total.share
-    tone: Tone = "skip" if share is None else "fail" if least is not None and share < least else "pass" if share >= 0.8 else "uncertain"
+    tone: doc.Tone = "skip" if share is None else "fail" if least is not None and share < least else "pass" if share >= 0.8 else "uncertain"
     verdict = "no faults planted" if share is None else f"{write_percent(share)} detected"
-    blocks: list[Block] = []
+    blocks: list[doc.Block] = []
     if share is not None:
         counts = Counts(found.total.planted, found.total.detected)
         interval = wilson(counts)
         about = f"{found.total.detected:,} of {found.total.planted:,} planted faults"
         words = f"{write_percent(interval.low)} to {write_percent(interval.high)}"
-        blocks.append(Figures((Figure("detected", write_percent(share), words, about, (Interval(interval.low, interval.high), share)),)))
+        blocks.append(
+            doc.Figures((doc.Figure("detected", write_percent(share), words, about, (Interval(interval.low, interval.high), share)),))
+        )
         blocks += [_make_kinds(found), *_list_proposals(found, output), *_list_cases(found, output), *_list_survivors(found, output)]
     blocks += _list_unused(found, output)
     skipped = [f"{count_noun(count, 'record')}: {why}" for why, count in found.skipped.items()]
     if found.judged:
         skipped.append(f"{count_noun(found.judged, 'claim')} left out: a judge would have to decide")
     if skipped:
-        blocks.append(Section(("Not measured",), (Paragraph((Text("; ".join(skipped), limit=600),)),)))
-    return Document(
+        blocks.append(doc.Section(("Not measured",), (doc.Paragraph((doc.Text("; ".join(skipped), limit=600),)),)))
+    free = f"; {found.total.free:,} more are declared free variation" if found.total.free else ""
+    records = f"{count_noun(found.records, 'record')} of {count_noun(len(found.cases), 'case')}"
+    return doc.Document(
         name=found.suite_name,
         verdict=(tone, verdict),
-        headline=_write_headline(found),
+        headline=f"{found.total.detected:,} of {count_noun(found.total.planted, 'fault')} detected in {records}{free}",
         blocks=tuple(blocks),
         about=tuple(filter(None, (found.suite_path, found.dialect))),
         footer="Faults are planted in recorded runs that pass; each is decided again without agent and model. The interval is Wilson's.",
     )
 
 
-def _write_headline(found: MutationResult) -> str:
-    free = f"; {found.total.free:,} more are declared free variation" if found.total.free else ""
-    records = f"{count_noun(found.records, 'record')} of {count_noun(len(found.cases), 'case')}"
-    return f"{found.total.detected:,} of {count_noun(found.total.planted, 'fault')} detected in {records}{free}"
-
-
-def _make_row(name: str, counts: FaultCounts) -> Row:
+def _make_row(name: str, counts: FaultCounts) -> doc.Row:
     share = counts.share
-    return Row(
+    return doc.Row(
         (
-            (Text(name, limit=80),),
-            (Share(share),),
+            (doc.Text(name, limit=80),),
+            (doc.Share(share),),
             (write_percent(share) if share is not None else "",),
             (str(counts.detected),),
             (str(counts.survived) if counts.survived else "",),
@@ -81,78 +61,78 @@ def _make_row(name: str, counts: FaultCounts) -> Row:
     )
 
 
-def _make_columns(name: str) -> tuple[Column, ...]:
-    return (Column(name), Column(""), *(Column(each, number=True) for each in ("share", "detected", "survived", "free")))
+def _make_columns(name: str) -> tuple[doc.Column, ...]:
+    return (doc.Column(name), doc.Column(""), *(doc.Column(each, number=True) for each in ("share", "detected", "survived", "free")))
 
 
-def _make_kinds(found: MutationResult) -> Section:
+def _make_kinds(found: MutationResult) -> doc.Section:
     rows = sorted(found.kinds.items(), key=lambda pair: pair[1].share if pair[1].share is not None else 2.0)
-    table = Table(_make_columns("fault"), tuple(_make_row(KIND_NAMES[kind], counts) for kind, counts in rows))
-    return Section(("Faults by kind",), (table,), about="the least detected first")
+    table = doc.Table(_make_columns("fault"), tuple(_make_row(KIND_NAMES[kind], counts) for kind, counts in rows))
+    return doc.Section(("Faults by kind",), (table,), about="the least detected first")
 
 
-def _list_proposals(found: MutationResult, output: Output) -> Iterator[Section]:
+def _list_proposals(found: MutationResult, output: doc.Output) -> Iterator[doc.Section]:
     """Yield the claims to add, by case; each was decided on the original and on the faults that it would detect."""
     if not found.proposals:
         return
-    items: list[Item] = []
+    items: list[doc.Item] = []
     for case in dict.fromkeys(each.case for each in found.proposals):
         mine = [each for each in found.proposals if each.case == case]
         shown = mine[: _MOST[output]]
         lines = [text for each in shown for text in (f"# {_count_kinds(each)}", each.line)]
         rest = f"and {len(mine) - len(shown)} more" if len(mine) > len(shown) else ""
-        blocks: tuple[Block, ...] = (Code(tuple(lines)), *((Paragraph((rest,), muted=True),) if rest else ()))
-        items.append(Item((Text(case, "strong", limit=120),), blocks))
+        blocks: tuple[doc.Block, ...] = (doc.Code(tuple(lines)), *((doc.Paragraph((rest,), muted=True),) if rest else ()))
+        items.append(doc.Item((doc.Text(case, "strong", limit=120),), blocks))
     about = "each holds of the recorded runs and detects the survivors that it counts"
     convert = (
         "" if found.dialect == "native" else "; `proctor convert` writes this suite in the native format, where they belong under `expect`"
     )
     limit = _MOST[output]
-    rest = Rest("and {rows} more cases", len(items) - limit) if len(items) > limit else None
-    yield Section(("Claims to add",), (Items(tuple(items[:limit]), rest),), about=about + convert)
+    rest = doc.Rest("and {rows} more cases", len(items) - limit) if len(items) > limit else None
+    yield doc.Section(("Claims to add",), (doc.Items(tuple(items[:limit]), rest),), about=about + convert)
 
 
 def _count_kinds(claim: ProposedClaim) -> str:
     return f"{count_noun(claim.survivors, 'survivor')}: {', '.join(KIND_NAMES[kind] for kind in claim.kinds)}"
 
 
-def _list_cases(found: MutationResult, output: Output) -> Iterator[Section]:
+def _list_cases(found: MutationResult, output: doc.Output) -> Iterator[doc.Section]:
     if len(found.cases) < 2:
         return
     rows = sorted(found.cases.items(), key=lambda pair: pair[1].share if pair[1].share is not None else 2.0)
     limit = _MOST[output]
-    rest = Rest("and {rows} more cases", len(rows) - limit) if len(rows) > limit else None
-    table = Table(_make_columns("case"), tuple(_make_row(case, counts) for case, counts in rows[:limit]), rest)
-    yield Section(("Cases",), (table,), about="the least detected first", folded=output == "html")
+    rest = doc.Rest("and {rows} more cases", len(rows) - limit) if len(rows) > limit else None
+    table = doc.Table(_make_columns("case"), tuple(_make_row(case, counts) for case, counts in rows[:limit]), rest)
+    yield doc.Section(("Cases",), (table,), about="the least detected first", folded=output == "html")
 
 
-def _list_survivors(found: MutationResult, output: Output) -> Iterator[Section]:
+def _list_survivors(found: MutationResult, output: doc.Output) -> Iterator[doc.Section]:
     survivors = [one for one in found.faults if one.status == "survived"]
     if not survivors or output == "terminal":
         return
     limit = _MOST[output]
     rows = tuple(
-        Row(
+        doc.Row(
             (
-                (Text(one.case, limit=80),),
+                (doc.Text(one.case, limit=80),),
                 (KIND_NAMES[one.kind],),
-                (Text(one.place, limit=120),),
-                (Text(one.record, limit=80),),
-                (Text(f"- {one.claim}" if one.claim else "none found", "code" if one.claim else "muted", limit=400),),
+                (doc.Text(one.place, limit=120),),
+                (doc.Text(one.record, limit=80),),
+                (doc.Text(f"- {one.claim}" if one.claim else "none found", "code" if one.claim else "muted", limit=400),),
             )
         )
         for one in survivors[:limit]
     )
-    columns = (Column("case"), Column("fault"), Column("where"), Column("record"), Column("claim that detects it"))
-    rest = Rest("and {rows} more, which the JSON report lists", len(survivors) - limit) if len(survivors) > limit else None
-    yield Section((f"Survivors ({len(survivors):,})",), (Table(columns, rows, rest),), folded=output == "html")
+    columns = (doc.Column("case"), doc.Column("fault"), doc.Column("where"), doc.Column("record"), doc.Column("claim that detects it"))
+    rest = doc.Rest("and {rows} more, which the JSON report lists", len(survivors) - limit) if len(survivors) > limit else None
+    yield doc.Section((f"Survivors ({len(survivors):,})",), (doc.Table(columns, rows, rest),), folded=output == "html")
 
 
-def _list_unused(found: MutationResult, output: Output) -> list[Block]:
+def _list_unused(found: MutationResult, output: doc.Output) -> list[doc.Block]:
     if not found.unused:
         return []
     limit = _MOST[output]
-    rows = tuple(Row(((Text(case, limit=80),), (Text(label, limit=160),))) for case, label in found.unused[:limit])
-    rest = Rest("and {rows} more", len(found.unused) - limit) if len(found.unused) > limit else None
-    table = Table((Column("case"), Column("claim")), rows, rest)
-    return [Section((f"Claims that detected nothing ({len(found.unused):,} of {found.claims:,})",), (table,), folded=output == "html")]
+    rows = tuple(doc.Row(((doc.Text(case, limit=80),), (doc.Text(label, limit=160),))) for case, label in found.unused[:limit])
+    rest = doc.Rest("and {rows} more", len(found.unused) - limit) if len(found.unused) > limit else None
+    table = doc.Table((doc.Column("case"), doc.Column("claim")), rows, rest)
+    return [doc.Section((f"Claims that detected nothing ({len(found.unused):,} of {found.claims:,})",), (table,), folded=output == "html")]

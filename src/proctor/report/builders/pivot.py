@@ -112,12 +112,8 @@ def build_pivot(run: RunResult, axes: Sequence[str]) -> Pivot:
     # With a single line, a total would repeat it.
     if len(row_keys) != 1:
         row_keys.append(None)
-    cells = [(line, tuple(_make_cell(outcomes.get((line, column))) for column in shown_columns)) for line in row_keys]
+    cells = [(line, tuple(Cell(count_outcomes(outcomes.get((line, column)) or {})) for column in shown_columns)) for line in row_keys]
     return Pivot(row_axes=tuple(row_axes), column_axis=column_axis, columns=shown_columns, lines=tuple(cells))
-
-
-def _make_cell(outcomes: dict[str, int] | None) -> Cell:
-    return Cell(count_outcomes(outcomes or {}))
 
 
 def _name_value(result: CaseResult, axis: str) -> str:

@@ -8,33 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.verdict import OUTCOMES, Outcome
 from proctor.report.blocks.outcomes import describe_pass_rate
 from proctor.report.builders.case import CaseBuilder, title_case
+from proctor.report.document import model as doc
 from proctor.report.document.markdown import write_markdown
-from proctor.report.document.model import (
-    Block,
-    Column,
-    Document,
-    Facts,
-    Item,
-    Items,
-    Line,
-    Listing,
-    Mark,
-    Output,
-    Paragraph,
-    Rest,
-    Row,
-    Section,
-    Share,
-    Table,
-    Text,
-)
-from proctor.report.words.faults import CaseFaults, JudgeFaults
+from proctor.report.words.faults import Failure, JudgeFaults, Repeats
 from proctor.report.words.neutral import to_one_line
 from proctor.report.words.tallies import AxisTally, TagTally, UserTally, name_axis, name_value
 from proctor.report.words.wording import (
@@ -73,55 +53,10 @@ LISTED_FAULTS = 20
 """Faults of the judge."""
 LISTED = 20
 """Warnings, unmatched records, unfinished cases, cases with several attempts."""
-MOST_KINDS = 1_000
-"""Different failures that are grouped; others are shown separately."""
 MOST_NUMBERS = 20
 """Attempts named with a failure."""
 _MORE = "… and {rows} more"
 _WORST_FIRST = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
-
-Failure = tuple[object, ...]
-
-
-class Alike(msgspec.Struct):
-    """Later attempts with the same failure."""
-
-    count: int = 0
-    numbers: list[int] = []
-
-
-class RepeatedFailures:
-    """Failures of cases with several attempts."""
-
-    def __init__(self) -> None:
-        self._alike: dict[Failure, Alike] = {}
-
-    def is_repeat(self, result: CaseResult) -> bool:
-        """Return whether an earlier attempt of the case had the same failure; then count this one with it."""
-        failure = _find_failure(result)
-        if failure is None:
-            return False
-        alike = self._alike.get(failure)
-        if alike is None:
-            if len(self._alike) < MOST_KINDS:
-                self._alike[failure] = Alike()
-            return False
-        alike.count += 1
-        if len(alike.numbers) < MOST_NUMBERS:
-            alike.numbers.append(result.attempt + 1)
-        return True
-
-    def forget(self, result: CaseResult) -> None:
-        """Forget a failure that was not shown, so that later ones are not merged into it."""
-        self._alike.pop(_find_failure(result) or (), None)
-
-    def describe(self, result: CaseResult) -> str:
-        """Return the later attempts with this failure: `the same in attempts 2, 3`, or ""."""
-        alike = self._alike.get(_find_failure(result) or ())
-        if alike is None or not alike.count:
-            return ""
-        more = f" and {alike.count - len(alike.numbers):,} more" if alike.count > len(alike.numbers) else ""
-        return f"the same in attempt{'' if alike.count == 1 else 's'} {', '.join(map(str, alike.numbers))}{more}"
 
 
 def _find_failure(result: CaseResult) -> Failure | None:
@@ -135,9 +70,13 @@ def _find_failure(result: CaseResult) -> Failure | None:
 class RunReport:
     """Collects results and builds the document at the end; holds a limited number of results."""
 
-    def __init__(self, output: Output, *, most_failures: int = MOST_FAILURES) -> None:
-        self._output: Output = output
-        self._faults, self._case_faults, self._repeated = JudgeFaults(), CaseFaults(), RepeatedFailures()
+    def __init__(self, output: doc.Output, *, most_failures: int = MOST_FAILURES) -> None:
+        self._output: doc.Output = output
+        self._faults, self._case_faults, self._repeated = (
+            JudgeFaults(),
+            Repeats(),
+            Repeats(_find_failure, lambda result: str(result.attempt + 1), most_names=MOST_NUMBERS),
+        )
         self._grouped: dict[str, int] = {"fail": 0, "error": 0}
         """Results counted with an earlier one of the same fault."""
         self._undecided = False
@@ -172,19 +111,16 @@ class RunReport:
             if len(self._skips) < (LISTED_SKIPS if self._output == "terminal" else MOST_ROWS):
                 self._skips.append(result)
         else:
-            self._add_failure(result)
-
-    def _add_failure(self, result: CaseResult) -> None:
-        self._faults.add(result)
-        self._undecided = self._undecided or any(verdict.outcome == "error" for verdict in result.verdicts)
-        # A table of cases needs each of them.
-        if self._output == "terminal" and (self._case_faults.is_repeat(result) or self._repeated.is_repeat(result)):
-            self._grouped[result.outcome] += 1
-        elif len(self._failures) < self._most_failures:
-            self._failures.append(result)
-        else:
-            self._repeated.forget(result)
-            self._case_faults.forget(result)
+            self._faults.add(result)
+            self._undecided = self._undecided or any(verdict.outcome == "error" for verdict in result.verdicts)
+            # A table of cases needs each of them.
+            if self._output == "terminal" and (self._case_faults.is_repeat(result) or self._repeated.is_repeat(result)):
+                self._grouped[result.outcome] += 1
+            elif len(self._failures) < self._most_failures:
+                self._failures.append(result)
+            else:
+                self._repeated.forget(result)
+                self._case_faults.forget(result)
 
     def _add_pass(self, result: CaseResult) -> None:
         if len(self._passes) < LISTED_PASSES:
@@ -197,7 +133,7 @@ class RunReport:
                     self._remarks.append(result)
                 return
 
-    def finish(self, run: RunResult, pivot: Section | None = None) -> Document:
+    def finish(self, run: RunResult, pivot: doc.Section | None = None) -> doc.Document:
         """Return the document of the run; `pivot` is a table of pass rates by tags."""
         # A stored run was not added result by result.
         if not any(self._counts.values()):
@@ -212,7 +148,7 @@ class RunReport:
         let_through = to_one_line(run.let_through, 500)
         parts = [incomplete, count_words(counts), score, unmet, cost, let_through] if terminal else [count_words(counts), score]
         place = [run.suite_path] if run.suite_path and run.suite_path != run.suite_name else []
-        return Document(
+        return doc.Document(
             name=run.suite_name or "suite",
             verdict=(run.shown_outcome, run.shown_outcome),
             headline=("  ·  " if terminal else " · ").join(filter(None, parts)),
@@ -223,85 +159,92 @@ class RunReport:
                 *(self._list_repeated(run) if terminal else ()),
                 *self._list_tags(),
                 *self._list_axes(),
-                *([Paragraph((users,))] if terminal and (users := self._users.describe()) else []),
+                *([doc.Paragraph((users,))] if terminal and (users := self._users.describe()) else []),
                 *([pivot] if pivot is not None else []),
             ),
         )
 
-    def _list_terminal(self) -> Iterator[Block]:
+    def _list_terminal(self) -> Iterator[doc.Block]:
         for result in self._failures:
             yield self._cases.build(result, self._describe_same(result))
         hidden = {name: self._counts[name] - self._grouped[name] for name in ("fail", "error")}
         for result in self._failures:
             hidden[result.outcome] -= 1
         if any(hidden.values()):
-            yield Paragraph((f"… not shown here: {count_words(hidden)}; `--format jsonl` has them all",))
+            yield doc.Paragraph((f"… not shown here: {count_words(hidden)}; `--format jsonl` has them all",))
         yield from self._list_passed()
         if self._remarks:
-            items = [Item(self._title(result), (self._cases.make_remarks(result),)) for result in self._remarks]
-            yield Section(("Passed, with remarks",), (Items(tuple(items), Rest(_MORE, self._remarked - len(items))),))
+            items = [doc.Item(self._title(result), (self._cases.make_remarks(result),)) for result in self._remarks]
+            yield doc.Section(("Passed, with remarks",), (doc.Items(tuple(items), doc.Rest(_MORE, self._remarked - len(items))),))
         yield from self._list_judge_faults()
         if self._skips:
-            rows = [Row(((Mark("skip"), " ", *self._title(result)[2:]), (Text(_explain_skip(result), "muted"),))) for result in self._skips]
-            rest = Rest(_MORE, self._counts["skip"] - len(rows))
-            yield Section(("Skipped",), (Table((Column(""), Column("")), tuple(rows), rest),))
+            rows = [
+                doc.Row(((doc.Mark("skip"), " ", *self._title(result)[2:]), (doc.Text(_explain_skip(result), "muted"),)))
+                for result in self._skips
+            ]
+            rest = doc.Rest(_MORE, self._counts["skip"] - len(rows))
+            yield doc.Section(("Skipped",), (doc.Table((doc.Column(""), doc.Column("")), tuple(rows), rest),))
 
     def _describe_same(self, result: CaseResult) -> str:
         """Return other results with the same failure or fault."""
         alike = self._case_faults.find_alike(result)
+        if alike is not None:
+            names = ", ".join(to_one_line(name, 40) for name in alike.names)
+            often = "once" if alike.count == 1 else f"{alike.count:,} times"
+            return f"the same {often} more: {names}{' and others' if alike.others else ''}"
+        alike = self._repeated.find_alike(result)
         if alike is None:
-            return self._repeated.describe(result)
-        names = ", ".join(to_one_line(name, 40) for name in alike.names)
-        often = "once" if alike.cases == 1 else f"{alike.cases:,} times"
-        return f"the same {often} more: {names}{' and others' if alike.others else ''}"
+            return ""
+        more = f" and {alike.count - len(alike.names):,} more" if alike.others else ""
+        return f"the same in attempt{'' if alike.count == 1 else 's'} {', '.join(alike.names)}{more}"
 
     @staticmethod
-    def _title(result: CaseResult) -> Line:
-        return (Mark(result.outcome, named=True), " ", *title_case(*case_title(result)))
+    def _title(result: CaseResult) -> doc.Line:
+        return (doc.Mark(result.outcome, named=True), " ", *title_case(*case_title(result)))
 
-    def _list_passed(self) -> Iterator[Table]:
+    def _list_passed(self) -> Iterator[doc.Table]:
         if self._counts["fail"] or self._counts["error"] or not 0 < self._counts["pass"] <= LISTED_PASSES:
             return
         weighted = any(result.verdict is not None for result in self._passes)
-        rows: list[Row] = []
+        rows: list[doc.Row] = []
         for result in self._passes:
             repeated = result.source is None and result.case.id in self._cases.repeated
-            attempt: Line = (Text(f"attempt {result.attempt + 1:,}", "muted"),) if repeated else ()
-            score: Line = (Text(number_words(result.score), "muted"),) if weighted and result.score is not None else ()
-            rows.append(Row((self._title(result), attempt, score)))
-        yield Table((Column(""), Column(""), Column("", number=True)), tuple(rows))
+            attempt: doc.Line = (doc.Text(f"attempt {result.attempt + 1:,}", "muted"),) if repeated else ()
+            score: doc.Line = (doc.Text(number_words(result.score), "muted"),) if weighted and result.score is not None else ()
+            rows.append(doc.Row((self._title(result), attempt, score)))
+        yield doc.Table((doc.Column(""), doc.Column(""), doc.Column("", number=True)), tuple(rows))
 
-    def _list_judge_faults(self) -> Iterator[Section]:
+    def _list_judge_faults(self) -> Iterator[doc.Section]:
         """Return faults of the judge that affect several checks, each once."""
         rows = self._faults.list_repeated()
-        items: list[Item] = []
+        items: list[doc.Item] = []
         for code, reason, touched in rows[:LISTED_FAULTS]:
-            replied = [Facts((("replied", (Text(touched.replied, limit=400),)),))] if touched.replied else []
-            title: Line = (Mark("error"), " ", Text(f"{reason} [{code}]", limit=2000))
-            items.append(Item(title, (*replied, Paragraph((touched.describe(),), muted=True))))
+            replied = [doc.Facts((("replied", (doc.Text(touched.replied, limit=400),)),))] if touched.replied else []
+            title: doc.Line = (doc.Mark("error"), " ", doc.Text(f"{reason} [{code}]", limit=2000))
+            items.append(doc.Item(title, (*replied, doc.Paragraph((touched.describe(),), muted=True))))
         if items:
-            yield Section(("Not judged",), (Items(tuple(items), Rest(_MORE, len(rows) - len(items))),))
+            yield doc.Section(("Not judged",), (doc.Items(tuple(items), doc.Rest(_MORE, len(rows) - len(items))),))
 
-    def _list_markdown(self, run: RunResult, incomplete: str, unmet: str, let_through: str, cost: str) -> Iterator[Block]:
+    def _list_markdown(self, run: RunResult, incomplete: str, unmet: str, let_through: str, cost: str) -> Iterator[doc.Block]:
         passed_on = f"let through: {let_through}" if let_through else ""
         repeated = pass_hat_words([summary for summary in run.summary if summary.runs > 1])
         for note in filter(None, (incomplete, unmet, passed_on, self._describe_rate(run), repeated)):
-            yield Paragraph((Text(note, "strong", limit=500),))
+            yield doc.Paragraph((doc.Text(note, "strong", limit=500),))
         if cost:
-            yield Paragraph((Text(cost, limit=300),))
+            yield doc.Paragraph((doc.Text(cost, limit=300),))
         results = run.cases or [*self._failures, *self._skips]
         rows = sorted(_iterate_rows(run, results), key=lambda row: _WORST_FIRST[row[0]])
         if rows:
-            columns = tuple(map(Column, ("", "case", "result", "finding")))
-            rest = Rest("… and {rows} more cases.", max(0, len(rows) - MOST_ROWS))
-            yield Table(columns, tuple(Row(((Mark(outcome),), *cells)) for outcome, cells in rows[:MOST_ROWS]), rest)
+            columns = tuple(map(doc.Column, ("", "case", "result", "finding")))
+            rest = doc.Rest("… and {rows} more cases.", max(0, len(rows) - MOST_ROWS))
+            yield doc.Table(columns, tuple(doc.Row(((doc.Mark(outcome),), *cells)) for outcome, cells in rows[:MOST_ROWS]), rest)
         broken = sorted(self._failures, key=lambda result: _WORST_FIRST[result.outcome])
         if broken:
             count = max(len(broken), run.counts.get("fail", 0) + run.counts.get("error", 0))
             sections = tuple(self._cases.build(result) for result in broken[:MOST_FAILURES])
-            yield Section(("Failures",), sections, rest=Rest("… and {rows} more that did not pass.", count - len(sections)))
+            yield doc.Section(("Failures",), sections, rest=doc.Rest("… and {rows} more that did not pass.", count - len(sections)))
 
-    def _list_notes(self, run: RunResult) -> Iterator[Section]:
+    def _list_notes(self, run: RunResult) -> Iterator[doc.Section]:
         # An undecided claim fails its case and is shown with it.
         warnings = [problem for problem in run.warnings if problem.code != "unsupported_assertion"]
         yield from _list_lines("Warnings", warnings, lambda problem: problem.write_headline())
@@ -316,60 +259,62 @@ class RunReport:
         is_repeated = len(run.summary) > 1 and any(summary.runs > 1 for summary in run.summary)
         return describe_pass_rate(run.counts or self._counts, len(run.summary), passed) if is_repeated else ""
 
-    def _list_repeated(self, run: RunResult) -> Iterator[Section]:
+    def _list_repeated(self, run: RunResult) -> Iterator[doc.Section]:
         repeated = [summary for summary in run.summary if summary.runs > 1]
         # Worst first, else in the order of the suite.
         repeated.sort(key=lambda summary: ("fail", "error", "pass", "skip").index(summary.outcome))
         rows = [
-            Row(((Mark(each.outcome, named=True), " ", *title_case(*summary_title(each.id, each.name))), (share_words(each.counts),)))
+            doc.Row(
+                ((doc.Mark(each.outcome, named=True), " ", *title_case(*summary_title(each.id, each.name))), (share_words(each.counts),))
+            )
             for each in repeated[:LISTED]
         ]
         if rows:
             chances = pass_hat_words(repeated)
-            table = Table((Column(""), Column("")), tuple(rows), Rest(_MORE, len(repeated) - len(rows)))
-            paragraphs = [Paragraph((line,)) for line in (self._describe_rate(run), chances) if line]
-            yield Section(("Cases checked more than once",), (table, *paragraphs))
+            table = doc.Table((doc.Column(""), doc.Column("")), tuple(rows), doc.Rest(_MORE, len(repeated) - len(rows)))
+            paragraphs = [doc.Paragraph((line,)) for line in (self._describe_rate(run), chances) if line]
+            yield doc.Section(("Cases checked more than once",), (table, *paragraphs))
 
-    def _list_tags(self) -> Iterator[Section]:
+    def _list_tags(self) -> Iterator[doc.Section]:
         for tag, rows in self._tags.iterate_tables():
             listed = [
-                Row(((Text(name_value(row.value), limit=80),), (Share(_find_share(row.counts)),), (share_words(row.counts),)))
+                doc.Row(((doc.Text(name_value(row.value), limit=80),), (doc.Share(_find_share(row.counts)),), (share_words(row.counts),)))
                 for row in rows
             ]
-            yield Section((f"By {to_one_line(tag, 80)}",), (Table(self._name_columns(tag, "", "result"), tuple(listed)),))
+            yield doc.Section((f"By {to_one_line(tag, 80)}",), (doc.Table(self._name_columns(tag, "", "result"), tuple(listed)),))
 
-    def _list_axes(self) -> Iterator[Section]:
+    def _list_axes(self) -> Iterator[doc.Section]:
         if self._axes.is_worth_showing():
             label = "weight " if self._output == "terminal" else ""
             rows = [
-                Row(
+                doc.Row(
                     (
-                        (Text(name_axis(name), limit=80),),
-                        (Share(axis.score),),
+                        (doc.Text(name_axis(name), limit=80),),
+                        (doc.Share(axis.score),),
                         (number_words(axis.score),),
                         (f"{label}{weight_words(axis.weight)}",),
                     )
                 )
                 for name, axis in self._axes.score_axes().items()
             ]
-            yield Section(("Score by axis",), (Table(self._name_columns("axis", "", "score", "weight"), tuple(rows)),))
+            yield doc.Section(("Score by axis",), (doc.Table(self._name_columns("axis", "", "score", "weight"), tuple(rows)),))
 
-    def _name_columns(self, *names: str) -> tuple[Column, ...]:
+    def _name_columns(self, *names: str) -> tuple[doc.Column, ...]:
         """Return columns with headings, which a terminal does not need."""
-        return tuple(Column("" if self._output == "terminal" else name) for name in names)
+        return tuple(doc.Column("" if self._output == "terminal" else name) for name in names)
 
 
-def _list_lines(title: str, entries: Sequence[T], words: Callable[[T], str]) -> Iterator[Section]:
+def _list_lines(title: str, entries: Sequence[T], words: Callable[[T], str]) -> Iterator[doc.Section]:
     if entries:
-        lines = tuple((Text(words(entry), limit=400),) for entry in entries[:LISTED])
-        yield Section((title,), (Listing(lines, rest=Rest(_MORE, len(entries) - len(lines))),))
+        lines = tuple((doc.Text(words(entry), limit=400),) for entry in entries[:LISTED])
+        yield doc.Section((title,), (doc.Listing(lines, rest=doc.Rest(_MORE, len(entries) - len(lines))),))
 
 
 def _explain_skip(result: CaseResult) -> str:
     return skip_words(case_remark(result) or next((verdict.reason for verdict in result.verdicts if verdict.reason), ""))
 
 
-def _iterate_rows(run: RunResult, results: Iterable[CaseResult]) -> Iterator[tuple[Outcome, tuple[Line, ...]]]:
+def _iterate_rows(run: RunResult, results: Iterable[CaseResult]) -> Iterator[tuple[Outcome, tuple[doc.Line, ...]]]:
     """Return outcome and cells of one row per case, from the summary if there is one."""
     if not run.summary:
         for result in results:
@@ -414,6 +359,6 @@ def _find_share(counts: Mapping[str, int]) -> float | None:
     return decided.rate if decided.runs else None
 
 
-def render_markdown(run: RunResult, pivot: Section | None = None) -> str:
+def render_markdown(run: RunResult, pivot: doc.Section | None = None) -> str:
     """Return the whole run as Markdown."""
     return write_markdown(RunReport("markdown").finish(run, pivot))

@@ -79,16 +79,13 @@ class CaseEncoder:
         if known is None:
             return source
         encoded = b"" if result.evidence is None else b',"read":' + encode_strangers(_read(result.evidence))
-        return b"".join((source[:-1], b',"account":', self._encode_account(known), encoded, b"}"))
-
-    def _encode_account(self, known: Known) -> bytes:
         # Plain records share their accounts.
         cached = self._accounts.get(id(known))
         if cached is None:
             cached = (known, encode_strangers(write_known(known)))
             if len(self._accounts) < _REMEMBERED:
                 self._accounts[id(known)] = cached
-        return cached[1]
+        return b"".join((source[:-1], b',"account":', cached[1], encoded, b"}"))
 
 
 def _read(evidence: Evidence) -> Evidence:

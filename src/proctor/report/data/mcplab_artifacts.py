@@ -74,7 +74,12 @@ def explain_failure(assertion: Assertion, verdict: Verdict, evidence: Evidence |
         case "response_matches":
             return f"Invalid regex: {spec.pattern}" if verdict.code == "invalid_pattern" else f"Regex assertion failed: {spec.pattern}"
         case "json_path":
-            return _explain_path(spec, verdict)
+            if verdict.code == "not_json":
+                return f"JSONPath assertion failed: invalid JSON for path {spec.path}"
+            if not spec.exists:
+                return f"JSONPath not-exists assertion failed: {spec.path}"
+            compared = "" if spec.equals is msgspec.UNSET else "equals "
+            return f"JSONPath {compared}assertion failed: {spec.path}"
         case check if check in _TEXT_RULES:
             return f"{_TEXT_RULES[check]} assertion failed: {spec.text}"
         case _:
@@ -115,15 +120,6 @@ def _explain_input(assertion: Assertion, verdict: Verdict, evidence: Evidence) -
     else:
         expected = f"JSONPath {spec.path} " + ("exists" if spec.equals is msgspec.UNSET else f"== {_write_value(spec.equals)}")
     return f"{tool} input did not match (expected: {expected})"
-
-
-def _explain_path(spec: Json, verdict: Verdict) -> str:
-    if verdict.code == "not_json":
-        return f"JSONPath assertion failed: invalid JSON for path {spec.path}"
-    if not spec.exists:
-        return f"JSONPath not-exists assertion failed: {spec.path}"
-    compared = "" if spec.equals is msgspec.UNSET else "equals "
-    return f"JSONPath {compared}assertion failed: {spec.path}"
 
 
 def _write_value(value: Json) -> str:
@@ -520,13 +516,19 @@ _MOST_TEXT: Final = 20_000
 def report_page(results: Mapping[str, Json]) -> str:
     """Return the page of a `results.json`."""
     metadata, summary, scenarios = results["metadata"], results["summary"], results["scenarios"]
+    rows: list[tuple[str, str]] = [("Run ID", metadata["run_id"]), ("Timestamp", metadata["timestamp"])]
+    if "run_note" in metadata:
+        rows.append(("Run note", metadata["run_note"]))
+    rows += [("Config hash", metadata["config_hash"]), ("CLI version", metadata["cli_version"])]
+    rows += [(f"MCP server {server}", version or "unknown") for server, version in metadata["mcp_server_versions"].items()]
+    words = ("all", "pass", "fail", "mixed")
     body = "\n".join(
         (
             "<main>",
             "<h1>MCPLab run report</h1>",
-            _render_about(metadata),
+            "<dl>" + "".join(f"<dt>{_escape_text(name)}</dt><dd>{_escape_text(value)}</dd>" for name, value in rows) + "</dl>",
             _render_tiles(summary),
-            _render_buttons(),
+            '<p class="filters">' + "".join(f'<button type="button" data-show="{word}">{word}</button>' for word in words) + "</p>",
             _render_table(scenarios),
             *(_render_details(number, row) for number, row in enumerate(scenarios)),
             "</main>",
@@ -539,15 +541,6 @@ def report_page(results: Mapping[str, Json]) -> str:
     return page(title=title, style=read_template("mcplab.css"), body=body, script=read_template("mcplab.js"))
 
 
-def _render_about(metadata: Mapping[str, Json]) -> str:
-    rows: list[tuple[str, str]] = [("Run ID", metadata["run_id"]), ("Timestamp", metadata["timestamp"])]
-    if "run_note" in metadata:
-        rows.append(("Run note", metadata["run_note"]))
-    rows += [("Config hash", metadata["config_hash"]), ("CLI version", metadata["cli_version"])]
-    rows += [(f"MCP server {server}", version or "unknown") for server, version in metadata["mcp_server_versions"].items()]
-    return "<dl>" + "".join(f"<dt>{_escape_text(name)}</dt><dd>{_escape_text(value)}</dd>" for name, value in rows) + "</dl>"
-
-
 def _render_tiles(summary: Mapping[str, Json]) -> str:
     latency = summary["avg_tool_latency_ms"]
     tiles = (
@@ -558,11 +551,6 @@ def _render_tiles(summary: Mapping[str, Json]) -> str:
         ("Tool latency", "none" if latency is None else f"{latency:.0f} ms"),
     )
     return '<ul class="tiles">' + "".join(f"<li><b>{_escape_text(value)}</b> {_escape_text(name)}</li>" for name, value in tiles) + "</ul>"
-
-
-def _render_buttons() -> str:
-    words = ("all", "pass", "fail", "mixed")
-    return '<p class="filters">' + "".join(f'<button type="button" data-show="{word}">{word}</button>' for word in words) + "</p>"
 
 
 def _render_table(scenarios: Iterable[Mapping[str, Json]]) -> str:

@@ -16,7 +16,6 @@ from typing import IO, Any
 
 from proctor.errors import MissingExtra
 from proctor.expressions.text_form import write_text_form
-from proctor.model.case import Case
 from proctor.model.evidence import Cost, Evidence, Json
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
@@ -46,6 +45,15 @@ class RowWriter:
     def make_row(self, result: CaseResult, entry: RunEntry | None = None) -> Cells:
         """Return the row of one result and its stored attempt."""
         evidence = entry.evidence if entry is not None else result.evidence
+        case = result.case
+        given: Json = case.input
+        if given is None and case.turns:
+            given = [turn.input for turn in case.turns]
+        if given is None:
+            given = case.custom_body if case.custom_body is not None else evidence.input if evidence is not None else None
+        reasons = [f"{each.assertion.label or each.assertion.check}: {each.reason}" for each in result.failures()]
+        if result.reason and result.outcome in ("fail", "error", "skip"):
+            reasons.insert(0, result.reason)
         cells: Cells = {
             "case": result.case.id,
             "name": result.case.name or None,
@@ -54,8 +62,8 @@ class RowWriter:
             "score": result.score,
             "verdict": result.verdict,
             "code": result.code,
-            "input": _find_input(result.case, evidence),
-            "failed": _list_failures(result),
+            "input": None if given is None else write_text_form(given),
+            "failed": "\n".join(reasons) or None,
             "file": result.source.file if result.source is not None else None,
             "line": result.source.line if result.source is not None else None,
             **_read_evidence(evidence),
@@ -96,15 +104,6 @@ def batch_rows(rows: Iterable[Cells], size: int) -> Iterator[list[Cells]]:
         yield some
 
 
-def _find_input(case: Case, evidence: Evidence | None) -> str | None:
-    given: Json = case.input
-    if given is None and case.turns:
-        given = [turn.input for turn in case.turns]
-    if given is None:
-        given = case.custom_body if case.custom_body is not None else evidence.input if evidence is not None else None
-    return None if given is None else write_text_form(given)
-
-
 def _read_evidence(evidence: Evidence | None) -> Cells:
     cells: Cells = dict.fromkeys(("answer", "tool_calls", "model", "input_tokens", "output_tokens", "total_tokens", "duration_ms"))
     if evidence is None:
@@ -125,13 +124,6 @@ def _read_cost(cost: Cost | None) -> Cells:
     """Return the total cost, if all of it is known."""
     total = cost.total() if cost is not None else None
     return {"cost": total, "currency": cost.currency if cost is not None and total is not None else None}
-
-
-def _list_failures(result: CaseResult) -> str | None:
-    reasons = [f"{each.assertion.label or each.assertion.check}: {each.reason}" for each in result.failures()]
-    if result.reason and result.outcome in ("fail", "error", "skip"):
-        reasons.insert(0, result.reason)
-    return "\n".join(reasons) or None
 
 
 GROUP = 10_000

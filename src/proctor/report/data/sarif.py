@@ -34,10 +34,14 @@ def render_sarif(run: RunResult, place: str | None = None) -> str:
         if level is None or len(results) == _MOST:
             continue
         rules.setdefault(result.case.id, _make_rule(result.case))
+        reasons: list[str] = [result.reason] if result.reason else []
+        for entry in result.assertions:
+            if entry.outcome == result.outcome and (entry.outcome != "pass" or entry.verdict.code == ADVICE):
+                reasons.append(entry.verdict.with_words().reason)
         found: dict[str, Json] = {
             "ruleId": result.case.id,
             "level": level,
-            "message": {"text": _write_reason(result)},
+            "message": {"text": "\n".join(to_lines("; ".join(reasons) or result.outcome, limit=_LONGEST))},
             "locations": [_locate(result.case, run.suite_path or place or _NO_FILE)],
             "partialFingerprints": {"case/v1": f"{run.suite_name}/{result.case.id}/{result.attempt}"},
         }
@@ -58,14 +62,6 @@ def _find_level(result: CaseResult) -> str | None:
     if any(verdict.code == ADVICE for verdict in result.verdicts):
         return "note" if result.case.tags.get("level") == "MAY" else "warning"
     return None
-
-
-def _write_reason(result: CaseResult) -> str:
-    reasons: list[str] = [result.reason] if result.reason else []
-    for entry in result.assertions:
-        if entry.outcome == result.outcome and (entry.outcome != "pass" or entry.verdict.code == ADVICE):
-            reasons.append(entry.verdict.with_words().reason)
-    return "\n".join(to_lines("; ".join(reasons) or result.outcome, limit=_LONGEST))
 
 
 def _make_rule(case: Case) -> dict[str, Json]:

@@ -13,34 +13,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from proctor.report.blocks.outcomes import draw_chip, draw_counts, draw_dumbbell, draw_mark, draw_rate, draw_sprite, write_share
-from proctor.report.document.model import (
-    Block,
-    Change,
-    Chart,
-    Code,
-    Document,
-    Facts,
-    Figures,
-    Inline,
-    Item,
-    Items,
-    Line,
-    Link,
-    Listing,
-    Mark,
-    Paragraph,
-    Rate,
-    Rest,
-    Row,
-    Section,
-    Series,
-    Share,
-    Small,
-    Table,
-    Text,
-    Time,
-    Value,
-)
+from proctor.report.document import model as doc
 from proctor.report.words.html_text import Child, Element, make, write_block, write_label, write_markup, write_pretty
 from proctor.report.words.wording import pad_label
 from proctor.scoring.intervals import Interval
@@ -76,12 +49,12 @@ _STYLES = ("tokens.css", "family.css", "compared.css", "document.css")
 _TAGS = {"plain": "bdi", "strong": "b", "code": "code", "muted": "span", "note": "span"}
 
 
-def write_html(document: Document) -> str:
+def write_html(document: doc.Document) -> str:
     """Return the whole page."""
     return _Writer().write(document)
 
 
-def write_block_html(block: Block) -> str:
+def write_block_html(block: doc.Block) -> str:
     """Return one block, for a web page."""
     return _Writer().write_block(block)
 
@@ -90,7 +63,7 @@ class _Writer:
     def __init__(self) -> None:
         self._left = MOST_BYTES
 
-    def write(self, document: Document) -> str:
+    def write(self, document: doc.Document) -> str:
         tone, word = document.verdict
         name = write_label(document.name)
         head = [
@@ -105,30 +78,41 @@ class _Writer:
         title = escape(f"{name}: {word}")
         return page(title=title, style=style, body=f"<main>\n{chr(10).join(filter(None, parts))}\n</main>\n")
 
-    def write_block(self, block: Block) -> str:
+    def write_block(self, block: doc.Block) -> str:
         """Return the markup of one block."""
         match block:
-            case Section():
-                return self._write_section(block)
-            case Table():
+            case doc.Section():
+                remark = (" ", make("span", "muted", block.about)) if block.about else None
+                body = "\n".join(map(self.write_block, block.blocks)) + _write_rest(block.rest, ())
+                if block.folded:
+                    return f"<details>{write_markup(make('summary', '', _draw_line(block.title), remark))}{body}</details>"
+                return f"{write_markup(make('h2', block.tone or '', _draw_line(block.title), remark))}\n{body}"
+            case doc.Table():
                 return self._write_table(block)
-            case Items():
-                return self._write_items(block)
-            case Figures():
-                return write_markup(_draw_figures(block))
-            case Chart():
+            case doc.Items():
+                fitting = self._choose(write_markup(_draw_folded_item(item) if block.folded else _draw_item(item)) for item in block.items)
+                rest = _write_rest(block.rest, block.items[len(fitting) :])
+                return (f"{''.join(fitting)}" if block.folded else f'<ul class="groups">{"".join(fitting)}</ul>') + rest
+            case doc.Figures():
+                cards = [
+                    make(
+                        "section",
+                        "figure",
+                        make("h3", "", one.name),
+                        make("b", "", one.value),
+                        draw_interval_bar(*one.position) if one.position is not None else None,
+                        make("p", "range", one.interval or "cannot be computed"),
+                        make("p", "", one.about),
+                    )
+                    for one in block.figures
+                ]
+                return write_markup(make("div", "cards", cards))
+            case doc.Chart():
                 return write_markup(make("div", "sheet", draw_chart(block)))
             case _:
                 return write_markup(_draw_plain(block))
 
-    def _write_section(self, section: Section) -> str:
-        remark = (" ", make("span", "muted", section.about)) if section.about else None
-        body = "\n".join(map(self.write_block, section.blocks)) + _write_rest(section.rest, ())
-        if section.folded:
-            return f"<details>{write_markup(make('summary', '', _draw_line(section.title), remark))}{body}</details>"
-        return f"{write_markup(make('h2', section.tone or '', _draw_line(section.title), remark))}\n{body}"
-
-    def _write_table(self, table: Table) -> str:
+    def _write_table(self, table: doc.Table) -> str:
         # Plain numbers stay in their columns on a narrow page, where other rows become blocks with labels.
         numbers = all(column.number or not column.name for column in table.columns[1:])
         look = f"{'numbers' if numbers else 'rows'} {table.kind}".strip()
@@ -140,11 +124,6 @@ class _Writer:
         head = write_markup(make("thead", "", make("tr", "", heads))) if any(column.name for column in table.columns) else ""
         markup = f'<div class="wide"><table class="{look}">{head}<tbody>{"".join(rows)}</tbody></table></div>'
         return markup + _write_rest(table.rest, table.rows[len(rows) :])
-
-    def _write_items(self, items: Items) -> str:
-        fitting = self._choose(write_markup(_draw_folded_item(item) if items.folded else _draw_item(item)) for item in items.items)
-        rest = _write_rest(items.rest, items.items[len(fitting) :])
-        return (f"{''.join(fitting)}" if items.folded else f'<ul class="groups">{"".join(fitting)}</ul>') + rest
 
     def _choose(self, rows: Iterable[str]) -> list[str]:
         """Return the first rows that fit into half of the space left."""
@@ -159,12 +138,12 @@ class _Writer:
         return chosen
 
 
-def _write_rest(rest: Rest | None, left: Sequence[Row | Item | Section]) -> str:
+def _write_rest(rest: doc.Rest | None, left: Sequence[doc.Row | doc.Item | doc.Section]) -> str:
     text = rest.describe(left) if rest is not None else ""
     return write_markup(make("p", "muted", text)) if text else ""
 
 
-def _draw_row(row: Row, table: Table, names: Sequence[str | None]) -> Element:
+def _draw_row(row: doc.Row, table: doc.Table, names: Sequence[str | None]) -> Element:
     first, *rest = row.cells
     look = "check" if row.inner else "strong" if row.strong else ""
     cells = [make("td", "", _draw_line(cell), data_label=name) for cell, name in zip(rest, names[1:], strict=True)]
@@ -173,50 +152,34 @@ def _draw_row(row: Row, table: Table, names: Sequence[str | None]) -> Element:
     return make("tr", look, title, cells, **marks)
 
 
-def _draw_item(item: Item) -> Element:
+def _draw_item(item: doc.Item) -> Element:
     mark = draw_mark(item.tone) if item.tone else None
     place = make("code", "muted small", write_label(item.place)) if item.place else None
     title = make("h3", "title", mark, _draw_line(item.title), place)
     return make("li", f"sheet {item.tone or ''}".strip(), title, [_draw_plain(block) for block in item.blocks])
 
 
-def _draw_folded_item(item: Item) -> Element:
+def _draw_folded_item(item: doc.Item) -> Element:
     summary = make(
         "summary", "", _draw_line(item.title), make("span", "summary-line muted", _draw_line(item.summary)) if item.summary else None
     )
     return make("details", f"row {item.tone or ''}".strip(), summary, [_draw_plain(block) for block in item.blocks])
 
 
-def _draw_figures(block: Figures) -> Element:
-    cards = [
-        make(
-            "section",
-            "figure",
-            make("h3", "", one.name),
-            make("b", "", one.value),
-            draw_interval_bar(*one.position) if one.position is not None else None,
-            make("p", "range", one.interval or "cannot be computed"),
-            make("p", "", one.about),
-        )
-        for one in block.figures
-    ]
-    return make("div", "cards", cards)
-
-
-def _draw_plain(block: Block) -> Element | str:
+def _draw_plain(block: doc.Block) -> Element | str:
     match block:
-        case Paragraph():
+        case doc.Paragraph():
             if block.tone:
                 return make("p", "alarm", draw_mark(block.tone), make("span", "", _draw_line(block.line)))
             return make("p", "muted" if block.muted else "", _draw_line(block.line))
-        case Listing():
+        case doc.Listing():
             return make(
                 "ul", "samples small muted" if block.muted else "samples", [make("li", "", _draw_line(line)) for line in block.lines]
             )
-        case Code():
+        case doc.Code():
             lines = [row if isinstance(row, str) else pad_label(row[0]) + row[1] for row in block.lines]
             return make("pre", "", write_block("\n".join(lines)), dir="auto", tabindex="0")
-        case Facts():
+        case doc.Facts():
             rows = [
                 make("div", "", make("dt", "", _capitalise(name)), make("dd", "", _draw_line(line), dir="auto"))
                 for name, line in block.rows
@@ -230,35 +193,35 @@ def _capitalise(name: str) -> str:
     return name[:1].upper() + write_label(name[1:], 80)
 
 
-def _draw_line(line: Line) -> list[Child]:
+def _draw_line(line: doc.Line) -> list[Child]:
     return [_draw_inline(inline) for inline in line]
 
 
-def _draw_inline(inline: Inline) -> Child:
+def _draw_inline(inline: doc.Inline) -> Child:
     match inline:
         case str():
             return write_label(inline, 1000)
-        case Text():
+        case doc.Text():
             look = " ".join(filter(None, ("" if inline.look in ("plain", "strong", "code") else inline.look, inline.tone or "")))
             return make(_TAGS[inline.look], look, write_label(inline.text, inline.limit), dir="auto" if inline.look != "plain" else None)
-        case Value():
+        case doc.Value():
             return write_pretty(inline.value)
-        case Mark():
+        case doc.Mark():
             return draw_mark(inline.tone)
-        case Rate():
+        case doc.Rate():
             rate = draw_rate(inline.counts) or make("span", "muted", "not decided")
             return (rate, draw_counts(inline.counts)) if inline.detailed else rate
-        case Share():
+        case doc.Share():
             return None if inline.share is None else draw_share_bar(inline.share)
-        case Change():
+        case doc.Change():
             was, now = (f"{each.passes}/{each.runs}" for each in (inline.before, inline.after))
             picture = draw_dumbbell(inline.before.rate, inline.after.rate, f"passed {was} before, {now} after")
             return make("span", "pair", picture, make("span", "", f"{was} → {now}"))
-        case Time():
+        case doc.Time():
             return make("time", "", f"{inline.at[:10]} {inline.at[11:16]} UTC", datetime=inline.at)
-        case Small():
+        case doc.Small():
             return make("small", "", _draw_line(inline.line))
-        case Link():
+        case doc.Link():
             return make("a", "", _draw_line(inline.text), href=inline.address, aria_label=inline.label)
 
 
@@ -288,7 +251,7 @@ def _draw_bar(*parts: Element) -> Element:
     return make("svg", "share", *parts, viewBox="0 0 100 8", preserveAspectRatio="none", aria_hidden="true")
 
 
-def draw_chart(chart: Chart) -> Element:
+def draw_chart(chart: doc.Chart) -> Element:
     """Return the lines over a grid, with their names."""
     steps = 5 if chart.lowest >= 0 else 6 if chart.lowest >= -0.5 else 4
     values = [chart.lowest + (1 - chart.lowest) * step / steps for step in range(steps + 1)]
@@ -324,7 +287,7 @@ def _draw_mark(at: float, kind: str, name: str, y: int) -> list[Element]:
     return [line, _draw_text(name, x + shift, y, anchor, kind)]
 
 
-def _draw_series(series: Series, chart: Chart) -> list[Element]:
+def _draw_series(series: doc.Series, chart: doc.Chart) -> list[Element]:
     across = [x for x, _ in series.points]
     band: list[Element] = []
     if series.low:
@@ -339,11 +302,11 @@ def _draw_series(series: Series, chart: Chart) -> list[Element]:
     ]
 
 
-def _trace_path(points: Sequence[tuple[float, float]], chart: Chart) -> str:
+def _trace_path(points: Sequence[tuple[float, float]], chart: doc.Chart) -> str:
     return "M" + "L".join(f"{_place_x(x):.1f} {_place_y(y, chart):.1f}" for x, y in points)
 
 
-def _trace_steps(series: Series, chart: Chart) -> str:
+def _trace_steps(series: doc.Series, chart: doc.Chart) -> str:
     """Return a step line that changes just above each point."""
     starts = [0.0, *(x for x, _ in series.points)]
     return _trace_path([(x, y) for start, (end, y) in zip(starts, series.points, strict=False) for x in (start, end)], chart)
@@ -353,6 +316,6 @@ def _place_x(value: float) -> float:
     return _LEFT + (_WIDTH - _LEFT - _RIGHT) * min(1.0, max(0.0, value))
 
 
-def _place_y(value: float, chart: Chart) -> float:
+def _place_y(value: float, chart: doc.Chart) -> float:
     share = (min(1.0, max(chart.lowest, value)) - chart.lowest) / (1 - chart.lowest)
     return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - share)

@@ -9,33 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from proctor.model.show import show
-from proctor.report.document.model import (
-    Block,
-    Change,
-    Chart,
-    Code,
-    Document,
-    Facts,
-    Figures,
-    Inline,
-    Item,
-    Items,
-    Line,
-    Link,
-    Listing,
-    Mark,
-    Paragraph,
-    Rate,
-    Rest,
-    Row,
-    Section,
-    Share,
-    Small,
-    Table,
-    Text,
-    Time,
-    Value,
-)
+from proctor.report.document import model as doc
 from proctor.report.words.neutral import escape_line_start, to_one_line, write_code, write_fenced, write_inside, write_plain
 from proctor.report.words.wording import MARKS, describe_rate, pad_label
 
@@ -50,7 +24,7 @@ _VALUE = 300
 """Characters of a value."""
 
 
-def write_markdown(document: Document) -> str:
+def write_markdown(document: doc.Document) -> str:
     """Return the whole report, ending with a line break."""
     return _Writer().write(document)
 
@@ -59,7 +33,7 @@ class _Writer:
     def __init__(self) -> None:
         self._left = MOST_CHARACTERS - _RESERVED
 
-    def write(self, document: Document) -> str:
+    def write(self, document: doc.Document) -> str:
         tone, word = document.verdict
         subtitle = " · ".join(write_plain(part, 300) for part in document.about)
         headline = write_plain(document.headline, 1000)
@@ -75,41 +49,41 @@ class _Writer:
                     parts[number] = self._write_block(block, "###")
         return "\n".join([*head, *(line for number in sorted(parts) for line in parts[number]), *foot]).rstrip() + "\n"
 
-    def _write_block(self, block: Block, level: str) -> list[str]:
+    def _write_block(self, block: doc.Block, level: str) -> list[str]:
         match block:
-            case Section() if _has_sections(block):
+            case doc.Section() if _has_sections(block):
                 return self._write_details(block, level)
-            case Section():
+            case doc.Section():
                 heading = self._write_heading(block, level)
                 return [*heading, *(line for each in block.blocks for line in self._write_block(each, f"{level}#"))]
-            case Table():
+            case doc.Table():
                 return self._write_table(block)
-            case Items():
+            case doc.Items():
                 return self._write_items(block)
-            case Listing():
+            case doc.Listing():
                 fitting = self._choose(f"- {escape_line_start(_write_line(line))}" for line in block.lines)
-                omitted = [Item(line) for line in block.lines[len(fitting) :]]
+                omitted = [doc.Item(line) for line in block.lines[len(fitting) :]]
                 return [*fitting, *(f"- {line}" for line in _write_rest(block.rest, omitted)), ""]
-            case Chart():
+            case doc.Chart():
                 return []
             case _:
                 return [*self._take(_write_plain_block(block)), ""]
 
-    def _write_heading(self, section: Section, level: str) -> list[str]:
+    def _write_heading(self, section: doc.Section, level: str) -> list[str]:
         icon = f"{ICONS[section.tone]} " if section.tone else ""
         remark = f" ({write_plain(section.about)})" if section.about else ""
         return self._take([f"{level} {icon}{_write_line(section.title)}{remark}", ""])
 
-    def _write_details(self, section: Section, level: str) -> list[str]:
+    def _write_details(self, section: doc.Section, level: str) -> list[str]:
         lines = self._write_heading(section, level) if section.title else []
         for number, each in enumerate(section.blocks):
             if self._left <= 0:
-                omitted = [one for one in section.blocks[number:] if isinstance(one, Section)]
+                omitted = [one for one in section.blocks[number:] if isinstance(one, doc.Section)]
                 return [*lines, *_write_rest(section.rest, omitted), ""]
             lines += self._write_block(each, f"{level}#")
         return [*lines, *_write_rest(section.rest, ()), ""]
 
-    def _write_table(self, table: Table) -> list[str]:
+    def _write_table(self, table: doc.Table) -> list[str]:
         table = table.drop_empty_columns(bars=False)
         heads = f"| {' | '.join(write_plain(column.name, 80) for column in table.columns)} |"
         rule = f"|{''.join('--:|' if column.number else '---|' for column in table.columns)}"
@@ -117,9 +91,9 @@ class _Writer:
         rest = _write_rest(table.rest, table.rows[len(fitting) :])
         return [*self._take([heads, rule]), *fitting, *self._take(["", *([*rest, ""] if rest else [])])]
 
-    def _write_items(self, items: Items) -> list[str]:
+    def _write_items(self, items: doc.Items) -> list[str]:
         fitting = self._choose("\n".join(_write_item(item, items.spaced)) for item in items.items)
-        rest = [f"- {line}" for line in _write_rest(items.rest or Rest("… {rows} more"), items.items[len(fitting) :])]
+        rest = [f"- {line}" for line in _write_rest(items.rest or doc.Rest("… {rows} more"), items.items[len(fitting) :])]
         return [*fitting, *self._take([*rest, ""])] if rest or not items.spaced else fitting
 
     def _choose(self, texts: Iterable[str]) -> list[str]:
@@ -137,82 +111,78 @@ class _Writer:
         return lines
 
 
-def _has_sections(block: Block) -> bool:
-    return isinstance(block, Section) and any(isinstance(each, Section) for each in block.blocks)
+def _has_sections(block: doc.Block) -> bool:
+    return isinstance(block, doc.Section) and any(isinstance(each, doc.Section) for each in block.blocks)
 
 
 def _measure(lines: Sequence[str]) -> int:
     return sum(len(line) + 1 for line in lines)
 
 
-def _write_rest(rest: Rest | None, left: Sequence[Row | Item | Section]) -> list[str]:
+def _write_rest(rest: doc.Rest | None, left: Sequence[doc.Row | doc.Item | doc.Section]) -> list[str]:
     text = rest.describe(left) if rest is not None else ""
     return [text] if text else []
 
 
-def _write_plain_block(block: Paragraph | Code | Facts | Figures) -> list[str]:
+def _write_plain_block(block: doc.Paragraph | doc.Code | doc.Facts | doc.Figures) -> list[str]:
     match block:
-        case Paragraph():
+        case doc.Paragraph():
             text = escape_line_start(_write_line(block.line))
             return [f"**{text}**" if block.tone in ("fail", "error") else f"❔ {text}" if block.tone else text]
-        case Code():
+        case doc.Code():
             lines = [to_one_line(row, 400) if isinstance(row, str) else pad_label(row[0]) + to_one_line(row[1], 600) for row in block.lines]
             return write_fenced(lines)
-        case Facts():
+        case doc.Facts():
             return ["; ".join(f"{write_plain(label)}: {_write_line(line)}" for label, line in block.rows)]
-        case Figures():
+        case doc.Figures():
             rows = [f"| {' | '.join(map(write_plain, (one.name, one.value, one.interval, one.about)))} |" for one in block.figures]
             return ["| | value | interval | |", "|---|--:|---|---|", *rows]
 
 
-def _write_item(item: Item, spaced: bool) -> list[str]:
+def _write_item(item: doc.Item, spaced: bool) -> list[str]:
     mark = f"{MARKS[item.tone]} " if item.tone and spaced else ""
     place = f" · {write_code(item.place)}" if item.place else ""
     lines = [f"- {mark}{escape_line_start(_write_line(item.title))}{place}"]
     for block in item.blocks:
-        if isinstance(block, Listing):
+        if isinstance(block, doc.Listing):
             lines += [f"  - {escape_line_start(_write_line(line))}" for line in block.lines]
-        elif isinstance(block, (Paragraph, Code, Facts, Figures)):
+        elif isinstance(block, (doc.Paragraph, doc.Code, doc.Facts, doc.Figures)):
             lines += [f"  {line}" for line in _write_plain_block(block)]
     return [*lines, ""] if spaced else lines
 
 
-def _write_cells(row: Row) -> list[str]:
+def _write_cells(row: doc.Row) -> list[str]:
     cells = [_write_line(cell) for cell in row.cells]
     return [f"&nbsp;&nbsp;{cells[0]}", *cells[1:]] if row.inner else cells
 
 
-def _write_line(line: Line) -> str:
+def _write_line(line: doc.Line) -> str:
     return "".join(map(_write_inline, line)).strip()
 
 
-def _write_inline(inline: Inline) -> str:
+def _write_inline(inline: doc.Inline) -> str:
     match inline:
         case str():
             start, end = " " * inline.startswith(" "), " " * (inline.endswith(" ") and bool(inline.strip()))
             return start + write_inside(inline, 1000) + end
-        case Text():
-            return _write_text(inline)
-        case Value():
+        case doc.Text():
+            if inline.look == "code":
+                return write_code(inline.text, inline.limit)
+            escaped = write_inside(inline.text, inline.limit)
+            return {"strong": f"**{escaped}**", "note": f"({escaped})"}.get(inline.look, escaped) if escaped else ""
+        case doc.Value():
             return write_inside(inline.value if isinstance(inline.value, str) else show(inline.value, _VALUE), 1000)
-        case Mark():
+        case doc.Mark():
             return ICONS[inline.tone]
-        case Rate():
+        case doc.Rate():
             return ", ".join(filter(None, describe_rate(inline.counts)))
-        case Share():
+        case doc.Share():
             return ""
-        case Change():
+        case doc.Change():
             return f"{inline.before.passes}/{inline.before.runs} → {inline.after.passes}/{inline.after.runs}"
-        case Time():
+        case doc.Time():
             return f"{inline.at[:10]} {inline.at[11:16]} UTC"
-        case Small():
+        case doc.Small():
             return f" ({_write_line(inline.line)})"
-        case Link():
+        case doc.Link():
             return _write_line(inline.text)
-
-
-def _write_text(text: Text) -> str:
-    if text.look == "code":
-        return write_code(text.text, text.limit)
-    escaped = write_inside(text.text, text.limit)
-    return {"strong": f"**{escaped}**", "note": f"({escaped})"}.get(text.look, escaped) if escaped else ""

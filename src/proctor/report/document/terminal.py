@@ -8,32 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proctor.model.show import show
-from proctor.report.document.model import (
-    Block,
-    Change,
-    Chart,
-    Code,
-    Column,
-    Document,
-    Facts,
-    Figures,
-    Inline,
-    Items,
-    Line,
-    Link,
-    Listing,
-    Mark,
-    Paragraph,
-    Rate,
-    Rest,
-    Section,
-    Share,
-    Small,
-    Table,
-    Text,
-    Time,
-    Value,
-)
+from proctor.report.document import model as doc
 from proctor.report.words.findings import measure_hanging_indent
 from proctor.report.words.neutral import to_lines, to_one_line
 from proctor.report.words.style import Colour, Style, count_columns, cut_to_width, draw_bar, pad, wrap
@@ -51,7 +26,7 @@ _CELL = 40
 Piece = tuple[str, tuple[Colour, ...]]
 
 
-def write_terminal(document: Document, *, colour: bool = False, width: int = 100) -> str:
+def write_terminal(document: doc.Document, *, colour: bool = False, width: int = 100) -> str:
     """Return the whole report, ending with a line break."""
     return TerminalWriter(Style(colour=colour), width).write(document)
 
@@ -63,7 +38,7 @@ class TerminalWriter:
         self._paint = style.paint
         self._width = max(40, width)
 
-    def write(self, document: Document) -> str:
+    def write(self, document: doc.Document) -> str:
         """Return the whole report."""
         name = cut_to_width(to_one_line(document.name), self._width // 2)
         subtitle = cut_to_width("".join(f" · {to_one_line(part)}" for part in document.about), self._width - count_columns(name))
@@ -77,32 +52,32 @@ class TerminalWriter:
         parts = [[self._paint(name, "bold") + self._paint(subtitle, "dim")], *self._iterate_parts(document.blocks), last]
         return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
-    def _iterate_parts(self, blocks: Sequence[Block]) -> Iterator[list[str]]:
-        before: Block | None = None
+    def _iterate_parts(self, blocks: Sequence[doc.Block]) -> Iterator[list[str]]:
+        before: doc.Block | None = None
         for block in blocks:
             # A line between cases; other sections have a heading.
-            if isinstance(block, Section) and block.tone and isinstance(before, Section) and before.tone:
+            if isinstance(block, doc.Section) and block.tone and isinstance(before, doc.Section) and before.tone:
                 yield [self._paint("─" * min(self._width, 60), "dim")]
             yield self.write_block(block)
             before = block
 
-    def write_block(self, block: Block, indent: int = 0) -> list[str]:
+    def write_block(self, block: doc.Block, indent: int = 0) -> list[str]:
         """Return the lines of one block."""
         match block:
-            case Paragraph():
+            case doc.Paragraph():
                 colours: tuple[Colour, ...] = (COLOURS[block.tone],) if block.tone else ("dim",) if block.muted else ()
                 mark = (f"{MARKS[block.tone]} ",) if block.tone else ()
                 return self._write_line((*mark, *block.line), indent, colours=colours, hang=2 if block.tone else 0)
-            case Listing():
+            case doc.Listing():
                 colours = ("dim",) if block.muted else ()
                 lines = [line for row in block.lines for line in self._write_line(row, indent, colours=colours, hang=2)]
                 return [*lines, *self._write_rest(block.rest, indent)]
-            case Code():
+            case doc.Code():
                 return [line for row in block.lines for line in self._write_code(row, indent)]
-            case Facts():
+            case doc.Facts():
                 width = max((LABEL_WIDTH, *(len(label) + 1 for label, _ in block.rows)))
                 return [line for label, row in block.rows for line in self._write_labelled(label, row, indent, width)]
-            case Figures():
+            case doc.Figures():
                 rows = [(each.name, each.value, each.interval, each.about) for each in block.figures]
                 sizes = [max(count_columns(row[column]) for row in rows) for column in range(3)]
                 padded = [[pad(text, size) for text, size in zip(row, sizes, strict=False)] for row in rows]
@@ -110,44 +85,44 @@ class TerminalWriter:
                     " " * indent + "  ".join((name, self._paint(value, "bold"), interval, row[3])).rstrip()
                     for (name, value, interval), row in zip(padded, rows, strict=True)
                 ]
-            case Table():
+            case doc.Table():
                 return self._write_table(block, indent)
-            case Items():
+            case doc.Items():
                 return self._write_items(block, indent)
-            case Section():
+            case doc.Section():
                 return self._write_section(block, indent)
-            case Chart():
+            case doc.Chart():
                 return []
 
-    def _write_section(self, section: Section, indent: int) -> list[str]:
+    def _write_section(self, section: doc.Section, indent: int) -> list[str]:
         remark = (f"  {section.about}",) if section.about else ()
         if section.tone:
             # A case: its outcome, and its id in bold.
             names = (
-                Text(part.text, "strong", limit=part.limit) if isinstance(part, Text) and part.look == "code" else part
+                doc.Text(part.text, "strong", limit=part.limit) if isinstance(part, doc.Text) and part.look == "code" else part
                 for part in section.title
             )
-            title = self._write_line((Mark(section.tone, named=True), " ", *names, *remark), indent)
+            title = self._write_line((doc.Mark(section.tone, named=True), " ", *names, *remark), indent)
         else:
             title = self._write_line((*section.title, *remark), indent, colours=("bold",))
         lines: list[str] = []
         for block in section.blocks:
             part = self.write_block(block, indent + 2)
-            is_spaced = isinstance(block, Section) or (isinstance(block, Items) and block.spaced)
+            is_spaced = isinstance(block, doc.Section) or (isinstance(block, doc.Items) and block.spaced)
             if part:
                 lines += ["", *part, ""] if is_spaced and lines[-1:] != [""] else [*part, ""] if is_spaced else part
         while lines and lines[-1] == "":
             lines.pop()
         return [*title, *lines, *self._write_rest(section.rest, indent + 2)]
 
-    def _write_items(self, items: Items, indent: int) -> list[str]:
+    def _write_items(self, items: doc.Items, indent: int) -> list[str]:
         lines: list[str] = []
         short = True
         for item in items.items:
             before, short = short, not item.blocks
             if items.spaced and lines and not (before and short):
                 lines.append("")
-            title: Line = (Mark(item.tone), " ", *item.title) if item.tone and items.spaced else item.title
+            title: doc.Line = (doc.Mark(item.tone), " ", *item.title) if item.tone and items.spaced else item.title
             lines += self._write_line(title, indent, hang=2)
             for block in item.blocks:
                 lines += self.write_block(block, indent + 4)
@@ -155,7 +130,7 @@ class TerminalWriter:
                 lines += self._write_code(("written", item.place), indent + 4)
         return [*lines, *self._write_rest(items.rest, indent)]
 
-    def _write_table(self, table: Table, indent: int) -> list[str]:
+    def _write_table(self, table: doc.Table, indent: int) -> list[str]:
         table = table.drop_empty_columns()
         columns = table.columns
         rows = [[self._list_pieces(cell) for cell in row.cells] for row in table.rows]
@@ -170,7 +145,7 @@ class TerminalWriter:
             lines += self._write_row(cells, sizes, columns, indent, ("bold",) if row.strong else ())
         return [*lines, *self._write_rest(table.rest, indent)]
 
-    def _measure_columns(self, columns: Sequence[Column], rows: Sequence[Sequence[list[Piece]]], indent: int) -> list[int]:
+    def _measure_columns(self, columns: Sequence[doc.Column], rows: Sequence[Sequence[list[Piece]]], indent: int) -> list[int]:
         last = len(columns) - 1
         sizes = [max((count_columns(_join(row[number])) for row in rows), default=0) for number in range(last + 1)]
         sizes = [min(size, _CELL) if 0 < number < last and not columns[number].number else size for number, size in enumerate(sizes)]
@@ -180,7 +155,7 @@ class TerminalWriter:
         return sizes
 
     def _write_row(
-        self, cells: Sequence[list[Piece]], sizes: Sequence[int], columns: Sequence[Column], indent: int, colours: tuple[Colour, ...]
+        self, cells: Sequence[list[Piece]], sizes: Sequence[int], columns: Sequence[doc.Column], indent: int, colours: tuple[Colour, ...]
     ) -> list[str]:
         start = " " * indent
         used = indent
@@ -197,7 +172,7 @@ class TerminalWriter:
             used += size + 2
         return [start.rstrip()]
 
-    def _write_rest(self, rest: Rest | None, indent: int) -> list[str]:
+    def _write_rest(self, rest: doc.Rest | None, indent: int) -> list[str]:
         text = rest.describe() if rest is not None else ""
         return [self._paint(" " * indent + text, "dim")] if text else []
 
@@ -206,9 +181,9 @@ class TerminalWriter:
             hang = measure_hanging_indent(row)
             first, *rest = wrap(to_one_line(row, 2000), self._width - indent - hang)
             return [" " * indent + first, *(" " * (indent + hang) + line for line in rest)]
-        return self._write_labelled(row[0], (Text(row[1], limit=2000),), indent, LABEL_WIDTH)
+        return self._write_labelled(row[0], (doc.Text(row[1], limit=2000),), indent, LABEL_WIDTH)
 
-    def _write_labelled(self, label: str, line: Line, indent: int, width: int) -> list[str]:
+    def _write_labelled(self, label: str, line: doc.Line, indent: int, width: int) -> list[str]:
         colours = (_LABEL_COLOURS[label],) if label in _LABEL_COLOURS else ()
         start = " " * indent + self._paint(pad_label(label) if width == LABEL_WIDTH else pad(label, width), "dim")
         pieces = self._list_pieces(line)
@@ -218,10 +193,10 @@ class TerminalWriter:
         first, *rest = wrap(text, max(20, self._width - indent - width))
         return [start + self._paint(first, *colours), *(" " * (indent + width) + self._paint(more, *colours) for more in rest)]
 
-    def _write_line(self, line: Line, indent: int, *, colours: tuple[Colour, ...] = (), hang: int = 0) -> list[str]:
+    def _write_line(self, line: doc.Line, indent: int, *, colours: tuple[Colour, ...] = (), hang: int = 0) -> list[str]:
         """Return a line; one that must be wrapped has the same colours throughout."""
         # A text of several lines is shown as such.
-        if len(line) == 1 and isinstance(line[0], Value) and isinstance(line[0].value, str):
+        if len(line) == 1 and isinstance(line[0], doc.Value) and isinstance(line[0].value, str):
             lines = [more for raw in to_lines(line[0].value) for more in wrap(raw, self._width - indent)]
             return [" " * indent + self._paint(more, *colours) for more in lines]
         pieces = self._list_pieces(line)
@@ -234,44 +209,40 @@ class TerminalWriter:
     def _paint_pieces(self, pieces: Sequence[Piece], colours: tuple[Colour, ...]) -> str:
         return "".join(self._paint(text, *(own or colours)) if own or colours else text for text, own in pieces)
 
-    def _list_pieces(self, line: Line) -> list[Piece]:
+    def _list_pieces(self, line: doc.Line) -> list[Piece]:
         return [piece for inline in line for piece in self._list_inline(inline)]
 
-    def _list_inline(self, inline: Inline) -> list[Piece]:
+    def _list_inline(self, inline: doc.Inline) -> list[Piece]:
         match inline:
             case str():
                 return [(to_one_line(inline, 1000), ())]
-            case Text():
+            case doc.Text():
                 text = to_one_line(inline.text, inline.limit)
                 look: tuple[Colour, ...] = ("bold",) if inline.look == "strong" else ("dim",) if inline.look in ("muted", "note") else ()
                 return [(f"[{text}]" if inline.look == "note" else text, (*look, COLOURS[inline.tone]) if inline.tone else look)]
-            case Value():
+            case doc.Value():
                 text = inline.value if isinstance(inline.value, str) else show(inline.value, _VALUE)
                 return [(to_one_line(text, _VALUE), ())]
-            case Mark():
+            case doc.Mark():
                 name = f" {pad_outcome_word(inline.tone)}" if inline.named else ""
                 return [(MARKS[inline.tone] + name, ("bold", COLOURS[inline.tone]))]
-            case Rate():
-                return _paint_rate(inline)
-            case Share():
+            case doc.Rate():
+                share, rest = describe_rate(inline.counts)
+                broken = inline.counts.get("fail", 0) + inline.counts.get("error", 0)
+                colour: Colour = "red" if broken else "green" if inline.counts.get("pass") else "dim"
+                return [(f"{share:>7}", (colour,)), (f"  {rest}" if rest else "", ())]
+            case doc.Share():
                 if inline.share is None:
                     return [(" " * 20, ())]
                 return [(draw_bar(inline.share), ("green" if inline.share >= 1 else "yellow" if inline.share > 0 else "red",))]
-            case Change():
+            case doc.Change():
                 return [(f"{inline.before.passes}/{inline.before.runs} -> {inline.after.passes}/{inline.after.runs}", ("dim",))]
-            case Time():
+            case doc.Time():
                 return [(f"{inline.at[:10]} {inline.at[11:16]} UTC", ())]
-            case Small():
+            case doc.Small():
                 return [(f" ({_join(self._list_pieces(inline.line))})", ("dim",))]
-            case Link():
+            case doc.Link():
                 return self._list_pieces(inline.text)
-
-
-def _paint_rate(rate: Rate) -> list[Piece]:
-    share, rest = describe_rate(rate.counts)
-    broken = rate.counts.get("fail", 0) + rate.counts.get("error", 0)
-    colour: Colour = "red" if broken else "green" if rate.counts.get("pass") else "dim"
-    return [(f"{share:>7}", (colour,)), (f"  {rest}" if rest else "", ())]
 
 
 def _join(pieces: Sequence[Piece]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 import msgspec
@@ -11,14 +11,14 @@ from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import PART_NAMES, Known
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence, Json, State, StateChange, StateRequest
-from proctor.model.json_values import is_number
+from proctor.model.json_values import is_integer, is_number
 from proctor.model.result import AssertionResult, CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
 from proctor.report.blocks.attempt_layout import Document
 from proctor.report.blocks.marked_text import Mark, Marks
 from proctor.report.html.timeline import build_timeline, list_facts, list_other_evidence
-from proctor.report.words.findings import find_part, judge_words, phrase_holds, reply_words
+from proctor.report.words.findings import LISTED, Finding, find_part, judge_words, list_rows, read_finding, reply_words
 from proctor.report.words.html_text import duration_words, list_tag_pairs, write_block, write_label, write_pretty
 from proctor.report.words.ranges import add_ranges
 from proctor.report.words.tallies import describe_user, has_named_axes, name_axis
@@ -59,7 +59,8 @@ def explain_in_rows(verdict: Verdict) -> Explanation:
     rows = list(islice(_from_details(details), MOST_COMPARISONS + 1))
     if len(rows) > MOST_COMPARISONS:
         rows[-1] = {"remark": "and more, which the JSON result lists in full"}
-    shown_keys = {key for key in _READERS if _is_list(details.get(key))} | {"held", "total", "hint", "traceback"}
+    shown_keys = {key for key in (*LISTED, *_DIFFERENCES) if isinstance(details.get(key), (list, tuple))}
+    shown_keys |= {"held", "total", "hint", "traceback"}
     reason = verdict.reason
     if "expected" in details and _find_found_key(details) is not None:
         shown_keys |= {"expected", _find_found_key(details) or ""}
@@ -101,101 +102,61 @@ def _make_comparison(about: Json, expected: str, found: str, holds: bool = False
 
 
 def _from_details(details: dict[str, Json]) -> Iterator[Comparison]:
-    for key, read_rows in _READERS.items():
-        if _is_list(details.get(key)):
-            yield from (read_rows(row) for row in details[key])
-    yield from _compare_whole(details)
+    for key, kind in LISTED.items():
+        yield from (_compare(read_finding(kind, row)) for row in list_rows(details.get(key)))
+    for key in _DIFFERENCES:
+        yield from map(_compare_difference, list_rows(details.get(key)))
+    found = _find_found_key(details)
+    if "expected" in details and found is not None:
+        yield _make_comparison("", _write_json(details["expected"]), _write_json(details[found]))
     if isinstance(details.get("traceback"), str):
         # The end of a traceback is the most useful part.
         yield {"remark": write_block(details["traceback"][-4000:]), "about": "traceback"}
 
 
-def _compare_whole(details: dict[str, Json]) -> Iterator[Comparison]:
-    """Yield `expected` with its actual value."""
-    found = _find_found_key(details)
-    if "expected" in details and found is not None:
-        yield _make_comparison("", _write_json(details["expected"]), _write_json(details[found]))
+_DIFFERENCES = ("differences", "errors")
 
 
 def _find_found_key(details: dict[str, Json]) -> str | None:
     return next((key for key in ("actual", "tools_called", "found") if key in details), None)
 
 
-def _is_list(value: Json) -> bool:
-    return isinstance(value, (list, tuple))
-
-
 def _write_name(value: Json) -> str:
-    return write_label(value, 300) if isinstance(value, str) else write_label(write_pretty(value, 300), 300)
-
-
-def _compare_field(row: Json) -> Comparison:
-    expected, actual = find_part(row, "expected"), find_part(row, "actual")
-    return _make_comparison(find_part(row, "path"), _write_json(expected), _write_json(actual), bool(find_part(row, "passed")))
+    return write_label(value if isinstance(value, str) else write_pretty(value, 300), 300)
 
 
 def _write_json(value: Json) -> str:
     """Return a value as JSON with text in quotes, to distinguish text from numbers."""
-    return (
-        # In a list, since a text alone would lose its quotes.
-        write_pretty([value], _VALUE).removeprefix("[").removesuffix("]").strip() if isinstance(value, str) else write_pretty(value, _VALUE)
-    )
+    # In a list, since a text alone would lose its quotes.
+    return write_pretty([value], _VALUE)[1:-1].strip() if isinstance(value, str) else write_pretty(value, _VALUE)
 
 
-def _compare_phrase(row: Json) -> Comparison:
-    found, forbidden, turn = (find_part(row, name) for name in ("found", "forbidden", "turn"))
-    phrase = _write_json(find_part(row, "phrase"))
-    if not found:
-        actual = "not found"
-    elif turn is None:
-        actual = "found"
-    else:
-        # A number is an index from 0; a text quotes the turn.
-        actual = f"found in turn {turn + 1:,}" if isinstance(turn, int) else write_pretty(turn, 600)
-    expected = f"never {phrase}" if forbidden else phrase
-    return _make_comparison("phrase", expected, actual, phrase_holds(row))
-
-
-def _write_call(row: Json) -> str:
-    """Return a call as its name with arguments below."""
-    name = find_part(row, "name", "tool_name", "toolName", "tool")
-    if name is None:
-        return write_pretty(row, _VALUE)
-    arguments = find_part(row, "arguments", "args")
-    return f"{_write_name(name)}\n{write_pretty(arguments, _VALUE)}" if arguments else _write_name(name)
-
-
-def _compare_missing(row: Json) -> Comparison:
-    return _make_comparison("missing call", _write_call(row), "not called")
-
-
-def _compare_extra(row: Json) -> Comparison:
-    return _make_comparison("further call", "no such call", _write_call(row))
-
-
-def _compare_mismatch(row: Json) -> Comparison:
-    expected, actual = find_part(row, "expected_args", "expectedArgs", "expected"), find_part(row, "actual_args", "actualArgs", "actual")
-    name = find_part(row, "tool_name", "toolName", "name", "tool")
-    return (
-        {"remark": write_pretty(row, _VALUE)}
-        if name is None
-        else _make_comparison(f"arguments of {_write_name(name)}", _write_json(expected), _write_json(actual))
-    )
-
-
-def _compare_order(row: Json) -> Comparison:
-    name = find_part(row, "tool_name", "toolName", "name", "tool")
-    if name is None:
-        return {"remark": write_pretty(row, _VALUE)}
-    expected, actual = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
-    return _make_comparison(f"order of {_write_name(name)}", _write_position(expected), _write_position(actual))
-
-
-def _write_position(index: Json) -> str:
-    """Return the position of an index, counted from 1."""
-    if isinstance(index, int) and not isinstance(index, bool):
-        return f"call {index + 1:,}"
-    return write_pretty(index, 100)
+def _compare(one: Finding) -> Comparison:
+    subject, expected, found = one.subject, one.expected, one.found
+    match one.kind:
+        case "field":
+            return _make_comparison(subject, _write_json(expected), _write_json(found), one.holds)
+        case "phrase":
+            place = "not found" if found is None else "found" if found is True else write_pretty(found, 600)
+            # A number is an index from 0; a text quotes the turn.
+            place = f"found in turn {found + 1:,}" if is_integer(found) else place
+            return _make_comparison("phrase", f"{'never ' if expected else ''}{_write_json(subject)}", place, one.holds)
+        case "missing" | "extra":
+            call = write_pretty(one.row, _VALUE) if subject is None else _write_name(subject)
+            # The arguments below the name.
+            call += f"\n{write_pretty(expected, _VALUE)}" if subject is not None and expected else ""
+            missing = one.kind == "missing"
+            return (
+                _make_comparison("missing call", call, "not called") if missing else _make_comparison("further call", "no such call", call)
+            )
+        case _ if subject is None:
+            return {"remark": write_pretty(one.row, _VALUE)}
+        case "arguments":
+            return _make_comparison(f"arguments of {_write_name(subject)}", _write_json(expected), _write_json(found))
+        case "order":
+            # Counted from 1.
+            first, second = (f"call {index + 1:,}" if is_integer(index) else write_pretty(index, 100) for index in (expected, found))
+            return _make_comparison(f"order of {_write_name(subject)}", first, second)
 
 
 def _compare_difference(row: Json) -> Comparison:
@@ -206,19 +167,6 @@ def _compare_difference(row: Json) -> Comparison:
     if reason is not None:
         return _make_comparison(path or reason.about, write_block(reason.expected, _VALUE), write_block(reason.found, _VALUE))
     return {"remark": write_block(why, _VALUE), **({"about": _write_name(path)} if path else {})}
-
-
-_READERS: dict[str, Callable[[Json], Comparison]] = {
-    "field_results": _compare_field,
-    "assertion_results": _compare_field,
-    "phrase_results": _compare_phrase,
-    "missing": _compare_missing,
-    "extra": _compare_extra,
-    "argument_mismatches": _compare_mismatch,
-    "out_of_order": _compare_order,
-    "differences": _compare_difference,
-    "errors": _compare_difference,
-}
 
 
 MOST_CHANGES, MOST_REQUESTS = 50, 50
@@ -360,7 +308,17 @@ def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: 
         if (systems := write_systems(evidence.state)) is not None:
             document["systems"] = systems
         document["rest"] = list_other_evidence(evidence, marks)
-        _name_first_pieces(document)
+        listed: list[Json] = [pieces for step in document["timeline"] for pieces in step.get("marked", {}).values()]
+        listed += [row[3] for row in document["rest"] if len(row) > 3]
+        marked: set[int] = set()
+        for piece in (piece for pieces in listed for piece in pieces if not isinstance(piece, str)):
+            new = [number for number in piece["of"] if number not in marked]
+            marked.update(new)
+            if new:
+                piece["first"] = new
+        for number, assertion in enumerate(document["assertions"], 1):
+            if number in marked:
+                assertion["marked"] = True
     _say_once(document, result)
     return document
 
@@ -393,21 +351,6 @@ def _list_marks(result: CaseResult, evidence: Evidence | None) -> Marks:
             path = _rebase_pointer(one.path, entry.assertion, evidence)
             marks.setdefault(path, []).append(Mark(one.start, one.end, number, entry.outcome == "fail"))
     return marks
-
-
-def _name_first_pieces(document: Document) -> None:
-    """Set `first` on the first marked piece of each assertion, and `marked` on assertions that have one."""
-    listed: list[Json] = [pieces for step in document["timeline"] for pieces in step.get("marked", {}).values()]
-    listed += [row[3] for row in document["rest"] if len(row) > 3]
-    marked: set[int] = set()
-    for piece in (piece for pieces in listed for piece in pieces if not isinstance(piece, str)):
-        new = [number for number in piece["of"] if number not in marked]
-        marked.update(new)
-        if new:
-            piece["first"] = new
-    for number, assertion in enumerate(document["assertions"], 1):
-        if number in marked:
-            assertion["marked"] = True
 
 
 def write_known(known: Known) -> Document:

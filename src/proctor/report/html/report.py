@@ -136,13 +136,17 @@ def write_row(row: Row, tags: Tags, entries: Entries) -> dict[str, Json]:
     finding, searched = _find_finding(worst)
     place = None if row.alone else evidence_place(worst.source)
     entry = entries.get((worst.case.id, worst.attempt))
+    case = worst.case
+    question = case.input or (case.turns[0].input if case.turns else None)
+    if question is None and entry is not None and entry.evidence is not None:
+        question = entry.evidence.input
     document: dict[str, Json] = {
         "outcome": row.outcome,
         "id": write_label(case_id),
         "name": write_label(name),
         "at": write_label(place) if place is not None and place != case_id else "",
         "finding": write_label(finding, _FINDING),
-        "words": write_label(" ".join(filter(None, (searched, _find_first_question(worst, entry)))), _SEARCHED),
+        "words": write_label(" ".join(filter(None, (searched, question[:_SEARCHED] if isinstance(question, str) else ""))), _SEARCHED),
         "tags": tags.find_numbers(worst.case.tags),
         "score": _score(row),
         "took": "" if entry is None or (took := entry.find_agent_ms()) is None or len(row.results) > 1 else duration_words(took),
@@ -157,15 +161,6 @@ def _score(row: Row) -> str:
     if len(row.results) > 1 or result.verdict is None or result.score is None:
         return ""
     return f"{number_words(result.score)} {result.verdict}"
-
-
-def _find_first_question(result: CaseResult, entry: RunEntry | None) -> str:
-    """Return the first input."""
-    case = result.case
-    question = case.input or (case.turns[0].input if case.turns else None)
-    if question is None and entry is not None and entry.evidence is not None:
-        question = entry.evidence.input
-    return question[:_SEARCHED] if isinstance(question, str) else ""
 
 
 _MOST_GROUPS, _MOST_NAMED = 50, 25

@@ -5,6 +5,8 @@ For missing evidence: how to record it, for each kind of target.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from proctor.model.account import CALL_PARTS, PART_NAMES, Part
@@ -69,59 +71,67 @@ def find_fault(verdict: Verdict) -> tuple[str, str] | None:
     return code, verdict.reason
 
 
-MOST_CASE_FAULTS = 100
-"""Different faults that are collected; others are shown with their cases."""
-MOST_NAMES = 10
-"""Cases named with a fault."""
+MOST_FAILURES = 1_000
+"""Different failures that are collected; others are shown separately."""
 
-Fault = tuple[str, str]
+Failure = tuple[object, ...]
 
 
 class Alike(msgspec.Struct):
-    """Further cases with the same fault."""
+    """Later results with the same failure."""
 
-    cases: int = 0
+    count: int = 0
     names: list[str] = []
     others: bool = False
-    """Whether there are more cases."""
+    """Whether there are more names."""
 
 
-class CaseFaults:
-    """Faults of whole cases in a run."""
+class Repeats:
+    """Failures that several results share: by default faults of whole cases, which name the cases."""
 
-    def __init__(self) -> None:
-        self._alike: dict[Fault, Alike] = {}
+    def __init__(
+        self,
+        find_failure: Callable[[CaseResult], Failure | None] | None = None,
+        name: Callable[[CaseResult], str] = lambda result: result.case.id,
+        *,
+        most_names: int = 10,
+    ) -> None:
+        self._find_failure = find_failure or find_case_fault
+        self._name = name
+        self._most_names = most_names
+        self._alike: dict[Failure, Alike] = {}
 
     def is_repeat(self, result: CaseResult) -> bool:
-        """Return whether an earlier case had the same fault; then count this one with it."""
-        fault = find_case_fault(result)
-        if fault is None:
+        """Return whether an earlier result had the same failure; then count this one with it."""
+        failure = self._find_failure(result)
+        if failure is None:
             return False
-        alike = self._alike.get(fault)
+        alike = self._alike.get(failure)
         if alike is None:
-            if len(self._alike) < MOST_CASE_FAULTS:
-                self._alike[fault] = Alike()
+            if len(self._alike) < MOST_FAILURES:
+                self._alike[failure] = Alike()
             return False
-        alike.cases += 1
-        if result.case.id not in alike.names:
-            # One more than is named shows that there are others; attempts of one case count once.
-            if len(alike.names) < MOST_NAMES:
-                alike.names.append(result.case.id)
+        alike.count += 1
+        name = self._name(result)
+        if name not in alike.names:
+            # Attempts of one case count once.
+            if len(alike.names) < self._most_names:
+                alike.names.append(name)
             else:
                 alike.others = True
         return True
 
     def forget(self, result: CaseResult) -> None:
-        """Forget a fault whose case was not shown, so that later cases are not merged into it."""
-        self._alike.pop(find_case_fault(result) or ("", ""), None)
+        """Forget a failure that was not shown, so that later results are not merged into it."""
+        self._alike.pop(self._find_failure(result) or (), None)
 
     def find_alike(self, result: CaseResult) -> Alike | None:
-        """Return the further cases with the same fault, if any."""
-        alike = self._alike.get(find_case_fault(result) or ("", ""))
-        return alike if alike is not None and alike.cases else None
+        """Return the later results with the same failure, if any."""
+        alike = self._alike.get(self._find_failure(result) or ())
+        return alike if alike is not None and alike.count else None
 
 
-def find_case_fault(result: CaseResult) -> Fault | None:
+def find_case_fault(result: CaseResult) -> Failure | None:
     """Return code and reason of a case that could not be decided, or None."""
     if result.outcome != "error" or result.code is None or not result.reason:
         return None

@@ -7,12 +7,13 @@ who judged. Other details are in the JSON. Rows may come from plugins, so their 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
 from proctor.model.evidence import Json
-from proctor.model.json_values import is_number
+from proctor.model.json_values import is_integer, is_number
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
 from proctor.report.words.wording import LABEL_WIDTH, number_words, pad_label, weight_words
@@ -40,12 +41,6 @@ def find_part(row: Json, *names: str) -> Json:
         elif isinstance(row, msgspec.Struct) and hasattr(row, name):
             return getattr(row, name)
     return None
-
-
-def phrase_holds(row: Json) -> bool:
-    """Return whether a phrase occurs if expected, and does not if forbidden."""
-    passed = find_part(row, "passed")
-    return bool(passed) if passed is not None else bool(find_part(row, "found")) is not bool(find_part(row, "forbidden"))
 
 
 _MOST_MODELS = 4
@@ -124,7 +119,58 @@ def _number(value: Json) -> float | None:
     return float(value) if is_number(value) else None
 
 
+Kind = Literal["field", "phrase", "missing", "extra", "arguments", "order"]
+LISTED: Mapping[str, Kind] = {
+    "field_results": "field",
+    "assertion_results": "field",
+    "phrase_results": "phrase",
+    "missing": "missing",
+    "extra": "extra",
+    "argument_mismatches": "arguments",
+    "out_of_order": "order",
+}
+"""The lists of findings in the details of verdicts."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One row in the details of a verdict."""
+
+    kind: Kind
+    subject: Json
+    """The path, phrase or tool; None if the row does not name one."""
+    expected: Json
+    """Of a call its arguments, of a phrase whether it is forbidden, of an order the index."""
+    found: Json
+    """Of a phrase None if it was not found, else true, the index of the turn, or a quote of it."""
+    holds: bool
+    row: Json
+
+
+def read_finding(kind: Kind, row: Json) -> Finding:
+    """Return one row of a list of findings."""
+    expected, found, holds = find_part(row, "expected"), find_part(row, "actual"), False
+    match kind:
+        case "field":
+            return Finding(kind, find_part(row, "path"), expected, found, bool(find_part(row, "passed")), row)
+        case "phrase":
+            turn = find_part(row, "turn")
+            found = None if not find_part(row, "found") else True if turn is None else turn
+            passed, forbidden = find_part(row, "passed"), bool(find_part(row, "forbidden"))
+            holds = bool(passed) if passed is not None else (found is not None) is not forbidden
+            return Finding(kind, find_part(row, "phrase"), forbidden, found, holds, row)
+        case "missing" | "extra":
+            expected = find_part(row, "arguments", "args")
+        case "arguments":
+            expected = find_part(row, "expected_args", "expectedArgs", "expected")
+            found = find_part(row, "actual_args", "actualArgs", "actual")
+        case "order":
+            expected, found = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
+    return Finding(kind, find_part(row, "name", "tool_name", "toolName", "tool"), expected, found, holds, row)
+
+
 _LABELS = ("missing", "extra", "arguments", "order", "expected", "found", "judge", "replied")
+_COUNTED: Mapping[Kind, str] = {"field": "fields", "phrase": "phrases"}
+"""Kinds whose lists also have what holds."""
 _MOST_ROWS = 8
 """Findings listed under one verdict."""
 _VALUE = 100
@@ -134,23 +180,44 @@ _VALUE = 100
 def write_findings(verdict: Verdict) -> list[str]:
     """Return the details of a verdict, one line per finding."""
     details = verdict.details
-    if not details:
-        return []
     lines: list[str] = []
-    for key in ("field_results", "assertion_results"):
-        lines += _write_fields(details.get(key), verdict.reason)
-    lines += _write_phrases(details.get("phrase_results"), verdict.reason)
-    lines += _write_rows("missing", details.get("missing"), _write_call)
-    lines += _write_rows("extra", details.get("extra"), _write_call)
-    lines += _write_rows("arguments", details.get("argument_mismatches"), _write_mismatch)
-    lines += _write_rows("order", details.get("out_of_order"), _write_order)
+    for key, kind in LISTED.items():
+        findings = [read_finding(kind, row) for row in list_rows(details.get(key))]
+        broken = [one for one in findings if not one.holds]
+        passing = len(findings) - len(broken)
+        if kind in _COUNTED and findings and f"{passing} of {len(findings)}" not in verdict.reason:
+            lines.append(f"{passing:,} of {len(findings):,} {_COUNTED[kind]} hold")
+        lines += map(_write_finding, broken[:_MOST_ROWS])
+        if len(broken) > _MOST_ROWS:
+            lines.append(f"… {len(broken) - _MOST_ROWS:,} more")
     lines += _pair_lines(details, verdict.reason)
     labelled = (("replied", reply_words(verdict)), ("judge", judge_words(verdict)))
-    lines += [_label_text(label, text) for label, text in labelled if text]
+    lines += [pad_label(label) + text for label, text in labelled if text]
     if isinstance(details.get("traceback"), str):
         # The end of a traceback is the most useful part.
         lines += details["traceback"][-4000:].rstrip().splitlines()[-10:]
     return lines
+
+
+def _write_finding(one: Finding) -> str:
+    subject, expected, found = one.subject, one.expected, one.found
+    if one.kind == "phrase":
+        place = "not found" if found is None else "found" if found is True else f"found: {show(found, _VALUE)}"
+        # A number is an index from 0; a text quotes the turn.
+        place = f"found in turn {found + 1:,}" if is_integer(found) else place
+        return f"✗ {show(subject, _VALUE)} was {place}"
+    label = "✗ " if one.kind == "field" else pad_label(one.kind)
+    if subject is None and one.kind != "field":
+        return label + _name(one.row)
+    if one.kind in ("missing", "extra"):
+        return f"{label}{_name(subject)} {show(expected, _VALUE)}" if expected else label + _name(subject)
+    if one.kind == "order":
+        return f"{label}{_name(subject)}: expected at position {show(expected)}, found at {show(found)}"
+    return f"{label}{_name(subject)}: expected {show(expected, _VALUE)}, found {show(found, _VALUE)}"
+
+
+def _name(value: Json) -> str:
+    return shorten(value, _VALUE) if isinstance(value, str) else show(value, _VALUE)
 
 
 def measure_hanging_indent(line: str) -> int:
@@ -158,99 +225,6 @@ def measure_hanging_indent(line: str) -> int:
     if line.startswith(tuple(pad_label(label) for label in _LABELS)):
         return LABEL_WIDTH
     return 2 if line.startswith("✗ ") else 0
-
-
-def _bound_lines(lines: Iterable[str], total: int) -> list[str]:
-    bounded: list[str] = []
-    for line in lines:
-        if len(bounded) == _MOST_ROWS:
-            return [*bounded, f"… {total - _MOST_ROWS:,} more"]
-        bounded.append(line)
-    return bounded
-
-
-def _name(value: Json) -> str:
-    return shorten(value, _VALUE) if isinstance(value, str) else show(value, _VALUE)
-
-
-def _write_fields(value: Json, reason: str) -> list[str]:
-    rows = list_rows(value)
-    broken = [row for row in rows if not find_part(row, "passed")]
-    return [
-        *_write_share(rows, broken, "fields", reason),
-        *_bound_lines((_write_field(row) for row in broken), len(broken)),
-    ]
-
-
-def _write_share(rows: list[Json], broken: list[Json], name: str, reason: str) -> list[str]:
-    """Return `1 of 3 fields hold`, unless the reason has it."""
-    passing = len(rows) - len(broken)
-    return [f"{passing:,} of {len(rows):,} {name} hold"] if rows and f"{passing} of {len(rows)}" not in reason else []
-
-
-def _write_field(row: Json) -> str:
-    path, expected, actual = (find_part(row, name) for name in ("path", "expected", "actual"))
-    return f"✗ {_write_sides(_name(path), expected, actual)}"
-
-
-def _write_sides(name: str, expected: Json, actual: Json) -> str:
-    return f"{name}: expected {show(expected, _VALUE)}, found {show(actual, _VALUE)}"
-
-
-def _write_phrases(value: Json, reason: str) -> list[str]:
-    rows = list_rows(value)
-    broken = [row for row in rows if not phrase_holds(row)]
-    return [
-        *_write_share(rows, broken, "phrases", reason),
-        *_bound_lines((f"✗ {_write_phrase(row)}" for row in broken), len(broken)),
-    ]
-
-
-def _write_phrase(row: Json) -> str:
-    phrase = show(find_part(row, "phrase"), _VALUE)
-    if not find_part(row, "found"):
-        return f"{phrase} was not found"
-    turn = find_part(row, "turn")
-    if turn is None:
-        return f"{phrase} was found"
-    # A number is an index from 0; a text quotes the turn.
-    if isinstance(turn, int):
-        return f"{phrase} was found in turn {turn + 1:,}"
-    return f"{phrase} was found: {show(turn, _VALUE)}"
-
-
-def _write_rows(label: str, value: Json, write: Callable[[Json], str]) -> list[str]:
-    rows = list_rows(value)
-    return _bound_lines((_label_text(label, write(row)) for row in rows), len(rows))
-
-
-def _label_text(label: str, text: str) -> str:
-    return pad_label(label) + text
-
-
-def _write_call(row: Json) -> str:
-    """Return a call as `search {"q":"x"}`."""
-    name = find_part(row, "name", "tool_name", "toolName")
-    if name is None:
-        return _name(row)
-    arguments = find_part(row, "arguments", "args")
-    return f"{_name(name)} {show(arguments, _VALUE)}" if arguments else _name(name)
-
-
-def _write_mismatch(row: Json) -> str:
-    name = find_part(row, "tool_name", "toolName", "name")
-    if name is None:
-        return _name(row)
-    expected, actual = find_part(row, "expected_args", "expectedArgs", "expected"), find_part(row, "actual_args", "actualArgs", "actual")
-    return _write_sides(_name(name), expected, actual)
-
-
-def _write_order(row: Json) -> str:
-    name = find_part(row, "tool_name", "toolName", "name")
-    if name is None:
-        return _name(row)
-    expected, actual = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
-    return f"{_name(name)}: expected at position {show(expected)}, found at {show(actual)}"
 
 
 def _pair_lines(details: Mapping[str, Json], reason: str) -> list[str]:
@@ -261,7 +235,7 @@ def _pair_lines(details: Mapping[str, Json], reason: str) -> list[str]:
     expected, found = details["expected"], details[found_key]
     if _is_shown(expected, reason) and _is_shown(found, reason):
         return []
-    return [_label_text("expected", show(expected)), _label_text("found", show(found))]
+    return [pad_label("expected") + show(expected), pad_label("found") + show(found)]
 
 
 def _is_shown(value: Json, reason: str) -> bool:

@@ -25,8 +25,7 @@ from proctor.rest.write_queue import trace_writer
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces.intake import Intake, Run, read_spans, require_sender
-from proctor.store.traces.traces import ArrivalResult
+from proctor.service.traces.intake import read_spans, require_sender
 
 router = make_router("traces in")
 JSON = "application/json"
@@ -115,7 +114,8 @@ async def _receive_export(signal: _Signal, request: Request, hub: Hub, caller: C
     read = partial(signal.read_protobuf, limits) if kind == PROTOBUF else signal.read_json
     until = get_deadline()
     async with trace_reading(request).open_body(len(body), until, dense=kind == PROTOBUF) as run:
-        intake = await _read_intake(hub, caller, read, body, flush, run)
+        # The decoded document has no name, so that it is freed when this returns.
+        intake = await read_spans(hub, caller, await run(read, body), flush=flush, run=run)
     stored = await trace_writer(request).store(intake.arrivals, until=until)
     # Without arrivals nothing was rejected; `refused_trace` would report a deleted agent.
     refusal = refused_trace(stored) if stored else None
@@ -123,27 +123,17 @@ async def _receive_export(signal: _Signal, request: Request, hub: Hub, caller: C
         raise refusal
     if intake.spans:
         hub.counters.add(signal.counted, intake.spans)
-    rejected, message = _count_rejected(intake, stored)
-    if kind == PROTOBUF:
-        return Response(_encode_partial_success(rejected, message), media_type=PROTOBUF)
-    answer: dict[str, Json] = {"partialSuccess": {signal.rejected: str(rejected), "errorMessage": message}} if rejected else {}
-    return Response(msgspec.json.encode(answer), media_type=JSON)
-
-
-async def _read_intake(hub: Hub, caller: Caller, read: Callable[[bytes], Received], body: bytes, flush: bool, run: Run) -> Intake:
-    # The decoded document is freed when this returns.
-    return await read_spans(hub, caller, await run(read, body), flush=flush, run=run)
-
-
-def _count_rejected(intake: Intake, stored: list[ArrivalResult]) -> tuple[int, str]:
-    """Return the number of rejected spans or log records, and why."""
     reasons = list(intake.reasons)
     count = intake.refused_spans
     for spans, trace in zip(intake.spans_of, stored, strict=True):
         if trace.refused is not None:
             count += spans
             reasons.append("a trace has become too large" if trace.refused == "too_large" else "an agent has been deleted")
-    return count, "; ".join(dict.fromkeys(reasons))[:_LONGEST_MESSAGE]
+    rejected, message = count, "; ".join(dict.fromkeys(reasons))[:_LONGEST_MESSAGE]
+    if kind == PROTOBUF:
+        return Response(_encode_partial_success(rejected, message), media_type=PROTOBUF)
+    answer: dict[str, Json] = {"partialSuccess": {signal.rejected: str(rejected), "errorMessage": message}} if rejected else {}
+    return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
 def _encode_partial_success(rejected: int, message: str) -> bytes:

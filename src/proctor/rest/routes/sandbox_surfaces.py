@@ -110,11 +110,12 @@ async def _answer(request: Request, head: Row, path: str, base: str) -> Response
     hub = get_hub(request)
     count_request(request, hub, head["organization_id"])
     body = await request.body()
+    found = {name: value for name, value in request.headers.items() if name not in _SERVICE_HEADERS}
     given = exchange.Request(
         method=request.method,
         path=path,
         query=decode_query(request.scope["query_string"].decode("latin-1")),
-        headers=_choose_headers(request),
+        headers={**found, "cookie": strip_session_cookies(found["cookie"])} if "cookie" in found else found,
         body=body,
         base=base,
         token=await find_token(hub, request, head, body),
@@ -125,12 +126,6 @@ async def _answer(request: Request, head: Row, path: str, base: str) -> Response
     # An uploaded file may be a page, and is served from our origin.
     headers.setdefault("content-security-policy", _POLICY)
     return Response(answer.body, answer.status, headers=headers)
-
-
-def _choose_headers(request: Request) -> dict[str, str]:
-    """Return the headers for the system, without our session cookie."""
-    found = {name: value for name, value in request.headers.items() if name not in _SERVICE_HEADERS}
-    return {**found, "cookie": strip_session_cookies(found["cookie"])} if "cookie" in found else found
 
 
 async def find_caller(request: Request) -> Caller | None:

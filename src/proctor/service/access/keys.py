@@ -109,10 +109,38 @@ async def create_key(hub: Hub, caller: Caller, spec: KeySpec) -> tuple[Key, str]
     """Create a key of the caller's organization and return it masked and in full, which is shown only once."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "creating keys requires an organization key")
-    _check_shape(spec)
+    kind, name = spec.kind, spec.name
+    fields: dict[str, list[str]] = {}
+    if kind not in PREFIXES:
+        fields["kind"] = [f"expected one of {', '.join(PREFIXES)}, got {kind!r}"]
+    if not name.strip() or len(name) > _LONGEST_NAME or "\0" in name:
+        fields["name"] = [f"expected 1 to {_LONGEST_NAME} characters"]
+    for owner, field in {"project": "project_id", "solver": "solver_id", "run": "benchmark_run_id", "sandbox": "sandbox_id"}.items():
+        value = getattr(spec, field)
+        if owner == kind and not value:
+            fields[field] = [f"required for a {kind} key"]
+        # A run token may name its solver.
+        elif owner != kind and value and not (owner == "solver" and kind == "run"):
+            fields[field] = [f"not allowed for a {kind} key"]
+    if spec.agent_ids is not None and kind != "project":
+        fields["agent_ids"] = ["only project keys can be limited to agents"]
+    elif spec.agent_ids is not None and not spec.agent_ids:
+        fields["agent_ids"] = ["expected at least one agent; omit it for all agents"]
+    if fields:
+        raise Refusal("VALIDATION_ERROR", "the key is invalid", fields=fields)
     spec = msgspec.structs.replace(spec, expires_at=_read_expiry(hub, spec.expires_at))
     async with hub.database.writing() as connection:
-        await _check_references(connection, caller.organization_id, spec)
+        project_id, run_id = spec.project_id, spec.benchmark_run_id
+        if project_id is not None:
+            await require_row(connection, projects, caller.organization_id, "project", project_id)
+        for agent_id in spec.agent_ids or ():
+            await require_row(connection, agents, caller.organization_id, "agent", agent_id, project_id=project_id)
+        if spec.solver_id is not None:
+            await require_row(connection, records, caller.organization_id, "solver", spec.solver_id, kind="solver")
+        if run_id is not None:
+            await require_row(connection, records, caller.organization_id, "benchmark run", run_id, kind="benchmark_run")
+        if spec.sandbox_id is not None:
+            await require_row(connection, records, caller.organization_id, "sandbox", spec.sandbox_id, kind="sandbox")
         return await issue_key(connection, hub, caller, spec)
 
 
@@ -197,7 +225,15 @@ async def authenticate(hub: Hub, presented: str) -> Caller | None:
     """Return the caller of a key; None if it is unknown, revoked or expired."""
     # Every input is hashed, so that the time taken reveals nothing.
     hash = hash_token(presented)
-    row = await _find_row(hub, hash)
+    now = hub.clock()
+    row = hub.key_cache.get(hash, now)
+    if row is None:
+        # A key that is revoked during the read is not cached: `changes` differs then.
+        changes = hub.key_cache.changes
+        async with hub.database.reading() as connection:
+            row = await rows.find_key_by_hash(connection, hash)
+        if row is not None:
+            hub.key_cache.put(hash, row, now, changes)
     caller = None if row is None else make_caller(hub, row)
     if row is not None and caller is not None:
         await _note_use(hub, row)
@@ -249,19 +285,6 @@ def show_key(row: Row) -> Key:
     return show_row(Key, row, masked=f"{row['prefix']}...{row['suffix']}")
 
 
-async def _find_row(hub: Hub, hash: str) -> Row | None:
-    now = hub.clock()
-    row = hub.key_cache.get(hash, now)
-    if row is None:
-        # A key that is revoked during the read is not cached: `changes` differs then.
-        changes = hub.key_cache.changes
-        async with hub.database.reading() as connection:
-            row = await rows.find_key_by_hash(connection, hash)
-        if row is not None:
-            hub.key_cache.put(hash, row, now, changes)
-    return row
-
-
 async def _note_use(hub: Hub, row: Row) -> None:
     if not hub.key_cache.should_note_use(row["id"], hub.clock(), _NOTE_USE_EVERY_S):
         return
@@ -276,28 +299,6 @@ async def _note_use(hub: Hub, row: Row) -> None:
         pass
 
 
-def _check_shape(spec: KeySpec) -> None:
-    kind, name = spec.kind, spec.name
-    fields: dict[str, list[str]] = {}
-    if kind not in PREFIXES:
-        fields["kind"] = [f"expected one of {', '.join(PREFIXES)}, got {kind!r}"]
-    if not name.strip() or len(name) > _LONGEST_NAME or "\0" in name:
-        fields["name"] = [f"expected 1 to {_LONGEST_NAME} characters"]
-    for owner, field in {"project": "project_id", "solver": "solver_id", "run": "benchmark_run_id", "sandbox": "sandbox_id"}.items():
-        value = getattr(spec, field)
-        if owner == kind and not value:
-            fields[field] = [f"required for a {kind} key"]
-        # A run token may name its solver.
-        elif owner != kind and value and not (owner == "solver" and kind == "run"):
-            fields[field] = [f"not allowed for a {kind} key"]
-    if spec.agent_ids is not None and kind != "project":
-        fields["agent_ids"] = ["only project keys can be limited to agents"]
-    elif spec.agent_ids is not None and not spec.agent_ids:
-        fields["agent_ids"] = ["expected at least one agent; omit it for all agents"]
-    if fields:
-        raise Refusal("VALIDATION_ERROR", "the key is invalid", fields=fields)
-
-
 def _read_expiry(hub: Hub, expires_at: str | None) -> str | None:
     if expires_at is None:
         return None
@@ -310,21 +311,6 @@ def _read_expiry(hub: Hub, expires_at: str | None) -> str | None:
     except (ValueError, OverflowError):
         reasons = [f"expected a time such as 2031-01-31T12:00:00Z, got {expires_at[:80]!r}"]
         raise Refusal("VALIDATION_ERROR", "the key is invalid", fields={"expires_at": reasons}) from None
-
-
-async def _check_references(connection: AsyncConnection, organization_id: str, spec: KeySpec) -> None:
-    """Reject a key for objects that are missing or belong to another organization."""
-    project_id, run_id = spec.project_id, spec.benchmark_run_id
-    if project_id is not None:
-        await require_row(connection, projects, organization_id, "project", project_id)
-    for agent_id in spec.agent_ids or ():
-        await require_row(connection, agents, organization_id, "agent", agent_id, project_id=project_id)
-    if spec.solver_id is not None:
-        await require_row(connection, records, organization_id, "solver", spec.solver_id, kind="solver")
-    if run_id is not None:
-        await require_row(connection, records, organization_id, "benchmark run", run_id, kind="benchmark_run")
-    if spec.sandbox_id is not None:
-        await require_row(connection, records, organization_id, "sandbox", spec.sandbox_id, kind="sandbox")
 
 
 # --- browser sessions: opened with a key, with the access and lifetime of the key

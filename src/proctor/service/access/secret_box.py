@@ -90,7 +90,19 @@ def _read_key_file(path: Path) -> str:
     """Return the keys in the file, created if missing. Two concurrent processes get the same key."""
     try:
         if not path.exists():
-            _make_key_file(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Written completely with mode 0600, then linked to its name.
+            descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            try:
+                with open(descriptor, "wb") as file:
+                    file.write(base64.urlsafe_b64encode(os.urandom(32)) + b"\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                with contextlib.suppress(FileExistsError):
+                    # A link fails if the name exists, unlike a rename: the first of two processes wins, and both read its key.
+                    os.link(partial, path)
+            finally:
+                os.unlink(partial)
         # Rejected, not repaired: the key may have leaked, and an administrator must know.
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise StoreError(
@@ -99,19 +111,3 @@ def _read_key_file(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"the key file {str(path)!r} cannot be used: {error}") from error
-
-
-def _make_key_file(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Written completely with mode 0600, then linked to its name.
-    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(base64.urlsafe_b64encode(os.urandom(32)) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            # A link fails if the name exists, unlike a rename: the first of two processes wins, and both read its key.
-            os.link(partial, path)
-    finally:
-        os.unlink(partial)

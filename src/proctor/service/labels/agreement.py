@@ -23,7 +23,7 @@ from proctor.service.hub import Hub
 from proctor.service.labels.claims import JudgedClaim
 from proctor.service.resource import about, operation
 from proctor.store.sql.compressed_json import expand_bytes
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.tables import annotation_rows
 
 MOST_LABELS = 2_000
@@ -99,7 +99,26 @@ class AgreementShown(TypedDict):
 @operation("annotations", "GET /api/annotations/agreement")
 async def get_agreement(hub: Hub, caller: Caller, project_id: str) -> AgreementShown:
     """Compute the agreement of the judge with the labels of a project."""
-    return show_agreement(await read_agreement(hub, caller, project_id))
+    found = await read_agreement(hub, caller, project_id)
+    known = found.calibration
+    figures = {} if known is None else known.figures
+    return {
+        "labels": len(found.judged),
+        "repeated": found.repeated,
+        "reviewers": {
+            "count": found.reviewers.count,
+            "questions": found.reviewers.questions,
+            "agreed": found.reviewers.agreed,
+            "figures": {name: _show_figure(figure) for name, figure in found.reviewers.figures.items()},
+        },
+        "skipped": found.skipped,
+        "more": found.more,
+        "threshold": found.threshold,
+        "best_threshold": None if known is None or known.cut is None else known.cut.threshold,
+        "undecided": 0 if known is None else sum(known.undecided.values()),
+        "strength": None if known is None else known.strength,
+        "figures": {name: _show_figure(figure) for name, figure in figures.items()},
+    }
 
 
 async def read_agreement(hub: Hub, caller: Caller, project_id: str, *, figures: bool = True) -> Agreement:
@@ -109,7 +128,7 @@ async def read_agreement(hub: Hub, caller: Caller, project_id: str, *, figures: 
     query = query_seen(annotation_rows, caller, project_id=project_id).where(annotation_rows.c.body.is_not(None))
     newest = query.order_by(annotation_rows.c.created_at.desc(), annotation_rows.c.id.desc()).limit(MOST_LABELS + 1)
     async with hub.database.reading() as connection:
-        rows: list[Row] = [dict(row) for row in (await connection.execute(newest.where(annotation_rows.c.label.is_not(None)))).mappings()]
+        rows: list[Row] = await fetch_all(connection, newest.where(annotation_rows.c.label.is_not(None)))
     return await asyncio.to_thread(_compute_agreement, rows, figures)
 
 
@@ -198,29 +217,6 @@ def count_labels(found: Agreement) -> dict[str, int]:
     """Return the number of passed and failed answers."""
     passes = sum(one.item.label for one in found.judged)
     return {"pass": passes, "fail": len(found.judged) - passes}
-
-
-def show_agreement(found: Agreement) -> AgreementShown:
-    """Return agreement as JSON."""
-    known = found.calibration
-    figures = {} if known is None else known.figures
-    return {
-        "labels": len(found.judged),
-        "repeated": found.repeated,
-        "reviewers": {
-            "count": found.reviewers.count,
-            "questions": found.reviewers.questions,
-            "agreed": found.reviewers.agreed,
-            "figures": {name: _show_figure(figure) for name, figure in found.reviewers.figures.items()},
-        },
-        "skipped": found.skipped,
-        "more": found.more,
-        "threshold": found.threshold,
-        "best_threshold": None if known is None or known.cut is None else known.cut.threshold,
-        "undecided": 0 if known is None else sum(known.undecided.values()),
-        "strength": None if known is None else known.strength,
-        "figures": {name: _show_figure(figure) for name, figure in figures.items()},
-    }
 
 
 def _show_figure(figure: Figure) -> FigureShown:

@@ -394,7 +394,14 @@ def _check_destination(hub: Hub, channel: Channel, given: Mapping[str, Json], *,
         fields = {other: [f"not for {channel}"]} if given.get(other) else {name: [f"required for {channel}"]}
         raise Refusal("VALIDATION_ERROR", "the destination is invalid", fields=fields)
     if channel != "email":
-        _check_url(hub, given[name])
+        url = given[name]
+        try:
+            if len(url) > LONGEST_URL or any(ord(char) <= 32 for char in url):
+                raise AddressRefused(f"expected at most {LONGEST_URL} characters, without spaces")
+            # Only the address itself. Its DNS name is checked whenever a message is sent.
+            Guard(hub.settings.allowed_addresses).check_url(url)
+        except AddressRefused as error:
+            raise Refusal("VALIDATION_ERROR", "the webhook is invalid", fields={"webhook_url": [str(error)]}) from None
     elif hub.settings.smtp_host is None:
         raise Refusal("CONFLICT", "this service sends no e-mail", hint="the administrator starts it with --smtp-host and --smtp-from")
     elif not MAIL_ADDRESS.fullmatch(given[name]):
@@ -403,16 +410,6 @@ def _check_destination(hub: Hub, channel: Channel, given: Mapping[str, Json], *,
         if channel != "webhook":
             raise Refusal("VALIDATION_ERROR", "the secret is invalid", fields={"secret": [f"not for {channel}"]})
         _check_secret(secret)
-
-
-def _check_url(hub: Hub, url: str) -> None:
-    try:
-        if len(url) > LONGEST_URL or any(ord(char) <= 32 for char in url):
-            raise AddressRefused(f"expected at most {LONGEST_URL} characters, without spaces")
-        # Only the address itself. Its DNS name is checked whenever a message is sent.
-        Guard(hub.settings.allowed_addresses).check_url(url)
-    except AddressRefused as error:
-        raise Refusal("VALIDATION_ERROR", "the webhook is invalid", fields={"webhook_url": [str(error)]}) from None
 
 
 def _check_secret(secret: str) -> None:

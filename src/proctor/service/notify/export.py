@@ -15,7 +15,7 @@ import gzip
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -331,7 +331,7 @@ def _make_events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) ->
     found: list[EvaluationEvent] = []
     for row in results:
         subject = About(
-            time_ns=_to_nanoseconds(row["updated_at"]),
+            time_ns=int(datetime.fromisoformat(row["updated_at"]).timestamp() * 1_000) * 1_000_000,
             case=row["case_key"] or row["case_id"],
             trace_id=trace_id,
             span_id=place.span_id,
@@ -347,19 +347,11 @@ def _make_events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) ->
                 "proctor.document.version": row["case_version"],
             },
         )
-        found += iterate_events(_read_document(row), subject)
+        try:
+            document = unpack(row["body"])
+        except StoreError:
+            document = None
+        known = {name: row[name] for name in ("outcome", "score", "verdict", "code")}
+        # A damaged body must not block the others.
+        found += iterate_events({**document, **known} if isinstance(document, dict) else known, subject)
     return found
-
-
-def _read_document(row: Row) -> dict[str, Any]:
-    try:
-        document = unpack(row["body"])
-    except StoreError:
-        document = None
-    known = {name: row[name] for name in ("outcome", "score", "verdict", "code")}
-    # A damaged body must not block the others.
-    return {**document, **known} if isinstance(document, dict) else known
-
-
-def _to_nanoseconds(stamp: str) -> int:
-    return int(datetime.fromisoformat(stamp).timestamp() * 1_000) * 1_000_000

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.service.traces.case_history import COLUMNS, StoredTrace, fetch_pieces
+from proctor.store.sql.pages import fetch_all
 from proctor.store.sql.queries import ListQuery, list_query
 from proctor.store.sql.tables import traces
 
@@ -72,7 +73,7 @@ async def fetch_next_traces(connection: AsyncConnection, organization_id: str, p
             break
         chosen.append(row["id"])
     rows = _order(sa.select(*(traces.c[name] for name in COLUMNS)).where(traces.c.id.in_(chosen)))
-    return await fetch_pieces(connection, organization_id, [dict(row) for row in (await connection.execute(rows)).mappings()])
+    return await fetch_pieces(connection, organization_id, await fetch_all(connection, rows))
 
 
 def _make_query(organization_id: str, project_id: str, wanted: Backtest, columns: tuple[str, ...]) -> ListQuery:

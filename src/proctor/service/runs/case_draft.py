@@ -50,7 +50,15 @@ async def draft_case(
     if attempt_id is not None:
         project_id, agent_id, evidence = await _read_attempt(hub, caller, attempt_id)
     else:
-        project_id, agent_id, evidence = await _read_trace(hub, caller, trace_id or "")
+        id = trace_id or ""
+        async with hub.database.reading() as connection:
+            row = await find_seen(connection, traces, caller, "trace", id, columns=(*COLUMNS, "project_id"))
+            (stored,) = await fetch_pieces(connection, caller.organization_id, [row])
+        read = await read_stored_trace(stored, None)
+        if read.evidence is None:
+            code, message = read.error or ("unreadable_evidence", "")
+            raise Refusal("BAD_REQUEST", f"no case can be drafted from this trace: {code}: {message}")
+        project_id, agent_id, evidence = row["project_id"], row["agent_id"], read.evidence
     prompt = as_text(evidence.input) or ""
     document = await asyncio.to_thread(write_draft, prompt, evidence)
     return {"project_id": project_id, "agent_id": agent_id, "document": document, "when": match_input(prompt)}
@@ -62,17 +70,6 @@ def match_input(prompt: str) -> dict[str, str] | None:
     if not begin.strip():
         return None
     return {"input": "^" + _SPECIAL.sub(r"\\\g<0>", begin) + ("$" if begin == prompt else "")}
-
-
-async def _read_trace(hub: Hub, caller: Caller, id: str) -> tuple[str, str | None, Evidence]:
-    async with hub.database.reading() as connection:
-        row = await find_seen(connection, traces, caller, "trace", id, columns=(*COLUMNS, "project_id"))
-        (stored,) = await fetch_pieces(connection, caller.organization_id, [row])
-    read = await read_stored_trace(stored, None)
-    if read.evidence is None:
-        code, message = read.error or ("unreadable_evidence", "")
-        raise Refusal("BAD_REQUEST", f"no case can be drafted from this trace: {code}: {message}")
-    return row["project_id"], row["agent_id"], read.evidence
 
 
 async def _read_attempt(hub: Hub, caller: Caller, id: str) -> tuple[str, str | None, Evidence]:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.actions.doctor.snapshots import SERVERS, describe_changes
 from proctor.actions.history import compare_several
 from proctor.actions.history.answers import Answer, AttemptOutcome, ReadAttempt, choose_attempt, compare_answers
-from proctor.actions.history.compare import RunComparison, add_incomplete, compare_tallies, how_much
+from proctor.actions.history.compare import RunComparison, compare_tallies, how_much
 from proctor.actions.history.compare_several import MOST_RUNS, CaseAcross, join_comparisons
 from proctor.actions.workspace.run_tally import RunTally
 from proctor.model.evidence import Json
@@ -201,7 +201,8 @@ def _compare_with(first: Row, before: RunTally, candidate: Row, after: RunTally,
     base_header, header, suite = header_of(first), header_of(candidate), suite_of_run(candidate)
     found = compare_tallies((base_header, before), (header, after), suite, alpha=alpha)
     missing_before = how_much(base_header, suite_of_run(first), before, ending_of(first))
-    return add_incomplete(found, base=missing_before, candidate=how_much(header, suite, after, ending_of(candidate)))
+    missing_after = how_much(header, suite, after, ending_of(candidate))
+    return msgspec.structs.replace(found, base_incomplete=missing_before, candidate_incomplete=missing_after)
 
 
 # --- the answers to one case in several runs

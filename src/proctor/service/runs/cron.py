@@ -156,35 +156,32 @@ _LEAP_YEAR = tuple(datetime(2028, 1, 1) + timedelta(days=number) for number in r
 def _read_field(word: str, field: _Field) -> frozenset[int]:
     found: set[int] = set()
     for part in word.split(","):
-        found.update(_read_part(part, field))
+        matched = _PART.fullmatch(part)
+        if matched is None or (matched[1] == "*" and matched[2]):
+            expected = "expected *, a value, a range such as 1-5, or one of these with a step such as */2"
+            special = "; L, W, # and ? are not supported" if set(part.upper()) & set("LW#?") else ""
+            raise InputError(f"{field.name}: {show(part, 40)} cannot be read; {expected}{special}")
+        first, last, step = matched.groups()
+        # Only the last value of a range may be 7; as a day, `*` must not count Sunday twice.
+        most = 6 if field.most == 7 else field.most
+        if first == "*":
+            start, end = field.least, most
+        else:
+            start = _read_value(first, field)
+            end = _read_value(last, field) if last else (most if step else start)
+            if last and field.most == 7:
+                # Sunday ends a week, and begins one.
+                start, end = start % 7, end or 7 if start % 7 else end
+        if start > end:
+            raise InputError(
+                f"{field.name}: the range {show(part, 40)} runs backwards; write two, such as {first}-{most},{field.least}-{last}"
+            )
+        if step and int(step) < 1:
+            raise InputError(f"{field.name}: the step of {show(part, 40)} must be at least 1")
+        if step and int(step) > field.most:
+            raise InputError(f"{field.name}: the step of {show(part, 40)} is larger than {field.most}")
+        found.update(range(start, end + 1, int(step or 1)))
     return frozenset(found)
-
-
-def _read_part(part: str, field: _Field) -> range:
-    """Return the values of one entry of a list."""
-    matched = _PART.fullmatch(part)
-    if matched is None or (matched[1] == "*" and matched[2]):
-        expected = "expected *, a value, a range such as 1-5, or one of these with a step such as */2"
-        special = "; L, W, # and ? are not supported" if set(part.upper()) & set("LW#?") else ""
-        raise InputError(f"{field.name}: {show(part, 40)} cannot be read; {expected}{special}")
-    first, last, step = matched.groups()
-    # Only the last value of a range may be 7; as a day, `*` must not count Sunday twice.
-    most = 6 if field.most == 7 else field.most
-    if first == "*":
-        start, end = field.least, most
-    else:
-        start = _read_value(first, field)
-        end = _read_value(last, field) if last else (most if step else start)
-        if last and field.most == 7:
-            # Sunday ends a week, and begins one.
-            start, end = start % 7, end or 7 if start % 7 else end
-    if start > end:
-        raise InputError(f"{field.name}: the range {show(part, 40)} runs backwards; write two, such as {first}-{most},{field.least}-{last}")
-    if step and int(step) < 1:
-        raise InputError(f"{field.name}: the step of {show(part, 40)} must be at least 1")
-    if step and int(step) > field.most:
-        raise InputError(f"{field.name}: the step of {show(part, 40)} is larger than {field.most}")
-    return range(start, end + 1, int(step or 1))
 
 
 def _read_value(word: str, field: _Field) -> int:

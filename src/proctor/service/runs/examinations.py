@@ -163,9 +163,18 @@ class NewExamination(msgspec.Struct, frozen=True, kw_only=True):
 async def start_examination(hub: Hub, caller: Caller, spec: NewExamination) -> Run:
     """Queue the examination of an MCP server; requires an organization key. No tool is called unless `calls` declares it."""
     require_writer(caller, "examining servers")
-    _check_limits(spec)
+    try:
+        convert_to(msgspec.to_builtins(spec), NewExamination)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$.")
+        field = re.split(r"[\[.`]", place)[0] or "server"
+        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={field: [problem]}) from None
     project = await find_startable_project(hub, caller, spec.project_id)
-    settings = _make_settings(spec, project)
+    server = dict(spec.server) if isinstance(spec.server, dict) else _find_server(spec.server.strip(), project)
+    if spec.authorize_with:
+        server["auth"] = {"type": "bearer", "token": f"${{{spec.authorize_with}}}"}
+    options = {name: getattr(spec, name) for name in ("profiles", "areas", "calls", "fuzz", "expected", "lock", "timeout_s")}
+    settings = {"type": EXAMINED, "server": server, **{name: value for name, value in options.items() if value}}
     run = await asyncio.to_thread(_make_run, spec, settings)
     try:
         check_spec(run)
@@ -220,6 +229,11 @@ def is_examination(row: Row) -> bool:
 def show_findings(found: Examination) -> Findings:
     """Return the result of an examination, of the service or of a folder."""
     tone, summary = describe_verdict(found)
+    names = {"pass": "passed", "fail": "failed"}
+    counts: dict[str, Any] = {}
+    for finding in found.findings:
+        area = counts.setdefault(finding.area, dict.fromkeys(AreaCounts.__annotations__, 0) | {"area": finding.area})
+        area[names.get(finding.verdict, finding.verdict)] += 1
     return {
         "target": found.target,
         "server": found.server,
@@ -230,21 +244,12 @@ def show_findings(found: Examination) -> Findings:
         "messages": found.messages,
         "tool_calls": found.tool_calls,
         "notes": list(found.notes),
-        "areas": _count_areas(found),
+        "areas": list(counts.values()),
         "findings": _join_findings(found),
         "changes": [_show_change(change) for change in found.changes if isinstance(change, dict)],
         "stale": list(found.stale),
         "metadata": [{"url": each.url, "what": each.what, "status": each.status} for each in found.metadata],
     }
-
-
-def _count_areas(found: Examination) -> list[AreaCounts]:
-    names = {"pass": "passed", "fail": "failed"}
-    counts: dict[str, Any] = {}
-    for finding in found.findings:
-        area = counts.setdefault(finding.area, dict.fromkeys(AreaCounts.__annotations__, 0) | {"area": finding.area})
-        area[names.get(finding.verdict, finding.verdict)] += 1
-    return list(counts.values())
 
 
 def _join_findings(found: Examination) -> list[ShownFinding]:
@@ -280,25 +285,6 @@ def _join_findings(found: Examination) -> list[ShownFinding]:
 
 def _show_change(change: Mapping[str, Any]) -> DefinitionChange:
     return {"kind": change["kind"], "item": change["item"], "what": change["what"], "fails": bool(change.get("fails"))}
-
-
-def _check_limits(spec: NewExamination) -> None:
-    """Reject what the declared limits exclude, for callers that are not checked by OpenAPI."""
-    try:
-        convert_to(msgspec.to_builtins(spec), NewExamination)
-    except msgspec.ValidationError as error:
-        problem, _, place = str(error).partition(" - at `$.")
-        field = re.split(r"[\[.`]", place)[0] or "server"
-        raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={field: [problem]}) from None
-
-
-def _make_settings(spec: NewExamination, project: Row) -> dict[str, Json]:
-    """Return the server as a target of a run. Raises `Refusal`."""
-    server = dict(spec.server) if isinstance(spec.server, dict) else _find_server(spec.server.strip(), project)
-    if spec.authorize_with:
-        server["auth"] = {"type": "bearer", "token": f"${{{spec.authorize_with}}}"}
-    options = {name: getattr(spec, name) for name in ("profiles", "areas", "calls", "fuzz", "expected", "lock", "timeout_s")}
-    return {"type": EXAMINED, "server": server, **{name: value for name, value in options.items() if value}}
 
 
 def _find_server(text: str, project: Row) -> dict[str, Json]:

@@ -27,7 +27,7 @@ from proctor.service.runs.results import suite_of_run
 from proctor.store.runs.entry_digests import DIGEST, read_digest, tally_digests
 from proctor.store.runs.run_rows import UNFINISHED
 from proctor.store.sql.compressed_json import compress_bytes, expand_bytes, to_json
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.queries import insert_or_ignore
 from proctor.store.sql.tables import run_entries, run_figures
 
@@ -128,9 +128,6 @@ async def find_fact(hub: Hub, caller: Caller, id: str, name: Literal["failures",
     return found
 
 
-# --- totals of a run
-
-
 @operation("runs", "GET /api/runs/{run_id}/totals")
 async def read_totals(hub: Hub, caller: Caller, id: str) -> RunTotals:
     """Add up a run: cases and how many passed, tokens, cost."""
@@ -163,7 +160,7 @@ async def find_failures(connection: AsyncConnection, run: Row) -> Failures:
         query = sa.select(run_entries.c.id, run_entries.c.created_at, *DIGEST)
         query = query.where(run_entries.c.run_id == run["id"], run_entries.c.outcome == outcome)
         newest = query.order_by(run_entries.c.created_at.desc(), run_entries.c.id.desc()).limit(MOST_LOOKED_AT + 1)
-        found += [dict(row) for row in (await connection.execute(newest)).mappings()]
+        found += await fetch_all(connection, newest)
     return await asyncio.to_thread(_group_rows, run, found)
 
 
@@ -172,9 +169,6 @@ def _group_rows(run: Row, found: list[Row]) -> Failures:
     entries: list[tuple[str, RunEntry]] = [(row["id"], read_digest(row)) for row in found[:MOST_LOOKED_AT]]
     cases = {case.id: case for case in suite_of_run(run).cases}
     return group_failures(entries, cases, more=len(found) > MOST_LOOKED_AT)
-
-
-# --- durations of attempts
 
 
 MOST_READ = 400
@@ -203,7 +197,7 @@ async def _read_rows(connection: AsyncConnection, run_id: str, total: int) -> li
     order = (run_entries.c.created_at, run_entries.c.id)
     query = sa.select(*DIGEST).where(run_entries.c.run_id == run_id).order_by(*order)
     if total <= MOST_READ:
-        return [dict(row) for row in (await connection.execute(query.limit(MOST_READ))).mappings()]
+        return await fetch_all(connection, query.limit(MOST_READ))
     rows: list[Row] = []
     places = sa.select(*order).where(run_entries.c.run_id == run_id).order_by(*order)
     each = MOST_READ // _STRETCHES
@@ -212,7 +206,7 @@ async def _read_rows(connection: AsyncConnection, run_id: str, total: int) -> li
         # The next place is found by the index alone; only the sampled attempts are read.
         position = sa.tuple_(*order)
         after = query if begin is None else query.where(position >= sa.tuple_(*map(sa.literal, begin)))
-        rows += [dict(row) for row in (await connection.execute(after.limit(each))).mappings()]
+        rows += await fetch_all(connection, after.limit(each))
         rest = places if begin is None else places.where(position >= sa.tuple_(*map(sa.literal, begin)))
         following = (await connection.execute(rest.offset(max(each, total // _STRETCHES)).limit(1))).first()
         if following is None:

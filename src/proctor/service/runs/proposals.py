@@ -45,7 +45,7 @@ from proctor.service.traces.case_history import COLUMNS, fetch_pieces, read_stor
 from proctor.service.traces.cases import Document, NewCase, When, check_values, insert_case, read_when, write_case
 from proctor.service.traces.search import read_moment
 from proctor.store.accounts.tenants import change_row, delete_row, insert_row, query_owned
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_first
 from proctor.store.sql.tables import cases, projects, proposals, traces
 
 MOST_OF_KEY = 100
@@ -187,7 +187,9 @@ async def create_proposal(hub: Hub, caller: Caller, spec: NewProposal) -> Propos
                 _refuse_field("agent_id", "a change has the agent of its case")
             agent_id, version = case["agent_id"], case["version"]
         await _refuse_known(connection, spec.project_id, digest)
-        await _refuse_flood(connection, caller, spec.project_id)
+        if await _count_pending(connection, spec.project_id, proposed_by=caller.actor, source="key") >= MOST_OF_KEY:
+            reason = f"{MOST_OF_KEY} proposals of this key are pending in this project"
+            raise Refusal("CONFLICT", reason, hint="wait until a person has accepted or rejected some of them")
         values = {"agent_id": agent_id, "case_id": spec.case_id, "case_version": version, "because": spec.because, "source": "key"}
         values |= {"name": (spec.name or suite.cases[0].name or suite.cases[0].id)[:200], "when_matches": read_when(spec.when)}
         row = await _insert(connection, hub, caller, spec.project_id, values, suite.dialect, text, digest)
@@ -288,9 +290,6 @@ async def delete_proposal(hub: Hub, caller: Caller, id: str) -> None:
         await note(connection, hub, caller, "delete", "proposal", id)
 
 
-# --- what is sent
-
-
 async def _read_document(document: Document, dialect: str | None, name: str | None) -> tuple[Suite, str]:
     _check_length(document)
     suite, text = await read_sent_suite(document, dialect=dialect, name=name)
@@ -331,8 +330,7 @@ async def _find_known(connection: AsyncConnection, project_id: str, digest: str)
     there = sa.exists().where(cases.c.id == proposals.c.case_id)
     query = sa.select(proposals).where(proposals.c.project_id == project_id, proposals.c.digest == digest)
     query = query.where(sa.or_(proposals.c.status != "accepted", there)).order_by(proposals.c.created_at.desc()).limit(1)
-    found = (await connection.execute(query)).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, query)
 
 
 async def _refuse_known(connection: AsyncConnection, project_id: str, digest: str) -> None:
@@ -346,15 +344,6 @@ async def _refuse_known(connection: AsyncConnection, project_id: str, digest: st
 async def _count_pending(connection: AsyncConnection, project_id: str, **equal: str) -> int:
     query = sa.select(sa.func.count()).where(proposals.c.project_id == project_id, proposals.c.status == "pending")
     return (await connection.execute(query.where(*(proposals.c[name] == value for name, value in equal.items())))).scalar_one()
-
-
-async def _refuse_flood(connection: AsyncConnection, caller: Caller, project_id: str) -> None:
-    if await _count_pending(connection, project_id, proposed_by=caller.actor, source="key") >= MOST_OF_KEY:
-        reason = f"{MOST_OF_KEY} proposals of this key are pending in this project"
-        raise Refusal("CONFLICT", reason, hint="wait until a person has accepted or rejected some of them")
-
-
-# --- what is generated
 
 
 async def group_stored_traces(
@@ -431,9 +420,6 @@ def _write_document(document: dict[str, Json], case: Row | None) -> str | None:
         return edit_suite(case["document"], suite, found, Path(name)) if found else None
     except InputError:
         return None
-
-
-# --- rows
 
 
 async def _insert(

@@ -114,7 +114,13 @@ async def read_run_suite(hub: Hub, caller: Caller, project: Row, spec: NewRun) -
 async def prepare_run(hub: Hub, caller: Caller, project: Row, spec: NewRun, sent: RunSuite) -> PreparedRun:
     """Return the run to queue, after building everything it needs. Raises `Refusal`."""
     request = complete_request(_read_options(spec), sent.suite, project)
-    chosen = _select_cases(sent.suite, spec.selection)
+    try:
+        chosen = select(sent.suite, spec.selection)
+    except InputError as error:
+        raise refusal_of(error, "selection", what="the selection") from None
+    if not chosen.cases:
+        why = "no case is selected" if sent.suite.cases else "the suite has no case"
+        raise Refusal("VALIDATION_ERROR", why, fields={"selection" if sent.suite.cases else "suite": [why]})
     # Built to report problems now; the worker builds it again.
     built = await build_project_run(hub, caller.organization_id, project, chosen, request)
     await built.close()
@@ -275,17 +281,6 @@ async def find_startable_project(hub: Hub, caller: Caller, project_id: str) -> R
     if project["paused"]:
         raise Refusal("CONFLICT", "the project is paused and starts no runs", hint=f"resume it: POST /api/projects/{project_id}/resume")
     return project
-
-
-def _select_cases(suite: Suite, selection: str | None) -> Suite:
-    try:
-        chosen = select(suite, selection)
-    except InputError as error:
-        raise refusal_of(error, "selection", what="the selection") from None
-    if not chosen.cases:
-        why = "no case is selected" if suite.cases else "the suite has no case"
-        raise Refusal("VALIDATION_ERROR", why, fields={"selection" if suite.cases else "suite": [why]})
-    return chosen
 
 
 async def _join_cases(hub: Hub, caller: Caller, project: Row, ids: list[str], *, alone: bool) -> RunSuite:

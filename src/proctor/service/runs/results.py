@@ -83,7 +83,7 @@ async def events(
             for row in found:
                 after = row["number"]
                 quiet = 0.0
-                yield _show_event(row)
+                yield {"id": row["number"], "kind": row["kind"], "at": row["at"], **(row["body"] or {})}
                 if row["kind"] in LAST:
                     return
             # There may be more than one page: a slow reader does not wait in between.
@@ -96,10 +96,6 @@ async def events(
             if quiet >= beat_every_s:
                 quiet = 0.0
                 yield None
-
-
-def _show_event(row: Row) -> dict[str, Json]:
-    return {"id": row["number"], "kind": row["kind"], "at": row["at"], **(row["body"] or {})}
 
 
 REPORTS = {

@@ -201,9 +201,6 @@ def _show_backtest(found: backtest.Backtest) -> Backtest:
     }
 
 
-# --- attempts
-
-
 class RunResultSummary(TypedDict):
     """One finished attempt."""
 
@@ -259,9 +256,6 @@ def show_attempt(entry: RunEntry, *, id: str, run_id: str, created_at: str) -> R
     # Without its own reason: that of its first assertion that did not pass.
     reason = entry.reason or find_reason(entry, None) or None
     return show_row(RunResultSummary, fields, id=id, run_id=run_id, reason=reason, created_at=created_at, duration_ms=entry.find_agent_ms())
-
-
-# --- requests
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):

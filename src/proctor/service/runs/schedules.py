@@ -231,9 +231,6 @@ async def run_now(hub: Hub, caller: Caller, id: str) -> Run:
     return show_run(run)
 
 
-# --- the run of a schedule
-
-
 _TYPES = get_type_hints(RunOptions)
 
 

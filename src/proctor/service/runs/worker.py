@@ -105,9 +105,6 @@ async def store_run_figures(hub: Hub, run: Row, counts: Mapping[str, int]) -> No
         _LOG.warning("the figures of a run could not be stored", extra={"run": run["id"], "reason": str(error)})
 
 
-# --- the next run
-
-
 class RunTurns:
     """When each tenant and project was served, in one process."""
 
@@ -122,44 +119,34 @@ class RunTurns:
         """Take the next run, or return None."""
         # One after the other, so that each sees who was served last.
         async with self._taking:
-            return await self._take(hub, owner)
-
-    async def _take(self, hub: Hub, owner: str) -> Row | None:
-        async with hub.database.reading() as connection:
-            waiting = await list_waiting_projects(connection, now=hub.clock())
-        self._forget(waiting)
-        for project in sorted(waiting, key=self._place):
-            async with hub.database.writing() as connection:
-                row = await claim_run(
-                    connection,
-                    owner=owner,
-                    now=hub.clock(),
-                    lease_s=hub.settings.lease_s,
-                    at=hub.now(),
-                    project_id=project.project_id,
-                )
-            # Another worker may have taken it.
-            if row is not None:
-                self._number += 1
-                self._organizations[project.organization_id] = self._projects[project.project_id] = self._number
-                return row
-        return None
+            async with hub.database.reading() as connection:
+                waiting = await list_waiting_projects(connection, now=hub.clock())
+            if len(self._projects) > 10_000:
+                known = {each.project_id for each in waiting}
+                self._projects = {id: number for id, number in self._projects.items() if id in known}
+                known = {each.organization_id for each in waiting}
+                self._organizations = {id: number for id, number in self._organizations.items() if id in known}
+            for project in sorted(waiting, key=self._place):
+                async with hub.database.writing() as connection:
+                    row = await claim_run(
+                        connection,
+                        owner=owner,
+                        now=hub.clock(),
+                        lease_s=hub.settings.lease_s,
+                        at=hub.now(),
+                        project_id=project.project_id,
+                    )
+                # Another worker may have taken it.
+                if row is not None:
+                    self._number += 1
+                    self._organizations[project.organization_id] = self._projects[project.project_id] = self._number
+                    return row
+            return None
 
     def _place(self, project: WaitingProject) -> tuple[int, int, str]:
         # Those never served come first, once: there is no credit for staying away.
         served = self._organizations.get(project.organization_id, 0), self._projects.get(project.project_id, 0)
         return (*served, project.since)
-
-    def _forget(self, waiting: list[WaitingProject]) -> None:
-        """Forget projects that are not waiting, if there are many."""
-        if len(self._projects) > 10_000:
-            known = {each.project_id for each in waiting}
-            self._projects = {id: number for id, number in self._projects.items() if id in known}
-            known = {each.organization_id for each in waiting}
-            self._organizations = {id: number for id, number in self._organizations.items() if id in known}
-
-
-# --- decides cases in the pool
 
 
 class RunDecisions(SuiteDecisions):
@@ -226,7 +213,8 @@ class Cleaner:
     def _replace_secrets(self, data: bytes) -> bytes:
         for secret in self._secrets:
             # In the encoded form: a secret may also be in a key, or part of a longer text.
-            data = data.replace(_in_json(secret), REDACTED.encode())
+            # JSON-encoded: quotes and backslashes of a secret are escaped in the entry.
+            data = data.replace(json.dumps(secret, ensure_ascii=False).encode("utf-8", errors="replace")[1:-1], REDACTED.encode())
         return data
 
     def clean_text(self, text: str) -> str:
@@ -234,11 +222,6 @@ class Cleaner:
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         return redact_text(text)
-
-
-def _in_json(secret: str) -> bytes:
-    # JSON-encoded: quotes and backslashes of a secret are escaped in the entry.
-    return json.dumps(secret, ensure_ascii=False).encode("utf-8", errors="replace")[1:-1]
 
 
 LOOK_EVERY_S = 0.3

@@ -146,12 +146,21 @@ def admit_sent_plan(planned: Plan, values: Mapping[str, str], references: Refere
     _check_attachments(planned)
     for id, entry in planned.servers.items():
         outbound.check_server(f"MCP server {id!r}", entry, field="suite")
-        _check_key(id, entry)
+        auth: Json = entry.get("auth")
+        # A started server may have any shape here; its settings are checked when they are read.
+        value: Json = auth.get("value") if isinstance(auth, dict) and auth.get("type") == "api_key" else None
+        if isinstance(value, str) and not _REFERENCE.fullmatch(value):
+            raise InputError(f"MCP server {id!r}: the API key is in plain text; add it as a secret of the project and write ${{NAME}}")
     driven = {row.agent["id"]: row.agent for row in planned.rows if row.case.skip is None}
     for agent in driven.values():
         _, address = PROVIDER_VARIABLES[agent["provider"]]
         outbound.check_address(values.get(address) or None, f"agent {agent['id']!r}, the secret {address}", field="suite")
-    return _read_started(planned, references)
+    entries = {id: entry for id, entry in planned.servers.items() if entry["transport"] == STARTED}
+    section = Section.of({"servers": entries}, path=f"$.{LIBRARY_KEY}", trusted=False)
+    try:
+        return {server.id: server for server in read_servers(section.plain(references)["servers"])}
+    except SpecError as error:
+        raise section.refusal_error(error) from None
 
 
 def _check_attachments(planned: Plan) -> None:
@@ -164,22 +173,3 @@ def _check_attachments(planned: Plan) -> None:
                 problems[row.scenario] = Problem(message=message, origin=row.case.origin, hint=hint, code="bad_attachment")
     if problems:
         raise InputError(next(iter(problems.values())).message, list(problems.values()))
-
-
-def _check_key(id: str, entry: Mapping[str, Json]) -> None:
-    """Reject a plain API key, since suites are stored and shown."""
-    auth: Json = entry.get("auth")
-    # A started server may have any shape here; its settings are checked when they are read.
-    value: Json = auth.get("value") if isinstance(auth, dict) and auth.get("type") == "api_key" else None
-    if isinstance(value, str) and not _REFERENCE.fullmatch(value):
-        raise InputError(f"MCP server {id!r}: the API key is in plain text; add it as a secret of the project and write ${{NAME}}")
-
-
-def _read_started(planned: Plan, references: References) -> dict[str, ServerSettings]:
-    """Return the settings of started servers; `${NAME}` in their variables are secrets of the project."""
-    entries = {id: entry for id, entry in planned.servers.items() if entry["transport"] == STARTED}
-    section = Section.of({"servers": entries}, path=f"$.{LIBRARY_KEY}", trusted=False)
-    try:
-        return {server.id: server for server in read_servers(section.plain(references)["servers"])}
-    except SpecError as error:
-        raise section.refusal_error(error) from None

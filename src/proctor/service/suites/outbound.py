@@ -105,7 +105,9 @@ class Outbound:
         for field in _ADDRESSES.get(str(kind), ()):
             self.check_address(settings.get(field), f"target {name!r}, {field}")
         if kind == "mcp_agent":
-            servers = _servers(settings.get("servers"))
+            value = settings.get("servers")
+            entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+            servers = [(str(place), entry) for place, entry in entries if isinstance(entry, dict)]
             if len(servers) > MOST_SERVERS:
                 raise _make_refusal(f"target {name!r}", f"{len(servers)} MCP servers; expected at most {MOST_SERVERS}")
             for place, server in servers:
@@ -205,12 +207,6 @@ def _local(kind: str, settings: Mapping[str, Json]) -> Iterable[list[str]]:
         return [["callable", str(settings.get("function"))]]
     files: Json = settings.get("evidence")
     return [["recorded", str(file)] for file in (files if isinstance(files, list) and files else [files])]
-
-
-def _servers(value: Json) -> list[tuple[str, Mapping[str, Json]]]:
-    """Return the servers of an agent; other entries are rejected when the agent is built."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [(str(place), entry) for place, entry in entries if isinstance(entry, dict)]
 
 
 def _make_refusal(what: str, why: str, field: str = "target") -> Refusal:

@@ -22,6 +22,7 @@ from proctor.model.evidence import Json
 from proctor.service.decisions.trace_evidence import decode_groups, expand_pieces
 from proctor.sources.datasets.files import import_arrow
 from proctor.store.sql.compressed_json import expand_bytes, to_json
+from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.tables import agents, results, traces
 from proctor.store.traces.traces import list_pieces
 
@@ -90,12 +91,11 @@ async def _export_results(connection: AsyncConnection, folder: Path, names: dict
         files.close()
 
 
-async def _read_page(connection: AsyncConnection, query: sa.Select[Any], table: sa.Table, last: tuple[str, str]) -> list[dict[str, Any]]:
+async def _read_page(connection: AsyncConnection, query: sa.Select[Any], table: sa.Table, last: tuple[str, str]) -> list[Row]:
     """Return the next rows in order of creation."""
     # After the last row, not by offset: every page costs the same, and concurrent deletions skip nothing.
     following = sa.or_(table.c.created_at > last[0], sa.and_(table.c.created_at == last[0], table.c.id > last[1]))
-    found = await connection.execute(query.where(following).order_by(table.c.created_at, table.c.id).limit(_ROWS_AT_ONCE))
-    return [dict(row) for row in found.mappings()]
+    return await fetch_all(connection, query.where(following).order_by(table.c.created_at, table.c.id).limit(_ROWS_AT_ONCE))
 
 
 def _write_record(pieces: Sequence[bytes]) -> tuple[str | None, str | None]:

@@ -39,11 +39,6 @@ class AnswerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Ignored options, as messages."""
 
 
-def is_strict(request: Request) -> bool:
-    """Return whether a client wants unsupported options rejected."""
-    return "handling=strict" in request.headers.get("prefer", "").lower().replace(" ", "")
-
-
 def check_format(request: Request) -> None:
     """Reject a client that accepts no JSON with 406; `_format` wins over `Accept`."""
     stated = next((value for name, value in request.query if name == "_format" and value), None)
@@ -64,7 +59,7 @@ def read_options(request: Request, pairs: Pairs, passed_over: Sequence[str] = ()
     _choose("_total", given.get("_total", "accurate"), _TOTALS)
     if summary == "true":
         notes.append("_summary=true: whole resources are answered; _elements chooses members")
-    if notes and is_strict(request):
+    if notes and "handling=strict" in request.headers.get("prefer", "").lower().replace(" ", ""):
         raise refuse_fhir(400, "not-supported", "; ".join(notes))
     elements = frozenset(name.strip() for name in given.get("_elements", "").split(",") if name.strip())
     return AnswerOptions(

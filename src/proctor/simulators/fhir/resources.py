@@ -165,7 +165,8 @@ def put_resource(resource: Resource, key: str, desk: Desk) -> Resource:
     Raises `Refused` with 422 and one issue for each fault, where the server validates and the resource is not valid.
     """
     if desk.rows.get(CONFIG, "validate") and (issues := list_issues(resource)):
-        raise refuse_invalid(issues)
+        entries = [{"severity": "error", "code": code, "diagnostics": f"{at}: {why}", "expression": [at]} for code, at, why in issues]
+        raise Refused(answer_json(422, {"resourceType": "OperationOutcome", "issue": entries}, kind=FHIR_JSON))
     resource_type: str = resource["resourceType"]
     old: Json = desk.rows.get(resource_type, key)
     if old is not None:
@@ -209,12 +210,6 @@ def refuse_fhir(status: int, code: str, message: str, *, expression: str | None 
     if expression is not None:
         issue["expression"] = [expression]
     return Refused(answer_json(status, {"resourceType": "OperationOutcome", "issue": [issue]}, kind=FHIR_JSON))
-
-
-def refuse_invalid(issues: list[tuple[str, str, str]]) -> Refused:
-    """Return the refusal of an invalid resource: code, position and reason of each issue."""
-    entries = [{"severity": "error", "code": code, "diagnostics": f"{at}: {why}", "expression": [at]} for code, at, why in issues]
-    return Refused(answer_json(422, {"resourceType": "OperationOutcome", "issue": entries}, kind=FHIR_JSON))
 
 
 def describe_refusal(refused: Refused) -> str:

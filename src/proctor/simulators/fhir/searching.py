@@ -118,14 +118,9 @@ def compile_pairs(resource_type: str, pairs: Pairs) -> Search:
     except CheckFault as fault:
         raise refuse_fhir(400, "not-supported", fault.message) from None
     except SpecError as error:
-        raise refuse_fhir(400, "value", _describe_value(error)) from None
-
-
-def _describe_value(error: SpecError) -> str:
-    """Return the error in a value, with its parameter."""
-    name = (error.field or "").removeprefix("search.")
-    notes = error.message if not name or error.message.startswith(name) else f"{name}: {error.message}"
-    return f"{notes}; {error.hint}" if error.hint else notes
+        name = (error.field or "").removeprefix("search.")
+        notes = error.message if not name or error.message.startswith(name) else f"{name}: {error.message}"
+        raise refuse_fhir(400, "value", f"{notes}; {error.hint}" if error.hint else notes) from None
 
 
 def find_matches(resource_type: str, pairs: Pairs, rows: Draft) -> list[Resource]:

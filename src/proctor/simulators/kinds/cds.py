@@ -45,6 +45,7 @@ from proctor.simulators.exchange import (
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import holds_condition, join_place, read_condition, read_items, read_members, read_word, refuse_doubles
+from proctor.simulators.tools import make_tool
 
 OUTCOMES = ("accepted", "overridden", "ignored")
 _CONFIG, _SERVICES = "_config", "_services"
@@ -91,7 +92,19 @@ class CdsSimulator:
                 return self._call_hook(parts[1], request, desk)
             if parts == ["feedback"]:
                 require_method(request, "POST")
-                return _give_feedback(read_object(request), request, desk)
+                row = _keep_feedback(read_object(request), desk.rows)
+                service = next((one for one in _load_services(desk.rows) if one.id == row["service"]), None)
+                # The specification has two outcomes: a service is not notified of an ignored card.
+                if service is None or not service.url or row["feedback"] == "ignored":
+                    return answer_json(200, row)
+                feedback: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
+                if row["feedback"] == "overridden" and "feedback_reason" in row:
+                    feedback["overrideReason"] = row["feedback_reason"]
+                fetched = _fetch(request, "POST", f"{service.url}/feedback", msgspec.json.encode({"feedback": [feedback]}))
+                problem = (
+                    "" if 200 <= fetched.status < 300 else fetched.problem or f"the service takes no feedback: it answers {fetched.status}"
+                )
+                return answer_json(200, {**row, "delivered": not problem, "problems": [problem] if problem else []})
             raise refuse(404, "not_found", "there are /services, /hooks/HOOK, /feedback and /cds-services")
         except Refused as refused:
             return refused.response
@@ -152,7 +165,16 @@ class CdsSimulator:
             raise refuse(404, "not_found", f"there is no service {show(names[0])}")
         given = read_object(request)
         if names[1:]:
-            return _take_feedback(given, desk.rows)
+            listed = given.get("feedback")
+            if not isinstance(listed, list) or not listed:
+                raise refuse(400, "wrong_request", f"feedback: expected a list, found {kind_of(listed)}")
+            for one in listed:
+                if not isinstance(one, dict):
+                    raise refuse(400, "wrong_request", f"feedback: expected objects, found {kind_of(one)}")
+                _check_feedback(one, desk.rows)
+            for one in listed:
+                _keep_feedback(one, desk.rows)
+            return answer_json(200, {})
         if given.get("hook") != service.hook:
             raise refuse(400, "wrong_hook", f"{service.id} is of the hook {service.hook}, not {show(given.get('hook'))}")
         if not isinstance(given.get("hookInstance"), str) or not isinstance(given.get("context"), dict):
@@ -167,6 +189,7 @@ class CdsSimulator:
         """Return the tools for CDS Hooks."""
         words: dict[str, Json] = {"type": "string"}
         context: dict[str, Json] = {"type": "object", "description": "patient_id, user_id and whatever else the hook has."}
+        outcome: dict[str, Json] = {"enum": list(OUTCOMES)}
         return (
             Tool(
                 name="cds_call_hook",
@@ -178,15 +201,12 @@ class CdsSimulator:
                     body=msgspec.json.encode(given.get("context") or {}),
                 ),
             ),
-            Tool(
-                name="cds_feedback",
-                description="Report the outcome of a card.",
-                schema={
-                    "type": "object",
-                    "properties": {"card": words, "outcome": {"enum": list(OUTCOMES)}},
-                    "required": ["card", "outcome"],
-                },
-                make_request=lambda given: Request(method="POST", path="/feedback", body=msgspec.json.encode(given)),
+            make_tool(
+                "cds_feedback",
+                "Report the outcome of a card.",
+                {"card": words, "outcome": outcome},
+                ("card", "outcome"),
+                request="POST /feedback",
             ),
         )
 
@@ -205,7 +225,19 @@ def _ask(service: Service, hook_request: dict[str, Json], request: Request) -> t
     fetched = _fetch(request, "POST", service.url, msgspec.json.encode(hook_request))
     if fetched.status != 200:
         return [], [fetched.problem or f"the service answers {fetched.status}"]
-    return read_cards(fetched.body)
+    answered = _decode(fetched.body)
+    listed = answered.get("cards") if isinstance(answered, dict) else None
+    if not isinstance(listed, list):
+        return [], ["the answer has no list of cards"]
+    cards: list[dict[str, Json]] = []
+    problems: list[str] = []
+    for index, card in enumerate(cast("list[Json]", listed)):
+        problem = find_problem(card)
+        if problem:
+            problems.append(f"cards.{index}: {problem}")
+        else:
+            cards.append(card)
+    return cards, problems
 
 
 def _keep_card(card: dict[str, Json], service: Service, desk: Desk) -> dict[str, Json]:
@@ -218,45 +250,11 @@ def _keep_card(card: dict[str, Json], service: Service, desk: Desk) -> dict[str,
     return row
 
 
-def _find_card(name: str, rows: Draft) -> str | None:
-    """Return the key of the last card with this UUID."""
-    return next((key for key, row in reversed(list(rows.list(_CARDS).items())) if row["uuid"] == name), None)
-
-
-def _take_feedback(given: dict[str, Json], rows: Draft) -> Response:
-    """Store feedback in the form of the specification: a list, with one entry per card."""
-    listed = given.get("feedback")
-    if not isinstance(listed, list) or not listed:
-        raise refuse(400, "wrong_request", f"feedback: expected a list, found {kind_of(listed)}")
-    for one in listed:
-        if not isinstance(one, dict):
-            raise refuse(400, "wrong_request", f"feedback: expected objects, found {kind_of(one)}")
-        _check_feedback(one, rows)
-    for one in listed:
-        _keep_feedback(one, rows)
-    return answer_json(200, {})
-
-
-def _give_feedback(given: dict[str, Json], request: Request, desk: Desk) -> Response:
-    """Store feedback on a card, and send it to the registered service of the card."""
-    row = _keep_feedback(given, desk.rows)
-    service = next((one for one in _load_services(desk.rows) if one.id == row["service"]), None)
-    # The specification has two outcomes: a service is not notified of an ignored card.
-    if service is None or not service.url or row["feedback"] == "ignored":
-        return answer_json(200, row)
-    feedback: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
-    if row["feedback"] == "overridden" and "feedback_reason" in row:
-        feedback["overrideReason"] = row["feedback_reason"]
-    fetched = _fetch(request, "POST", f"{service.url}/feedback", msgspec.json.encode({"feedback": [feedback]}))
-    problem = "" if 200 <= fetched.status < 300 else fetched.problem or f"the service takes no feedback: it answers {fetched.status}"
-    return answer_json(200, {**row, "delivered": not problem, "problems": [problem] if problem else []})
-
-
 def _check_feedback(given: dict[str, Json], rows: Draft) -> tuple[str, str]:
     card, outcome = take_text(given, "card"), take_text(given, "outcome")
     if outcome not in OUTCOMES:
         raise refuse(422, "wrong_value", f"outcome: expected one of {', '.join(OUTCOMES)}, found {show(outcome)}")
-    key = _find_card(card, rows)
+    key = next((key for key, row in reversed(list(rows.list(_CARDS).items())) if row["uuid"] == card), None)
     if key is None:
         raise refuse(404, "not_found", f"there is no card {show(card)}")
     return key, outcome
@@ -387,23 +385,6 @@ def read_services(body: bytes, services_url: str) -> list[Service] | str:
         url = f"{services_url.rstrip('/')}/{one['id']}"
         found.append(Service(id=one["id"], hook=one["hook"], url=url, title=title, description=description))
     return found
-
-
-def read_cards(body: bytes) -> tuple[list[dict[str, Json]], list[str]]:
-    """Return the cards in a service's response, and the errors in it."""
-    answered = _decode(body)
-    listed = answered.get("cards") if isinstance(answered, dict) else None
-    if not isinstance(listed, list):
-        return [], ["the answer has no list of cards"]
-    cards: list[dict[str, Json]] = []
-    problems: list[str] = []
-    for index, card in enumerate(cast("list[Json]", listed)):
-        problem = find_problem(card)
-        if problem:
-            problems.append(f"cards.{index}: {problem}")
-        else:
-            cards.append(card)
-    return cards, problems
 
 
 def _decode(body: bytes) -> Json:

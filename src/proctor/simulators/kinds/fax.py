@@ -45,13 +45,13 @@ from proctor.simulators.persona import is_address, read_number
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_items, read_members, read_word
-from proctor.simulators.tools import make_query
+from proctor.simulators.tools import make_tool
 
 _CONFIG, _DOCUMENTS = "_config", "_documents"
 _FAXES = "faxes"
 _ARRIVING = ("from", "text", "document", "document_type", "patient_id")
 _UNREAD = "unread"
-"""The unreadable part of the text; claims that forbid words then do not pass (`checks/systems/_entries.py`)."""
+"""The unreadable part of the text; claims that forbid words then do not pass (`checks/systems/entries.py`)."""
 _DESCRIBED = ("patient_id", "document_type")
 _NUMBER = "+15550200"
 """The agent's default number."""
@@ -100,40 +100,34 @@ class FaxSimulator:
                 raise refuse(404, "not_found", "faxes are at /faxes, /faxes/ID and /faxes/ID/document")
             require_method(request, "GET", "HEAD", *(() if names else ("POST",)))
             if names:
-                return self._get(names, desk.rows)
+                row = desk.rows.get(_FAXES, names[0])
+                if row is None:
+                    raise refuse(404, "not_found", f"there is no fax {show(names[0])}")
+                if len(names) == 1:
+                    return answer_json(200, row)
+                data = base64.b64decode(desk.rows.get(_DOCUMENTS, names[0]))
+                return Response(status=200, body=data, headers={"content-type": row["content_type"]})
             if request.method == "POST":
-                return self._send(request, desk)
+                if len(request.body) > 2 * MOST_BYTES:
+                    raise refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
+                raw = read_document(request.body)
+                given: dict[str, Json] = dict(request.query) if raw is not None else read_object(request)
+                to = take_text(given, "to_number", default="") or take_text(given, "to", default="")
+                if not is_address("sms", to):
+                    raise refuse(422, "wrong_value", f"to_number: expected a fax number, found {show(to)}")
+                described = {name: take_text(given, name, default="") for name in _DESCRIBED}
+                data, known = (request.body, raw) if raw is not None else _read_content(given, desk.rows)
+                if len(data) > MOST_BYTES:
+                    raise refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
+                row = _keep(
+                    data, known, {"direction": "outbound", "to": to, "from": _find_own(desk.rows), "status": "delivered", **described}, desk
+                )
+                return answer_json(201, row, headers={"location": f"{request.base}/faxes/{encode_percent(row['id'])}"})
             filters = [(name, value) for name, value in request.query if name in ("direction", *_DESCRIBED)]
             rows = [row for row in desk.rows.list(_FAXES).values() if all(row[name] == value for name, value in filters)]
             return answer_json(200, {_FAXES: rows, "total": len(rows)})
         except Refused as refused:
             return refused.response
-
-    def _get(self, names: list[str], rows: Draft) -> Response:
-        row = rows.get(_FAXES, names[0])
-        if row is None:
-            raise refuse(404, "not_found", f"there is no fax {show(names[0])}")
-        if len(names) == 1:
-            return answer_json(200, row)
-        data = base64.b64decode(rows.get(_DOCUMENTS, names[0]))
-        return Response(status=200, body=data, headers={"content-type": row["content_type"]})
-
-    def _send(self, request: Request, desk: Desk) -> Response:
-        if len(request.body) > 2 * MOST_BYTES:
-            raise refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
-        raw = read_document(request.body)
-        given: dict[str, Json] = dict(request.query) if raw is not None else read_object(request)
-        to = take_text(given, "to_number", default="") or take_text(given, "to", default="")
-        if not is_address("sms", to):
-            raise refuse(422, "wrong_value", f"to_number: expected a fax number, found {show(to)}")
-        described = {name: take_text(given, name, default="") for name in _DESCRIBED}
-        data, known = (request.body, raw) if raw is not None else _read_content(given, desk.rows)
-        if len(data) > MOST_BYTES:
-            raise refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
-        row = _keep(
-            data, known, {"direction": "outbound", "to": to, "from": _find_own(desk.rows), "status": "delivered", **described}, desk
-        )
-        return answer_json(201, row, headers={"location": f"{request.base}/faxes/{encode_percent(row['id'])}"})
 
     def read_state(self, desk: Desk) -> State:
         """Return all faxes, sent and received, without the number of pages if it is unknown."""
@@ -145,18 +139,11 @@ class FaxSimulator:
         words: dict[str, Json] = {"type": "string"}
         reference: dict[str, Json] = {"type": "string", "description": "The id of a fax that is passed on."}
         sent: dict[str, Json] = {"to_number": words, "text": words, "content_reference": reference, **dict.fromkeys(_DESCRIBED, words)}
+        direction: dict[str, Json] = {"enum": ["inbound", "outbound"]}
         return (
-            Tool(
-                name="fax_send",
-                description="Send a fax: a text, or a fax that has arrived.",
-                schema={"type": "object", "properties": sent, "required": ["to_number"]},
-                make_request=lambda given: Request(method="POST", path="/faxes", body=msgspec.json.encode(given)),
-            ),
-            Tool(
-                name="fax_list",
-                description="List faxes that were sent and received, with their text.",
-                schema={"type": "object", "properties": {"direction": {"enum": ["inbound", "outbound"]}}},
-                make_request=lambda given: Request(method="GET", path="/faxes", query=make_query(given)),
+            make_tool("fax_send", "Send a fax: a text, or a fax that has arrived.", sent, ("to_number",), request="POST /faxes"),
+            make_tool(
+                "fax_list", "List faxes that were sent and received, with their text.", {"direction": direction}, request="GET /faxes"
             ),
         )
 
@@ -238,7 +225,18 @@ def read_document(data: bytes) -> Document | None:
     if data[:1024].lstrip().startswith(b"%PDF-"):
         return _read_pdf(data)
     if data[:4] in (b"II*\x00", b"MM\x00*"):
-        return _read_tiff(data)
+        order = "<" if data[:2] == b"II" else ">"
+        visited: set[int] = set()
+        try:
+            (place,) = struct.unpack_from(f"{order}I", data, 4)
+            # A directory may name an earlier one as its next: a small file would be counted forever.
+            while place and place not in visited and len(visited) < MOST_PAGES:
+                (entries,) = struct.unpack_from(f"{order}H", data, place)
+                visited.add(place)
+                (place,) = struct.unpack_from(f"{order}I", data, place + 2 + 12 * entries)
+        except struct.error:
+            return Document(kind=TIFF, pages=len(visited) or None, note="the document is broken off")
+        return Document(kind=TIFF, pages=len(visited), note="a picture has no text layer")
     return None
 
 
@@ -275,22 +273,6 @@ def _describe_unread(pictures: list[int], count: int, length: int) -> str:
     return "; ".join(notes)
 
 
-def _read_tiff(data: bytes) -> Document:
-    """Count the directories of a TIFF: each is a page."""
-    order = "<" if data[:2] == b"II" else ">"
-    visited: set[int] = set()
-    try:
-        (place,) = struct.unpack_from(f"{order}I", data, 4)
-        # A directory may name an earlier one as its next: a small file would be counted forever.
-        while place and place not in visited and len(visited) < MOST_PAGES:
-            (entries,) = struct.unpack_from(f"{order}H", data, place)
-            visited.add(place)
-            (place,) = struct.unpack_from(f"{order}I", data, place + 2 + 12 * entries)
-    except struct.error:
-        return Document(kind=TIFF, pages=len(visited) or None, note="the document is broken off")
-    return Document(kind=TIFF, pages=len(visited), note="a picture has no text layer")
-
-
 def write_pdf(text: str) -> bytes:
     """Return text as a PDF with a text layer, in pages; characters outside Western European become question marks."""
     lines = [line[at : at + _WIDTH] for line in text.expandtabs(4).splitlines() or [""] for at in range(0, max(1, len(line)), _WIDTH)]
@@ -307,7 +289,16 @@ def write_pdf(text: str) -> bytes:
         box = "/MediaBox [0 0 612 842] /Resources << /Font << /F1 3 0 R >> >>"
         objects.append(f"<< /Type /Page /Parent 2 0 R {box} /Contents {5 + 2 * index} 0 R >>".encode())
         objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
-    return _join_objects(objects)
+    out = bytearray(b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n")
+    places: list[int] = []
+    for number, content in enumerate(objects, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, content)
+    table = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    out += b"".join(b"%010d 00000 n \n" % place for place in places)
+    out += b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, table)
+    return bytes(out)
 
 
 def count_sheets(text: str) -> int:
@@ -319,16 +310,3 @@ def count_sheets(text: str) -> int:
 def _escape(line: str) -> bytes:
     printable = "".join(char if char.isprintable() else " " for char in line).encode("cp1252", "replace")
     return printable.replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
-
-
-def _join_objects(objects: list[bytes]) -> bytes:
-    out = bytearray(b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n")
-    places: list[int] = []
-    for number, content in enumerate(objects, 1):
-        places.append(len(out))
-        out += b"%d 0 obj\n%s\nendobj\n" % (number, content)
-    table = len(out)
-    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
-    out += b"".join(b"%010d 00000 n \n" % place for place in places)
-    out += b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, table)
-    return bytes(out)

@@ -99,13 +99,6 @@ def _replace(value: Json, names: dict[str, str]) -> Json:
     }
 
 
-def link_conditions(resource: Resource, rows: Draft) -> Resource | None:
-    """Return a resource with the conditional references resolved; None if no condition matches exactly one resource."""
-    conditions = {text for text in _iterate_references(resource) if "?" in text and text.partition("?")[0] in RESOURCE_TYPES}
-    names = {text: name for text in conditions if (name := _find_only(text, rows)) is not None}
-    return cast(Resource, _replace(resource, names)) if names else None
-
-
 def _iterate_references(value: Json) -> list[str]:
     found: list[str] = []
     waiting: list[Json] = [value]
@@ -218,9 +211,14 @@ class FhirSimulator:
         for index, resource in enumerate(listed):
             if not isinstance(resource, dict):
                 raise SpecError(f"expected a resource, found {show(resource)}", field=str(index))
-        stored = [self._seed_resource(found.resource, desk, _write_field(found.place)) for found in open_store(link_entries(listed))]
+        stored = [
+            self._seed_resource(found.resource, desk, found.place.removeprefix("resources[").replace("[", ".").replace("]", ""))
+            for found in open_store(link_entries(listed))
+        ]
         for row in stored:
-            if (linked := link_conditions(row, desk.rows)) is not None:
+            conditions = {text for text in _iterate_references(row) if "?" in text and text.partition("?")[0] in RESOURCE_TYPES}
+            names = {text: name for text in conditions if (name := _find_only(text, desk.rows)) is not None}
+            if (linked := (cast(Resource, _replace(row, names)) if names else None)) is not None:
                 desk.rows.put(row["resourceType"], row["id"], linked)
 
     def _read_config(self, seed: dict[str, Json], desk: Desk) -> Json:
@@ -281,11 +279,29 @@ class FhirSimulator:
         resource_type = check_type(parts[0])
         match parts[1:]:
             case []:
-                return _handle_type(request, resource_type, desk)
+                match request.method:
+                    case "GET":
+                        return answer_search(request, resource_type, request.query, desk.rows)
+                    case "POST":
+                        return create(request, resource_type, desk)
+                    case "PUT":
+                        return update_by_condition(request, resource_type, request.query, desk)
+                    case "PATCH" | "DELETE":
+                        key = find_one(request, resource_type, request.query, desk)
+                        if key is not None:
+                            return _handle_instance(request, resource_type, key, desk)
+                        if request.method == "DELETE":
+                            return Response(status=204)
+                        raise refuse_fhir(404, "not-found", f"no {resource_type} fits the condition")
+                    case _:
+                        raise _refuse_method(request, "GET, POST, PUT, PATCH and DELETE")
             case ["_search"]:
                 if request.method != "POST":
                     raise _refuse_method(request, "POST")
-                form = decode_query(_read_form(request))
+                kind = request.headers.get("content-type", _FORM).partition(";")[0].strip().lower()
+                if request.body and kind != _FORM:
+                    raise refuse_fhir(415, "not-supported", f"the parameters of _search are sent as {_FORM}, found {show(kind, 80)}")
+                form = decode_query(request.body.decode("utf-8", "replace"))
                 return answer_search(request, resource_type, (*request.query, *form), desk.rows)
             case ["_history"] | [_, "_history"] | [_, "_history", _] if request.method != "GET":
                 raise _refuse_method(request, "GET")
@@ -337,38 +353,6 @@ class FhirSimulator:
             ),
             Tool(name="fhir_delete", description="Delete a resource.", schema=named, make_request=lambda given: _ask("DELETE", given)),
         )
-
-
-def _read_form(request: Request) -> str:
-    """Return the parameters of `POST _search`. Raises `Refused` with 415 for a body that is not a form: its conditions would be lost."""
-    kind = request.headers.get("content-type", _FORM).partition(";")[0].strip().lower()
-    if request.body and kind != _FORM:
-        raise refuse_fhir(415, "not-supported", f"the parameters of _search are sent as {_FORM}, found {show(kind, 80)}")
-    return request.body.decode("utf-8", "replace")
-
-
-def _write_field(place: str) -> str:
-    """Return the position of a resource in its seed as a dotted field: `resources[1].entry[0].resource` is `1.entry.0.resource`."""
-    return place.removeprefix("resources[").replace("[", ".").replace("]", "")
-
-
-def _handle_type(request: Request, resource_type: str, desk: Desk) -> Response:
-    match request.method:
-        case "GET":
-            return answer_search(request, resource_type, request.query, desk.rows)
-        case "POST":
-            return create(request, resource_type, desk)
-        case "PUT":
-            return update_by_condition(request, resource_type, request.query, desk)
-        case "PATCH" | "DELETE":
-            key = find_one(request, resource_type, request.query, desk)
-            if key is not None:
-                return _handle_instance(request, resource_type, key, desk)
-            if request.method == "DELETE":
-                return Response(status=204)
-            raise refuse_fhir(404, "not-found", f"no {resource_type} fits the condition")
-        case _:
-            raise _refuse_method(request, "GET, POST, PUT, PATCH and DELETE")
 
 
 def _handle_instance(request: Request, resource_type: str, key: str, desk: Desk) -> Response:

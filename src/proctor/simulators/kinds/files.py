@@ -81,7 +81,14 @@ class FilesSimulator:
             if request.method in ("GET", "HEAD"):
                 return self._get(path, request, desk.rows)
             if request.method == "MOVE":
-                return _move(path, dict(request.query).get("to", ""), desk.rows)
+                name, target = _check_path(path), _check_path(dict(request.query).get("to", ""))
+                row = desk.rows.get(_FILES, name)
+                if row is None:
+                    raise refuse(404, "not_found", f"there is no file {show(name)}")
+                known = desk.rows.get(_FILES, target) is not None
+                desk.rows.remove(_FILES, name)
+                desk.rows.put(_FILES, target, row)
+                return Response(status=204) if known else answer_json(201, {"path": target, "size": row["size"]})
             if request.method not in ("PUT", "DELETE"):
                 raise refuse(405, "method_not_allowed", f"files take GET, PUT and DELETE, not {request.method}")
             name = _check_path(path)
@@ -104,7 +111,9 @@ class FilesSimulator:
             raise refuse(404, "not_found", f"there is no file {show(_check_path(path))}")
         if row is not None:
             kind = row["type"] or ("text/plain; charset=utf-8" if "text" in row else "application/octet-stream")
-            return Response(status=200, body=_read_bytes(row), headers={"content-type": kind})
+            return Response(
+                status=200, body=row["text"].encode() if "text" in row else base64.b64decode(row["base64"]), headers={"content-type": kind}
+            )
         prefix = _INBOX if path == "inbox" else path or dict(request.query).get("prefix", "")
         listed = [
             {"path": name, "size": row["size"], "modified": row["modified"]}
@@ -146,17 +155,6 @@ def _ask(method: str, given: dict[str, Json]) -> Request:
     return Request(method=method, path=path, body=str(given.get("content", "")).encode("utf-8", "replace"))
 
 
-def _move(path: str, to: str, rows: Draft) -> Response:
-    name, target = _check_path(path), _check_path(to)
-    row = rows.get(_FILES, name)
-    if row is None:
-        raise refuse(404, "not_found", f"there is no file {show(name)}")
-    known = rows.get(_FILES, target) is not None
-    rows.remove(_FILES, name)
-    rows.put(_FILES, target, row)
-    return Response(status=204) if known else answer_json(201, {"path": target, "size": row["size"]})
-
-
 def _check_path(path: str) -> str:
     """Return the normalised path of a file. Raises `Refused` for one that leaves the drop or names no file."""
     name = path.lstrip("/")
@@ -174,10 +172,6 @@ def _make_row(data: bytes, kind: str, now: str) -> dict[str, Json]:
     except UnicodeDecodeError:
         row["base64"] = base64.b64encode(data).decode()
     return row
-
-
-def _read_bytes(row: dict[str, Json]) -> bytes:
-    return row["text"].encode() if "text" in row else base64.b64decode(row["base64"])
 
 
 SIMULATOR = FilesSimulator()

@@ -30,8 +30,8 @@ from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, read_payload, refuse, require_method, split_path
 from proctor.simulators.ports import Desk, Tool
-from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word
+from proctor.simulators.tools import make_tool
 
 MOST_BYTES = 10_000_000
 """Bytes of one message."""
@@ -84,7 +84,19 @@ class Hl7Simulator:
         try:
             parts = split_path(request)
             if parts == ["outbound"] and request.method == "POST":
-                return self._send(request, desk)
+                if len(request.body) > MOST_BYTES:
+                    raise refuse(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
+                text, is_json = read_payload(request)
+                config = desk.rows.get(_CONFIG, "rules")
+                answer = judge_message(text, Rules() if config is None else READ_RULES.decode(msgspec.json.encode(config)))
+                ack = write_ack(answer, desk.around.now(), desk.around.new_id())
+                if answer.ack == "AA":
+                    key = str(len(desk.rows.list(_OUT)) + 1)
+                    desk.rows.put(_OUT, key, _make_row(key, _normalize(text), answer, desk))
+                if not is_json:
+                    return Response(status=200, body=ack.encode(), headers={"content-type": HL7_TYPE})
+                body: dict[str, Json] = {"code": answer.ack, "accepted": answer.ack == "AA", "ack": ack, "control_id": answer.control_id}
+                return answer_json(200, {**body, "reason": answer.reason} if answer.reason else body)
             if len(parts) not in (1, 2) or parts[0] not in (_IN, _OUT):
                 raise refuse(404, "not_found", "messages are at /inbox and /outbound")
             require_method(request, "GET", "HEAD", *(("POST",) if parts == ["outbound"] else ()))
@@ -99,24 +111,6 @@ class Hl7Simulator:
         except Refused as refused:
             return refused.response
 
-    def _send(self, request: Request, desk: Desk) -> Response:
-        if len(request.body) > MOST_BYTES:
-            raise refuse(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
-        text, is_json = read_payload(request)
-        answer = judge_message(text, self._load_rules(desk.rows))
-        ack = write_ack(answer, desk.around.now(), desk.around.new_id())
-        if answer.ack == "AA":
-            key = str(len(desk.rows.list(_OUT)) + 1)
-            desk.rows.put(_OUT, key, _make_row(key, _normalize(text), answer, desk))
-        if not is_json:
-            return Response(status=200, body=ack.encode(), headers={"content-type": HL7_TYPE})
-        body: dict[str, Json] = {"code": answer.ack, "accepted": answer.ack == "AA", "ack": ack, "control_id": answer.control_id}
-        return answer_json(200, {**body, "reason": answer.reason} if answer.reason else body)
-
-    def _load_rules(self, rows: Draft) -> Rules:
-        config = rows.get(_CONFIG, "rules")
-        return Rules() if config is None else READ_RULES.decode(msgspec.json.encode(config))
-
     def read_state(self, desk: Desk) -> State:
         """Return the accepted messages."""
         return State(hl7=Hl7State(outbound=tuple(row["payload"] for row in desk.rows.list(_OUT).values())))
@@ -126,24 +120,13 @@ class Hl7Simulator:
         message: dict[str, Json] = {"type": "string", "description": "The message: segments that begin with MSH, one per line."}
         kind: dict[str, Json] = {"type": "string", "description": "Only messages of this type, such as ORU or ADT^A01."}
         return (
-            Tool(
-                name="hl7_inbox",
-                description="List the HL7 messages that have arrived.",
-                schema={"type": "object", "properties": {"type": kind}},
-                make_request=lambda given: Request(
-                    method="GET", path="/inbox", query=(("type", str(given["type"])),) if given.get("type") else ()
-                ),
-            ),
-            Tool(
-                name="hl7_send",
-                description="Send an HL7 v2 message; the answer is its acknowledgement.",
-                schema={"type": "object", "properties": {"payload": message}, "required": ["payload"]},
-                make_request=lambda given: Request(
-                    method="POST",
-                    path="/outbound",
-                    headers={"content-type": "application/json"},
-                    body=msgspec.json.encode({"payload": given.get("payload", "")}),
-                ),
+            make_tool("hl7_inbox", "List the HL7 messages that have arrived.", {"type": kind}, request="GET /inbox"),
+            make_tool(
+                "hl7_send",
+                "Send an HL7 v2 message; the answer is its acknowledgement.",
+                {"payload": message},
+                ("payload",),
+                request="POST /outbound",
             ),
         )
 

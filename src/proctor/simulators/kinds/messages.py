@@ -41,7 +41,7 @@ from proctor.simulators.persona import CHANNELS, READ_BOOK, Book, find_answer, i
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import NotHeld, read_items, read_members, read_word
-from proctor.simulators.tools import make_query
+from proctor.simulators.tools import make_tool
 from proctor.simulators.twilio_format import VERSION, refuse_twilio, show_twilio, show_twilio_page
 
 MOST_TEXT = 100_000
@@ -130,10 +130,6 @@ class MessagesSimulator:
             raise refuse(422, "wrong_value", f"from: no address for {channel}: {show(sender)}")
         subject = take_text(given, "subject", default="")
         row = _keep(desk, channel=channel, direction="outbound", to=to, sender=sender, subject=subject, text=text, patient_id=patient_id)
-        self._let_answer(row, book, desk)
-        return row
-
-    def _let_answer(self, row: dict[str, Json], book: Book, desk: Desk) -> None:
         person = book.find_reached(row["channel"], row["to"])
         script = person.answers if person is not None and person.answers else book.answers
         # Each person has their own position in the script.
@@ -154,6 +150,7 @@ class MessagesSimulator:
                 patient_id=row["patient_id"],
                 by_other=True,
             )
+        return row
 
     def _handle_twilio(self, parts: list[str], request: Request, desk: Desk) -> Response:
         # Accounts/SID/Messages.json or Accounts/SID/Messages/ID.json
@@ -192,10 +189,14 @@ class MessagesSimulator:
             if names:
                 raise refuse(404, "not_found", "messages are at /v2/messages and /v2/messages/ID")
             require_method(request, "POST")
-            row = self._send(read_telnyx(read_object(request)), desk)
+            given = read_object(request)
+            to = given.get("to")
+            first = to[0] if isinstance(to, list) and len(to) == 1 else to
+            row = self._send({"channel": "sms", "to": first, "from": given.get("from", ""), "body": given.get("text", "")}, desk)
             return answer_json(200, show_telnyx(row, status="queued"))
         except Refused as refused:
-            return refuse_telnyx(refused)
+            code, title = _CODES.get(refused.response.status, _UNFIT)
+            return answer_json(refused.response.status, {"errors": [{"code": code, "title": title, "detail": refusal_message(refused)}]})
 
     def read_state(self, desk: Desk) -> State:
         """Return all messages, sent and received."""
@@ -209,18 +210,14 @@ class MessagesSimulator:
         sent = {"channel": channel, "to": to, "patient_id": words, "subject": words, "body": words}
         chosen: dict[str, Json] = {"channel": channel, "patient_id": words, "direction": {"enum": ["inbound", "outbound"]}}
         return (
-            Tool(
-                name="messages_send",
-                description="Send a short message, an e-mail or a chat message.",
-                schema={"type": "object", "properties": sent, "required": ["channel", "body"]},
-                make_request=lambda given: Request(method="POST", path="/messages", body=msgspec.json.encode(given)),
+            make_tool(
+                "messages_send",
+                "Send a short message, an e-mail or a chat message.",
+                sent,
+                ("channel", "body"),
+                request="POST /messages",
             ),
-            Tool(
-                name="messages_list",
-                description="List messages that were sent and received.",
-                schema={"type": "object", "properties": chosen},
-                make_request=lambda given: Request(method="GET", path="/messages", query=make_query(given)),
-            ),
+            make_tool("messages_list", "List messages that were sent and received.", chosen, request="GET /messages"),
         )
 
 
@@ -283,12 +280,6 @@ _CODES = {400: ("10015", "Bad Request"), 404: ("10005", "Resource not found"), 4
 _UNFIT = ("10015", "Bad Request")
 
 
-def refuse_telnyx(refused: Refused) -> Response:
-    """Return a refusal in Telnyx's format."""
-    code, title = _CODES.get(refused.response.status, _UNFIT)
-    return answer_json(refused.response.status, {"errors": [{"code": code, "title": title, "detail": refusal_message(refused)}]})
-
-
 def show_telnyx(row: dict[str, Json], *, status: str = "delivered") -> dict[str, Json]:
     """Return a message as Telnyx shows it."""
     inbound = row["direction"] == "inbound"
@@ -310,10 +301,3 @@ def show_telnyx(row: dict[str, Json], *, status: str = "delivered") -> dict[str,
             "errors": [],
         }
     }
-
-
-def read_telnyx(given: dict[str, Json]) -> dict[str, Json]:
-    """Return the fields of a sent message under the simulator's names."""
-    to = given.get("to")
-    first = to[0] if isinstance(to, list) and len(to) == 1 else to
-    return {"channel": "sms", "to": first, "from": given.get("from", ""), "body": given.get("text", "")}

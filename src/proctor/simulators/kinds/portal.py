@@ -52,6 +52,7 @@ from proctor.simulators.portal import (
 )
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
+from proctor.simulators.tools import make_tool
 
 _CONFIG, _SESSIONS, _DRAFTS = "_config", "_sessions", "_drafts"
 REQUESTS = "prior_auth_requests"
@@ -114,7 +115,8 @@ class PortalSimulator:
         if parts == ["prior-auths"] and request.method == "POST":
             given = read_object(request)
             answers = require_answers(WIZARDS[setup.portal], {name: take_text(given, name, default="") for name in given})
-            _require_member(answers, desk.rows)
+            for problem in _find_unknown_member(answers, desk.rows).values():
+                raise refuse(422, "unknown_member", problem)
             return answer_json(201, _submit(answers, setup, desk))
         require_method(request, "GET", "HEAD", *(("POST",) if parts == ["prior-auths"] else ()))
         query = dict(request.query).get("q", "")
@@ -129,7 +131,21 @@ class PortalSimulator:
     def _handle_page(self, parts: list[str], request: Request, setup: Setup, desk: Desk) -> Response:
         base = request.base
         if parts == ["login"]:
-            return _sign_in(request, setup, desk)
+            require_method(request, "GET", "HEAD", "POST")
+            problem = ""
+            if request.method == "POST":
+                form = read_form(request)
+                password = setup.password or request.token
+                known = bool(password) and hmac.compare_digest(form.get("password", "").encode(), password.encode())
+                if known and form.get("username") == setup.username:
+                    session = desk.around.new_id()
+                    desk.rows.put(_SESSIONS, session, {"at": desk.around.now()})
+                    # The cookie is limited to the portal: `http://host/SANDBOX/NAME` is its base.
+                    path = "/" + "/".join(request.base.split("/")[3:])
+                    return portal.redirect(f"{request.base}/", set_cookie=f"{_COOKIE}={session}; Path={path}; HttpOnly; SameSite=Lax")
+                problem = "User name or password are wrong"
+            body = portal.write_login(request.base, problem)
+            return portal.answer_page("Sign in", body, request.base, payer=setup.payer, is_inside=False, status=403 if problem else 200)
         session = _find_session(request, desk.rows)
         if parts == ["logout"]:
             require_method(request, "POST")
@@ -147,7 +163,18 @@ class PortalSimulator:
             count = len(desk.rows.list(REQUESTS))
             return portal.answer_page("Home", f"{start}<p>{count} requests so far.</p>", base, payer=setup.payer)
         if parts == ["requests"]:
-            return _show_requests(query, base, setup, desk.rows)
+            cells = (
+                (
+                    f'<a href="{portal.escape(base)}/requests/{portal.escape(row["request_id"])}">{portal.escape(row["auth_number"])}</a>',
+                    portal.escape(row.get("patient_member_id", "")),
+                    portal.escape(row.get(WIZARDS[setup.portal].subject, "")),
+                    portal.escape(row["status"]),
+                )
+                for row in _search(desk.rows, REQUESTS, query)
+            )
+            table = portal.write_table(("Authorization number", "Member ID", "Requested", "Status"), cells, "No request found.")
+            search = portal.write_search(f"{base}/requests", "Authorization number or member ID", query)
+            return portal.answer_page("Requests", search + table, base, payer=setup.payer)
         if len(parts) == 2 and parts[0] == "requests":
             row = desk.rows.get(REQUESTS, parts[1])
             if row is not None:
@@ -170,26 +197,27 @@ class PortalSimulator:
         """Return the tools for the portal."""
         fields = {field.name: field for wizard in WIZARDS.values() for field in wizard.list_fields()}
         properties: dict[str, Json] = {name: {"type": "string", "description": f"{one.label}. {one.hint}"} for name, one in fields.items()}
+        words: dict[str, Json] = {"type": "string"}
         return (
-            Tool(
-                name="portal_submit_prior_auth",
-                description="Submit a request for prior authorization; its answer has the authorization number and the status.",
-                schema={"type": "object", "properties": properties, "required": ["patient_member_id"]},
-                make_request=lambda given: Request(method="POST", path="/api/prior-auths", body=msgspec.json.encode(given)),
+            make_tool(
+                "portal_submit_prior_auth",
+                "Submit a request for prior authorization; its answer has the authorization number and the status.",
+                properties,
+                ("patient_member_id",),
+                request="POST /api/prior-auths",
             ),
-            Tool(
-                name="portal_status",
-                description="Look up a request by its authorization number.",
-                schema={"type": "object", "properties": {"auth_number": {"type": "string"}}, "required": ["auth_number"]},
-                make_request=lambda given: Request(
-                    method="GET", path=f"/api/prior-auths/{encode_percent(str(given.get('auth_number', '')))}"
-                ),
+            make_tool(
+                "portal_status",
+                "Look up a request by its authorization number.",
+                {"auth_number": words},
+                ("auth_number",),
+                request="GET /api/prior-auths/{auth_number}",
             ),
-            Tool(
-                name="portal_search_patients",
-                description="Look for patients by any part of what is known of them.",
-                schema={"type": "object", "properties": {"q": {"type": "string"}}},
-                make_request=lambda given: Request(method="GET", path="/api/patients", query=(("q", str(given.get("q", ""))),)),
+            make_tool(
+                "portal_search_patients",
+                "Look for patients by any part of what is known of them.",
+                {"q": words},
+                request="GET /api/patients",
             ),
         )
 
@@ -199,24 +227,6 @@ def _determine(setup: Setup, desk: Desk) -> None:
     for key, row in list(desk.rows.list(REQUESTS).items()):
         if (now := apply_determination(row, setup, desk.around.now())) is not row:
             desk.rows.put(REQUESTS, key, now)
-
-
-def _sign_in(request: Request, setup: Setup, desk: Desk) -> Response:
-    require_method(request, "GET", "HEAD", "POST")
-    problem = ""
-    if request.method == "POST":
-        form = read_form(request)
-        password = setup.password or request.token
-        known = bool(password) and hmac.compare_digest(form.get("password", "").encode(), password.encode())
-        if known and form.get("username") == setup.username:
-            session = desk.around.new_id()
-            desk.rows.put(_SESSIONS, session, {"at": desk.around.now()})
-            # The cookie is limited to the portal: `http://host/SANDBOX/NAME` is its base.
-            path = "/" + "/".join(request.base.split("/")[3:])
-            return portal.redirect(f"{request.base}/", set_cookie=f"{_COOKIE}={session}; Path={path}; HttpOnly; SameSite=Lax")
-        problem = "User name or password are wrong"
-    body = portal.write_login(request.base, problem)
-    return portal.answer_page("Sign in", body, request.base, payer=setup.payer, is_inside=False, status=403 if problem else 200)
 
 
 def _find_session(request: Request, rows: Draft) -> str:
@@ -276,21 +286,6 @@ def _submit_draft(key: str, draft: dict[str, Json], wizard: Wizard, setup: Setup
     return portal.redirect(f"{request.base}/requests/{row['request_id']}")
 
 
-def _show_requests(query: str, base: str, setup: Setup, rows: Draft) -> Response:
-    cells = (
-        (
-            f'<a href="{portal.escape(base)}/requests/{portal.escape(row["request_id"])}">{portal.escape(row["auth_number"])}</a>',
-            portal.escape(row.get("patient_member_id", "")),
-            portal.escape(row.get(WIZARDS[setup.portal].subject, "")),
-            portal.escape(row["status"]),
-        )
-        for row in _search(rows, REQUESTS, query)
-    )
-    table = portal.write_table(("Authorization number", "Member ID", "Requested", "Status"), cells, "No request found.")
-    search = portal.write_search(f"{base}/requests", "Authorization number or member ID", query)
-    return portal.answer_page("Requests", search + table, base, payer=setup.payer)
-
-
 def _submit(answers: dict[str, str], setup: Setup, desk: Desk) -> dict[str, Json]:
     patient = desk.rows.get("patients", answers["patient_member_id"]) or {}
     row: dict[str, Json] = {"status": SUBMITTED, "reason": "", **answers, "patient_name": patient.get("name", "")}
@@ -320,11 +315,6 @@ def _find_unknown_member(answers: dict[str, str], rows: Draft) -> dict[str, str]
     if not rows.list("patients") or rows.get("patients", member) is not None:
         return {}
     return {"patient_member_id": f"Member ID: there is no member {member[:40]}"}
-
-
-def _require_member(answers: dict[str, str], rows: Draft) -> None:
-    for problem in _find_unknown_member(answers, rows).values():
-        raise refuse(422, "unknown_member", problem)
 
 
 def _find_request(name: str, rows: Draft) -> dict[str, Json]:

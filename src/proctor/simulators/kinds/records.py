@@ -41,7 +41,7 @@ from proctor.codecs.json_patch import merge_patch
 from proctor.errors import SpecError
 from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Json, State
-from proctor.model.json_values import MISSING, is_integer, is_number, read_digits
+from proctor.model.json_values import MISSING, equal, is_integer, is_number, read_digits
 from proctor.model.show import kind_of, nearest, shorten, show
 from proctor.model.typed import convert_to
 from proctor.paths.dotted import find_dotted
@@ -444,7 +444,7 @@ def check_row(collection: Collection, row: dict[str, Json], rows: Draft, *, repl
             raise refuse(422, "wrong_row", reason)
     for name in collection.unique:
         value = row.get(name)
-        duplicates = (key for key, other in rows.list(collection.name).items() if key != replaces and other.get(name) == value)
+        duplicates = (key for key, other in rows.list(collection.name).items() if key != replaces and equal(other.get(name), value))
         if value is not None and (other := next(duplicates, None)) is not None:
             raise refuse(409, "not_unique", f"{name} {show(value)} is taken by the row {show(other)}")
 

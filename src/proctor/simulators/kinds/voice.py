@@ -22,7 +22,6 @@ from __future__ import annotations
 import msgspec
 
 from proctor.codecs.addresses import fold_address
-from proctor.codecs.http import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, State, VoiceState, VoiceTurn
 from proctor.model.show import show
@@ -41,6 +40,7 @@ from proctor.simulators.exchange import (
 from proctor.simulators.persona import is_address, read_number, read_script
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.seeds import join_place, read_items, read_members, read_word, refuse_doubles
+from proctor.simulators.tools import make_tool
 from proctor.simulators.twilio_format import VERSION
 from proctor.simulators.voice.calls import (
     CALLS,
@@ -134,7 +134,11 @@ class VoiceSimulator:
         if call["status"] in OVER:
             raise refuse(409, "call_over", f"the call is over: {call['status']}")
         if parts[2] == "hangup":
-            return self._hang_up(call, desk)
+            talk = find_talk(call["id"], desk.rows)
+            if talk is None:
+                return answer_json(200, keep_call({**call, "status": "completed"}, desk))
+            over, talk = end_call(call, drop_webhooks(talk), "completed", desk)
+            return msgspec.structs.replace(answer_json(200, over), then=keep_talk(over, talk, desk))
         if find_talk(call["id"], desk.rows) is not None:
             raise refuse(409, "led_by_webhooks", "webhooks lead this call: answer with TwiML, or hang up")
         return self._answer(call, desk) if parts[2] == "answer" else self._take_turn(call, read_object(request), desk)
@@ -155,13 +159,6 @@ class VoiceSimulator:
         if call["status"] != "ringing":
             raise refuse(409, "not_ringing", "the call is answered already")
         return answer_json(200, begin_talk(call, desk))
-
-    def _hang_up(self, call: dict[str, Json], desk: Desk) -> Response:
-        talk = find_talk(call["id"], desk.rows)
-        if talk is None:
-            return answer_json(200, keep_call({**call, "status": "completed"}, desk))
-        over, talk = end_call(call, drop_webhooks(talk), "completed", desk)
-        return msgspec.structs.replace(answer_json(200, over), then=keep_talk(over, talk, desk))
 
     def _take_turn(self, call: dict[str, Json], given: dict[str, Json], desk: Desk) -> Response:
         if call["status"] == "ringing":
@@ -187,28 +184,16 @@ class VoiceSimulator:
         """Return the tools for the phone."""
         words: dict[str, Json] = {"type": "string"}
         call: dict[str, Json] = {"type": "string", "description": "The id of the call."}
+        speech, keys = {"id": call, "say": words}, {"id": call, "digits": words}
+        first = "Call a phone number; the answer is the first words of the line."
         return (
-            _make_tool("voice_call", "Call a phone number; the answer is the first words of the line.", {"to": words}, ("to",), "/calls"),
-            _make_tool("voice_answer", "Answer a call that rings.", {"id": call}, ("id",), "/calls/{id}/answer"),
-            _make_tool("voice_say", "Say something on a call.", {"id": call, "say": words}, ("id", "say"), "/calls/{id}/turns"),
-            _make_tool("voice_press", "Press keys on a call.", {"id": call, "digits": words}, ("id", "digits"), "/calls/{id}/turns"),
-            _make_tool("voice_hang_up", "End a call.", {"id": call}, ("id",), "/calls/{id}/hangup"),
-            Tool(
-                name="voice_list",
-                description="List the calls, also those that ring.",
-                schema={"type": "object", "properties": {}},
-                make_request=lambda given: Request(method="GET", path="/calls"),
-            ),
+            make_tool("voice_call", first, {"to": words}, ("to",), request="POST /calls"),
+            make_tool("voice_answer", "Answer a call that rings.", {"id": call}, ("id",), request="POST /calls/{id}/answer"),
+            make_tool("voice_say", "Say something on a call.", speech, ("id", "say"), request="POST /calls/{id}/turns"),
+            make_tool("voice_press", "Press keys on a call.", keys, ("id", "digits"), request="POST /calls/{id}/turns"),
+            make_tool("voice_hang_up", "End a call.", {"id": call}, ("id",), request="POST /calls/{id}/hangup"),
+            make_tool("voice_list", "List the calls, also those that ring.", {}, request="GET /calls"),
         )
-
-
-def _make_tool(name: str, description: str, properties: dict[str, Json], required: tuple[str, ...], path: str) -> Tool:
-    def make_request(given: dict[str, Json]) -> Request:
-        sent = {key: value for key, value in given.items() if key != "id"}
-        return Request(method="POST", path=path.replace("{id}", encode_percent(str(given.get("id", "")))), body=msgspec.json.encode(sent))
-
-    schema: dict[str, Json] = {"type": "object", "properties": properties, "required": list(required)}
-    return Tool(name=name, description=description, schema=schema, make_request=make_request)
 
 
 def _read_line(line: dict[str, Json], at: str) -> Menus:

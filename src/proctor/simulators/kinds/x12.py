@@ -35,6 +35,7 @@ from proctor.simulators.exchange import (
 )
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
+from proctor.simulators.tools import make_tool
 from proctor.simulators.x12 import (
     CLAIM_STATUS,
     DECISIONS,
@@ -88,33 +89,29 @@ class X12Simulator:
             parts = split_path(request)
             if parts[:1] == [_TRANSACTIONS] and len(parts) <= 2:
                 require_method(request, "GET", "HEAD")
-                return self._list(parts[1:], desk.rows)
+                names = parts[1:]
+                if not names:
+                    return answer_json(200, {_TRANSACTIONS: list(desk.rows.list(_TRANSACTIONS).values())})
+                row = desk.rows.get(_TRANSACTIONS, names[0])
+                if row is None:
+                    raise refuse(404, "not_found", f"there is no transaction {show(names[0])}")
+                return answer_json(200, row)
             if parts == ["eligibility"]:
                 require_method(request, "POST")
                 return self._check_eligibility(read_object(request), desk)
             if parts and (len(parts) > 1 or parts[0] not in KNOWN):
                 raise refuse(404, "not_found", f"there are /eligibility, /{_TRANSACTIONS} and {', '.join(f'/{kind}' for kind in KNOWN)}")
             require_method(request, "POST")
-            return self._submit(request, (parts[0],) if parts else tuple(KNOWN), desk)
+            allowed = (parts[0],) if parts else tuple(KNOWN)
+            if len(request.body) > MOST_BYTES:
+                raise refuse(413, "too_large", f"an interchange has at most {MOST_BYTES} bytes")
+            text, is_json = read_payload(request)
+            row = self._answer(text, allowed, desk)
+            if is_json:
+                return answer_json(200, row)
+            return Response(status=200, body=row["response"].encode(), headers={"content-type": X12_TYPE})
         except Refused as refused:
             return refused.response
-
-    def _list(self, names: list[str], rows: Draft) -> Response:
-        if not names:
-            return answer_json(200, {_TRANSACTIONS: list(rows.list(_TRANSACTIONS).values())})
-        row = rows.get(_TRANSACTIONS, names[0])
-        if row is None:
-            raise refuse(404, "not_found", f"there is no transaction {show(names[0])}")
-        return answer_json(200, row)
-
-    def _submit(self, request: Request, allowed: tuple[str, ...], desk: Desk) -> Response:
-        if len(request.body) > MOST_BYTES:
-            raise refuse(413, "too_large", f"an interchange has at most {MOST_BYTES} bytes")
-        text, is_json = read_payload(request)
-        row = self._answer(text, allowed, desk)
-        if is_json:
-            return answer_json(200, row)
-        return Response(status=200, body=row["response"].encode(), headers={"content-type": X12_TYPE})
 
     def _answer(self, text: str, allowed: tuple[str, ...], desk: Desk) -> dict[str, Json]:
         """Answer an interchange, and store both."""
@@ -152,7 +149,18 @@ class X12Simulator:
         service = take_text(given, "service_type", default="30")
         member = dataset.find_member(patient)
         moment = re.sub(r"[^0-9]", "", desk.around.now())[:14]
-        row = self._answer(_write_270(patient, member, service, moment, dataset), ("270",), desk)
+        name = ("", "") if member is None else (member.last_name, member.first_name)
+        segments = [
+            write_segment("BHT", "0022", "13", "1", moment[:8], moment[8:12]),
+            "HL*1**20*1",
+            write_segment("NM1", "PR", "2", dataset.payer_name, "", "", "", "", "PI", dataset.payer_id),
+            "HL*2*1*21*1",
+            "NM1*1P*2*PROVIDER*****XX*0000000000",
+            "HL*3*2*22*0",
+            write_segment("NM1", "IL", "1", *name, "", "", "", "MI", member.member_id if member is not None else patient),
+            write_segment("EQ", service),
+        ]
+        row = self._answer(write_interchange(Envelope(moment=moment), 1, [("270", KNOWN["270"], segments)]), ("270",), desk)
         body: dict[str, Json] = {"transaction_id": row["id"], "patient_id": patient, "payer": dataset.payer_name, "edi": row["response"]}
         if member is None:
             error = {"code": NOT_FOUND, "message": "Subscriber/Insured Not Found"}
@@ -173,23 +181,21 @@ class X12Simulator:
         service: dict[str, Json] = {"type": "string", "description": "The type of service by its X12 code; 30 is the whole plan."}
         payload: dict[str, Json] = {"type": "string", "description": "An X12 interchange with a 270, 276 or 278."}
         return (
-            Tool(
-                name="x12_eligibility",
-                description="Ask whether a patient is insured, and for what.",
-                schema={"type": "object", "properties": {"patient_id": patient, "service_type": service}, "required": ["patient_id"]},
-                make_request=lambda given: _ask("/eligibility", given),
+            make_tool(
+                "x12_eligibility",
+                "Ask whether a patient is insured, and for what.",
+                {"patient_id": patient, "service_type": service},
+                ("patient_id",),
+                request="POST /eligibility",
             ),
-            Tool(
-                name="x12_submit",
-                description="Submit an X12 interchange; the answer is an interchange, too.",
-                schema={"type": "object", "properties": {"payload": payload}, "required": ["payload"]},
-                make_request=lambda given: _ask("/", given),
+            make_tool(
+                "x12_submit",
+                "Submit an X12 interchange; the answer is an interchange, too.",
+                {"payload": payload},
+                ("payload",),
+                request="POST /",
             ),
         )
-
-
-def _ask(path: str, given: dict[str, Json]) -> Request:
-    return Request(method="POST", path=path, headers={"content-type": "application/json"}, body=msgspec.json.encode(given))
 
 
 def _write_answer(transaction: X12Transaction, dataset: Dataset, moment: str, number: str) -> tuple[str, str, list[str]]:
@@ -199,22 +205,6 @@ def _write_answer(transaction: X12Transaction, dataset: Dataset, moment: str, nu
     if transaction.kind == "276":
         return "277", guide, write_277(transaction, dataset, moment)
     return "278", guide, write_278(transaction, dataset, moment, number)
-
-
-def _write_270(patient: str, member: Member | None, service: str, moment: str, dataset: Dataset) -> str:
-    """Return the 270 of an eligibility request as JSON."""
-    name = ("", "") if member is None else (member.last_name, member.first_name)
-    segments = [
-        write_segment("BHT", "0022", "13", "1", moment[:8], moment[8:12]),
-        "HL*1**20*1",
-        write_segment("NM1", "PR", "2", dataset.payer_name, "", "", "", "", "PI", dataset.payer_id),
-        "HL*2*1*21*1",
-        "NM1*1P*2*PROVIDER*****XX*0000000000",
-        "HL*3*2*22*0",
-        write_segment("NM1", "IL", "1", *name, "", "", "", "MI", member.member_id if member is not None else patient),
-        write_segment("EQ", service),
-    ]
-    return write_interchange(Envelope(moment=moment), 1, [("270", KNOWN["270"], segments)])
 
 
 def _describe_coverage(member: Member, service: str) -> dict[str, Json]:
@@ -250,16 +240,6 @@ def find_subscriber(transaction: X12Transaction, dataset: Dataset) -> Member | N
     return dataset.find_person(*(value_at(transaction, _PATHS[name]) for name in ("NM1[IL].3", "NM1[IL].4", "DMG.2")))
 
 
-def list_service_types(transaction: X12Transaction) -> tuple[str, ...]:
-    """Return the requested types of service; 30 means the whole plan."""
-    divider = transaction.delimiters.repetition
-    found: list[str] = []
-    for segment in transaction.segments:
-        if segment.name == "EQ":
-            found += [part for part in (segment.find_field(1).split(divider) if divider else [segment.find_field(1)]) if part]
-    return tuple(dict.fromkeys(found)) or ("30",)
-
-
 def write_271(transaction: X12Transaction, dataset: Dataset, moment: str) -> list[str]:
     """Return the segments of the answer to a 270."""
     member = find_subscriber(transaction, dataset)
@@ -277,7 +257,12 @@ def write_271(transaction: X12Transaction, dataset: Dataset, moment: str) -> lis
         return [*segments, f"AAA*N**{NOT_FOUND}*C"]
     if member.birth_date:
         segments.append(write_segment("DMG", "D8", member.birth_date, member.gender))
-    return [*segments, *write_benefits(member, list_service_types(transaction))]
+    divider = transaction.delimiters.repetition
+    found: list[str] = []
+    for segment in transaction.segments:
+        if segment.name == "EQ":
+            found += [part for part in (segment.find_field(1).split(divider) if divider else [segment.find_field(1)]) if part]
+    return [*segments, *write_benefits(member, tuple(dict.fromkeys(found)) or ("30",))]
 
 
 def write_benefits(member: Member, service_types: tuple[str, ...]) -> list[str]:
@@ -319,7 +304,13 @@ def write_277(transaction: X12Transaction, dataset: Dataset, moment: str) -> lis
         "HL*4*3*22*0",
         _write_subscriber(transaction, member),
     ]
-    for trace, number in _list_claims(transaction):
+    found: list[tuple[str, str]] = []
+    for segment in transaction.segments:
+        if segment.name == "TRN":
+            found.append((segment.find_field(2), ""))
+        elif segment.name == "REF" and segment.find_field(1) in ("1K", "EJ") and found and not found[-1][1]:
+            found[-1] = (found[-1][0], segment.find_field(2))
+    for trace, number in found:
         claim = _find_claim(dataset, member, number)
         category, status = ("A4", "35") if claim is None else CLAIM_STATUS[claim.status]
         amounts = ("", "") if claim is None else (write_amount(claim.charged), write_amount(claim.paid))
@@ -330,17 +321,6 @@ def write_277(transaction: X12Transaction, dataset: Dataset, moment: str) -> lis
         if claim is not None and claim.date:
             segments.append(write_segment("DTP", "472", "D8", claim.date))
     return segments
-
-
-def _list_claims(transaction: X12Transaction) -> list[tuple[str, str]]:
-    """Return the requested claims: the trace, and the number of the payer or of the provider after it."""
-    found: list[tuple[str, str]] = []
-    for segment in transaction.segments:
-        if segment.name == "TRN":
-            found.append((segment.find_field(2), ""))
-        elif segment.name == "REF" and segment.find_field(1) in ("1K", "EJ") and found and not found[-1][1]:
-            found[-1] = (found[-1][0], segment.find_field(2))
-    return found
 
 
 def _find_claim(dataset: Dataset, member: Member | None, number: str) -> Claim | None:
@@ -368,7 +348,14 @@ def write_278(transaction: X12Transaction, dataset: Dataset, moment: str, number
     if member is None:
         return [*segments, f"AAA*N**{NOT_FOUND}*C"]
     level, decided = 3, 0
-    events = _list_events(transaction)
+    found: list[tuple[Segment, list[Segment]]] = []
+    for segment in transaction.segments:
+        if segment.name == "UM":
+            found.append((segment, []))
+        elif segment.name in ("SV1", "SV2", "SV3") and found:
+            found[-1][1].append(segment)
+    # A service may have its own UM, which repeats that of its event.
+    events = [one for one in found if one[1]] or found[:1]
     for um, services in events:
         level += 1
         event = level
@@ -381,18 +368,6 @@ def write_278(transaction: X12Transaction, dataset: Dataset, moment: str, number
             decision = dataset.decide(_read_procedure(service, transaction), member.member_id)
             segments += _write_decision(decision, number if len(events) == 1 and len(services) < 2 else f"{number}{decided:02}")
     return segments
-
-
-def _list_events(transaction: X12Transaction) -> list[tuple[Segment, list[Segment]]]:
-    """Return the requested authorization: each UM with its professional, institutional and dental services."""
-    found: list[tuple[Segment, list[Segment]]] = []
-    for segment in transaction.segments:
-        if segment.name == "UM":
-            found.append((segment, []))
-        elif segment.name in ("SV1", "SV2", "SV3") and found:
-            found[-1][1].append(segment)
-    # A service may have its own UM, which repeats that of its event.
-    return [one for one in found if one[1]] or found[:1]
 
 
 def _write_decision(made: Determination, number: str) -> list[str]:

@@ -45,7 +45,12 @@ def handle_twilio(parts: list[str], request: Request, desk: Desk) -> Response:
         return answer_json(200, show_call(call, account))
     filters = {name.lower(): fold_address(value) for name, value in request.query if name in ("To", "From", "Status")}
     chosen = [row for row in desk.rows.list(CALLS).values() if all(fold_address(row[name]) == value for name, value in filters.items())]
-    return answer_json(200, _show_page(chosen, account))
+    size = max(50, len(chosen))
+    uri = f"/{VERSION}/Accounts/{account}/Calls.json?PageSize={size}&Page=0"
+    page: dict[str, Json] = {"start": 0, "end": max(0, len(chosen) - 1), "page": 0, "page_size": size, "uri": uri, "first_page_uri": uri}
+    return answer_json(
+        200, {**page, "next_page_uri": None, "previous_page_uri": None, "calls": [show_call(row, account) for row in reversed(chosen)]}
+    )
 
 
 def _create(account: str, request: Request, desk: Desk) -> Response:
@@ -162,11 +167,3 @@ def show_call(call: dict[str, Json], account: str) -> dict[str, Json]:
         "to_formatted": call["to"],
         "uri": f"{uri}.json",
     }
-
-
-def _show_page(rows: list[dict[str, Json]], account: str) -> dict[str, Json]:
-    """Return all calls on one page, newest first as at Twilio."""
-    size = max(50, len(rows))
-    uri = f"/{VERSION}/Accounts/{account}/Calls.json?PageSize={size}&Page=0"
-    page: dict[str, Json] = {"start": 0, "end": max(0, len(rows) - 1), "page": 0, "page_size": size, "uri": uri, "first_page_uri": uri}
-    return {**page, "next_page_uri": None, "previous_page_uri": None, "calls": [show_call(row, account) for row in reversed(rows)]}

@@ -364,9 +364,16 @@ def read_twiml(body: bytes) -> list[Verb]:
 def _read_element(element: ElementTree.Element) -> list[Verb]:
     match element.tag:
         case "Say":
-            return _read_words(element)
+            # Tags for emphasis and breaks are dropped, the words stay.
+            text = " ".join("".join(element.itertext()).split())
+            return [Verb(kind="say", text=text)] if text else []
         case "Play":
-            return _read_play(element)
+            keys = element.get("digits", "").strip()
+            if not keys:
+                return [Verb(kind="sound", text=(element.text or "").strip()[:200])]
+            if not _PRESSED.fullmatch(keys):
+                raise BadTwiml(f"<Play digits>: expected keys of a phone and w for pauses, found {show(keys)}")
+            return [Verb(kind="press", text=" ".join(part for part in re.split("[wW]+", keys) if part))]
         case "Pause":
             return []
         case "Hangup" | "Reject":
@@ -382,21 +389,6 @@ def _read_element(element: ElementTree.Element) -> list[Verb]:
             near = nearest(tag, _VERBS)
             suggestion = f"; did you mean <{near[0]}>?" if near else ""
             raise BadTwiml(f"<{tag[:40]}> is not simulated; there are {', '.join(f'<{verb}>' for verb in _VERBS)}{suggestion}")
-
-
-def _read_words(element: ElementTree.Element) -> list[Verb]:
-    # Tags for emphasis and breaks are dropped, the words stay.
-    text = " ".join("".join(element.itertext()).split())
-    return [Verb(kind="say", text=text)] if text else []
-
-
-def _read_play(element: ElementTree.Element) -> list[Verb]:
-    keys = element.get("digits", "").strip()
-    if not keys:
-        return [Verb(kind="sound", text=(element.text or "").strip()[:200])]
-    if not _PRESSED.fullmatch(keys):
-        raise BadTwiml(f"<Play digits>: expected keys of a phone and w for pauses, found {show(keys)}")
-    return [Verb(kind="press", text=" ".join(part for part in re.split("[wW]+", keys) if part))]
 
 
 def _read_gather(element: ElementTree.Element) -> list[Verb]:

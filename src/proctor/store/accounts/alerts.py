@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.tables import alert_deliveries, alert_rules, results, runs
 
 _DESTINATION = (alert_rules.c.channel, alert_rules.c.webhook_url, alert_rules.c.email, alert_rules.c.secret)
@@ -75,7 +75,7 @@ def _watch_results(
 
 async def list_active_rules(connection: AsyncConnection) -> list[Row]:
     """Return every watched rule, of all organizations."""
-    return [dict(row) for row in (await connection.execute(sa.select(alert_rules).where(alert_rules.c.active))).mappings()]
+    return await fetch_all(connection, sa.select(alert_rules).where(alert_rules.c.active))
 
 
 async def change_state(connection: AsyncConnection, id: str, *, before: str | None, after: str) -> bool:
@@ -113,7 +113,7 @@ async def list_due_deliveries(
     turn = sa.func.row_number().over(partition_by=due.c.organization_id, order_by=among) + _busy_column(due.c.organization_id, in_use)
     turns = sa.select(due, turn.label("turn")).where(due.c.in_project <= per_project).subquery()
     query = sa.select(turns).where(turns.c.turn <= per_organization).order_by(turns.c.turn, turns.c.next_at, turns.c.id).limit(limit)
-    return [dict(row) for row in (await connection.execute(query)).mappings()]
+    return await fetch_all(connection, query)
 
 
 def _busy_column(id: sa.ColumnElement[str], taken: Mapping[str, int]) -> sa.ColumnElement[int]:

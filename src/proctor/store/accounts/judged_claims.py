@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all, fetch_first
 from proctor.store.sql.queries import insert_or_ignore, insert_or_update
 from proctor.store.sql.tables import annotation_rows, claims_due, judged_claims
 
@@ -29,7 +29,7 @@ async def note_due_claims(connection: AsyncConnection, subject: str, ids: Iterab
 
 async def list_due_claims(connection: AsyncConnection, limit: int) -> list[Row]:
     """Return traces and attempts to index."""
-    return [dict(row) for row in (await connection.execute(sa.select(claims_due).limit(limit))).mappings()]
+    return await fetch_all(connection, sa.select(claims_due).limit(limit))
 
 
 async def write_claims(connection: AsyncConnection, due: Sequence[Row], rows: Sequence[dict[str, Any]]) -> None:
@@ -84,5 +84,4 @@ async def find_own_annotation(
     if question is not None:
         same = sa.or_(same, annotation_rows.c.question == question)
     query = sa.select(annotation_rows).where(*ours, annotation_rows.c.project_id == project_id, same)
-    found = (await connection.execute(query.order_by(annotation_rows.c.created_at.desc()).limit(1))).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, query.order_by(annotation_rows.c.created_at.desc()).limit(1))

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.store.accounts.tenants import get_setting, set_setting
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_first
 from proctor.store.sql.tables import keys, sessions
 
 _CREATED = "keys_created"
@@ -26,8 +26,7 @@ async def add_key(connection: AsyncConnection, values: dict[str, object]) -> Row
 
 async def find_key_by_hash(connection: AsyncConnection, hash: str) -> Row | None:
     """Return the row of a key, including revoked and expired ones."""
-    found = (await connection.execute(sa.select(keys).where(keys.c.hash == hash))).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, sa.select(keys).where(keys.c.hash == hash))
 
 
 async def revoke_key(connection: AsyncConnection, organization_id: str, id: str, now: str) -> Row | None:
@@ -38,8 +37,7 @@ async def revoke_key(connection: AsyncConnection, organization_id: str, id: str,
         .values(revoked_at=sa.func.coalesce(keys.c.revoked_at, now))
         .returning(*keys.c)
     )
-    found = (await connection.execute(statement)).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, statement)
 
 
 async def revoke_keys_of_sandboxes(connection: AsyncConnection, sandboxes: list[str], now: str) -> list[str]:
@@ -66,8 +64,7 @@ async def add_session(connection: AsyncConnection, values: dict[str, Any]) -> No
 async def find_key_of_session(connection: AsyncConnection, hash: str, now: str) -> Row | None:
     """Return the row of the key of a session, including revoked and expired keys; None for an expired session."""
     query = sa.select(keys).join(sessions, sessions.c.key_id == keys.c.id).where(sessions.c.hash == hash, sessions.c.expires_at > now)
-    found = (await connection.execute(query)).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, query)
 
 
 async def delete_session(connection: AsyncConnection, hash: str) -> bool:

@@ -24,7 +24,7 @@ from proctor.simulators.rows import Change, Rows, apply_changes, count_rows
 from proctor.simulators.store import SandboxClosed, SandboxFull, Snapshot
 from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.database import Database
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all, fetch_first
 from proctor.store.sql.tables import sandbox_events, sandboxes
 
 _HEAD = tuple(column for column in sandboxes.c if column.name != "baseline")
@@ -143,14 +143,13 @@ async def find_heads(connection: AsyncConnection, ids: list[str]) -> dict[str, R
 async def find_open_of_run(connection: AsyncConnection, run_id: str, kind: str) -> Row | None:
     """Return the sandbox of a kind that the started task of a benchmark run uses."""
     query = sa.select(*_HEAD).where(sandboxes.c.benchmark_run_id == run_id, sandboxes.c.kind == kind, sandboxes.c.closed_at.is_(None))
-    found = (await connection.execute(query.order_by(sandboxes.c.created_at, sandboxes.c.id).limit(1))).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, query.order_by(sandboxes.c.created_at, sandboxes.c.id).limit(1))
 
 
 async def list_open_of_run(connection: AsyncConnection, run_id: str) -> list[Row]:
     """Return the sandboxes that the started task of a benchmark run uses, in order of creation."""
     query = sa.select(*_HEAD).where(sandboxes.c.benchmark_run_id == run_id, sandboxes.c.closed_at.is_(None))
-    return [dict(row) for row in (await connection.execute(query.order_by(sandboxes.c.created_at, sandboxes.c.id))).mappings()]
+    return await fetch_all(connection, query.order_by(sandboxes.c.created_at, sandboxes.c.id))
 
 
 async def count_open(connection: AsyncConnection, organization_id: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all, fetch_first
 from proctor.store.sql.queries import ListQuery, insert_or_ignore, insert_or_update, list_query
 from proctor.store.sql.tables import audit, meta, organizations, secrets
 
@@ -26,8 +26,7 @@ def query_owned(table: sa.Table, organization_id: str, **equal: object) -> sa.Se
 
 async def find_row(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str, **equal: object) -> Row | None:
     """Return one row of an organization."""
-    found = (await connection.execute(query_owned(table, organization_id, id=id, **equal))).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, query_owned(table, organization_id, id=id, **equal))
 
 
 async def lock_row(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str, **equal: object) -> Row | None:
@@ -35,8 +34,7 @@ async def lock_row(connection: AsyncConnection, table: sa.Table, organization_id
     # PostgreSQL waits for a concurrent change. SQLite has one writer, and ignores this. Keys never change, so
     # rows that only refer to this one are not blocked.
     query = query_owned(table, organization_id, id=id, **equal).with_for_update(key_share=True)
-    found = (await connection.execute(query)).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, query)
 
 
 async def insert_row(connection: AsyncConnection, table: sa.Table, values: Mapping[str, object]) -> Row:
@@ -50,8 +48,7 @@ async def change_row(
 ) -> Row | None:
     """Change a row of an organization and return the new row, or None if it does not exist."""
     statement = sa.update(table).where(table.c.organization_id == organization_id, table.c.id == id).values(values).returning(*table.c)
-    found = (await connection.execute(statement)).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, statement)
 
 
 async def delete_row(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str) -> bool:
@@ -107,7 +104,7 @@ async def put_secret(connection: AsyncConnection, values: dict[str, object]) -> 
 async def list_secrets(connection: AsyncConnection, organization_id: str, project_id: str) -> list[Row]:
     """Return the secrets of a project, by name."""
     query = sa.select(secrets).where(secrets.c.organization_id == organization_id, secrets.c.project_id == project_id)
-    return [dict(row) for row in (await connection.execute(query.order_by(secrets.c.name))).mappings()]
+    return await fetch_all(connection, query.order_by(secrets.c.name))
 
 
 async def delete_secret(connection: AsyncConnection, organization_id: str, project_id: str, name: str) -> bool:

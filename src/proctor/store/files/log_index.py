@@ -140,7 +140,12 @@ class LogIndex:
                 aside = self._put_aside(digest)
             else:
                 digested = decode_digest(line)
-            outcome = self._find_outcome(digested.outcome)
+            if digested.outcome not in self._names:
+                # Each line has one byte for its outcome, and the highest value is reserved.
+                if len(self._names) == _BROKEN:
+                    raise StoreError(f"too many different outcomes, {digested.outcome[:40]!r} among them")
+                self._names.append(digested.outcome)
+            outcome = self._names.index(digested.outcome)
             hashed, attempt = hash(digested.case), digested.attempt
             took = digested.find_agent_ms()
             # Last: a number beyond 64 bits raises here, before any array has data of the line.
@@ -156,14 +161,6 @@ class LogIndex:
         self._took_ms.append(-1.0 if took is None else took)
         self._digests.append(aside)
         self._outcomes.append(outcome)
-
-    def _find_outcome(self, name: str) -> int:
-        if name not in self._names:
-            # Each line has one byte for its outcome, and the highest value is reserved.
-            if len(self._names) == _BROKEN:
-                raise StoreError(f"too many different outcomes, {name[:40]!r} among them")
-            self._names.append(name)
-        return self._names.index(name)
 
     def _put_aside(self, digest: bytes | None) -> int:
         if digest is None:
@@ -251,18 +248,14 @@ class LogIndex:
                 continue
             # All lines that begin within this many bytes, always including the first.
             end = min(end, bisect_right(self._starts, self._starts[begin] + _AT_ONCE, begin, end))
-            yield from self._read_stretch(begin, end)
+            lines = self._read_bytes(self._starts[begin], self._find_end(end - 1))
+            try:
+                found = _DIGEST.decode_lines(lines)
+            except (msgspec.MsgspecError, RecursionError):
+                found = []
+            # The log has changed since it was indexed: reading line by line identifies the error.
+            yield from (found if len(found) == end - begin else [self.read_digest(number) for number in range(begin, end)])
             begin = end
-
-    def _read_stretch(self, begin: int, end: int) -> Sequence[RunEntry | EntryDigest]:
-        """Return the digests of consecutive lines."""
-        lines = self._read_bytes(self._starts[begin], self._find_end(end - 1))
-        try:
-            found = _DIGEST.decode_lines(lines)
-        except (msgspec.MsgspecError, RecursionError):
-            found = []
-        # The log has changed since it was indexed: reading line by line identifies the error.
-        return found if len(found) == end - begin else [self.read_digest(number) for number in range(begin, end)]
 
     def remember(self, key: Hashable, make: Callable[[], T], *, is_small: Callable[[T], bool] | None = None) -> T:
         """Return a value computed from the log, cached until something is added; values that are not small are not cached."""

@@ -299,14 +299,6 @@ class _Writer:
             raise StoreError(f"run {folder.name!r} is being written by another process")
         # Only with the lock: another process's run must not look as if it continued.
         (folder / ENDED).unlink(missing_ok=True)
-        self._cut_half_line()
-        self._fault: StoreError | None = None
-        self._gathered: list[_Line] = []
-        self._waiting: queue.SimpleQueue[list[_Line] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write_until_closed, name=f"results of {folder.name}", daemon=True)
-        self._thread.start()
-
-    def _cut_half_line(self) -> None:
         size = os.fstat(self._file).st_size
         at = size
         while at > 0:
@@ -319,6 +311,11 @@ class _Writer:
             at = start
         if at != size:
             os.ftruncate(self._file, at)
+        self._fault: StoreError | None = None
+        self._gathered: list[_Line] = []
+        self._waiting: queue.SimpleQueue[list[_Line] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write_until_closed, name=f"results of {folder.name}", daemon=True)
+        self._thread.start()
 
     def put_line(self, line: bytes, written: "asyncio.Future[None]") -> "asyncio.Future[None]":
         """Pass a line to the thread; `written` is done when it is on disk."""

@@ -64,7 +64,14 @@ class RunReferences:
         named = [run_id for run_id, header in self._headers() if header.name == word]
         if named:
             return self._find_newest(word, named, "named")
-        return self._find_by_beginning(word, ids)
+        fitting = [run_id for run_id in ids if word and run_id.startswith(word)]
+        if len(fitting) == 1:
+            return Found(folder=self._runs / fitting[0])
+        if fitting:
+            raise StoreError(f"{word!r} could be any of {', '.join(fitting[:5])}")
+        names = sorted({header.name for _, header in self._headers() if header.name})
+        close = nearest(word, [*names, LATEST, PREVIOUS, BASELINE])
+        raise StoreError(f"no run {word!r}; {self._list_known(ids)}" + (f"; nearest: {', '.join(close)}" if close else ""))
 
     def list_meant(self, word: str) -> list[str]:
         """Return the ids of all runs of a reference, newest first: every run with a tag or a name, else the only one."""
@@ -104,16 +111,6 @@ class RunReferences:
         if not (self._runs / run_id).is_dir():
             raise StoreError(f"the baseline {run_id!r} was deleted; {SET_ONE}")
         return Found(folder=self._runs / run_id, note=f"the baseline is {run_id}")
-
-    def _find_by_beginning(self, word: str, ids: Sequence[str]) -> Found:
-        fitting = [run_id for run_id in ids if word and run_id.startswith(word)]
-        if len(fitting) == 1:
-            return Found(folder=self._runs / fitting[0])
-        if fitting:
-            raise StoreError(f"{word!r} could be any of {', '.join(fitting[:5])}")
-        names = sorted({header.name for _, header in self._headers() if header.name})
-        close = nearest(word, [*names, LATEST, PREVIOUS, BASELINE])
-        raise StoreError(f"no run {word!r}; {self._list_known(ids)}" + (f"; nearest: {', '.join(close)}" if close else ""))
 
     def _list_known(self, ids: Sequence[str]) -> str:
         return f"there are {', '.join(ids[:5])}" if ids else f"there are no runs in {str(self._runs)!r} yet"

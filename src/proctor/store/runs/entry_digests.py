@@ -75,36 +75,27 @@ def make_digest(entry: bytes) -> bytes | None:
 
 def read_digest(row: Row) -> RunEntry:
     """Return the digest of an attempt; the row has the columns of `DIGEST`. Raises `StoreError`."""
-    return _decode_stored(row["digest"], row["body"])
+    try:
+        return _ENTRY.decode(_read_or_make_digest(row["digest"], row["body"]))
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"a stored result cannot be read: {error}") from error
 
 
 def _read_or_make_digest(digest: bytes | None, body: bytes) -> bytes:
     return digest if digest is not None else shorten_entry(expand_bytes(body))
 
 
-def _decode_stored(digest: bytes | None, body: bytes) -> RunEntry:
-    try:
-        return _ENTRY.decode(_read_or_make_digest(digest, body))
-    except msgspec.MsgspecError as error:
-        raise StoreError(f"a stored result cannot be read: {error}") from error
-
-
 async def tally_digests(connection: AsyncConnection, run_id: str, add: Callable[[Iterable[EntryDigest]], None]) -> None:
     """Pass every attempt of a run to `add`, in batches, in the order in which they ended. Raises `StoreError`."""
     begin: Edge | None = None
     while True:
-        end = await _find_edge(connection, run_id, begin)
+        query = sa.select(*_ORDER).where(*_match_stretch(run_id, begin, None)).order_by(*_ORDER)
+        found = (await connection.execute(query.offset(_MANY - 1).limit(1))).first()
+        end = None if found is None else (found[0], found[1])
         await _tally_stretch(connection, _match_stretch(run_id, begin, end), add)
         if end is None:
             return
         begin = end
-
-
-async def _find_edge(connection: AsyncConnection, run_id: str, begin: Edge | None) -> Edge | None:
-    """Return the last attempt of the batch after `begin`, from the index alone; None if the run ends within it."""
-    query = sa.select(*_ORDER).where(*_match_stretch(run_id, begin, None)).order_by(*_ORDER)
-    found = (await connection.execute(query.offset(_MANY - 1).limit(1))).first()
-    return None if found is None else (found[0], found[1])
 
 
 def _match_stretch(run_id: str, begin: Edge | None, end: Edge | None) -> list[sa.ColumnElement[bool]]:

@@ -197,16 +197,12 @@ def _cut_text(text: str, spots: list[int]) -> Iterator[_Piece]:
         if start >= len(text):
             break
         if start >= end + _SHORTEST_GAP:
-            yield _write_piece(text, begin, end, start)
+            gap = text[end:start]
+            written = msgspec.json.encode(gap).decode()
+            yield _Piece(text[begin:end], len(gap), len(written) - len(gap) - 2, hashlib.blake2b(gap.encode(), digest_size=8).hexdigest())
             begin = start
         end = max(end, min(after, len(text)))
     yield _Piece(text[begin:end])
-
-
-def _write_piece(text: str, begin: int, end: int, following: int) -> _Piece:
-    gap = text[end:following]
-    written = msgspec.json.encode(gap).decode()
-    return _Piece(text[begin:end], len(gap), len(written) - len(gap) - 2, hashlib.blake2b(gap.encode(), digest_size=8).hexdigest())
 
 
 def _fill_up(piece: _Piece) -> str:

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.store.accounts.judged_claims import delete_annotations_of, delete_claims_of
 from proctor.store.accounts.sandboxes import delete_sandboxes, sum_bytes_of_runs
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.tables import (
     agents,
     alert_deliveries,
@@ -277,7 +277,14 @@ async def list_oldest_families(connection: AsyncConnection, *, limit: int, befor
     found: list[Family] = []
     last: Row | None = None
     while len(found) < limit:
-        some = await _list_runs_after(connection, last, before, limit)
+        query = sa.select(*_MEMBER).where(records.c.kind == _RUN)
+        if before is not None:
+            query = query.where(records.c.created_at < before)
+        if last is not None:
+            query = query.where(sa.tuple_(records.c.created_at, records.c.id) > (last["created_at"], last["id"]))
+        query = query.order_by(records.c.created_at, records.c.id).limit(limit)
+        # A writer of anything below a run locks the run first.
+        some = await fetch_all(connection, query.with_for_update(skip_locked=True))
         families = {row["id"]: _make_family(row) for row in some}
         async for root, row in _walk_members(connection, families):
             families[root].size += row["size"] if row["kind"] in _COUNTED else 0
@@ -308,17 +315,6 @@ async def delete_families(connection: AsyncConnection, ids: Sequence[str]) -> No
         await delete_sandboxes(connection, list(some))
     for some in _split_batches(ids):
         await connection.execute(sa.delete(keys).where(keys.c.kind == "run", keys.c.benchmark_run_id.in_(some)))
-
-
-async def _list_runs_after(connection: AsyncConnection, last: Row | None, before: str | None, limit: int) -> list[Row]:
-    query = sa.select(*_MEMBER).where(records.c.kind == _RUN)
-    if before is not None:
-        query = query.where(records.c.created_at < before)
-    if last is not None:
-        query = query.where(sa.tuple_(records.c.created_at, records.c.id) > (last["created_at"], last["id"]))
-    query = query.order_by(records.c.created_at, records.c.id).limit(limit)
-    # A writer of anything below a run locks the run first.
-    return [dict(row) for row in (await connection.execute(query.with_for_update(skip_locked=True))).mappings()]
 
 
 def _make_family(row: Row) -> Family:
@@ -358,7 +354,7 @@ async def _list_attached(connection: AsyncConnection, members: list[Row]) -> lis
     for some in _split_batches([row["id"] for row in members if row["kind"] == "sandbox"]):
         query = sa.select(*_MEMBER, links.c.from_id.label("of")).join(links, links.c.to_id == records.c.id)
         query = query.where(links.c.kind == "sandbox_dataset", links.c.from_id.in_(some), records.c.kind == "dataset", ~_is_bound())
-        found += [dict(row) for row in (await connection.execute(query)).mappings()]
+        found += await fetch_all(connection, query)
     return found
 
 

@@ -28,7 +28,7 @@ from proctor.store.runs.entry_digests import make_digest
 from proctor.store.runs.entry_previews import LONG_TEXT, Ranges, make_search_text, make_shown
 from proctor.store.sql.compressed_json import compress_bytes, expand_bytes
 from proctor.store.sql.database import Database
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all, fetch_first
 from proctor.store.sql.queries import insert_or_ignore
 from proctor.store.sql.settle_futures import settle_waiters
 from proctor.store.sql.tables import alert_deliveries, projects, run_entries, run_events, run_snapshots, runs, schedules, traces
@@ -118,8 +118,7 @@ async def claim_run(
         )
         .returning(*runs.c)
     )
-    found = (await connection.execute(taken)).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, taken)
 
 
 async def renew_lease(connection: AsyncConnection, run_id: str, owner: str, until: float) -> bool:
@@ -195,7 +194,7 @@ async def get_status(connection: AsyncConnection, run_id: str) -> str | None:
 async def list_events_after(connection: AsyncConnection, run_id: str, number: int, *, limit: int = _STEP) -> list[Row]:
     """Return the events of a run after a number, oldest first."""
     query = sa.select(run_events).where(run_events.c.run_id == run_id, run_events.c.number > number).order_by(run_events.c.number)
-    return [dict(row) for row in (await connection.execute(query.limit(limit))).mappings()]
+    return await fetch_all(connection, query.limit(limit))
 
 
 async def list_done_attempts(connection: AsyncConnection, run_id: str) -> list[tuple[str, int]]:
@@ -437,14 +436,13 @@ async def list_due_schedules(connection: AsyncConnection, now: str, limit: int) 
     going = sa.exists().where(runs.c.schedule_id == schedules.c.id, runs.c.status.in_(UNFINISHED))
     query = sa.select(schedules, projects.c.paused).join(projects, projects.c.id == schedules.c.project_id)
     query = query.where(schedules.c.next_at <= now, schedules.c.active, ~sa.and_(schedules.c.overlap == "queue", going))
-    return [dict(row) for row in (await connection.execute(query.order_by(schedules.c.next_at).limit(limit))).mappings()]
+    return await fetch_all(connection, query.order_by(schedules.c.next_at).limit(limit))
 
 
 async def list_active_schedules(connection: AsyncConnection) -> list[Row]:
     """Return all active schedules, with what their next time depends on."""
     columns = (schedules.c[name] for name in ("id", "cron", "timezone", "next_at", "updated_at"))
-    found = await connection.execute(sa.select(*columns).where(schedules.c.active, schedules.c.next_at.is_not(None)))
-    return [dict(row) for row in found.mappings()]
+    return await fetch_all(connection, sa.select(*columns).where(schedules.c.active, schedules.c.next_at.is_not(None)))
 
 
 async def advance_schedule(connection: AsyncConnection, row: Row, values: Mapping[str, object]) -> bool:

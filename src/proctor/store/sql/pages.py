@@ -30,6 +30,17 @@ Row = Mapping[str, Any]
 """One row by column names."""
 
 
+async def fetch_first(connection: AsyncConnection, query: sa.Executable) -> Row | None:
+    """Return the first row, or None."""
+    found = (await connection.execute(query)).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def fetch_all(connection: AsyncConnection, query: sa.Executable) -> list[Row]:
+    """Return all rows."""
+    return [dict(row) for row in (await connection.execute(query)).mappings()]
+
+
 class BadCursor(ProctorError):
     """A cursor that we never issued."""
 
@@ -122,8 +133,7 @@ async def count_rows(connection: AsyncConnection, query: ListQuery) -> int:
 async def _find_end_of_stretch(connection: AsyncConnection, path: sa.Select[Any, Any]) -> Row | None:
     """Return the last row that a search examines, or None if fewer are left."""
     # Queried first, over the index alone: with further filters the database might scan the whole table without a match.
-    found = (await connection.execute(path.offset(STRETCH - 1).limit(1))).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, path.offset(STRETCH - 1).limit(1))
 
 
 def _short_page(rows: list[Row], stop: Row, edge: _Edge | None, size: int, time: str, id: str) -> Page:

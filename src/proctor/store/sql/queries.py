@@ -38,16 +38,13 @@ class BulkStatement:
         """Run it once for each row."""
         if not rows:
             return
-        text, values = self._compile_for(connection.dialect)
-        await connection.exec_driver_sql(text, [values(row) for row in rows])
-
-    def _compile_for(self, dialect: sa.Dialect) -> tuple[str, Any]:
         # By dialect: the statement is a module constant, and one process may have databases of both kinds open.
-        known = self._known.get(dialect.name)
+        known = self._known.get(connection.dialect.name)
         if known is None:
-            compiled: Any = self._statement.compile(dialect=dialect, column_keys=self._names)  # type: ignore[attr-defined]  # all have it
-            known = self._known[dialect.name] = (str(compiled), itemgetter(*compiled.positiontup))
-        return known
+            compiled: Any = self._statement.compile(dialect=connection.dialect, column_keys=self._names)  # type: ignore[attr-defined]  # all have it
+            known = self._known[connection.dialect.name] = (str(compiled), itemgetter(*compiled.positiontup))
+        text, values = known
+        await connection.exec_driver_sql(text, [values(row) for row in rows])
 
 
 def clean_text(text: str) -> str:
@@ -186,7 +183,9 @@ def list_query(
     `along` are conditions on the time, which every path goes by; `filters` are others.
     """
     wanted = {name: value for name, value in equal.items() if value is not None}
-    path = next((path for path in PATHS[table.name] if _is_leading(table, path, wanted)), ())
+    path = next(
+        (path for path in PATHS[table.name] if all(name in wanted and wanted[name] != COMMON.get((table.name, name)) for name in path)), ()
+    )
     query = sa.select(*(table.c[name] for name in columns or table.c.keys()))
     for name in path:
         query = query.where(table.c[name] == wanted[name])
@@ -200,8 +199,3 @@ def list_query(
         # Always true for the caller's rows, and never omitted.
         query = query.where(_OffIndex(table.c.organization_id) == owner)
     return ListQuery(path=query.where(*along), filters=(*(_OffIndex(table.c[name]) == value for name, value in others.items()), *filters))
-
-
-def _is_leading(table: sa.Table, path: tuple[str, ...], wanted: Mapping[str, object]) -> bool:
-    """Return whether every column of a path is in the filter, with a value that its index includes."""
-    return all(name in wanted and wanted[name] != COMMON.get((table.name, name)) for name in path)

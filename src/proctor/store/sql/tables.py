@@ -40,6 +40,11 @@ def text_column(name: str, *, null: bool = False, **options: object) -> sa.Colum
     return sa.Column(name, _Text, nullable=null, **options)  # type: ignore[arg-type]  # type: ignore[arg-type]  # passed on unchanged
 
 
+def id_columns(*others: str) -> tuple[sa.Column[str], ...]:
+    """Return the primary key, the organization, and other columns of text."""
+    return text_column("id", primary_key=True), *(text_column(name) for name in ("organization_id", *others))
+
+
 def json_column(name: str) -> sa.Column[object]:
     """Return a JSON column, null by default."""
     return sa.Column(name, sa.JSON(none_as_null=True), nullable=True)
@@ -60,6 +65,11 @@ def timestamp_columns() -> tuple[sa.Column[str], sa.Column[str]]:
     return text_column("created_at"), text_column("updated_at")
 
 
+def _index_where(name: str, where: sa.ColumnElement[bool], *columns: sa.Column[Any]) -> None:
+    """Add an index for the rows that match `where`."""
+    sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
+
+
 run_figures = make_table(
     "run_figures",
     text_column("run_id", primary_key=True),
@@ -77,8 +87,7 @@ run_snapshots = make_table(
 
 sandboxes = make_table(
     "sandboxes",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
+    *id_columns(),
     text_column("kind"),  # of the simulated system
     text_column("benchmark_run_id", null=True),  # null: created by hand
     integer_column("revision", default=0),  # incremented with every change of the rows
@@ -93,13 +102,7 @@ sandboxes = make_table(
     *timestamp_columns(),
     sa.Index("sandboxes_by_run", "benchmark_run_id"),
 )
-sa.Index(
-    "sandboxes_open",
-    sandboxes.c.organization_id,
-    sandboxes.c.expires_at,
-    sqlite_where=sandboxes.c.closed_at.is_(None),
-    postgresql_where=sandboxes.c.closed_at.is_(None),
-)
+_index_where("sandboxes_open", sandboxes.c.closed_at.is_(None), sandboxes.c.organization_id, sandboxes.c.expires_at)
 
 sandbox_events = make_table(
     "sandbox_events",
@@ -137,9 +140,7 @@ organizations = make_table("organizations", text_column("id", primary_key=True),
 
 projects = make_table(
     "projects",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("name"),
+    *id_columns("name"),
     text_column("description", null=True),
     boolean_column("paused"),
     json_column("settings"),
@@ -151,10 +152,7 @@ projects = make_table(
 
 agents = make_table(
     "agents",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("project_id"),
-    text_column("name"),
+    *id_columns("project_id", "name"),
     text_column("kind"),  # http, n8n, flowise, otlp, custom: which parser a legacy trace body gets
     text_column("service_name", null=True),  # OTLP: routes by the resource attribute service.name
     text_column("external_ref", null=True),  # workflowId of n8n, chatflowId of Flowise: second-generation routing
@@ -167,9 +165,7 @@ agents = make_table(
 
 cases = make_table(
     "cases",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("project_id"),
+    *id_columns("project_id"),
     text_column("agent_id", null=True),  # null: every agent of the project
     text_column("name"),
     text_column("dialect"),
@@ -195,8 +191,7 @@ case_versions = make_table(
 
 keys = make_table(
     "keys",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
+    *id_columns(),
     text_column("kind"),  # organization, project, solver, run, sandbox
     text_column("name"),
     text_column("prefix"),
@@ -226,9 +221,7 @@ sessions = make_table(
 
 audit = make_table(
     "audit",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("at"),
+    *id_columns("at"),
     text_column("actor"),  # the id of a key, or `local`
     text_column("action"),
     text_column("resource"),
@@ -239,10 +232,7 @@ audit = make_table(
 
 traces = make_table(
     "traces",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("project_id"),
-    text_column("agent_id"),
+    *id_columns("project_id", "agent_id"),
     text_column("external_id"),  # x-request-id, or the OTLP trace id, or generated
     text_column("format"),  # mibo, otlp
     text_column("status"),  # open (more may arrive), complete, evaluated, failed
@@ -267,19 +257,8 @@ traces = make_table(
 )
 
 # Only waiting traces, which are few: the next turn, and expired leases.
-sa.Index(
-    "traces_waiting",
-    traces.c.agent_id,
-    traces.c.due_at,
-    sqlite_where=traces.c.due_at.is_not(None),
-    postgresql_where=traces.c.due_at.is_not(None),
-)
-sa.Index(
-    "traces_leased",
-    traces.c.leased_until,
-    sqlite_where=traces.c.leased_until.is_not(None),
-    postgresql_where=traces.c.leased_until.is_not(None),
-)
+_index_where("traces_waiting", traces.c.due_at.is_not(None), traces.c.agent_id, traces.c.due_at)
+_index_where("traces_leased", traces.c.leased_until.is_not(None), traces.c.leased_until)
 
 trace_parts = make_table(
     "trace_parts",
@@ -292,12 +271,7 @@ trace_parts = make_table(
 
 results = make_table(
     "results",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("project_id"),
-    text_column("agent_id"),
-    text_column("trace_id"),
-    text_column("case_id"),
+    *id_columns("project_id", "agent_id", "trace_id", "case_id"),
     integer_column("case_version"),
     text_column("case_key"),  # the id of the case inside its document
     integer_column("trace_revision"),
@@ -315,9 +289,7 @@ results = make_table(
 
 annotation_rows = make_table(
     "annotations",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("project_id"),
+    *id_columns("project_id"),
     text_column("agent_id"),  # empty for attempts of runs, which belong to no agent
     text_column("subject"),  # trace, result, attempt
     text_column("subject_id"),
@@ -376,9 +348,7 @@ exports = make_table(
 
 alert_rules = make_table(
     "alert_rules",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("project_id"),
+    *id_columns("project_id"),
     text_column("agent_id", null=True),
     text_column("name"),
     text_column("kind"),  # see `notify/alert_kinds.py`
@@ -395,9 +365,7 @@ alert_rules = make_table(
 
 alert_deliveries = make_table(
     "alert_deliveries",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("rule_id"),
+    *id_columns("rule_id"),
     json_column("payload"),
     integer_column("attempts", default=0),
     sa.Column("next_at", sa.Float, nullable=True),  # null: delivered, or given up
@@ -410,11 +378,7 @@ alert_deliveries = make_table(
 
 runs = make_table(
     "runs",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("project_id"),
-    text_column("suite_name"),
-    text_column("dialect"),
+    *id_columns("project_id", "suite_name", "dialect"),
     text_column("document"),  # the suite as sent
     text_column("target", null=True),
     json_column("settings"),  # repeat, concurrency, timeout_s, selection, inline target
@@ -472,12 +436,7 @@ run_events = make_table(
 
 schedules = make_table(
     "schedules",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("project_id"),
-    text_column("name"),
-    text_column("cron"),
-    text_column("timezone"),
+    *id_columns("project_id", "name", "cron", "timezone"),
     json_column("run"),  # a `NewRun` without project and suite
     json_column("suite"),  # of the run; not read in lists
     text_column("overlap"),  # skip, queue
@@ -492,9 +451,7 @@ schedules = make_table(
 
 proposals = make_table(
     "proposals",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("project_id"),
+    *id_columns("project_id"),
     text_column("agent_id", null=True),  # null: every agent of the project
     text_column("case_id", null=True),  # the case to change, or the accepted one; null: a new case
     integer_column("case_version", null=True),  # the version that the change was made to
@@ -516,10 +473,7 @@ proposals = make_table(
 
 secrets = make_table(
     "secrets",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
-    text_column("project_id"),
-    text_column("name"),
+    *id_columns("project_id", "name"),
     text_column("value"),  # encrypted
     *timestamp_columns(),
     sa.UniqueConstraint("project_id", "name", name="secrets_by_name"),
@@ -527,8 +481,7 @@ secrets = make_table(
 
 records = make_table(
     "records",
-    text_column("id", primary_key=True),
-    text_column("organization_id"),
+    *id_columns(),
     text_column("kind"),  # environment, simulator, dataset, entity, benchmark, benchmark_version, task, criterion, solver, playground, ...
     text_column("parent_id", null=True),
     text_column("slug", null=True),

@@ -11,7 +11,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.queries import clean_text
 from proctor.store.sql.tables import records
 
@@ -69,7 +69,7 @@ async def find_in_table(
     newest = query.with_only_columns(*columns).order_by(table.c.created_at.desc(), table.c.id.desc()).limit(MOST_LOOKED_AT).subquery()
     matches = sa.or_(*(contains_text(newest.c[name], text) for name in names))
     named = sa.select(newest).where(matches).order_by(newest.c.created_at.desc(), newest.c.id.desc()).limit(limit)
-    found: list[Row] = [dict(row) for row in (await connection.execute(named)).mappings()]
+    found: list[Row] = await fetch_all(connection, named)
     if by_id is not None:
         found = [dict(by_id), *(row for row in found if row["id"] != text)]
     return found[:limit]

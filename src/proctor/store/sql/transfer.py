@@ -87,9 +87,26 @@ def _read_records(lines: Iterable[bytes]) -> Iterator[tuple[int, sa.Table, dict[
     known = {name for name, _ in STEPS}
     count, ended, number = 0, False, 0
     for number, line in enumerate(lines, 1):
-        record = _read_line(number, line)
+        try:
+            record = from_json(line)
+        except Exception as error:
+            raise InputError(f"line {number}: not JSON") from error
+        if not isinstance(record, dict):
+            raise InputError(f"line {number}: expected an object")
         if number == 1:
-            _check_header(record, known)
+            if record.get("proctor_export") != FORMAT:
+                problem = (
+                    "not an export of proctor"
+                    if "proctor_export" not in record
+                    else f"an export of a format this proctor does not know (it reads {FORMAT})"
+                )
+                raise InputError(f"line 1: {problem}")
+            schema: Json = record.get("schema")
+            if not isinstance(schema, list) or not all(isinstance(step, str) for step in schema):
+                raise InputError("line 1: `schema` should be a list of names")
+            newer = sorted(set(schema) - known)
+            if newer:
+                raise InputError(f"line 1: the export was written by a newer proctor (it knows {newer[-1]!r}); upgrade this one first")
         elif ended:
             raise InputError(f"line {number}: there is something after the end")
         elif record.get("end") is True:
@@ -122,32 +139,6 @@ def _group_rows(records: Iterable[tuple[int, sa.Table, dict[str, Any], int]]) ->
         current, last, size = table, number, size + length
     if current is not None and rows:
         yield last, current, rows
-
-
-def _read_line(number: int, line: bytes) -> dict[str, Json]:
-    try:
-        record = from_json(line)
-    except Exception as error:
-        raise InputError(f"line {number}: not JSON") from error
-    if not isinstance(record, dict):
-        raise InputError(f"line {number}: expected an object")
-    return record
-
-
-def _check_header(record: Mapping[str, Json], known: set[str]) -> None:
-    if record.get("proctor_export") != FORMAT:
-        problem = (
-            "not an export of proctor"
-            if "proctor_export" not in record
-            else f"an export of a format this proctor does not know (it reads {FORMAT})"
-        )
-        raise InputError(f"line 1: {problem}")
-    schema: Json = record.get("schema")
-    if not isinstance(schema, list) or not all(isinstance(step, str) for step in schema):
-        raise InputError("line 1: `schema` should be a list of names")
-    newer = sorted(set(schema) - known)
-    if newer:
-        raise InputError(f"line 1: the export was written by a newer proctor (it knows {newer[-1]!r}); upgrade this one first")
 
 
 def _check_row(number: int, record: Mapping[str, Json]) -> tuple[sa.Table, dict[str, Any]]:

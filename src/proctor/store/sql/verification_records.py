@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.store.sql.pages import Row
+from proctor.store.sql.pages import Row, fetch_all, fetch_first
 from proctor.store.sql.queries import insert_or_ignore
 from proctor.store.sql.tables import links, records
 
@@ -36,12 +36,12 @@ def records_of(organization_id: str, kind: str, *, parent_id: str | None = None)
 async def find_record(connection: AsyncConnection, organization_id: str, kind: str, id: str, *, lock: bool = False) -> Row | None:
     """Return one record without its blob. `lock` blocks other writers until the transaction ends (SQLite has one writer anyway)."""
     query = records_of(organization_id, kind).where(records.c.id == id)
-    return await _fetch_first(connection, query.with_for_update() if lock else query)
+    return await fetch_first(connection, query.with_for_update() if lock else query)
 
 
 async def find_by_slug(connection: AsyncConnection, organization_id: str, kind: str, slug: str) -> Row | None:
     """Return the record of a kind that has this slug."""
-    return await _fetch_first(connection, records_of(organization_id, kind).where(records.c.slug == slug))
+    return await fetch_first(connection, records_of(organization_id, kind).where(records.c.slug == slug))
 
 
 async def find_some(connection: AsyncConnection, organization_id: str, kind: str, ids: Iterable[str]) -> list[Row]:
@@ -49,7 +49,7 @@ async def find_some(connection: AsyncConnection, organization_id: str, kind: str
     wanted = list(ids)
     if not wanted:
         return []
-    return await _fetch_all(connection, records_of(organization_id, kind).where(records.c.id.in_(wanted)))
+    return await _fetch_in_order(connection, records_of(organization_id, kind).where(records.c.id.in_(wanted)))
 
 
 async def children(
@@ -60,13 +60,13 @@ async def children(
     if not ids:
         return []
     query = records_of(organization_id, kind).where(records.c.parent_id.in_(ids))
-    return await _fetch_all(connection, query.add_columns(records.c.blob) if blobs else query)
+    return await _fetch_in_order(connection, query.add_columns(records.c.blob) if blobs else query)
 
 
 async def newest_children(connection: AsyncConnection, organization_id: str, kind: str, parent_id: str, limit: int) -> list[Row]:
     """Return the newest records of a kind below a parent, at most `limit`."""
     query = records_of(organization_id, kind, parent_id=parent_id).order_by(records.c.created_at.desc(), records.c.id.desc())
-    return [dict(row) for row in (await connection.execute(query.limit(limit))).mappings()]
+    return await fetch_all(connection, query.limit(limit))
 
 
 async def count_children(connection: AsyncConnection, organization_id: str, kind: str, parent_id: str) -> int:
@@ -110,8 +110,7 @@ async def change_record(connection: AsyncConnection, organization_id: str, id: s
         .values(**columns, updated_at=now)
         .returning(*SHOWN)
     )
-    found = (await connection.execute(statement)).mappings().first()
-    return None if found is None else dict(found)
+    return await fetch_first(connection, statement)
 
 
 async def delete_records(connection: AsyncConnection, organization_id: str, ids: Iterable[str]) -> int:
@@ -178,7 +177,7 @@ async def linking(connection: AsyncConnection, organization_id: str, kind: str, 
     if not wanted:
         return []
     from_ids = sa.select(links.c.from_id).where(links.c.kind == kind, links.c.to_id.in_(wanted))
-    return await _fetch_all(connection, records_of(organization_id, record_kind).where(records.c.id.in_(from_ids)))
+    return await _fetch_in_order(connection, records_of(organization_id, record_kind).where(records.c.id.in_(from_ids)))
 
 
 # Across organizations.
@@ -188,14 +187,14 @@ async def public_record(connection: AsyncConnection, kind: str, link_kind: str, 
     """Return the record that its owner published under a slug; the oldest of several, so that a name cannot be taken over."""
     query = sa.select(*SHOWN).join(links, links.c.from_id == records.c.id)
     query = query.where(links.c.kind == link_kind, links.c.to_id == slug, records.c.kind == kind)
-    return await _fetch_first(connection, query.order_by(links.c.created_at, records.c.id))
+    return await fetch_first(connection, query.order_by(links.c.created_at, records.c.id).limit(1))
 
 
 async def shared_record(connection: AsyncConnection, organization_id: str, kind: str, link_kind: str, id: str) -> Row | None:
     """Return another organization's record that is linked to this one."""
     query = sa.select(*SHOWN).join(links, links.c.from_id == records.c.id)
     query = query.where(links.c.kind == link_kind, links.c.to_id == organization_id, records.c.kind == kind, records.c.id == id)
-    return await _fetch_first(connection, query)
+    return await fetch_first(connection, query.limit(1))
 
 
 async def find_marked(connection: AsyncConnection, link_kind: str, ids: Iterable[str]) -> set[str]:
@@ -208,11 +207,5 @@ async def find_marked(connection: AsyncConnection, link_kind: str, ids: Iterable
     return found
 
 
-async def _fetch_first(connection: AsyncConnection, query: sa.Select[Any]) -> Row | None:
-    found = (await connection.execute(query.limit(1))).mappings().first()
-    return None if found is None else dict(found)
-
-
-async def _fetch_all(connection: AsyncConnection, query: sa.Select[Any]) -> list[Row]:
-    found = await connection.execute(query.order_by(records.c.created_at, records.c.id))
-    return [dict(row) for row in found.mappings()]
+async def _fetch_in_order(connection: AsyncConnection, query: sa.Select[Any]) -> list[Row]:
+    return await fetch_all(connection, query.order_by(records.c.created_at, records.c.id))

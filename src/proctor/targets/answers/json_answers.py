@@ -28,10 +28,9 @@ from proctor.evidence.shared.calls import read_calls
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.traces import read_otlp as otlp
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.conflicts import find_answers
 from proctor.evidence.unknowns.markers import find_marker, mark_removed
 from proctor.evidence.unknowns.statuses import STATUS_FIELDS, STOP_FIELDS, find_failure, is_error, to_snake_case
-from proctor.evidence.unknowns.unrecognised import ANSWERS, DEFINING, check_field, list_unrecognised
+from proctor.evidence.unknowns.unrecognised import ANSWERS, DEFINING, check_field, find_answers, list_unrecognised
 from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text
 from proctor.model.account import CALL_PARTS, Part
@@ -214,7 +213,10 @@ def read_object(body: dict[str, Json], *, has_path: bool = False, is_checked: bo
     field = find_answer_field(body)
     is_document = field is None and not has_path
     if field is not None and not has_path:
-        _compare_answers(body, unknowns)
+        texts = find_answers(body)
+        if len(set(map(str.strip, texts.values()))) > 1:
+            names = " and ".join(f'"{key}"' for key in texts)
+            unknowns.mark("answer", f'{names} differ, and each may be the answer: set response_path, or use only "text"')
     if is_document and isinstance(body.get("choices"), list):
         unknowns.mark("answer", "the answer is a chat completion without a message: set response_path or answer_format")
     calls = _read_calls(body, unknowns)
@@ -245,13 +247,6 @@ def find_answer_field(body: dict[str, Json]) -> str | None:
     if texts and any(map(str.strip, texts.values())):
         return next(iter(texts))
     return next((field for field in ANSWERS if body.get(field) is not None and (field in HTTP_KEYS or field in texts)), None)
-
-
-def _compare_answers(body: dict[str, Json], unknowns: Unknowns) -> None:
-    texts = find_answers(body)
-    if len(set(map(str.strip, texts.values()))) > 1:
-        names = " and ".join(f'"{key}"' for key in texts)
-        unknowns.mark("answer", f'{names} differ, and each may be the answer: set response_path, or use only "text"')
 
 
 def _read_calls(body: dict[str, Json], unknowns: Unknowns) -> tuple[ToolCall, ...] | None:

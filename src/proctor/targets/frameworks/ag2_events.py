@@ -15,7 +15,16 @@ from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import exception_text
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import (
+    EVERYTHING,
+    Found,
+    Framework,
+    are_instances,
+    is_instance_of,
+    join_texts,
+    list_members,
+    read_member,
+)
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.frameworks.streams import ReplyHistory
 
@@ -29,7 +38,7 @@ def read(value: object, budget: Budget) -> Found | None:
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read the events of an agent's stream."""
-    if not items or not all(is_instance_of(item, _PACKAGE, "BaseEvent") for item in items):
+    if not are_instances(items, _PACKAGE, "BaseEvent"):
         return None
     found = _read_events(items, budget)
     if not any(exchange["tool_calls"] for exchange in found.document.get("turns", ())):
@@ -55,10 +64,16 @@ def _read_events(events: list[object], budget: Budget) -> Found:
             exchanges.append({"input": None, "text": None, "tool_calls": [], "spent": []})
         _add_event(exchanges[-1], event, found, budget)
     if not exchanges:
-        pieces = [read_member(event, "content") for event in events if is_instance_of(event, _PACKAGE, "ModelMessageChunk")]
-        found.document = {"text": "".join(piece for piece in pieces if isinstance(piece, str))}
+        chunks = [event for event in events if is_instance_of(event, _PACKAGE, "ModelMessageChunk")]
+        found.document = {"text": join_texts(chunks, "content", budget)}
     for exchange in exchanges:
-        _close_exchange(exchange)
+        spent, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
+        counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in spent or responses]
+        if counts and all(isinstance(count, (int, float)) for pair in counts for count in pair):
+            exchange["usage"] = {
+                "input_tokens": int(sum(pair[0] for pair in counts)),
+                "output_tokens": int(sum(pair[1] for pair in counts)),
+            }
     if exchanges and (
         exchanges[-1]["text"] is None or any("result" not in call and "error" not in call for call in exchanges[-1]["tool_calls"])
     ):
@@ -127,14 +142,6 @@ def _read_part(part: object, budget: Budget) -> Json:
 def _join_texts(parts: list[object]) -> str | None:
     texts = [read_member(part, "content") for part in parts if is_instance_of(part, _PACKAGE, "TextInput")]
     return "\n".join(text for text in texts if isinstance(text, str)) or None
-
-
-def _close_exchange(exchange: dict[str, Any]) -> None:
-    """Convert the tokens of an exchange to plain evidence; they are unknown if a response lacks them."""
-    spent, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
-    counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in spent or responses]
-    if counts and all(isinstance(count, (int, float)) for pair in counts for count in pair):
-        exchange["usage"] = {"input_tokens": int(sum(pair[0] for pair in counts)), "output_tokens": int(sum(pair[1] for pair in counts))}
 
 
 FRAMEWORK = Framework(name="AG2", page="ag2", packages=(_PACKAGE,), read=read, read_stream=read_stream)

@@ -16,8 +16,8 @@ from proctor.targets.frameworks.found import (
     Found,
     Framework,
     add_usage,
+    are_instances,
     call_member,
-    find_entry,
     find_package,
     is_instance_of,
     list_members,
@@ -39,20 +39,18 @@ def read(value: object, budget: Budget) -> Found | None:
         found.mark(EVERYTHING, "the run goes on elsewhere (`continuation_token`)")
     found.mark_end(read_member(value, "finish_reason"))
     spent = read_member(value, "usage_details")
-    if spent is not None:
-        found.usage = add_usage([(find_entry(spent, "input_token_count"), find_entry(spent, "output_token_count"))])
-    structured = read_member(value, "value")
-    found.body = None if structured is None or isinstance(structured, str) else simplify(structured, budget, "$.value")
+    found.usage = None if spent is None else add_usage((spent,), "input_token_count", "output_token_count")
+    found.add_body(read_member(value, "value"), budget, "$.value")
     return found
 
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read the updates of a stream, which the framework itself joins, or a list of messages."""
-    if items and all(is_instance_of(item, _PACKAGE, "Message", "ChatMessage") for item in items):
+    if are_instances(items, _PACKAGE, "Message", "ChatMessage"):
         found = _read_messages(items, budget)
         found.needs_message = True
         return found
-    if not items or not all(is_instance_of(item, _PACKAGE, "AgentResponseUpdate", "AgentRunResponseUpdate") for item in items):
+    if not are_instances(items, _PACKAGE, "AgentResponseUpdate", "AgentRunResponseUpdate"):
         return None
     module = sys.modules.get(find_package(items[0]))
     kind = getattr(module, "AgentResponse", None) or getattr(module, "AgentRunResponse", None)
@@ -74,7 +72,9 @@ def _has_call(update: object) -> bool:
 
 def _is_whole(updates: list[object]) -> bool:
     """Return whether every answer of the model is complete; a filtered stream may lack the final update."""
-    response_ids = {read_member(update, "response_id") for update in updates if _role(update) != "tool"}
+    roles = [read_member(update, "role") for update in updates]
+    answers = [update for update, role in zip(updates, roles, strict=True) if getattr(role, "value", role) != "tool"]
+    response_ids = {read_member(update, "response_id") for update in answers}
     ended = {
         read_member(update, "response_id")
         for update in updates
@@ -82,11 +82,6 @@ def _is_whole(updates: list[object]) -> bool:
         or any(read_member(content, "type") == "usage" for content in list_members(update, "contents"))
     }
     return bool(ended) and response_ids - {None} <= ended
-
-
-def _role(update: object) -> object:
-    role = read_member(update, "role")
-    return getattr(role, "value", role)
 
 
 def _read_messages(messages: list[object], budget: Budget) -> Found:

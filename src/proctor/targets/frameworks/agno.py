@@ -12,20 +12,20 @@ from functools import partial
 from typing import Any
 
 from proctor.evidence.messages.frameworks import is_waiting
-from proctor.evidence.reading import read_document
 from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.model.account import CALL_PARTS
-from proctor.model.evidence import Json, ToolCall
+from proctor.model.evidence import Json
 from proctor.model.show import shorten
-from proctor.targets.answers.account import trust_start
 from proctor.targets.answers.plain_values import Unreadable
 from proctor.targets.frameworks.found import (
     EVERYTHING,
     Found,
     Framework,
+    are_instances,
     call_member,
     find_entry,
     is_instance_of,
+    join_texts,
     list_members,
     read_last,
     read_member,
@@ -67,15 +67,16 @@ def read(value: object, budget: Budget) -> Found | None:
         found.mark(CALL_PARTS, "this output of a run keeps no messages")
     else:
         found = Found(document=document, format="agno")
-    if content is not None and not isinstance(content, str) and has_ended:
-        found.body = simplify(content, budget, "$.content")
+    if has_ended:
+        found.add_body(content, budget, "$.content")
     if status in _FAILED:
         # A guard may reject the model's answer; then its text replaces the error.
         texts = {find_entry(message, "content") for message in new_messages if find_entry(message, "role") == "assistant"}
         found.failed = content if isinstance(content, str) and content and content not in texts else NO_WORDS
     elif not has_ended:
         found.mark(EVERYTHING, f"the run was not over: its status is {status!r}")
-    found.calls = tuple(call for member in list_members(value, "member_responses") for call in _read_member_calls(member, found, budget))
+    for member in list_members(value, "member_responses"):
+        add_inner_run(member, found, budget, "a member of the team")
     return found
 
 
@@ -92,50 +93,34 @@ def _name_calls(message: Any) -> Any:
     return {**message, "tool_calls": calls}
 
 
-def _read_member_calls(member: object, found: Found, budget: Budget) -> list[ToolCall]:
-    return read_inner_calls(member, found, budget, "a member of the team")
-
-
-def read_inner_calls(member: object, found: Found, budget: Budget, who: str) -> list[ToolCall]:
-    """Return the calls of a nested run, and mark its unknown parts."""
-    inner = read(member, budget)
+def add_inner_run(run: object, found: Found, budget: Budget, who: str) -> None:
+    """Add the calls of a nested run, and mark its unknown parts."""
+    inner = read(run, budget)
     if inner is None or inner.format != "agno":
         found.mark(CALL_PARTS, f"{who} keeps no messages, so its calls are unknown")
-        return []
-    evidence = trust_start(read_document(inner.document, format="agno")[0])
-    for part, why in evidence.account.unknown.items() if evidence.account is not None else ():
-        if part in CALL_PARTS:
-            found.mark((part,), f"{who}: {why}")
-    for part, why in inner.unknowns:
-        if part in CALL_PARTS:
-            found.mark((part,), f"{who}: {why}")
-    return [*(evidence.tool_calls or ()), *(inner.calls or ())]
+    else:
+        found.add_run(inner, who)
 
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read a stream that ends with the output of the run, or its events, or a list of messages."""
-    if not items:
-        return None
-    if all(is_instance_of(item, "agno", "Message") for item in items):
+    if are_instances(items, "agno", "Message"):
         written = [simplify(call_member(item, "to_dict"), budget, f"$[{at}]") for at, item in enumerate(items)]
         new_messages = [_name_calls(message) for message in written if find_entry(message, "from_history") is not True]
         return Found(document=new_messages, format="agno", needs_message=True)
-    if is_instance_of(items[-1], "agno", *_RUNS):
+    if items and is_instance_of(items[-1], "agno", *_RUNS):
         return read_last(items, read, budget)
-    if not all(is_instance_of(item, "agno", "BaseRunOutputEvent", "BaseAgentRunEvent", "BaseTeamRunEvent") for item in items):
-        return None
-    return read_events(items, budget)
+    is_events = are_instances(items, "agno", "BaseRunOutputEvent", "BaseAgentRunEvent", "BaseTeamRunEvent")
+    return read_events(items, budget) if is_events else None
 
 
 def read_events(events: list[object], budget: Budget) -> Found:
     """Read the events of a stream."""
     ended = [event for event in events if is_instance_of(event, "agno", *_COMPLETED)]
-    pieces = [read_member(event, "content") for event in events if is_instance_of(event, "agno", *_CONTENT_EVENTS)]
-    content = read_member(ended[-1], "content") if ended else "".join(piece for piece in pieces if isinstance(piece, str))
-    has_events = any(is_instance_of(event, "agno", *_STARTED) for event in events)
-    found = write_answer(content, budget)
+    pieces = [event for event in events if is_instance_of(event, "agno", *_CONTENT_EVENTS)]
+    found = write_answer(read_member(ended[-1], "content") if ended else join_texts(pieces, "content", budget), budget)
     _check_end(events, found)
-    if not has_events:
+    if not any(is_instance_of(event, "agno", *_STARTED) for event in events):
         found.mark(CALL_PARTS, "this stream has content events only: use `stream_events=True`, or for `yield_run_output=True`")
         return found
     # A tool that raised ends twice: with its error, and like any other.
@@ -147,7 +132,9 @@ def read_events(events: list[object], budget: Budget) -> Found:
     found.document["tool_calls"] = [_write_call(tool, budget) for tool in [*done, *open_calls]]
     if not ended:
         found.mark(EVERYTHING, "the run did not come to its end")
-    if not done and not begun and not _shows_one_request(events):
+    # After a tool call the model would be called again.
+    requests = [type(event).__name__ for event in events if is_instance_of(event, "agno", *_MODEL_EVENTS)]
+    if not done and not begun and (not requests or len(set(requests)) < len(requests)):
         found.mark(CALL_PARTS, "model requests are missing from these events, so tool events may be missing too: yield all events")
     return found
 
@@ -155,8 +142,7 @@ def read_events(events: list[object], budget: Budget) -> Found:
 def write_answer(content: object, budget: Budget) -> Found:
     """Return the answer: a text, or a value."""
     found = Found(document={"text": content if isinstance(content, str) else None})
-    if content is not None and not isinstance(content, str):
-        found.body = simplify(content, budget, "$.content")
+    found.add_body(content, budget, "$.content")
     return found
 
 
@@ -180,12 +166,6 @@ def _check_end(events: list[object], found: Found) -> None:
     if found.unknowns and not found.document["text"]:
         # No content so far is not an empty answer.
         found.document["text"] = None
-
-
-def _shows_one_request(events: list[object]) -> bool:
-    """Return whether the model was called once: after a tool call it would be called again."""
-    requests = [type(event).__name__ for event in events if is_instance_of(event, "agno", *_MODEL_EVENTS)]
-    return bool(requests) and len(set(requests)) == len(requests)
 
 
 def _write_call(tool: object, budget: Budget) -> Json:

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from proctor.model.account import CALL_PARTS
-from proctor.model.evidence import ToolCall
 from proctor.model.show import shorten
-from proctor.targets.frameworks.agno import NO_WORDS, read_events, read_inner_calls, write_answer
+from proctor.targets.frameworks.agno import NO_WORDS, add_inner_run, read_events, write_answer
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members, read_last, read_member
 from proctor.targets.frameworks.simplify import Budget
 
@@ -37,13 +36,18 @@ def read(value: object, budget: Budget) -> Found | None:
     steps = list(_list_steps(list_members(value, "step_results")))
     _check_steps(steps, found)
     runs = [*list_members(value, "step_executor_runs"), read_member(value, "workflow_agent_run")]
-    calls: list[ToolCall] = []
     for run in (run for run in runs if run is not None):
-        calls.extend(_read_calls(run, found, budget))
+        inner = read(run, budget)
+        if inner is None:
+            add_inner_run(run, found, budget, "a step")
+        else:
+            for part, why in inner.unknowns:
+                found.mark((part,), f"a workflow in it: {why}")
+            found.calls = (*(found.calls or ()), *(inner.calls or ()))
     ids = {read_member(run, "run_id") for run in runs}
     if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_run_id") not in ids for step in steps):
         found.mark(CALL_PARTS, "this output of a workflow does not keep the runs of all its steps")
-    found.calls = tuple(calls)
+    found.calls = found.calls or ()
     return found
 
 
@@ -57,13 +61,9 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return None
     if not any(is_instance_of(item, "agno", "BaseWorkflowRunOutputEvent") for item in items):
         return None
-    return _read_events(items, budget)
-
-
-def _read_events(events: list[object], budget: Budget) -> Found:
-    found = read_events(events, budget)
-    ended = [event for event in events if is_instance_of(event, "agno", "WorkflowCompletedEvent")]
-    broken = [event for event in events if is_instance_of(event, "agno", "WorkflowErrorEvent")]
+    found = read_events(items, budget)
+    ended = [event for event in items if is_instance_of(event, "agno", "WorkflowCompletedEvent")]
+    broken = [event for event in items if is_instance_of(event, "agno", "WorkflowErrorEvent")]
     if ended:
         # An error of an agent in it is an error of that step; the workflow continued.
         _mark_failure(found)
@@ -75,14 +75,14 @@ def _read_events(events: list[object], budget: Budget) -> Found:
         _mark_failure(found)
         found.mark(EVERYTHING, "the workflow did not come to its end")
         found.document["text"] = found.document["text"] or None
-    for event in events:
+    for event in items:
         if is_instance_of(event, "agno", "StepErrorEvent"):
             found.mark(EVERYTHING, _describe_failed_step(event))
     results = [step for event in ended for step in list_members(event, "step_results")]
-    responses = [read_member(event, "step_response") for event in events if is_instance_of(event, "agno", "StepCompletedEvent")]
+    responses = [read_member(event, "step_response") for event in items if is_instance_of(event, "agno", "StepCompletedEvent")]
     steps = list(_list_steps([*results, *responses]))
     _check_steps(steps, found)
-    begun = {read_member(event, "step_id") for event in events if is_instance_of(event, "agno", "RunStartedEvent", "TeamRunStartedEvent")}
+    begun = {read_member(event, "step_id") for event in items if is_instance_of(event, "agno", "RunStartedEvent", "TeamRunStartedEvent")}
     if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_id") not in begun for step in steps):
         found.mark(CALL_PARTS, "these events do not show the runs of all steps: ask for `stream_events=True`")
     return found
@@ -117,15 +117,6 @@ def _check_steps(steps: list[object], found: Found) -> None:
 
 def _describe_failed_step(step: object) -> str:
     return f"the step {read_member(step, 'step_name')!r} failed: {shorten(str(read_member(step, 'error') or NO_WORDS), 200)}"
-
-
-def _read_calls(run: object, found: Found, budget: Budget) -> list[ToolCall]:
-    inner = read(run, budget)
-    if inner is None:
-        return read_inner_calls(run, found, budget, "a step")
-    for part, why in inner.unknowns:
-        found.mark((part,), f"a workflow in it: {why}")
-    return list(inner.calls or ())
 
 
 FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream, has_stop_reason=False)

@@ -10,9 +10,17 @@ import re
 import msgspec
 
 from proctor.model.account import CALL_PARTS
-from proctor.model.evidence import Json
 from proctor.model.show import shorten
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members, read_last, read_member
+from proctor.targets.frameworks.found import (
+    EVERYTHING,
+    Found,
+    Framework,
+    are_instances,
+    is_instance_of,
+    join_texts,
+    list_members,
+    read_member,
+)
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 # A team that ends with its own stop word, a handoff or an answer ends as intended.
@@ -41,14 +49,13 @@ def read(value: object, budget: Budget) -> Found | None:
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read a stream, which ends with the result, or a list of messages."""
-    if items and all(is_instance_of(item, "autogen_agentchat", "BaseChatMessage", "BaseAgentEvent") for item in items):
-        complete_items = [item for item in items if not is_instance_of(item, "autogen_agentchat", "ModelClientStreamingChunkEvent")]
-        return _read_events(complete_items, budget) if complete_items else _read_pieces(items)
-    return read_last(items, read, budget)
-
-
-def _read_events(events: list[object], budget: Budget) -> Found:
-    """Read a stream without its result: messages and events. If there are only messages, others may have been filtered out."""
+    if not are_instances(items, "autogen_agentchat", "BaseChatMessage", "BaseAgentEvent"):
+        return None
+    events = [item for item in items if not is_instance_of(item, "autogen_agentchat", "ModelClientStreamingChunkEvent")]
+    if not events:
+        found = Found(document={"text": join_texts(items, "content", budget)})
+        found.mark(CALL_PARTS, "pieces of text show no calls: yield every item of `run_stream`")
+        return found
     found = _read_messages(events, budget)
     if not any(is_instance_of(event, "autogen_agentchat", *_CALLING) for event in events):
         found.mark(CALL_PARTS, "messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")
@@ -58,7 +65,10 @@ def _read_events(events: list[object], budget: Budget) -> Found:
 def _read_messages(messages: list[object], budget: Budget) -> Found:
     found = Found(document=[], format="autogen")
     for at, message in enumerate(messages):
-        written = _drop_zeros(simplify(message, budget, f"$[{at}]"))
+        message = simplify(message, budget, f"$[{at}]")
+        spent = message.get("models_usage") if isinstance(message, dict) else None
+        is_nothing = isinstance(spent, dict) and not spent.get("prompt_tokens") and not spent.get("completion_tokens")
+        written = {**message, "models_usage": None} if is_nothing else message
         if is_instance_of(message, "autogen_agentchat", "StructuredMessage") and isinstance(written, dict):
             # A structured answer; its type is a property, not a field.
             found.body = written.get("content")
@@ -83,20 +93,6 @@ def _is_out_of_iterations(messages: list[object]) -> bool:
             break
         requests += is_instance_of(message, "autogen_agentchat", "ToolCallRequestEvent")
     return requests > 1
-
-
-def _read_pieces(chunks: list[object]) -> Found:
-    pieces = [read_member(chunk, "content") for chunk in chunks]
-    found = Found(document={"text": "".join(piece for piece in pieces if isinstance(piece, str))})
-    found.mark(CALL_PARTS, "pieces of text show no calls: yield every item of `run_stream`")
-    return found
-
-
-def _drop_zeros(message: Json) -> Json:
-    """Drop a usage of zero: a streaming model does not report it."""
-    spent = message.get("models_usage") if isinstance(message, dict) else None
-    is_nothing = isinstance(spent, dict) and not spent.get("prompt_tokens") and not spent.get("completion_tokens")
-    return {**message, "models_usage": None} if is_nothing else message
 
 
 FRAMEWORK = Framework(

@@ -12,9 +12,20 @@ from collections.abc import Iterable
 
 from proctor.evidence.reading import read_document
 from proctor.model.account import CALL_PARTS
-from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.evidence import Json, ToolCall
 from proctor.targets.answers.account import UNFINISHED, trust_start
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage, find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import (
+    EVERYTHING,
+    Found,
+    Framework,
+    add_usage,
+    are_instances,
+    find_entry,
+    is_instance_of,
+    join_texts,
+    list_members,
+    read_member,
+)
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.frameworks.streams import is_crew_stream
 
@@ -36,7 +47,7 @@ def read(value: object, budget: Budget) -> Found | None:
     body = read_member(value, "json_dict")
     if body is None:
         body = read_member(value, "pydantic")
-    found.body = None if body is None else simplify(body, budget, "$.pydantic")
+    found.add_body(body, budget, "$.pydantic")
     calls: list[ToolCall] = []
     for task in tasks:
         calls.extend(_read_task(task, found, budget))
@@ -48,19 +59,17 @@ def read(value: object, budget: Budget) -> Found | None:
     answers = sum(1 for task in tasks for message in list_members(task, "messages") if find_entry(message, "role") == "assistant")
     if isinstance(totals, dict) and totals.get("successful_requests") == answers:
         # The count continues over all work of an agent; it applies to this run only if it covers exactly these messages.
-        found.usage = add_usage([(totals.get("prompt_tokens"), totals.get("completion_tokens"))])
+        found.usage = add_usage((totals,), "prompt_tokens", "completion_tokens")
     return found
 
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read the chunks of a stream without its result: the text of the last task, without tool results."""
-    if not items or not all(is_instance_of(item, "crewai", "StreamChunk", "StreamFrame") for item in items):
+    if not are_instances(items, "crewai", "StreamChunk", "StreamFrame"):
         return None
     last = read_member(items[-1], "task_id")
-    pieces = [read_member(item, "content") for item in items if read_member(item, "task_id") == last and not read_member(item, "tool_call")]
-    for piece in pieces:
-        budget.spend(len(piece) if isinstance(piece, str) else 0)
-    found = Found(document={"text": "".join(piece for piece in pieces if isinstance(piece, str))})
+    pieces = [item for item in items if read_member(item, "task_id") == last and not read_member(item, "tool_call")]
+    found = Found(document={"text": join_texts(pieces, "content", budget)})
     found.mark(CALL_PARTS, "chunks of a stream show no calls as they were made: return the stream itself, or its `result`")
     return found
 
@@ -76,23 +85,20 @@ def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]
         # The output shows whether the run ended with the result of a tool.
         if part != "answer" and why not in UNFINISHED:
             found.mark((part,), why)
-    if any(isinstance(message.get("content"), str) and message["content"].startswith("<summary>") for message in written):
+
+    # The agent was forced to answer if the messages contain that instruction, or end with a tool and another answer.
+    texts = [text for message in written if isinstance(text := message.get("content"), str)]
+    ends_with_tool = account is not None and account.unknown.get("answer") in UNFINISHED
+    answer, last = read_member(task, "raw"), written[-1].get("content")
+    is_other = ends_with_tool and isinstance(answer, str) and isinstance(last, str) and answer.strip() != last.strip()
+    if any(text.startswith("<summary>") for text in texts):
         found.mark(CALL_PARTS, "messages were replaced by a summary")
-    if _is_forced(written, evidence, read_member(task, "raw")):
+    if is_other or any(_FORCED in text for text in texts):
         found.mark(EVERYTHING, "the agent was stopped at `max_iter` and made to answer without tools: what it would have done is unknown")
     for call in evidence.tool_calls or ():
         if call.name.strip().lower().replace("-", "_") in _DELEGATE:
             found.mark(CALL_PARTS, f"{call.name} has another agent work, whose calls are not in the output")
     return evidence.tool_calls or ()
-
-
-def _is_forced(messages: list[Json], evidence: Evidence, answer: object) -> bool:
-    """Return whether the agent was forced to answer: the messages contain that instruction, or end with a tool and another answer."""
-    if any(isinstance(message.get("content"), str) and _FORCED in message["content"] for message in messages):
-        return True
-    ends_with_tool = evidence.account is not None and evidence.account.unknown.get("answer") in UNFINISHED
-    last = messages[-1].get("content")
-    return ends_with_tool and isinstance(answer, str) and isinstance(last, str) and answer.strip() != last.strip()
 
 
 FRAMEWORK = Framework(

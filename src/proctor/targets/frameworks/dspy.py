@@ -15,7 +15,7 @@ from typing import Any, cast
 from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage, call_member, find_entry, is_instance_of, read_last
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage, call_member, is_instance_of
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _ASIDE = ("trajectory", "reasoning", "rationale")
@@ -37,13 +37,8 @@ def read(value: object, budget: Budget) -> Found | None:
     # Only with `dspy.configure(track_usage=True)`; one entry per model.
     spent = simplify(call_member(value, "get_lm_usage"), budget, "$.usage") if hasattr(value, "get_lm_usage") else None
     if isinstance(spent, dict):
-        found.usage = add_usage([(find_entry(one, "prompt_tokens"), find_entry(one, "completion_tokens")) for one in spent.values()])
+        found.usage = add_usage(spent.values(), "prompt_tokens", "completion_tokens")
     return found
-
-
-def read_stream(items: list[object], budget: Budget) -> Found | None:
-    """Read a stream of `streamify`, which ends with the prediction."""
-    return read_last(items, read, budget)
 
 
 def _write_answer(outputs: dict[str, Json]) -> dict[str, Json]:
@@ -73,4 +68,4 @@ def _read_trajectory(trajectory: Json, found: Found) -> None:
         found.mark(EVERYTHING, "the agent was stopped before it finished (`max_iters`): its last step is a call, and not `finish`")
 
 
-FRAMEWORK = Framework(name="DSPy", page="dspy", packages=("dspy",), read=read, read_stream=read_stream, has_stop_reason=False)
+FRAMEWORK = Framework(name="DSPy", page="dspy", packages=("dspy",), read=read, has_stop_reason=False)

@@ -12,13 +12,14 @@ from typing import Any, cast
 
 import msgspec
 
+from proctor.evidence.reading import read_document
 from proctor.evidence.unknowns.markers import find_stop_marker
 from proctor.evidence.unknowns.statuses import find_stop
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
-from proctor.targets.answers.account import mark_unknown
+from proctor.targets.answers.account import mark_unknown, trust_start
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.simplify import Budget
+from proctor.targets.frameworks.simplify import Budget, simplify
 
 _BUILT_IN = frozenset((dict, list, tuple, str, int, float, bool, type(None)))
 MAX_ITEMS = 100_000
@@ -72,6 +73,19 @@ def list_members(value: object, name: str) -> list[Any]:
     if not isinstance(found, (list, tuple)):
         raise Unreadable(f"{type_name(value)}.{name} is of the type {type_name(found)}, expected a list")
     return take_items(cast("Iterable[object]", found))
+
+
+def are_instances(items: Sequence[object], package: str, *names: str) -> bool:
+    """Return whether there are items, and all of them have one of these types."""
+    return bool(items) and all(is_instance_of(item, package, *names) for item in items)
+
+
+def join_texts(objects: Iterable[object], name: str, budget: Budget) -> str:
+    """Return the texts that these objects have under a name, joined: the pieces of a stream."""
+    pieces = [piece for each in objects if isinstance(piece := read_member(each, name), str)]
+    for piece in pieces:
+        budget.spend(len(piece))
+    return "".join(pieces)
 
 
 def take_items(items: Iterable[object]) -> list[Any]:
@@ -130,6 +144,20 @@ class Found(msgspec.Struct, kw_only=True):
         """Mark these parts as unknown, or not completely known."""
         self.unknowns = [*self.unknowns, *((part, why) for part in parts)]
 
+    def add_body(self, value: object, budget: Budget, path: str) -> None:
+        """Keep a structured answer; a text is the answer itself."""
+        if value is not None and not isinstance(value, str):
+            self.body = simplify(value, budget, path)
+
+    def add_run(self, run: Found, who: str) -> Evidence:
+        """Add the calls of a run inside this one, mark its unknown parts, and return its evidence."""
+        evidence = trust_start(read_document(run.document, format=run.format)[0])
+        for part, why in (*(evidence.account.unknown.items() if evidence.account is not None else ()), *run.unknowns):
+            if part in CALL_PARTS:
+                self.mark((part,), f"{who}: {why}")
+        self.calls = (*(self.calls or ()), *(evidence.tool_calls or ()), *(run.calls or ()))
+        return evidence
+
     def mark_end(self, reason: object) -> None:
         """Mark the parts that a stop reason leaves unknown: a cut answer is incomplete."""
         word = getattr(reason, "value", reason)
@@ -166,12 +194,17 @@ def read_last(items: Sequence[object], read: Callable[[object, Budget], Found | 
     return found
 
 
-def add_usage(parts: Sequence[tuple[Json, Json]]) -> Usage | None:
-    """Return the sum of input and output tokens; None unless every part has both."""
-    if not parts or any(type(number) is not int for part in parts for number in part):
+def add_usage(spent: Iterable[object], input_name: str, output_name: str) -> Usage | None:
+    """Return the sum of input and output tokens, from objects or mappings with these members; None unless every one has both."""
+    taken: list[Any] = []
+    written: list[Any] = []
+    for each in spent:
+        find = find_entry if isinstance(each, Mapping) else read_member
+        taken.append(find(each, input_name))
+        written.append(find(each, output_name))
+    if not taken or any(type(number) is not int for number in (*taken, *written)):
         return None
-    spent, written = sum(part[0] for part in parts), sum(part[1] for part in parts)
-    return Usage(input_tokens=spent, output_tokens=written, total_tokens=spent + written)
+    return Usage(input_tokens=sum(taken), output_tokens=sum(written), total_tokens=sum(taken) + sum(written))
 
 
 def mark_stand_in(evidence: Evidence) -> Evidence:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.json_values import drop_nulls
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, is_instance_of, list_members
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, are_instances, is_instance_of, list_members
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 
@@ -29,7 +29,7 @@ def read(value: object, budget: Budget) -> Found | None:
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read the events of a runner."""
-    if not items or not all(is_instance_of(item, "google.adk", "Event") for item in items):
+    if not are_instances(items, "google.adk", "Event"):
         return None
     found = Found(document=_write_events(items, budget), format="adk")
     _check_end(found)

@@ -15,6 +15,7 @@ from proctor.targets.frameworks.found import (
     EVERYTHING,
     Found,
     Framework,
+    are_instances,
     call_member,
     find_entry,
     is_instance_of,
@@ -49,8 +50,8 @@ def read(value: object, budget: Budget) -> Found | None:
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read a list of messages, or the chunks of a stream."""
-    if items and all(is_chunk(item) for item in items):
-        return read_chunks(items, budget)
+    if are_instances(items, "haystack", "StreamingChunk"):
+        return _read_chunks(items, budget)
     return _read_messages(items, budget) if items and all(_is_message(item) for item in items) else None
 
 
@@ -93,12 +94,7 @@ FRAMEWORK = Framework(name="Haystack", page="haystack", packages=("haystack",), 
 # --- chunks of a stream ---------------------------------------------------------------------------------------------
 
 
-def is_chunk(value: object) -> bool:
-    """Return whether a value is a chunk of a stream."""
-    return is_instance_of(value, "haystack", "StreamingChunk")
-
-
-def read_chunks(chunks: list[object], budget: Budget) -> Found:
+def _read_chunks(chunks: list[object], budget: Budget) -> Found:
     """Read the chunks of one run of an agent."""
     messages: list[dict[str, Any]] = []
     found = Found(document=messages, format="haystack")

@@ -114,19 +114,15 @@ def _is(value: object, *names: str) -> bool:
 def _read_output(output: object, calls: list[dict[str, Json]], budget: Budget) -> Found:
     text = read_member(read_member(output, "response"), "content")
     found = Found(document={"text": text if isinstance(text, str) else None, "tool_calls": calls})
-    structured = read_member(output, "structured_response")
-    found.body = None if structured is None else simplify(structured, budget, "$.structured_response")
-    for reason in _list_reasons(read_member(output, "raw")):
-        found.mark_end(reason)
-    return found
-
-
-def _list_reasons(raw: object) -> list[object]:
-    """Return the finish reasons from the provider's own answer or its last chunk."""
-    found = [_look_up(raw, key) for key in ("finish_reason", "stop_reason", "done_reason")]
+    found.add_body(read_member(output, "structured_response"), budget, "$.structured_response")
+    # The provider's own answer, or its last chunk, has the reason.
+    raw = read_member(output, "raw")
+    reasons = [_look_up(raw, key) for key in ("finish_reason", "stop_reason", "done_reason")]
     for key in ("choices", "candidates"):
         listed = _look_up(raw, key)
-        found += [_look_up(choice, "finish_reason") for choice in cast("list[object]", listed if isinstance(listed, list) else [])]
+        reasons += [_look_up(choice, "finish_reason") for choice in cast("list[object]", listed if isinstance(listed, list) else [])]
+    for reason in reasons:
+        found.mark_end(reason)
     return found
 
 

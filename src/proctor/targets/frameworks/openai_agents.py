@@ -19,8 +19,10 @@ from proctor.targets.frameworks.found import (
     Found,
     Framework,
     add_usage,
+    are_instances,
     call_member,
     is_instance_of,
+    join_texts,
     list_members,
     read_member,
     take_items,
@@ -44,10 +46,9 @@ def read(value: object, budget: Budget) -> Found | None:
         format="responses",
     )
     answer = read_member(value, "final_output")
-    if answer is not None and not isinstance(answer, str):
-        found.body = simplify(answer, budget, "$.final_output")
+    found.add_body(answer, budget, "$.final_output")
     responses = [read_member(response, "usage") for response in list_members(value, "raw_responses")]
-    found.usage = add_usage([(read_member(usage, "input_tokens"), read_member(usage, "output_tokens")) for usage in responses])
+    found.usage = add_usage(responses, "input_tokens", "output_tokens")
     if read_member(value, "interruptions"):
         found.mark(EVERYTHING, "the run waits for an approval (`interruptions`): what it would do then is unknown")
     if is_instance_of(value, "agents", "RunResultStreaming") and read_member(value, "is_complete") is not True:
@@ -82,9 +83,9 @@ def _list_texts(item: object) -> list[object]:
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read the events of a stream, or a list of new items."""
-    if items and all(is_instance_of(item, "agents", "RunItemBase") for item in items):
+    if are_instances(items, "agents", "RunItemBase"):
         return _read_items(items, budget, is_whole=any(is_instance_of(item, "agents", "ToolCallItem") for item in items))
-    if not items or not all(is_instance_of(item, "agents", *_EVENTS) for item in items):
+    if not are_instances(items, "agents", *_EVENTS):
         return None
     raw = [read_member(item, "data") for item in items if is_instance_of(item, "agents", "RawResponsesStreamEvent")]
     ended = [read_member(data, "response") for data in raw if read_member(data, "type") == "response.completed"]
@@ -97,11 +98,10 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     found = _read_items(run_items, budget, is_whole=begins and bool(ended) and requested <= called)
     is_alone = not any(part == "tool_calls" for part, _ in found.unknowns)
     if not run_items:
-        pieces = [read_member(data, "delta") for data in raw if read_member(data, "type") == "response.output_text.delta"]
-        found.document, found.format = {"text": "".join(piece for piece in pieces if isinstance(piece, str))}, "plain"
-    usages = [read_member(response, "usage") for response in ended]
+        deltas = [data for data in raw if read_member(data, "type") == "response.output_text.delta"]
+        found.document, found.format = {"text": join_texts(deltas, "delta", budget)}, "plain"
     if is_alone:
-        found.usage = add_usage([(read_member(usage, "input_tokens"), read_member(usage, "output_tokens")) for usage in usages])
+        found.usage = add_usage([read_member(response, "usage") for response in ended], "input_tokens", "output_tokens")
     cut = next((read_member(data, "type") for data in raw if read_member(data, "type") in _CUT_OFF), None)
     if cut is not None:
         found.mark(EVERYTHING, f"an answer of the model did not come to its end ({cut})")

@@ -10,7 +10,16 @@ from typing import cast
 
 from proctor.model.account import CALL_PARTS
 from proctor.model.json_values import MAX_DEPTH
-from proctor.targets.frameworks.found import Found, Framework, find_package, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import (
+    Found,
+    Framework,
+    are_instances,
+    find_package,
+    is_instance_of,
+    join_texts,
+    list_members,
+    read_member,
+)
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _ANSWERS = (
@@ -45,15 +54,10 @@ def read(value: object, budget: Budget) -> Found | None:
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read the chunks of one streamed chat completion."""
-    if not items or not all(is_instance_of(item, "openai", "ChatCompletionChunk") for item in items):
+    if not are_instances(items, "openai", "ChatCompletionChunk"):
         return None
-    pieces: list[str] = []
-    for item in items:
-        for choice in list_members(item, "choices"):
-            piece = read_member(read_member(choice, "delta"), "content")
-            budget.spend(len(piece) if isinstance(piece, str) else 0)
-            pieces.append(piece if isinstance(piece, str) else "")
-    found = Found(document={"text": "".join(pieces)})
+    deltas = [read_member(choice, "delta") for item in items for choice in list_members(item, "choices")]
+    found = Found(document={"text": join_texts(deltas, "content", budget)})
     found.mark(CALL_PARTS, "the chunks of one completion show the last step only: return the messages of the whole loop")
     return found
 

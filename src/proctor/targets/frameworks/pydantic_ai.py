@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, call_member, is_instance_of, read_last, read_member
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, are_instances, call_member, is_instance_of, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _RESULTS = ("AgentRunResult", "StreamedRunResult", "StreamedRunResultSync", "RunResult")
@@ -41,20 +41,20 @@ def read(value: object, budget: Budget) -> Found | None:
     output = read_member(value, "output")
     if is_instance_of(output, "pydantic_ai", "DeferredToolRequests"):
         found.mark(EVERYTHING, "the run waits for tools that are run or approved elsewhere (`DeferredToolRequests`)")
-    elif output is not None and not isinstance(output, str):
-        found.body = simplify(output, budget, "$.output")
+    else:
+        found.add_body(output, budget, "$.output")
     return found
 
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read the events of a run, which end with its result, or a list of messages."""
-    if items and all(is_instance_of(item, "pydantic_ai", "ModelRequest", "ModelResponse") for item in items):
+    if are_instances(items, "pydantic_ai", "ModelRequest", "ModelResponse"):
         found = _read_messages(items, budget)
         found.needs_message = True
         return found
     if items and all(is_instance_of(item, "pydantic_ai", *_NODES) or is_instance_of(item, "pydantic_graph", "End") for item in items):
         return _read_nodes(items, budget)
-    return read_last(items, read, budget)
+    return None
 
 
 def _read_messages(messages: list[object], budget: Budget) -> Found:
@@ -71,9 +71,7 @@ def _read_nodes(nodes: list[object], budget: Budget) -> Found:
     kinds = [is_instance_of(message, "pydantic_ai", "ModelResponse") for message in messages]
     if ended is None or not kinds or kinds != [place % 2 == 1 for place in range(len(kinds))]:
         found.mark(EVERYTHING, "these are not all nodes of the run")
-    output = read_member(read_member(ended, "data"), "output")
-    if output is not None and not isinstance(output, str):
-        found.body = simplify(output, budget, "$.output")
+    found.add_body(read_member(read_member(ended, "data"), "output"), budget, "$.output")
     return found
 
 

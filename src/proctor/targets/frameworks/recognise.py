@@ -16,7 +16,7 @@ from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS, Account
-from proctor.model.evidence import Evidence, ToolCall
+from proctor.model.evidence import Evidence, ToolCall, Usage
 from proctor.model.show import shorten
 from proctor.targets.answers.account import AGENT_FAILED, UNFINISHED, add_account, mark_messages, mark_unknown, trust_end, trust_start
 from proctor.targets.frameworks import (
@@ -128,7 +128,12 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
     if found.usage is None and "tool_calls" in unknown:
         # Missing steps used tokens, too.
         evidence = mark_unknown(evidence, ("usage",), unknown["tool_calls"])
-    evidence = _add_findings(evidence, found)
+    if found.calls is not None:
+        evidence = msgspec.structs.replace(evidence, tool_calls=(*(evidence.tool_calls or ()), *found.calls))
+    if found.body is not None:
+        evidence = msgspec.structs.replace(evidence, body=found.body, text=evidence.text or as_text(found.body))
+    if found.usage is not None:
+        evidence = _add_usage(evidence, found.usage)
     unknowns = Unknowns()
     unknowns.notes = [*found.notes]
     if not framework.has_stop_reason:
@@ -140,19 +145,12 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
     return _mark_failed(evidence, f"the run of {framework.name} ended in an error: {shorten(found.failed, 2_000)}")
 
 
-def _add_findings(evidence: Evidence, found: Found) -> Evidence:
-    """Return the evidence with the calls, the structured answer and the usage that its document lacks."""
-    if found.calls is not None:
-        evidence = msgspec.structs.replace(evidence, tool_calls=(*(evidence.tool_calls or ()), *found.calls))
-    if found.body is not None:
-        evidence = msgspec.structs.replace(evidence, body=found.body, text=evidence.text or as_text(found.body))
-    if found.usage is None:
-        return evidence
+def _add_usage(evidence: Evidence, usage: Usage) -> Evidence:
     # For a whole conversation, the tokens of this run are those of its last exchange.
-    turns = evidence.turns and (*evidence.turns[:-1], msgspec.structs.replace(evidence.turns[-1], usage=found.usage))
+    turns = evidence.turns and (*evidence.turns[:-1], msgspec.structs.replace(evidence.turns[-1], usage=usage))
     account = evidence.account or Account()
     unknown = {part: why for part, why in account.unknown.items() if part != "usage"}
-    return msgspec.structs.replace(evidence, usage=found.usage, turns=turns, account=msgspec.structs.replace(account, unknown=unknown))
+    return msgspec.structs.replace(evidence, usage=usage, turns=turns, account=msgspec.structs.replace(account, unknown=unknown))
 
 
 def _mark_failed(evidence: Evidence, error: str) -> Evidence:

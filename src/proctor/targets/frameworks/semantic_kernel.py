@@ -13,7 +13,16 @@ from typing import Any
 
 from proctor.model.account import CALL_PARTS
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.found import LOOKS_WHOLE, Found, Framework, call_member, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.found import (
+    LOOKS_WHOLE,
+    Found,
+    Framework,
+    are_instances,
+    call_member,
+    is_instance_of,
+    list_members,
+    read_member,
+)
 from proctor.targets.frameworks.simplify import Budget
 
 _PACKAGE = "semantic_kernel"
@@ -38,15 +47,15 @@ def read(value: object, budget: Budget) -> Found | None:
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read the responses of `invoke`, or a list of messages."""
-    if items and all(is_instance_of(item, _PACKAGE, "AgentResponseItem") for item in items):
+    if are_instances(items, _PACKAGE, "AgentResponseItem"):
         return _read_responses(items, budget)
-    if items and all(is_instance_of(item, _PACKAGE, "StreamingChatMessageContent") for item in items):
+    if are_instances(items, _PACKAGE, "StreamingChatMessageContent"):
         found = Found(document={"text": "".join(str(read_member(item, "content") or "") for item in items)})
         found.mark(CALL_PARTS, _LAST_ONLY)
         for item in items:
             found.mark_end(read_member(item, "finish_reason"))
         return found
-    if items and all(is_instance_of(item, _PACKAGE, "ChatMessageContent") for item in items):
+    if are_instances(items, _PACKAGE, "ChatMessageContent"):
         # `invoke` yields the answers; the history has the calls before them.
         found = _read_messages(items, budget)
         found.needs_message = True
@@ -85,15 +94,12 @@ def _read_messages(messages: list[Any], budget: Budget) -> Found:
         except (TypeError, ValueError):
             raise Unreadable(f"{type_name(message)}.model_dump_json() is no JSON") from None
     found = Found(document={"messages": written}, format="semantic-kernel")
-    for call in (call for message in written for call in _list_calls(message)):
-        if call.get("function_name") is not None and call.get("function_name") == call.get("plugin_name"):
+    for item in (item for message in written for item in message.get("items") or ()):
+        name = item.get("function_name") if item.get("content_type") == "function_call" else None
+        if name is not None and name == item.get("plugin_name"):
             # An agent used as a plugin is a function and a plugin of the same name.
-            found.mark(CALL_PARTS, f"{call['function_name']} is an agent of its own, whose calls are not in the history")
+            found.mark(CALL_PARTS, f"{name} is an agent of its own, whose calls are not in the history")
     return found
-
-
-def _list_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
-    return [item for item in message.get("items") or () if item.get("content_type") == "function_call"]
 
 
 FRAMEWORK = Framework(

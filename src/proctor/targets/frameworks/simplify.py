@@ -64,7 +64,17 @@ def simplify(value: object, budget: Budget, path: str = "$", *, without: frozens
         return [simplify(item, budget, f"{path}[{index}]", without=without, depth=depth + 1) for index, item in enumerate(items)]
     members = list_fields(value)
     if members is None:
-        return _simplify_leaf(value, path)
+        if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+            return value.isoformat()
+        if isinstance(value, datetime.timedelta):
+            return value.total_seconds()
+        if isinstance(value, (uuid.UUID, decimal.Decimal, pathlib.PurePath)):
+            return str(value)
+        if isinstance(value, (bytes, bytearray)):
+            return base64.b64encode(value).decode()
+        if isinstance(value, BaseException):
+            return f"{type(value).__name__}: {exception_text(value)}"
+        raise Unreadable(f"{shorten(path, 80)} is of the type {type_name(value)}")
     found: dict[str, Json] = {}
     for key, member in members:
         name = _name_key(key, path)
@@ -95,20 +105,6 @@ def list_fields(value: object) -> list[tuple[object, object]] | None:
     except Exception as error:
         raise Unreadable(f"the members of a {type_name(value)} cannot be had: {type(error).__name__}") from None
     return None
-
-
-def _simplify_leaf(value: object, path: str) -> Json:
-    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
-        return value.isoformat()
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    if isinstance(value, (uuid.UUID, decimal.Decimal, pathlib.PurePath)):
-        return str(value)
-    if isinstance(value, (bytes, bytearray)):
-        return base64.b64encode(value).decode()
-    if isinstance(value, BaseException):
-        return f"{type(value).__name__}: {exception_text(value)}"
-    raise Unreadable(f"{shorten(path, 80)} is of the type {type_name(value)}")
 
 
 def _name_key(key: object, path: str) -> str:

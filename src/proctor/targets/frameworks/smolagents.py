@@ -35,15 +35,12 @@ def read(value: object, budget: Budget) -> Found | None:
     """Read a full result, or a memory."""
     if is_instance_of(value, "smolagents", "RunResult"):
         found = _read_steps(list_members(value, "steps") or list_members(value, "messages"), budget)
-        output = read_member(value, "output")
-        if output is not None and not isinstance(output, str):
-            found.body = simplify(output, budget, "$.output")
+        found.add_body(read_member(value, "output"), budget, "$.output")
         _check_state(read_member(value, "state"), found)
         return found
     if _is_written_run(value):
         found = _read_steps(cast("list[Any]", find_entry(value, "steps")), budget)
-        output = simplify(find_entry(value, "output"), budget, "$.output")
-        found.body = None if isinstance(output, str) else output
+        found.add_body(find_entry(value, "output"), budget, "$.output")
         _check_state(find_entry(value, "state"), found)
         return found
     if is_instance_of(value, "smolagents", "FinalAnswerStep"):

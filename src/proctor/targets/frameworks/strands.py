@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from proctor.evidence.reading import read_document
 from proctor.model.account import CALL_PARTS
-from proctor.model.evidence import Json, ToolCall
-from proctor.targets.answers.account import trust_start
+from proctor.model.evidence import Json
 from proctor.targets.frameworks.found import (
     EVERYTHING,
     Found,
@@ -44,8 +42,7 @@ def read(value: object, budget: Budget) -> Found | None:
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
     """Read the events of `stream_async`, the last of which has the result."""
-    results = [result for item in items if (result := find_entry(item, "result")) is not None]
-    return read_last(results, read, budget)
+    return read_last([result for item in items if (result := find_entry(item, "result")) is not None], read, budget)
 
 
 def _read_result(value: object, budget: Budget) -> Found:
@@ -56,8 +53,7 @@ def _read_result(value: object, budget: Budget) -> Found:
         found.mark(CALL_PARTS, _NO_MESSAGES)
     else:
         found = Found(document=messages, format="bedrock")
-    structured = read_member(value, "structured_output")
-    found.body = None if structured is None else simplify(structured, budget, "$.structured_output")
+    found.add_body(read_member(value, "structured_output"), budget, "$.structured_output")
     reason = read_member(value, "stop_reason")
     if read_member(value, "interrupts") or reason == "interrupt":
         found.mark(EVERYTHING, "the agent waits for a human (`interrupts`): what it would do then is unknown")
@@ -71,7 +67,7 @@ def _read_result(value: object, budget: Budget) -> Found:
         found.notes = [*found.notes, f"{repeated}: the result shows the last invocation only"]
     spent = simplify(read_member(invocations[-1], "usage"), budget, "$.usage") if invocations else None
     if isinstance(spent, dict):
-        found.usage = add_usage([(spent.get("inputTokens"), spent.get("outputTokens"))])
+        found.usage = add_usage((spent,), "inputTokens", "outputTokens")
     return found
 
 
@@ -109,24 +105,16 @@ def _read_several(value: object, budget: Budget) -> Found:
     results = read_member(value, "results")
     order = [read_member(node, "node_id") or node for node in list_members(value, "execution_order") or list_members(value, "node_history")]
     names = [name for name in order if find_entry(results, cast(str, name)) is not None] or list(results or ())
-    found = Found(document={"text": None, "tool_calls": []})
+    found = Found(document={"text": None, "tool_calls": []}, calls=())
     if len(set(order)) < len(order):
         found.mark(CALL_PARTS, "a node ran several times, and the result keeps the last of them")
-    calls: list[ToolCall] = []
     for name in dict.fromkeys(names):
         node = find_entry(results, name)
         inner = read(read_member(node, "result"), budget)
         if inner is None or read_member(node, "execution_count") not in (None, 0, 1):
             found.mark(CALL_PARTS, f"what node {name!r} did is not wholly in the result")
-        if inner is None:
-            continue
-        evidence = trust_start(read_document(inner.document, format=inner.format)[0])
-        calls.extend((*(evidence.tool_calls or ()), *(inner.calls or ())))
-        found.document["text"] = evidence.text
-        for part, why in (*inner.unknowns, *(evidence.account.unknown.items() if evidence.account is not None else ())):
-            if part in CALL_PARTS:
-                found.mark((part,), f"node {name!r}: {why}")
-    found.calls = tuple(calls)
+        if inner is not None:
+            found.document["text"] = found.add_run(inner, f"node {name!r}").text
     status = read_member(value, "status")
     if str(getattr(status, "value", status)) not in ("completed", "None"):
         found.mark(EVERYTHING, f"the run ended as {getattr(status, 'value', status)!r}")

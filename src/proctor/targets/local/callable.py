@@ -346,10 +346,14 @@ class CallableTarget:
                         with watch:
                             answer = await self._function(message.content, **arguments)
                     else:
-                        answer = await self._run_blocking(
-                            lambda: watch.call(lambda: drain(self._function(message.content, **arguments), given_up))
-                        )
-                    return await self._finish(answer, given_up, watch)
+                        answer = await self._run_blocking(lambda: drain(self._function(message.content, **arguments), given_up), watch)
+                    if inspect.isawaitable(answer):
+                        with watch:
+                            answer = await answer
+                    if is_blocking_stream(answer):
+                        return await self._run_blocking(lambda: drain(answer, given_up), watch)
+                    with watch:
+                        return await drain_async(answer)
                 except TimeoutError as error:  # the function's own timeout; ours is raised outside
                     raise self._describe_exception(error) from error
         except TimeoutError:
@@ -365,24 +369,14 @@ class CallableTarget:
         finally:
             given_up.set()
 
-    async def _run_blocking(self, work: Callable[[], object]) -> Any:
+    async def _run_blocking(self, work: Callable[[], object], watch: Stopwatch) -> Any:
         # The thread sees its caller's context variables, like an awaited function.
-        answer, raised = await run_in_thread(work, contextvars.copy_context(), "proctor-callable")
+        answer, raised = await run_in_thread(lambda: watch.call(work), contextvars.copy_context(), "proctor-callable")
         if isinstance(raised, Unreadable):
             raise raised
         if raised is not None:
             raise self._describe_exception(raised) from raised
         return answer
-
-    async def _finish(self, answer: Any, given_up: threading.Event, watch: Stopwatch) -> object:
-        """Await the result, and read a stream to its end."""
-        if inspect.isawaitable(answer):
-            with watch:
-                answer = await answer
-        if is_blocking_stream(answer):
-            return await self._run_blocking(lambda: watch.call(lambda: drain(answer, given_up)))
-        with watch:
-            return await drain_async(answer)
 
     def _describe_exception(self, error: BaseException) -> TargetFault:
         return TargetFault("agent_failed", f"{_describe_call(self._function)} raised {describe_exception(error)}")
@@ -423,7 +417,13 @@ def load_function(reference: str, *, base: Path | None = None, trusted: bool = T
     if (colon and not path) or not all(part.isidentifier() for part in (*module_name.split("."), *(path.split(".") if colon else ()))):
         raise SpecError(f"function: expected module:function, found {reference!r}", field="function")
     module = import_local_module(module_name, base, trusted)
-    path = path or _name_marked(module, module_name)
+    if not path:
+        marked = list_marked(module)
+        if len(marked) != 1:
+            message = f"marks {', '.join(marked)} with @proctor.agent" if marked else "marks no function with @proctor.agent"
+            example = f"{module_name}:{marked[0] if marked else 'function'}"
+            raise SpecError(f"function: {module_name} {message}; write {example}", field="function")
+        path = marked[0]
     found: Any = module
     for part in path.split("."):
         if not hasattr(found, part):
@@ -436,15 +436,6 @@ def load_function(reference: str, *, base: Path | None = None, trusted: bool = T
         # `agent:subprocess.run` would leave the folder through one of its modules.
         raise SpecError(f"function: {reference} is not written in the folder of the suite", field="function")
     return found
-
-
-def _name_marked(module: object, name: str) -> str:
-    """Return the name of a module's only function marked `@proctor.agent`."""
-    marked = list_marked(module)
-    if len(marked) == 1:
-        return marked[0]
-    message = f"marks {', '.join(marked)} with @proctor.agent" if marked else "marks no function with @proctor.agent"
-    raise SpecError(f"function: {name} {message}; write {name}:{marked[0] if marked else 'function'}", field="function")
 
 
 def _describe_call(function: Function) -> str:
@@ -463,20 +454,14 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
         # A framework agent may treat unknown names in its own way.
         parameters = [one for one in parameters if one.kind is not one.VAR_KEYWORD]
     positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    has_message = bool(positional) or any(one.kind is one.VAR_POSITIONAL for one in parameters)
     rest = [one for one in parameters if one not in positional[:1] and one.kind is not one.VAR_POSITIONAL]
-    if not has_message:
-        raise SpecError(
-            f"function: {_describe_call(function)} takes no message", field="function", hint="its first parameter is the message"
-        )
+    if not positional and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        message = f"function: {_describe_call(function)} takes no message"
+        raise SpecError(message, field="function", hint="its first parameter is the message")
     for one in rest:
         if one.name not in OFFERED and one.default is one.empty:
-            raise SpecError(
-                f"function: {_describe_call(function)} needs {one.name!r}, which no case gives; "
-                f"apart from the message there are {', '.join(OFFERED)}",
-                field="function",
-                nearest=nearest(one.name, OFFERED),
-            )
+            message = f"{_describe_call(function)} needs {one.name!r}, which no case gives; apart from the message there are"
+            raise SpecError(f"function: {message} {', '.join(OFFERED)}", field="function", nearest=nearest(one.name, OFFERED))
     return tuple(one.name for one in rest if one.name in OFFERED and one.kind is not one.POSITIONAL_ONLY)
 
 

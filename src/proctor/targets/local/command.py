@@ -36,7 +36,7 @@ from proctor.model.json_values import MISSING, decode_embedded, write_as_text
 from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
 from proctor.model.system import list_variables
-from proctor.processes.guard import GUARD, TAIL_BYTES, kill_strays, mark_program, read_tail, release_pipes, signal_group
+from proctor.processes.programs import Program, finish_despite_cancel
 from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, is_empty, mark_empty_answer
 from proctor.targets.answers.json_answers import read_json_answer
 from proctor.targets.shared.conversation import Message, converse
@@ -66,81 +66,31 @@ class Finished(msgspec.Struct, frozen=True):
     """The end of its standard error."""
 
 
-class _Child:
-    """One process and its output so far."""
+async def run_child(command: Sequence[str], given: bytes, *, env: Mapping[str, str], cwd: Path | None, limit_bytes: int) -> Finished:
+    """Run a program with `given` on its standard input until it ends. Raises `OSError` if it cannot be started, and `TooLarge`.
 
-    def __init__(self, process: asyncio.subprocess.Process, mark: dict[str, str], limit_bytes: int) -> None:
-        self._process = process
-        self._mark = mark
-        self._limit_bytes = limit_bytes
-        self._output = bytearray()
-        self._errors = bytearray()
+    A caller that is cancelled waits until the program has been ended.
+    """
+    program = await Program.start(command, env=env, cwd=cwd)
+    try:
+        return await _finish(program, given, limit_bytes)
+    finally:
+        await finish_despite_cancel(_end(program))
 
-    async def finish(self, given: bytes) -> Finished:
-        """Write the input, read until the process has ended, and return its output. Raises `TooLarge`."""
-        # Read and written concurrently: a program that prints before it has read everything would otherwise deadlock with us.
-        reading = [asyncio.create_task(self._read_output()), asyncio.create_task(self._read_errors())]
-        writing = asyncio.create_task(self._write(given))
-        try:
-            await self._wait_for_exit(reading[0])
-            # A child of the program may hold the pipes open indefinitely.
-            await asyncio.wait(reading, timeout=_GRACE_S)
-            # `asyncio.wait` does not raise: output over the limit at the end is detected only here.
-            if reading[0].done():
-                reading[0].result()
-        finally:
-            for task in (*reading, writing):
-                task.cancel()
-            await asyncio.gather(*reading, writing, return_exceptions=True)
-        assert self._process.returncode is not None
-        return Finished(self._process.returncode, bytes(self._output), self.read_last_words())
 
-    def read_last_words(self) -> str:
-        """Return the last lines of standard error."""
-        return read_tail(self._errors)
+async def _finish(program: Program, given: bytes, limit_bytes: int) -> Finished:
+    """Write the input, read until the process has ended, and return its output."""
+    process, output = program.process, bytearray()
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None and stdout is not None
 
-    async def end(self) -> None:
-        """End the process and its group, within a limited time."""
-        process = self._process
-        is_running = process.returncode is None
-        if is_running:
-            signal_group(process, "SIGTERM")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_GRACE_S):
-                    await self._wait_for_exit(None)
-        # Also if the program has ended by itself: its children in the group may still run.
-        signal_group(process, "SIGKILL")
-        if is_running:
-            kill_strays(self._mark)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE_S):
-                await self._wait_for_exit(None)
-        GUARD.forget_group(process.pid)
-        release_pipes(process)
-
-    async def _wait_for_exit(self, output: asyncio.Task[None] | None) -> None:
-        # Not `wait()`: that also waits for pipes that a grandchild may hold open.
-        while self._process.returncode is None:
-            if output is not None and output.done():
-                output.result()  # raises if the output is too large
-            await asyncio.sleep(_POLL_S)
-
-    async def _read_output(self) -> None:
-        assert self._process.stdout is not None
-        while chunk := await self._process.stdout.read(_CHUNK):
-            self._output += chunk
-            if len(self._output) > self._limit_bytes:
+    async def read() -> None:
+        while chunk := await stdout.read(_CHUNK):
+            output.extend(chunk)
+            if len(output) > limit_bytes:
                 raise TooLarge
 
-    async def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        # Read to its end although only the tail is stored: a program with a full pipe would block.
-        while chunk := await self._process.stderr.read(_CHUNK):
-            self._errors = (self._errors + chunk)[-TAIL_BYTES:]
-
-    async def _write(self, given: bytes) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None
+    async def write() -> None:
         # A program may end, or close its input, without reading it.
         with suppress(ConnectionError):
             stdin.write(given)
@@ -149,59 +99,34 @@ class _Child:
             stdin.close()
             await stdin.wait_closed()
 
-
-async def run_child(command: Sequence[str], given: bytes, *, env: Mapping[str, str], cwd: Path | None, limit_bytes: int) -> Finished:
-    """Run a program with `given` on its standard input until it ends. Raises `OSError` if it cannot be started, and `TooLarge`.
-
-    A caller that is cancelled waits until the program has been ended.
-    """
-    child = await _start_safely(command, env, cwd, limit_bytes)
+    # Read and written concurrently: a program that prints before it has read everything would otherwise deadlock with us.
+    reading, errors, writing = (asyncio.create_task(each) for each in (read(), program.read_errors(), write()))
     try:
-        return await child.finish(given)
+        while not await program.wait_for_exit(_POLL_S):
+            if reading.done():
+                reading.result()  # raises if the output is too large
+        # A child of the program may hold the pipes open indefinitely.
+        await asyncio.wait((reading, errors), timeout=_GRACE_S)
+        # `asyncio.wait` does not raise: output over the limit at the end is detected only here.
+        if reading.done():
+            reading.result()
     finally:
-        await _finish_despite_cancel(asyncio.ensure_future(child.end()))
+        for task in (reading, errors, writing):
+            task.cancel()
+        await asyncio.gather(reading, errors, writing, return_exceptions=True)
+    assert process.returncode is not None
+    return Finished(process.returncode, bytes(output), program.quote_errors())
 
 
-async def _start_safely(command: Sequence[str], env: Mapping[str, str], cwd: Path | None, limit_bytes: int) -> _Child:
-    """Start the process; if the caller is cancelled, neither it nor its children are left running."""
-
-    async def start() -> _Child:
-        mark = mark_program()
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**env, **GUARD.mark_child(), **mark},
-            cwd=cwd,
-            # Its own group: its children can be ended with it, and Ctrl-C on a terminal does not reach it.
-            start_new_session=True,
-        )
-        GUARD.watch_group(process.pid)
-        return _Child(process, mark, limit_bytes)
-
-    # Shielded: cancelling a start half way would leave a process with an unknown id.
-    spawning = asyncio.ensure_future(start())
-    try:
-        return await asyncio.shield(spawning)
-    except asyncio.CancelledError:
-        await asyncio.wait({spawning})
-        if not spawning.cancelled() and spawning.exception() is None:
-            await spawning.result().end()
-        raise
-
-
-async def _finish_despite_cancel(task: asyncio.Future[None]) -> None:
-    """Await work that must be completed, even if the caller is cancelled; the work itself is bounded in time."""
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    task.result()
+async def _end(program: Program) -> None:
+    """End the process and its group, within a limited time."""
+    if program.process.returncode is None:
+        program.send_signal("SIGTERM")
+        await program.wait_for_exit(_GRACE_S)
+        program.send_signal("SIGKILL")
+        program.kill_strays()
+    # Also if the program has ended by itself: its children in the group may still run.
+    await program.kill()
 
 
 READER = "command"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -83,7 +84,12 @@ class RecordedTarget:
         """Read the recordings."""
         if self._read_records is None:
             # In a thread, because reading large files would block the event loop.
-            self._read_records = await asyncio.to_thread(self._read)
+            reading = partial(read_records, self._paths, format=self._format, declared=self.declared)
+            try:
+                self._read_records = await asyncio.to_thread(lambda: list(reading()))
+            except InputError as error:
+                raise TargetFault("no_recording", f"{self._name}: {error}") from None
+            self._refuse("recordings that cannot be read", [record for record in self._read_records if record.evidence is None])
             if self._index is not None:
                 self._recordings = self._assign(self._read_records, self._index)
 
@@ -109,14 +115,6 @@ class RecordedTarget:
     async def close(self) -> None:
         """Forget the recordings."""
         self._read_records = self._recordings = None
-
-    def _read(self) -> list[Record]:
-        try:
-            records = list(read_records(self._paths, format=self._format, declared=self.declared))
-        except InputError as error:
-            raise TargetFault("no_recording", f"{self._name}: {error}") from None
-        self._refuse("recordings that cannot be read", [record for record in records if record.evidence is None])
-        return records
 
     def _assign(self, records: Iterable[Record], index: CaseIndex) -> dict[str, list[Evidence]]:
         """Return the recordings by the id of the case they answer. Raises `TargetFault` for one that could answer several."""

@@ -17,7 +17,7 @@ from proctor import __version__
 from proctor.cassettes.ports import Tape
 from proctor.errors import SpecError, TargetError
 from proctor.llm.ports import Attachment, ChatModel
-from proctor.model.attempt import Attempt, OwnTools, Speaker
+from proctor.model.attempt import Attempt, OwnTools
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
@@ -82,7 +82,9 @@ class McpAgent:
 
     async def _drive_case(self, servers: ReachedServers, attempt: Attempt, tape: Tape) -> Evidence:
         direct = direct_calls(attempt.case)
-        silent = attempt.speaker is not None or (direct and not has_input(attempt.case))
+        case = attempt.case
+        has_input = case.custom_body is not None or bool(case.turns) or case.input is not None
+        silent = attempt.speaker is not None or (direct and not has_input)
         texts = () if silent else list_inputs(attempt.case)
         files = load_attachments(attempt.case)
         systems = () if attempt.tools is None else tuple(attempt.tools.list_tools())
@@ -101,7 +103,17 @@ class McpAgent:
             async with deadline:
                 await conversation.list_tools(server_ids)
                 await conversation.call_directly(call for call in direct if call.after_prompts == 0)
-                while conversation.broken is None and (text := await self._ask_speaker(speaker, conversation, make_evidence)) is not None:
+                while conversation.broken is None:
+                    answer = conversation.show_last_turn()
+                    try:
+                        text = await speaker.say_next(answer)
+                    except TargetError as error:
+                        if answer is None:
+                            raise
+                        # A user who cannot continue is a fault with the turns so far.
+                        raise with_conversation(TargetFault(error.code, error.message), make_evidence()) from None
+                    if text is None:
+                        break
                     inputs.append(text)
                     await conversation.work_turn(text, files if len(inputs) == 1 else ())
                     await conversation.call_directly(call for call in direct if call.after_prompts == len(inputs))
@@ -110,16 +122,6 @@ class McpAgent:
                 raise
             conversation.broken = ("timeout", f"the run took longer than {attempt.timeout_s:g} s{conversation.describe_open_call()}")
         return make_evidence()
-
-    async def _ask_speaker(self, speaker: Speaker, conversation: AgentConversation, make_evidence: Callable[[], Evidence]) -> str | None:
-        """Return the next message; a user who cannot continue is a fault with the turns so far."""
-        answer = conversation.show_last_turn()
-        try:
-            return await speaker.say_next(answer)
-        except TargetError as error:
-            if answer is None:
-                raise
-            raise with_conversation(TargetFault(error.code, error.message), make_evidence()) from None
 
 
 def build_mcp_agent(
@@ -148,11 +150,6 @@ def build_mcp_agent(
 
 
 # --- what a case asks for -------------------------------------------------------------------------------------------
-
-
-def has_input(case: Case) -> bool:
-    """Return whether a case has any message."""
-    return case.custom_body is not None or bool(case.turns) or case.input is not None
 
 
 def list_inputs(case: Case) -> tuple[str, ...]:

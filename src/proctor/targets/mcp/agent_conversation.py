@@ -115,8 +115,9 @@ class AgentConversation:
             listings.append(convert_to(answer, Listing))
         tools = name_tools(listings)
         self._tools = {tool.name: tool for tool in tools}
+        # With the default type `object`: models reject any other schema.
         self._definitions = tuple(
-            ToolDefinition(name=tool.name, description=tool.description, schema=_complete_schema(tool)) for tool in tools
+            ToolDefinition(name=tool.name, description=tool.description, schema={"type": "object", **tool.schema}) for tool in tools
         )
         self._about_servers = [
             {"id": each.server, "name": each.name, "version": each.version, "protocol": each.protocol} for each in listings
@@ -152,28 +153,25 @@ class AgentConversation:
         for call in calls:
             if self.broken is not None:
                 break
-            await self._call_directly(call)
+            server = call.find_server(self._servers.ids)
+            if server is None:
+                self.broken = ("unknown_server", call.describe_unknown_server(self._servers.ids))
+                break
+            started = time.perf_counter()
+            record = ToolCall(name=call.tool, arguments=call.arguments, id=call.id, server=server, aliases=(f"{server}:{call.tool}",))
+            try:
+                record, is_gone = await self._send_call(record, OfferedTool(name=call.tool, server=server, tool=call.tool), call.arguments)
+            except asyncio.CancelledError:
+                self._record_cut_off_call(record, started)
+                raise
+            self._calls.append(msgspec.structs.replace(record, duration_ms=measure_ms(started)))
+            self._direct += 1
+            if is_gone:
+                self.broken = ("server_gone", str(record.error))
         new_calls = self._calls[first_call:]
         if new_calls and self._turns:
             last = self._turns[-1]
             self._turns[-1] = msgspec.structs.replace(last, tool_calls=(*(last.tool_calls or ()), *new_calls))
-
-    async def _call_directly(self, call: DirectCall) -> None:
-        server = call.find_server(self._servers.ids)
-        if server is None:
-            self.broken = ("unknown_server", call.describe_unknown_server(self._servers.ids))
-            return
-        started = time.perf_counter()
-        record = ToolCall(name=call.tool, arguments=call.arguments, id=call.id, server=server, aliases=(f"{server}:{call.tool}",))
-        try:
-            record, is_gone = await self._send_call(record, OfferedTool(name=call.tool, server=server, tool=call.tool), call.arguments)
-        except asyncio.CancelledError:
-            self._record_cut_off_call(record, started)
-            raise
-        self._calls.append(msgspec.structs.replace(record, duration_ms=measure_ms(started)))
-        self._direct += 1
-        if is_gone:
-            self.broken = ("server_gone", str(record.error))
 
     async def _answer_turn(self, spent: list[Usage | None]) -> str | None:
         while self.broken is None:
@@ -248,9 +246,9 @@ class AgentConversation:
         arguments = {} if call.arguments is None else call.arguments
         is_gone = False
         if tool is None:
-            record = ToolCall(
-                name=call.name, arguments=arguments, id=call.id, error=self._describe_unknown_tool(call.name), error_kind=PROTOCOL_ERROR
-            )
+            close = nearest(call.name, self._tools)
+            why = f"there is no tool {show(call.name, 80)}" + (f"; nearest: {', '.join(close)}" if close else "")
+            record = ToolCall(name=call.name, arguments=arguments, id=call.id, error=why, error_kind=PROTOCOL_ERROR)
         else:
             record = ToolCall(name=tool.tool, arguments=arguments, id=call.id, server=tool.server, aliases=(f"{tool.server}:{tool.tool}",))
             # MCP only takes an object; `read_arguments` stored other arguments as text.
@@ -267,8 +265,12 @@ class AgentConversation:
         self._calls.append(msgspec.structs.replace(record, duration_ms=measure_ms(started)))
         if tool is None and self._settings.unknown_tools == "end":
             self.broken = ("unknown_tool", str(record.error))
-        answer = self._write_result(record)
-        self._say(ChatMessage(role="tool", text=cut_middle(answer, self._settings.result_limit), call_id=call.id, name=call.name))
+        settings = self._settings
+        if record.result is not None:
+            answer = text_for_model(record.result, settings.result_limit, settings.tool_results)
+        else:
+            answer = f"Error: {record.error}" if settings.tool_errors == "text" else msgspec.json.encode({"error": record.error}).decode()
+        self._say(ChatMessage(role="tool", text=cut_middle(answer, settings.result_limit), call_id=call.id, name=call.name))
         if is_gone:
             self.broken = ("server_gone", str(record.error))
         return self.broken is None
@@ -285,17 +287,6 @@ class AgentConversation:
         failure = find_result_error(answer.result)
         kind = None if failure is None else CONTENT_ERROR
         return msgspec.structs.replace(made, result=answer.result, error=failure, error_kind=kind), False
-
-    def _write_result(self, made: ToolCall) -> str:
-        """Return the text that the model gets for a call: the result, also with `isError`, or else the error."""
-        settings = self._settings
-        if made.result is not None:
-            return text_for_model(made.result, settings.result_limit, settings.tool_results)
-        return f"Error: {made.error}" if settings.tool_errors == "text" else msgspec.json.encode({"error": made.error}).decode()
-
-    def _describe_unknown_tool(self, name: str) -> str:
-        close = nearest(name, self._tools)
-        return f"there is no tool {show(name, 80)}" + (f"; nearest: {', '.join(close)}" if close else "")
 
     def show_last_turn(self) -> Evidence | None:
         """Return the observations of the last turn, or None before the first."""
@@ -355,11 +346,6 @@ class AgentConversation:
     def _find_model_name(self) -> str:
         """Return the model's name as the provider reports it, else from the settings."""
         return (self._last.model if self._last is not None else "") or self._model.name
-
-
-def _complete_schema(tool: OfferedTool) -> dict[str, Json]:
-    """Return the schema of a tool, with the default type `object`: models reject any other."""
-    return tool.schema if "type" in tool.schema else {"type": "object", **tool.schema}
 
 
 def _shorten_message(message: ChatMessage) -> dict[str, Json]:

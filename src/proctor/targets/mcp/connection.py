@@ -48,6 +48,7 @@ from proctor import __version__
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.network.addresses import AddressRefused
+from proctor.processes.programs import finish_despite_cancel
 from proctor.targets.mcp.auth import REQUEST_ID, FetchedToken, ServerAuth
 from proctor.targets.mcp.results import CallResult, Listing, RemoteTool, bound_result, can_be_written, mend_texts, plain_result
 from proctor.targets.mcp.settings import (
@@ -60,7 +61,7 @@ from proctor.targets.mcp.settings import (
     sort_secrets,
     strip_url,
 )
-from proctor.targets.mcp.stdio import MOST_LINE_BYTES, ChildServer, finish_despite_cancel
+from proctor.targets.mcp.stdio import MOST_LINE_BYTES, ChildServer
 from proctor.targets.shared.wire import MAX_ANSWER_BYTES, MakeTransport
 
 OnProgress = Callable[[float, float | None, str | None], Any]
@@ -215,22 +216,27 @@ class ServerWire:
         if isinstance(leaf, AddressRefused):
             return self.make_fault("address_refused", f"({server}) may not be reached: {leaf}", permanent=True)
         if isinstance(leaf, httpx2.TransportError | httpx2.DecodingError):
-            target = strip_url(str(leaf.request.url if _has_request(leaf) else self.settings.url))
+            # httpx2 raises `RuntimeError` on `.request` of an error without one.
+            target = self.settings.url
+            with suppress(RuntimeError):
+                target = str(leaf.request.url)
+            target = strip_url(target)
             if isinstance(leaf, httpx2.DecodingError):
                 return self.make_fault("protocol", f"gave an answer at {target} that is not read: {leaf}", permanent=True)
             return self.make_fault("unreachable", f"cannot be reached at {target}: {leaf or type(leaf).__name__}")
         if isinstance(leaf, httpx2.HTTPStatusError):
             status = leaf.response.status_code
-            message = f"({server}) refused to connect: it answered {status} {leaf.response.reason_phrase}".rstrip()
-            code = "unauthorized" if status in (401, 403) else "refused"
-            # 408 and 429 are temporary; any other status below 500 would repeat.
-            return self.make_fault(code, message, permanent=300 <= status < 500 and status not in (408, 429))
+            return self._refuse(status, f"it answered {status} {leaf.response.reason_phrase}".rstrip())
         if isinstance(leaf, MCPError):
-            status = self.auth.refusal[0] if self.auth is not None and self.auth.refusal is not None else None
-            code = "unauthorized" if status in (401, 403) else "refused"
-            permanent = status is not None and 300 <= status < 500 and status not in (408, 429)
-            return self.make_fault(code, f"({server}) refused to connect: {shorten(self.describe_refusal(leaf), 500)}", permanent=permanent)
+            status = self.auth.refusal[0] if self.auth is not None and self.auth.refusal is not None else 0
+            return self._refuse(status, shorten(self.describe_refusal(leaf), 500))
         return self.make_fault("protocol", f"({server}) answered nonsense: {type(leaf).__name__}: {shorten(str(leaf), 500)}")
+
+    def _refuse(self, status: int, why: str) -> ServerFault:
+        code = "unauthorized" if status in (401, 403) else "refused"
+        # 408 and 429 are temporary; any other status below 500 would repeat.
+        permanent = 300 <= status < 500 and status not in (408, 429)
+        return self.make_fault(code, f"({self.settings.describe_place()}) refused to connect: {why}", permanent=permanent)
 
     def describe_refusal(self, error: MCPError) -> str:
         """Return why the server rejected the request; its status if the package hides it."""
@@ -358,14 +364,6 @@ def _find_cause(error: BaseException) -> BaseException:
         inner = [each for each in error.exceptions if not isinstance(each, asyncio.CancelledError)]
         error = inner[0] if inner else error.exceptions[0]
     return error
-
-
-def _has_request(error: httpx2.RequestError) -> bool:
-    try:
-        # httpx2 raises `RuntimeError` on `.request` of an error without one.
-        return bool(error.request.url)
-    except RuntimeError:
-        return False
 
 
 RETRY_WAITS_S = (0.25, 0.5, 0.75)
@@ -597,22 +595,18 @@ class Connection:
         # None is the last attempt, without a pause after it.
         for wait_s in (*self._waits_s, None):
             fault = await self._try_to_connect()
-            if fault is None or (self._may_need_sse(fault) and await self._connect_over_sse()):
+            if fault is None:
                 return
+            if self.settings.sse_fallback and self.settings.transport == "http" and fault.code in ("refused", "protocol"):
+                self._wire.over_sse = True
+                reached = await self._try_to_connect() is None
+                self._wire.over_sse = reached
+                if reached:
+                    return  # if not, the error of streamable HTTP is reported
             # A missing command or a rejected key would fail again.
             if wait_s is None or fault.permanent:
                 raise fault
             await asyncio.sleep(wait_s)
-
-    def _may_need_sse(self, fault: ServerFault) -> bool:
-        return self.settings.sse_fallback and self.settings.transport == "http" and fault.code in ("refused", "protocol")
-
-    async def _connect_over_sse(self) -> bool:
-        """Connect by server-sent events and return whether that worked; if not, the error of streamable HTTP is reported."""
-        self._wire.over_sse = True
-        reached = await self._try_to_connect() is None
-        self._wire.over_sse = reached
-        return reached
 
     async def _try_to_connect(self) -> ServerFault | None:
         # A new wire for each attempt: the child and the error of an old one belong to the failed attempt.

@@ -29,10 +29,13 @@ class RemoteTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str = ""
     description: str = ""
     schema: dict[str, Json] = {}
+    """The JSON Schema of its arguments."""
     output_schema: dict[str, Json] | None = None
     annotations: dict[str, Json] = {}
+    """Hints such as `readOnlyHint`."""
     icons: tuple[dict[str, Json], ...] = ()
     meta: dict[str, Json] = {}
+    """Its `_meta`."""
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -26,6 +26,7 @@ import msgspec
 from proctor.errors import MissingExtra, TargetError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
+from proctor.processes.programs import finish_despite_cancel
 from proctor.targets.mcp.results import CallResult, Listing
 from proctor.targets.mcp.settings import ClientHooks, ServerFault, ServerSettings
 
@@ -60,20 +61,15 @@ def name_tools(listings: Iterable[Listing]) -> tuple[OfferedTool, ...]:
     used_names: set[str] = set()
     found: list[OfferedTool] = []
     for server, tool in tools:
-        name = _free_name(tool.name if often[tool.name] == 1 else f"{server}__{tool.name}", used_names)
+        base = _REFUSED.sub("_", tool.name if often[tool.name] == 1 else f"{server}__{tool.name}") or "_"
+        name, number = base[:LONGEST_NAME], 1
+        while name in used_names:
+            number += 1
+            ending = f"_{number}"
+            name = base[: LONGEST_NAME - len(ending)] + ending
         used_names.add(name)
         found.append(OfferedTool(name=name, server=server, tool=tool.name, description=tool.description, schema=tool.schema))
     return tuple(found)
-
-
-def _free_name(wanted: str, taken: set[str]) -> str:
-    base = _REFUSED.sub("_", wanted) or "_"
-    name, number = base[:LONGEST_NAME], 1
-    while name in taken:
-        number += 1
-        ending = f"_{number}"
-        name = base[: LONGEST_NAME - len(ending)] + ending
-    return name
 
 
 class ReachedServers(Protocol):
@@ -98,11 +94,7 @@ class _OwnSessions:
 
     def __init__(self, servers: McpServers) -> None:
         self._servers = servers
-        self._own: dict[str, Connection] = {}
-
-    @property
-    def connections(self) -> list[Connection]:
-        return list(self._own.values())
+        self.own: dict[str, Connection] = {}
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -114,14 +106,14 @@ class _OwnSessions:
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
         if self._servers.is_shared(server):
             return await self._servers.call_tool(server, tool, arguments, request_id=request_id)
-        if server not in self._own:
+        if server not in self.own:
             # Stored before it connects: `open_session` closes everything here, even if connecting fails or is cancelled.
-            self._own[server] = connection = await self._servers.new_connection(server)
+            self.own[server] = connection = await self._servers.new_connection(server)
             try:
                 await connection.get_listing()
             except ServerFault as fault:
                 return CallResult(error=fault.message, gone=True)
-        return await self._own[server].call(tool, arguments, request_id=request_id)
+        return await self.own[server].call(tool, arguments, request_id=request_id)
 
 
 class McpServers:
@@ -190,8 +182,6 @@ class McpServers:
         self._listings.clear()
         if not connections and not self._leaving:
             return
-        from proctor.targets.mcp.stdio import finish_despite_cancel  # the `mcp` package is already loaded by now
-
         await finish_despite_cancel(_quietly_close(connections, self._leaving))
 
     @asynccontextmanager
@@ -201,7 +191,11 @@ class McpServers:
         try:
             yield sessions
         finally:
-            self.close_later(sessions.connections)
+            for connection in sessions.own.values():
+                # In the background; a set of strong references: asyncio only has weak ones and could lose a task that is still closing.
+                task = asyncio.create_task(_quietly_close([connection]))
+                self._leaving.add(task)
+                task.add_done_callback(self._leaving.discard)
 
     async def get_listing(self, server: str) -> Listing:
         """Return the identity and the tools of a server, after reconnecting a lost one."""
@@ -231,14 +225,6 @@ class McpServers:
         # Removed, so that the next attempt gets its own session. The first attempt gets the one that `open` connected.
         self.get_connection(server)
         return self._connections.pop(server)
-
-    def close_later(self, connections: Iterable[Connection]) -> None:
-        """Close sessions in the background."""
-        for connection in connections:
-            # A set of strong references: asyncio only has weak ones and could lose a task that is still closing.
-            task = asyncio.create_task(_quietly_close([connection]))
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
 
     def get_connection(self, server: str) -> Connection:
         """Return the connection to a server, connected or not yet."""

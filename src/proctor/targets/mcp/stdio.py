@@ -13,7 +13,6 @@ neither the exit code nor standard error, which has the reason of a failed start
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from contextlib import suppress
 from types import TracebackType
 
@@ -25,14 +24,12 @@ from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
 from proctor.evidence.values.json_bytes import mend_surrogates
 from proctor.model.show import shorten
-from proctor.processes.guard import GUARD, TAIL_BYTES, kill_strays, mark_program, read_tail, release_pipes, signal_group
+from proctor.processes.programs import Program, finish_despite_cancel
 
 MOST_LINE_BYTES = 256_000_000
 """Maximum bytes of a message; a server that sends more would fill the memory."""
 GRACE_S = 2.0
 """Seconds for a server to end by itself, and again after SIGTERM."""
-_POLL_S = 0.01
-"""Seconds between checks for the exit code while a process ends."""
 _WATCH_S = 0.1
 """Seconds between checks of a server whose output another process may hold open."""
 _CHUNK = 1 << 20
@@ -52,10 +49,8 @@ class ChildServer:
         self._command = (command, *args)
         self._env = env or {}
         self._cwd = cwd
-        self._mark = mark_program()
-        self._process: asyncio.subprocess.Process | None = None
+        self._program: Program | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._stderr = bytearray()
         self._closing = False
         self.ended = False
         """Whether the server's output has ended: no more requests are possible."""
@@ -69,7 +64,7 @@ class ChildServer:
         """Seconds from the end of its input to its exit."""
 
     async def __aenter__(self) -> Streams:
-        self._process = await self._start_safely()
+        self._program = await Program.start(self._command, env={**get_default_environment(), **self._env}, cwd=self._cwd, limit=_CHUNK)
         # No await from here on: a cancellation would lose the process.
         # Unbuffered: a server that sends faster than its messages are read must wait, and nothing accumulates here.
         incoming, self._read_end = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -77,41 +72,9 @@ class ChildServer:
         self._incoming = incoming
         self._outgoing = outgoing
         # Other code refers to these tasks by index: 0 reads, 1 writes, 2 reads standard error.
-        work = (self._read(incoming), self._write(outgoing), self._listen_to_stderr(), self._watch_exit())
+        work = (self._read(incoming), self._write(outgoing), self._program.read_errors(), self._watch_exit())
         self._tasks = [asyncio.create_task(each) for each in work]
         return self._read_end, self._write_end
-
-    async def _start_safely(self) -> asyncio.subprocess.Process:
-        """Start the process; if the caller is cancelled, neither it nor its children are left running."""
-        # Shielded: cancelling a start half way would leave a process with an unknown id.
-        spawning = asyncio.ensure_future(self._start_process())
-        try:
-            return await asyncio.shield(spawning)
-        except asyncio.CancelledError:
-            await asyncio.wait({spawning})
-            if not spawning.cancelled() and spawning.exception() is None:
-                self._process = process = spawning.result()
-                signal_group(process, "SIGKILL")
-                await self._wait_for_exit(GRACE_S)
-                GUARD.forget_group(process.pid)
-                release_pipes(process)
-                self._process = None
-            raise
-
-    async def _start_process(self) -> asyncio.subprocess.Process:
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**get_default_environment(), **GUARD.mark_child(), **self._mark, **self._env},
-            cwd=self._cwd,
-            # Its own group: its children can be ended with it, and Ctrl-C on a terminal does not reach it.
-            start_new_session=True,
-            limit=_CHUNK,
-        )
-        GUARD.watch_group(process.pid)
-        return process
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await finish_despite_cancel(self._end_process())
@@ -119,20 +82,21 @@ class ChildServer:
     @property
     def exit_code(self) -> int | None:
         """The exit code; negative for the number of a signal."""
-        return None if self._process is None else self._process.returncode
+        return None if self._program is None else self._program.process.returncode
 
     def stderr_tail(self) -> str:
         """Return the last lines that the server wrote on standard error."""
-        return read_tail(self._stderr)
+        return self._program.quote_errors() if self._program is not None else ""
 
     async def wait_for_last_words(self) -> None:
         """Wait a moment for the exit code and the rest of standard error of a server whose output has ended."""
-        await self._wait_for_exit(0.5)
+        if self._program is not None:
+            await self._program.wait_for_exit(0.5)
         await asyncio.wait(self._tasks[2:3], timeout=0.5)
 
     async def _read(self, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        assert self._process is not None and self._process.stdout is not None
-        stdout = self._process.stdout
+        assert self._program is not None and self._program.process.stdout is not None
+        stdout = self._program.process.stdout
         parts: list[bytes] = []
         size = 0
         try:
@@ -172,8 +136,8 @@ class ChildServer:
         return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
     async def _write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        assert self._process is not None and self._process.stdin is not None
-        stdin = self._process.stdin
+        assert self._program is not None and self._program.process.stdin is not None
+        stdin = self._program.process.stdin
         try:
             async for message in outgoing:
                 stdin.write(self._encode(message))
@@ -182,12 +146,6 @@ class ChildServer:
             self._incoming.close()  # a request that was never sent must not be waited for
         finally:
             outgoing.close()
-
-    async def _listen_to_stderr(self) -> None:
-        assert self._process is not None and self._process.stderr is not None
-        # Read to its end although only the tail is stored: a server with a full pipe would block.
-        while chunk := await self._process.stderr.read(_CHUNK):
-            self._stderr = (self._stderr + chunk)[-TAIL_BYTES:]
 
     async def _watch_exit(self) -> None:
         """Detect that the server ended although one of its children still holds its output open."""
@@ -199,66 +157,34 @@ class ChildServer:
         self._incoming.close()
 
     async def _end_process(self) -> None:
-        process = self._process
-        if process is None:
+        program = self._program
+        if program is None:
             return
         try:
-            await self._end_kindly(process)
+            self._closing = True
+            self._read_end.close()
+            self._write_end.close()
+            await asyncio.wait(self._tasks[1:2], timeout=0.5)  # accepted requests are still sent
+            # The order that MCP sets for stdio: the end of its input first, then SIGTERM, then SIGKILL.
+            began = asyncio.get_running_loop().time()
+            if program.process.stdin is not None:
+                program.process.stdin.close()
+            if not await program.wait_for_exit(self.grace_s):
+                program.send_signal("SIGTERM")
+                self.needed_signal = "SIGTERM" if await program.wait_for_exit(GRACE_S) else "SIGKILL"
+                program.kill_strays()
+            self.ended_after_s = asyncio.get_running_loop().time() - began
+            program.send_signal("SIGKILL")
+            await program.wait_for_exit(GRACE_S)
+            await asyncio.wait(self._tasks, timeout=0.2)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for stream in (self._incoming, self._outgoing):
+                stream.close()
         finally:
             # Also if the server itself is gone, because its children may not be; and if there is no time left for a clean exit.
-            signal_group(process, "SIGKILL")
-            GUARD.forget_group(process.pid)
-            release_pipes(process)
-
-    async def _end_kindly(self, process: asyncio.subprocess.Process) -> None:
-        self._closing = True
-        self._read_end.close()
-        self._write_end.close()
-        await asyncio.wait(self._tasks[1:2], timeout=0.5)  # accepted requests are still sent
-        # The order that MCP sets for stdio: the end of its input first, then SIGTERM, then SIGKILL.
-        began = asyncio.get_running_loop().time()
-        if process.stdin is not None:
-            process.stdin.close()
-        if not await self._wait_for_exit(self.grace_s):
-            signal_group(process, "SIGTERM")
-            self.needed_signal = "SIGTERM" if await self._wait_for_exit(GRACE_S) else "SIGKILL"
-            kill_strays(self._mark)
-        self.ended_after_s = asyncio.get_running_loop().time() - began
-        signal_group(process, "SIGKILL")
-        await self._wait_for_exit(GRACE_S)
-        await asyncio.wait(self._tasks, timeout=0.2)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for stream in (self._incoming, self._outgoing):
-            stream.close()
-
-    async def _wait_for_exit(self, within_s: float) -> bool:
-        # Not `wait()`: that also waits for pipes that a grandchild may hold open.
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within_s
-        while self.exit_code is None:
-            if loop.time() >= deadline:
-                return False
-            await asyncio.sleep(_POLL_S)
-        return True
-
-
-async def finish_despite_cancel(work: Awaitable[None]) -> None:
-    """Await work that must be completed, even if the caller is cancelled; the work itself is bounded in time."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    # A second Ctrl-C cancels again during the wait: the work continues, and the cancellation is raised at the end.
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                break
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    task.result()
+            program.release()
 
 
 def _read_message(line: bytes) -> JSONRPCMessage:

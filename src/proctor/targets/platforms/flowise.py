@@ -21,7 +21,7 @@ from proctor.targets.answers.no_answer import make_fault, refuse_empty, refuse_f
 from proctor.targets.platforms.http import WireTarget, check_positive, secret_headers
 from proctor.targets.shared.conversation import Message
 from proctor.targets.shared.masking import Ids, show_settings
-from proctor.targets.shared.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
+from proctor.targets.shared.wire import HttpRequest, MakeTransport, Wire, check_address
 
 
 class FlowiseSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -65,7 +65,16 @@ class FlowiseTarget(WireTarget):
     async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
         """Send one message to the flow."""
         answer = await self._wire.exchange(self._make_request(message), tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
-        return _read_prediction(answer, status_claimed=message.claims_status(answer.status))
+        status_claimed = message.claims_status(answer.status)
+        body = answer.body
+        refused = refuse_status(answer) is not None
+        if refused or not isinstance(body, dict) or not ("text" in body or "json" in body or flowise.sniff(body)):
+            return evidence_of(answer, status_claimed=status_claimed)
+        read = msgspec.structs.replace(flowise.read(body)[0], http_status=answer.status, duration_ms=answer.duration_ms)
+        failure = refuse_failure(answer, None)
+        if not status_claimed and (is_blank(read) or failure is not None):
+            raise make_fault(failure or refuse_empty(answer, "a text with nothing in it"), answer, read)
+        return with_account(read, answer)
 
     def _make_request(self, message: Message) -> HttpRequest:
         settings = self._settings
@@ -77,15 +86,3 @@ class FlowiseTarget(WireTarget):
         if settings.api_key:
             headers["authorization"] = f"Bearer {settings.api_key}"
         return HttpRequest(method="POST", url=self._url, headers=headers, body=body, has_body=True)
-
-
-def _read_prediction(answer: HttpAnswer, *, status_claimed: bool) -> Evidence:
-    body = answer.body
-    refused = refuse_status(answer) is not None
-    if refused or not isinstance(body, dict) or not ("text" in body or "json" in body or flowise.sniff(body)):
-        return evidence_of(answer, status_claimed=status_claimed)
-    read = msgspec.structs.replace(flowise.read(body)[0], http_status=answer.status, duration_ms=answer.duration_ms)
-    failure = refuse_failure(answer, None)
-    if not status_claimed and (is_blank(read) or failure is not None):
-        raise make_fault(failure or refuse_empty(answer, "a text with nothing in it"), answer, read)
-    return with_account(read, answer)

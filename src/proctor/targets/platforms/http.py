@@ -190,28 +190,26 @@ class Requests:
             messages=message.list_messages(),
         )
         try:
-            return self._fill_request(message, values, more or {})
+            more = more or {}
+            url = self._url.fill(values)
+            headers = {name: template.fill(values) for name, template in self._headers.items()}
+            # Later ones win: templates cannot replace the credentials, and neither can replace the id that identifies the execution.
+            headers = {**headers, **self._credentials, "x-request-id": message.request_id, **more}
+            for name, value in headers.items():
+                if not _can_be_sent(name, value):
+                    raise TargetFault("bad_request", f"the header {name!r} cannot be sent: it would hold a control character", safe=True)
+            if message.body is not None:
+                return HttpRequest(method=self._method, url=url, headers=headers, body=message.body, has_body=True)
+            body = self._body.fill(values)
+            if self._method in _BODILESS:
+                return HttpRequest(method=self._method, url=_with_query(url, body), headers=headers)
+            return HttpRequest(method=self._method, url=url, headers=headers, body=body, has_body=True)
         except KeyError as error:
             raise TargetFault(
                 "bad_request", f"the template sends {{{error.args[0]}}}, which case {attempt.case.id!r} does not have"
             ) from None
         except CheckFault as fault:
             raise TargetFault("bad_request", f"the template cannot be filled: {fault.message}") from None
-
-    def _fill_request(self, message: Message, values: Members[str, Json], more: Members[str, str]) -> HttpRequest:
-        url = self._url.fill(values)
-        headers = {name: template.fill(values) for name, template in self._headers.items()}
-        # Later ones win: templates cannot replace the credentials, and neither can replace the id that identifies the execution.
-        headers = {**headers, **self._credentials, "x-request-id": message.request_id, **more}
-        for name, value in headers.items():
-            if not _can_be_sent(name, value):
-                raise TargetFault("bad_request", f"the header {name!r} cannot be sent: it would hold a control character", safe=True)
-        if message.body is not None:
-            return HttpRequest(method=self._method, url=url, headers=headers, body=message.body, has_body=True)
-        body = self._body.fill(values)
-        if self._method in _BODILESS:
-            return HttpRequest(method=self._method, url=_with_query(url, body), headers=headers)
-        return HttpRequest(method=self._method, url=url, headers=headers, body=body, has_body=True)
 
 
 class HttpTarget(WireTarget):
@@ -229,7 +227,9 @@ class HttpTarget(WireTarget):
             credentials=settings.auth.make_headers(),
             template=settings.template,
         )
-        check_format(settings.answer_format)
+        if settings.answer_format is not None and settings.answer_format not in FORMATS:
+            message = f"answer_format: unknown format {settings.answer_format!r}; known: {', '.join(FORMATS)}"
+            raise SpecError(message, field="answer_format", nearest=nearest(settings.answer_format, FORMATS))
         self._mapping = _compile_mapping(settings)
         check_positive(settings.timeout_s, "timeout_s")
         super().__init__(
@@ -271,14 +271,6 @@ def _compile_mapping(settings: HttpSettings) -> Mapping | None:
         return compile_mapping(paths)
     except SpecError as error:
         raise error.move_to(f"evidence.{error.field}") from None
-
-
-def check_format(name: str | None) -> None:
-    """Raise `SpecError` unless this is the name of an evidence format."""
-    if name is not None and name not in FORMATS:
-        raise SpecError(
-            f"answer_format: unknown format {name!r}; known: {', '.join(FORMATS)}", field="answer_format", nearest=nearest(name, FORMATS)
-        )
 
 
 def check_positive(value: float, field: str) -> None:

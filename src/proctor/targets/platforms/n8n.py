@@ -115,14 +115,33 @@ class N8nTarget(WireTarget):
         answer = await self._wire.exchange(request, tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
         if self._settings.api is None:
             return _read_answer(answer, self._settings.response_path, message)
-        if _was_turned_away(answer):
+        # A workflow that answers 401 or 403 itself does not use this realm, which is n8n's own.
+        if answer.status == 404 or (answer.status in (401, 403) and answer.headers.get("www-authenticate") == 'Basic realm="Webhook"'):
             return _read_answer(answer, None, message)
         look = HttpRequest(method="GET", url=self._list_url(None), headers={"x-n8n-api-key": self._settings.api_key or ""})
         # All polls together are one exchange on the tape: their number differs from run to run.
         found = await self._wire.exchange_over_tape(
             look, lambda: self._wait_for_execution(message.request_id), tape=tape, ids=ids, note=f"until {message.request_id} is finished"
         )
-        return _read_execution(found.body, answer, message)
+        try:
+            evidence = n8n.read(found.body)[0]
+        except EvidenceError as error:
+            raise TargetFault("bad_answer", f"the execution cannot be read: {error.message}") from None
+        content = answer.body if answer.body is not None else answer.text
+        evidence = msgspec.structs.replace(
+            evidence, http_status=answer.status, duration_ms=answer.duration_ms, metadata={**evidence.metadata, "webhook_answer": content}
+        )
+        refusal = refuse_status(answer)
+        if refusal is not None and not message.claims_status(answer.status):
+            # The execution is stored along with the error.
+            raise make_fault(refusal, answer, evidence)
+        if n8n.is_answered_by_webhook(evidence):
+            spoken = _read_answer(answer, None, message)
+            evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body)
+            why = spoken.account.unknown.get("answer") if spoken.account is not None else None
+            if why is not None:
+                evidence = mark_unknown(evidence, ("answer",), why, is_cause=True)
+        return mark_empty_answer(evidence)
 
     # --- executions -------------------------------------------------------------------------------------------------
 
@@ -175,7 +194,12 @@ class N8nTarget(WireTarget):
         for _ in range(_MOST_PAGES):
             request = HttpRequest(method="GET", url=self._list_url(cursor), headers={"x-n8n-api-key": self._settings.api_key or ""})
             answer = await self._wire.send(request, timeout_s=self._settings.timeout_s)
-            page = self._read_page(answer)
+            source = f"n8n's API at {self._wire.show_url(self._settings.api or '')}"
+            if answer.status in (401, 403):
+                raise TargetFault("unauthorized", f"{source} refused the key (status {answer.status}); it needs the scope execution:list")
+            if answer.status >= 300 or not isinstance(answer.body, dict):
+                raise TargetFault("bad_answer", f"{source} answered status {answer.status} without a list of executions")
+            page = answer.body
             for execution in list_of(page.get("data")):
                 if isinstance(execution, dict) and request_id in _received_ids(execution):
                     return answer, execution
@@ -183,14 +207,6 @@ class N8nTarget(WireTarget):
             if cursor is None:
                 break
         return answer, None
-
-    def _read_page(self, answer: HttpAnswer) -> dict[str, Any]:
-        source = f"n8n's API at {self._wire.show_url(self._settings.api or '')}"
-        if answer.status in (401, 403):
-            raise TargetFault("unauthorized", f"{source} refused the key (status {answer.status}); it needs the scope execution:list")
-        if answer.status >= 300 or not isinstance(answer.body, dict):
-            raise TargetFault("bad_answer", f"{source} answered status {answer.status} without a list of executions")
-        return answer.body
 
 
 def _received_ids(execution: dict[str, Any]) -> Iterator[str]:
@@ -213,12 +229,6 @@ def _ids_in(item: dict[str, Any]) -> Iterator[str]:
     yield from (value for part in (item, dict_or_empty(item.get("body"))) for value in part.values() if isinstance(value, str))
 
 
-def _was_turned_away(answer: HttpAnswer) -> bool:
-    """Return whether n8n itself rejected the request (no such webhook, or not authorised), so that there will be no execution."""
-    # A workflow that answers 401 or 403 itself does not use this realm, which is n8n's own.
-    return answer.status == 404 or (answer.status in (401, 403) and answer.headers.get("www-authenticate") == 'Basic realm="Webhook"')
-
-
 def _is_finished(execution: dict[str, Any]) -> bool:
     if execution.get("finished") is True:
         return True
@@ -226,36 +236,14 @@ def _is_finished(execution: dict[str, Any]) -> bool:
     return execution.get("stoppedAt") is not None and status not in _UNFINISHED
 
 
-def _read_execution(execution: Json, answer: HttpAnswer, message: Message) -> Evidence:
-    try:
-        evidence = n8n.read(execution)[0]
-    except EvidenceError as error:
-        raise TargetFault("bad_answer", f"the execution cannot be read: {error.message}") from None
-    content = answer.body if answer.body is not None else answer.text
-    evidence = msgspec.structs.replace(
-        evidence, http_status=answer.status, duration_ms=answer.duration_ms, metadata={**evidence.metadata, "webhook_answer": content}
-    )
-    refusal = refuse_status(answer)
-    if refusal is not None and not message.claims_status(answer.status):
-        # The execution is stored along with the error.
-        raise make_fault(refusal, answer, evidence)
-    if n8n.is_answered_by_webhook(evidence):
-        spoken = _read_answer(answer, None, message)
-        evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body)
-        why = spoken.account.unknown.get("answer") if spoken.account is not None else None
-        if why is not None:
-            evidence = mark_unknown(evidence, ("answer",), why, is_cause=True)
-    return mark_empty_answer(evidence)
-
-
-def _read_stream(answer: HttpAnswer, pieces: Streamed, message: Message) -> Evidence:
-    evidence = Evidence(text=pieces.text, http_status=answer.status, duration_ms=answer.duration_ms)
+def _read_stream(answer: HttpAnswer, text: str | None, error: str | None, message: Message) -> Evidence:
+    evidence = Evidence(text=text, http_status=answer.status, duration_ms=answer.duration_ms)
     evidence = with_account(evidence, answer)
     refusal = refuse_status(answer)
     if refusal is not None and not message.claims_status(answer.status):
         raise make_fault(refusal, answer)
-    if pieces.error is not None:
-        raise TargetFault("agent_failed", f"the workflow failed while it answered: {pieces.error}", evidence=evidence)
+    if error is not None:
+        raise TargetFault("agent_failed", f"the workflow failed while it answered: {error}", evidence=evidence)
     if is_blank(evidence) and not message.claims_status(answer.status):
         raise make_fault(refuse_empty(answer, "a stream with nothing in it"), answer, evidence)
     return evidence
@@ -264,7 +252,7 @@ def _read_stream(answer: HttpAnswer, pieces: Streamed, message: Message) -> Evid
 def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message) -> Evidence:
     pieces = _read_pieces(answer.text) if answer.body is None else None
     if pieces is not None:
-        return _read_stream(answer, pieces, message)
+        return _read_stream(answer, *pieces, message)
     evidence = evidence_of(answer, response_path=response_path, status_claimed=message.claims_status(answer.status))
     body = answer.body
     if response_path is None and isinstance(body, list) and len(body) == 1:
@@ -275,23 +263,18 @@ def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message
             run = read_trace(body[0])
         if run is not None:
             return with_account(msgspec.structs.replace(run, http_status=answer.status, duration_ms=answer.duration_ms), answer)
-        return _read_item(answer, evidence, message)
+        item = body[0]
+        unwrapped = msgspec.structs.replace(answer, body=item)
+        refusal = refuse_failure(unwrapped, None)
+        spoken = msgspec.structs.replace(evidence, text=find_text(item, NODE_KEYS))
+        if refusal is None and is_blank(spoken):
+            refusal = refuse_empty(answer, "an item with nothing in it")
+        if refusal is not None and not message.claims_status(answer.status):
+            raise make_fault(refusal, answer)
+        if refusal is not None:
+            return make_unanswered(answer, refusal.reason, body=answer.body)
+        return with_account(spoken, unwrapped)
     return evidence
-
-
-def _read_item(answer: HttpAnswer, evidence: Evidence, message: Message) -> Evidence:
-    """Return the content of the only item of a webhook's answer."""
-    item = answer.body[0]
-    unwrapped = msgspec.structs.replace(answer, body=item)
-    refusal = refuse_failure(unwrapped, None)
-    spoken = msgspec.structs.replace(evidence, text=find_text(item, NODE_KEYS))
-    if refusal is None and is_blank(spoken):
-        refusal = refuse_empty(answer, "an item with nothing in it")
-    if refusal is not None and not message.claims_status(answer.status):
-        raise make_fault(refusal, answer)
-    if refusal is not None:
-        return make_unanswered(answer, refusal.reason, body=answer.body)
-    return with_account(spoken, unwrapped)
 
 
 # --- streams --------------------------------------------------------------------------------------------------------
@@ -300,15 +283,10 @@ def _read_item(answer: HttpAnswer, evidence: Evidence, message: Message) -> Evid
 _KINDS = ("begin", "item", "end", "error", "keepalive")
 
 
-class Streamed(msgspec.Struct, frozen=True, kw_only=True):
-    """The pieces, joined."""
+def _read_pieces(answer: str | None) -> tuple[str | None, str | None] | None:
+    """Return the text of a streamed answer, and its error; None if the text is something else.
 
-    text: str | None
-    error: str | None
-
-
-def _read_pieces(answer: str | None) -> Streamed | None:
-    """Return a streamed answer, one line of JSON per piece (`begin`, `item`, `end`, `error`); None if the text is something else.
+    One line of JSON is one piece (`begin`, `item`, `end`, `error`).
 
     An agent begins and ends once for every round with its model. The answer is the text of the last round that has any. A stream that
     stops before the last round has ended was cut off.
@@ -334,4 +312,4 @@ def _read_pieces(answer: str | None) -> Streamed | None:
     if unfinished > 0:
         error = error or "the stream stopped before the agent had ended"
     spoken = next((words for words in reversed(rounds) if words), None)
-    return Streamed(text=None if spoken is None else "".join(spoken), error=error)
+    return None if spoken is None else "".join(spoken), error

@@ -29,8 +29,6 @@ from proctor.targets.shared.faults import TargetFault
 
 # --- tool calls that a case makes itself, without a model: the `toolCall` steps of MCPJam
 
-UNSUPPORTED_STEP = "unsupported_step"
-
 
 class DirectCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call, as the reader of the dialect stores it."""
@@ -115,17 +113,19 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 def ids_of(attempt: Attempt) -> tuple[str, str]:
     """Return the request and session id of an attempt in a form that fits a header: a case name may be in any script."""
-    return _header_safe(attempt.request_id), _header_safe(attempt.session_id)
+    request_id, session_id = (
+        text if text.isascii() and text.isprintable() else quote(text, safe=" :;,.!?*()[]/-_", errors="replace")
+        for text in (attempt.request_id, attempt.session_id)
+    )
+    return request_id, session_id
 
 
 def messages_of(attempt: Attempt) -> list[Message]:
     """Return every message of this attempt. Raises `TargetFault` if there is none."""
     case = attempt.case
     if case.settings.get("direct_calls"):
-        content = (
-            f"case {case.id!r} calls tools itself (toolCall steps), which needs a target of type mcp_agent: this one reaches no MCP server"
-        )
-        raise TargetFault(UNSUPPORTED_STEP, content)
+        why = "calls tools itself (toolCall steps), which needs a target of type mcp_agent: this one reaches no MCP server"
+        raise TargetFault("unsupported_step", f"case {case.id!r} {why}")
     request_id, session_id = ids_of(attempt)
     if case.custom_body is not None:
         return [Message(attempt=attempt, turn=0, request_id=request_id, session_id=session_id, body=case.custom_body)]
@@ -142,10 +142,6 @@ def messages_of(attempt: Attempt) -> list[Message]:
         )
         for index, text in enumerate(texts)
     ]
-
-
-def _header_safe(text: str) -> str:
-    return text if text.isascii() and text.isprintable() else quote(text, safe=" :;,.!?*()[]/-_", errors="replace")
 
 
 class _Messages:
@@ -168,7 +164,13 @@ class _Messages:
             message = self._fixed[place] if place < len(self._fixed) else None
         else:
             text = await speaker.say_next(answer)
-            message = None if text is None else _make_spoken_message(self._attempt, place, text)
+            request_id, session_id = ids_of(self._attempt)
+            request_id = f"{request_id}-{place + 1}"
+            message = (
+                None
+                if text is None
+                else Message(attempt=self._attempt, turn=place, request_id=request_id, session_id=session_id, text=text)
+            )
         if message is not None:
             message = msgspec.structs.replace(message, earlier=tuple(self._earlier)) if self._earlier else message
             self.given.append(message)
@@ -179,11 +181,6 @@ class _Messages:
         if self._attempt.speaker is not None:
             return f"turn {len(self.given)}"
         return f"turn {len(self.given)} of {len(self._fixed)}" if len(self._fixed) > 1 else ""
-
-
-def _make_spoken_message(attempt: Attempt, turn: int, text: str) -> Message:
-    request_id, session_id = ids_of(attempt)
-    return Message(attempt=attempt, turn=turn, request_id=f"{request_id}-{turn + 1}", session_id=session_id, text=text)
 
 
 async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence]], *, target: str) -> Evidence:
@@ -207,17 +204,14 @@ async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence
         turn_note = messages.name_turn()
         if not turn_note:
             raise
-        located = TargetFault(
-            fault.code,
-            # A failure of the user already names its turn.
-            f"{turn_note}: {fault.message}" if len(messages.given) > len(observations) else fault.message,
-            # Earlier turns did reach the agent; a rate-limited attempt repeats all of them.
-            safe=fault.safe and (not observations or fault.code == "rate_limited"),
-            retry_after_s=fault.retry_after_s,
-        )
-        raise with_conversation(
-            located, _join_seen(messages.given, [*observations, *([fault.evidence] if fault.evidence is not None else [])])
-        ) from None
+        # A failure of the user already names its turn.
+        message = f"{turn_note}: {fault.message}" if len(messages.given) > len(observations) else fault.message
+        # Earlier turns did reach the agent; a rate-limited attempt repeats all of them.
+        safe = fault.safe and (not observations or fault.code == "rate_limited")
+        located = TargetFault(fault.code, message, safe=safe, retry_after_s=fault.retry_after_s)
+        if fault.evidence is not None:
+            observations.append(fault.evidence)
+        raise with_conversation(located, _join_seen(messages.given, observations)) from None
     return with_user(join_evidence(messages.given, observations), attempt)
 
 
@@ -239,12 +233,11 @@ def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evid
         return msgspec.structs.replace(
             only, case=attempt.case.id, input=messages[0].content if only.input is None else only.input, metadata={**ids, **only.metadata}
         )
-    account = _join_accounts(seen)
     # Not strict: an aborted conversation has fewer observed turns than messages.
     models = tuple(dict.fromkeys(evidence.model for evidence in seen if evidence.model is not None))
     turns = [_make_turn(message, evidence, several=len(models) > 1) for message, evidence in zip(messages, seen, strict=False)]
     offered = [name for evidence in seen for name in evidence.available_tools or ()]
-    last_state = next((evidence.state for evidence in reversed(seen) if evidence.state is not None), None)
+
     code = next((evidence.metadata["code"] for evidence in seen if evidence.error is not None and "code" in evidence.metadata), None)
     return with_turn_defaults(
         Evidence(
@@ -253,10 +246,10 @@ def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evid
             available_tools=tuple(dict.fromkeys(offered)) or None,
             renders=tuple(render for evidence in seen for render in evidence.renders or ()) or None,
             now=next((evidence.now for evidence in seen if evidence.now is not None), None),
-            state=last_state,
+            state=next((evidence.state for evidence in reversed(seen) if evidence.state is not None), None),
             error=next((evidence.error for evidence in seen if evidence.error is not None), None),
             model=models[0] if len(models) == 1 else None,
-            account=account,
+            account=_join_accounts(seen),
             metadata=ids if code is None else {**ids, "code": code},
         )
     )

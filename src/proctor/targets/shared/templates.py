@@ -54,7 +54,11 @@ class Template:
         if isinstance(value, str):
             parts = _split_parts(value, field)
             self._names.update(part[0] for part in parts if isinstance(part, tuple))
-            return _text_filler(parts)
+            if (name := find_whole_name(parts)) is not None:
+                return lambda values: values[name]
+            if (only_part := find_whole_text(parts)) is not None:
+                return lambda values: only_part
+            return lambda values: join_parts(parts, values)
         return lambda values: value
 
 
@@ -113,11 +117,3 @@ def unknown_placeholders(placeholders: Iterable[str], cases: Iterable[Case], tar
 
 def _split_parts(text: str, field: str) -> list[Part]:
     return split_braces(text, _BRACES, example="{name}", field=field)
-
-
-def _text_filler(parts: list[Part]) -> Callable[[Mapping[str, Json]], Json]:
-    if (name := find_whole_name(parts)) is not None:
-        return lambda values: values[name]
-    if (only_part := find_whole_text(parts)) is not None:
-        return lambda values: only_part
-    return lambda values: join_parts(parts, values)

@@ -13,6 +13,7 @@ import importlib
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import urljoin, urlsplit
 
@@ -49,8 +50,19 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_content(data: bytes, charset: str | None) -> Content:
     """Read the bytes of an answer; `charset` is the one in its header."""
-    text, unread = _decode_text(data, charset or "utf-8")
-    for candidate in _list_json_candidates(data, text if unread is None else None):
+    charset = charset or "utf-8"
+    try:
+        text, unread = data.decode(charset), None
+    except (LookupError, UnicodeError) as error:
+        text, unread = data.decode("utf-8", "replace"), f"it is not text in {charset}"
+        if isinstance(error, LookupError):
+            unread = f"unknown charset {charset[:40]!r}"
+        elif isinstance(error, UnicodeDecodeError):
+            unread = f"{unread}: byte 0x{data[error.start]:02x} at offset {error.start}"
+    # The byte strings that may be JSON in UTF-8, the most likely first.
+    again = text.encode("utf-8", "replace") if unread is None else data
+    candidates = [data] if again == data else [again, data] if data.isascii() else [data, again]
+    for candidate in candidates:
         try:
             value = decode(candidate)
         except EvidenceError as error:
@@ -63,26 +75,6 @@ def read_content(data: bytes, charset: str | None) -> Content:
         if value is not None:
             return Content(text=text, unread=too_deep_error().message) if exceeds_depth(value) else Content(body=value)
     return Content(text=text, unread=unread)
-
-
-def _list_json_candidates(data: bytes, text: str | None) -> list[bytes]:
-    """Return the byte strings that may be JSON in UTF-8, the most likely first."""
-    again = text.encode("utf-8", "replace") if text is not None else data
-    if again == data:
-        return [data]
-    return [again, data] if data.isascii() else [data, again]
-
-
-def _decode_text(data: bytes, charset: str) -> tuple[str, str | None]:
-    """Return the text, and why the bytes are not one."""
-    try:
-        return data.decode(charset), None
-    except LookupError:
-        why = f"unknown charset {charset[:40]!r}"
-    except UnicodeError as error:
-        at = f": byte 0x{data[error.start]:02x} at offset {error.start}" if isinstance(error, UnicodeDecodeError) else ""
-        why = f"it is not text in {charset}{at}"
-    return data.decode("utf-8", "replace"), why
 
 
 MAX_ANSWER_BYTES = 50 * 1024 * 1024
@@ -164,7 +156,7 @@ class Wire:
 
     async def exchange(self, request: HttpRequest, *, tape: Tape, ids: Ids, timeout_s: float) -> HttpAnswer:
         """Send a request and wait for the answer."""
-        return await self.exchange_over_tape(request, lambda: self.send(request, timeout_s=timeout_s), tape=tape, ids=ids)
+        return await self.exchange_over_tape(request, partial(self.send, request, timeout_s=timeout_s), tape=tape, ids=ids)
 
     async def exchange_over_tape(
         self, request: HttpRequest, send: Callable[[], Awaitable[HttpAnswer]], *, tape: Tape, ids: Ids, note: str | None = None
@@ -176,8 +168,15 @@ class Wire:
         async def keep() -> Json:
             return ids.mask(msgspec.to_builtins(await send()))
 
+        described: dict[str, Json] = {
+            "method": request.method,
+            "url": self.secrets.hide_address(request.url),
+            "headers": self.secrets.hide_headers(request.headers),
+            **({"body": self.secrets.hide_in(request.body)} if request.has_body else {}),
+            **({"note": note} if note is not None else {}),
+        }
         try:
-            answer = await tape.exchange("http", self._make_tape_request(request, ids, note), keep)
+            answer = await tape.exchange("http", ids.mask(described), keep)
         except TargetError as error:
             if type(error) is not TargetError:
                 raise
@@ -193,7 +192,27 @@ class Wire:
         bound = asyncio.timeout(timeout_s)
         try:
             async with bound:
-                return await self._follow_redirects(request, Stopwatch())
+                watch = Stopwatch()
+                redirects: list[str] = []
+                for _ in range(MOST_REDIRECTS + 1):
+                    answer, location = await self._send_once(request, watch)
+                    if answer.status not in _REDIRECTS or not location:
+                        return msgspec.structs.replace(answer, redirects=tuple(redirects)) if redirects else answer
+                    onward = urljoin(request.url, location)
+                    # Every step is compared with the previous one, so a chain of redirects never leaves the server.
+                    if not is_same_server(request.url, onward):
+                        raise TargetFault(
+                            "redirected",
+                            f"{self.show_url(request.url)} redirects to another host, {self.show_url(onward)}: "
+                            "not followed, since it would be sent "
+                            "the message and the credentials; if it is right, write it as the address of the target",
+                        )
+                    request = msgspec.structs.replace(request, url=onward)
+                    changed = ", requested with GET and without the message" if answer.status == 303 else ""
+                    redirects.append(f"status {answer.status} led on to {self.show_url(onward)}{changed}")
+                    if changed:
+                        request = msgspec.structs.replace(request, method="GET", body=None, has_body=False)
+                raise TargetFault("redirected", f"{self.show_url(request.url)}: more than {MOST_REDIRECTS} redirects")
         except TimeoutError:
             # A `TimeoutError` from inside is not our timeout.
             if not bound.expired():
@@ -208,50 +227,21 @@ class Wire:
         """Return the start of a message about a request."""
         return f"{request.method} {self.show_url(request.url)}"
 
-    def _make_tape_request(self, request: HttpRequest, ids: Ids, note: str | None) -> Json:
-        described: dict[str, Json] = {
-            "method": request.method,
-            "url": self.secrets.hide_address(request.url),
-            "headers": self.secrets.hide_headers(request.headers),
-        }
-        if request.has_body:
-            described["body"] = self.secrets.hide_in(request.body)
-        if note is not None:
-            described["note"] = note
-        return ids.mask(described)
-
-    async def _follow_redirects(self, request: HttpRequest, watch: Stopwatch) -> HttpAnswer:
-        redirects: list[str] = []
-        for _ in range(MOST_REDIRECTS + 1):
-            answer, location = await self._send_once(request, watch)
-            if answer.status not in _REDIRECTS or not location:
-                return msgspec.structs.replace(answer, redirects=tuple(redirects)) if redirects else answer
-            onward = urljoin(request.url, location)
-            # Every step is compared with the previous one, so a chain of redirects never leaves the server.
-            if not is_same_server(request.url, onward):
-                raise TargetFault(
-                    "redirected",
-                    f"{self.show_url(request.url)} redirects to another host, {self.show_url(onward)}: "
-                    "not followed, since it would be sent "
-                    "the message and the credentials; if it is right, write it as the address of the target",
-                )
-            request = msgspec.structs.replace(request, url=onward)
-            changed = ", requested with GET and without the message" if answer.status == 303 else ""
-            redirects.append(f"status {answer.status} led on to {self.show_url(onward)}{changed}")
-            if changed:
-                request = msgspec.structs.replace(request, method="GET", body=None, has_body=False)
-        raise TargetFault("redirected", f"{self.show_url(request.url)}: more than {MOST_REDIRECTS} redirects")
-
     async def _send_once(self, request: HttpRequest, watch: Stopwatch) -> tuple[HttpAnswer, str | None]:
         import httpx2  # loaded by `open`
 
         try:
             client = self._get_client(request)
+            defaults = {"accept": "application/json, */*;q=0.5", "accept-encoding": ACCEPT_ENCODING, "user-agent": "proctor"}
+            if request.has_body:
+                defaults["content-type"] = "application/json"
+            known = {name.lower() for name in request.headers}
+            headers = {**{name: value for name, value in defaults.items() if name not in known}, **request.headers}
             built = client.build_request(
                 request.method,
                 request.url,
                 # As bytes: httpx2 encodes header texts as ASCII, and would raise for any other character.
-                headers=[(name.encode(), value.encode()) for name, value in _complete_headers(request).items()],
+                headers=[(name.encode(), value.encode()) for name, value in headers.items()],
                 content=json_bytes(request.body) if request.has_body else None,
                 extensions={"trace": watch.note_event},
             )
@@ -263,38 +253,37 @@ class Wire:
                     data = await unpack_answer(response.aiter_raw(), response.headers.get("content-encoding", ""), max_bytes=self._limit)
                 finally:
                     await response.aclose()
-        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError) as error:
-            raise TargetFault("bad_request", f"{self._describe_request(request)}: {self.secrets.hide(str(error))}", safe=True) from None
-        except AddressRefused as error:
-            raise TargetFault("address_refused", f"{self._describe_request(request)}: {error}") from None
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        except (httpx2.InvalidURL, httpx2.TransportError, AddressRefused, TooLarge, BadPacking) as error:
             why = self.secrets.hide(str(error)) or type(error).__name__
-            raise TargetFault(
-                "unreachable", f"{self._describe_request(request)}: cannot connect ({why}); is the agent running there?", safe=True
-            ) from None
-        except TooLarge:
-            why = f"the answer is larger than {self._limit / 2**20:g} MB; it was not read on"
-            raise TargetFault("too_large", f"{self._describe_request(request)}: {why}") from None
-        except BadPacking as error:
-            raise TargetFault("bad_answer", f"{self._describe_request(request)}: the answer cannot be unpacked ({error})") from None
-        except httpx2.TransportError as error:
-            why = self.secrets.hide(str(error)) or type(error).__name__
-            raise TargetFault(
-                "transport", f"{self._describe_request(request)}: the connection broke before the answer was complete ({why})"
-            ) from None
+            code, safe = "transport", False
+            if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
+                code, safe = "bad_request", True
+            elif isinstance(error, AddressRefused):
+                code = "address_refused"
+            elif isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+                code, safe, why = "unreachable", True, f"cannot connect ({why}); is the agent running there?"
+            elif isinstance(error, TooLarge):
+                code, why = "too_large", f"the answer is larger than {self._limit / 2**20:g} MB; it was not read on"
+            elif isinstance(error, BadPacking):
+                code, why = "bad_answer", f"the answer cannot be unpacked ({error})"
+            else:
+                why = f"the connection broke before the answer was complete ({why})"
+            raise TargetFault(code, f"{self._describe_request(request)}: {why}", safe=safe) from None
         received = dict(response.headers.items())
         headers = {name: self.secrets.hide(received[name]) for name in _STORED_HEADERS if name in received}
         if "retry-after" not in headers:
             headers.pop("date", None)  # needed only for a wait
-        answer = HttpAnswer(status=response.status_code, headers=headers, duration_ms=watch.read_ms())
-        return self._read_answer(data, response, answer), received.get("location")
-
-    def _read_answer(self, data: bytes, response: httpx2.Response, answer: HttpAnswer) -> HttpAnswer:
-        """Return the answer with its content, as JSON or else as text, without secrets."""
         content = read_content(data, response.charset_encoding)
-        if content.text is None:
-            return msgspec.structs.replace(answer, body=self.secrets.hide_in(content.body))
-        return msgspec.structs.replace(answer, text=self.secrets.hide(content.text), json_text=content.json_text, unread=content.unread)
+        answer = HttpAnswer(
+            status=response.status_code,
+            headers=headers,
+            duration_ms=watch.read_ms(),
+            body=self.secrets.hide_in(content.body),
+            text=self.secrets.hide(content.text) if content.text is not None else None,
+            json_text=content.json_text,
+            unread=content.unread,
+        )
+        return answer, received.get("location")
 
 
 def _acknowledge_at_once(response: httpx2.Response) -> None:
@@ -364,14 +353,6 @@ def json_bytes(value: Json) -> bytes:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         raise TargetFault("bad_request", f"half a surrogate pair cannot be sent: {show(value)}", safe=True) from None
-
-
-def _complete_headers(request: HttpRequest) -> dict[str, str]:
-    known = {name.lower() for name in request.headers}
-    defaults = {"accept": "application/json, */*;q=0.5", "accept-encoding": ACCEPT_ENCODING, "user-agent": "proctor"}
-    if request.has_body:
-        defaults["content-type"] = "application/json"
-    return {**{name: value for name, value in defaults.items() if name not in known}, **request.headers}
 
 
 def _get_port(parts: Any) -> int | None:

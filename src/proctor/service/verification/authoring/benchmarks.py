@@ -36,7 +36,7 @@ from proctor.service.verification.shared.fields import (
     read_only_id,
     whole,
 )
-from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.service.verification.shared.resources import Paging, Rules, authorize, declare_standard, require_record
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import children, find_by_slug, link, public_record, unlink
@@ -112,60 +112,47 @@ _PUBLICATION = Shape(
 )
 
 
-@Operation(BENCHMARK, "GET /benchmarks", gives=BENCHMARK.summary, pages=True, tool="list")
-async def list_benchmarks(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> dict[str, Json]:
-    """List benchmarks, newest first."""
-    return await resources.list_plain(hub, caller, BENCHMARK, **paging)
-
-
-@Operation(BENCHMARK, "POST /benchmarks", takes=BENCHMARK.new, gives=BENCHMARK.whole, creates=True, tool="create")
-async def create_benchmark(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Create a benchmark."""
-    authorize(caller)
-    body = BENCHMARK.read(given)
-    async with hub.database.writing() as connection:
+async def _check_benchmark(
+    connection: AsyncConnection, hub: Hub, caller: Caller, body: dict[str, Json], row: Row | None
+) -> dict[str, Json]:
+    if row is None:
         slug = body.pop("slug") or await _find_free_slug(connection, caller, body["name"])
-        await _check_environment(connection, caller, body)
-        row = await resources.store_record(connection, hub, caller, BENCHMARK, body, slug=slug)
-        await _link_environment(connection, hub, row["id"], body)
-        return BENCHMARK.show(row)
-
-
-@Operation(BENCHMARK, "GET /benchmarks/{benchmark_id}", gives=BENCHMARK.whole, tool="get")
-async def get_benchmark(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Read a benchmark."""
-    return await resources.get_plain(hub, caller, BENCHMARK, id)
-
-
-@Operation(BENCHMARK, "PATCH /benchmarks/{benchmark_id}", takes=BENCHMARK.changes, gives=BENCHMARK.whole, tool="update")
-async def update_benchmark(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a benchmark; published versions do not change, nor does the slug of a published benchmark."""
-    authorize(caller)
-    changes = BENCHMARK.read(given, partial=True)
-    async with hub.database.writing() as connection:
-        row = await require_record(connection, caller, "benchmark", id, lock=True)
-        slug = changes.pop("slug", row["slug"])
+    else:
+        slug = body.pop("slug", row["slug"])
         if slug != row["slug"] and row["body"].get("version"):
             raise Refusal("CONFLICT", f"the benchmark is published as {row['slug']}, so that its slug cannot change")
-        await _check_environment(connection, caller, changes)
-        row = await resources.rewrite_record(connection, hub, caller, BENCHMARK, row, changes, slug=slug)
-        if "environment_id" in changes:
-            await _link_environment(connection, hub, id, changes)
-        await _link_slug(connection, hub, row)
-        return BENCHMARK.show(row)
+    if body.get("environment_id") is not None:
+        # Locked, so that it is not deleted concurrently.
+        await require_record(connection, caller, "environment", body["environment_id"], lock=True)
+    return {"slug": slug}
 
 
-@Operation(BENCHMARK, "DELETE /benchmarks/{benchmark_id}", tool="delete")
-async def delete_benchmark(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a benchmark with its tasks, criteria and versions; runs store their own copies."""
-    authorize(caller)
-    async with hub.database.writing() as connection:
-        await require_record(connection, caller, "benchmark", id, lock=True)
-        organization_id = caller.organization_id
-        tasks = [row["id"] for row in await children(connection, organization_id, "task", id)]
-        criteria = [row["id"] for row in await children(connection, organization_id, "criterion", tasks)]
-        versions = [row["id"] for row in await children(connection, organization_id, "benchmark_version", id)]
-        await resources.remove_records(connection, hub, caller, BENCHMARK, [id, *tasks, *criteria, *versions])
+async def _link_benchmark(connection: AsyncConnection, hub: Hub, row: Row) -> None:
+    await unlink(connection, row["id"], USED_BY)
+    if row["body"].get("environment_id") is not None:
+        await link(connection, row["id"], USED_BY, row["body"]["environment_id"], hub.now())
+    await _link_slug(connection, hub, row)
+
+
+async def _list_parts(connection: AsyncConnection, caller: Caller, id: str) -> list[str]:
+    """Return the ids of the tasks, criteria and versions of a benchmark."""
+    organization_id = caller.organization_id
+    tasks = [row["id"] for row in await children(connection, organization_id, "task", id)]
+    criteria = await children(connection, organization_id, "criterion", tasks)
+    versions = await children(connection, organization_id, "benchmark_version", id)
+    return [*tasks, *(row["id"] for row in (*criteria, *versions))]
+
+
+_, create_benchmark, get_benchmark, _, _ = declare_standard(
+    BENCHMARK,
+    "/benchmarks",
+    Rules(check=_check_benchmark, link=_link_benchmark, drop=_list_parts),
+    list="List benchmarks, newest first.",
+    create="Create a benchmark.",
+    get="Read a benchmark.",
+    update="Change a benchmark; published versions do not change, nor does the slug of a published benchmark.",
+    delete="Delete a benchmark with its tasks, criteria and versions; runs store their own copies.",
+)
 
 
 @Operation(
@@ -194,9 +181,6 @@ async def publish_benchmark(hub: Hub, caller: Caller, id: str, given: Mapping[st
 async def list_versions(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
     """List the published versions of a benchmark, newest first."""
     return await resources.list_plain(hub, caller, VERSION, parent_id=id, **paging)
-
-
-# --- snapshots and versions -------------------------------------------------------------------------------------------
 
 
 async def take_snapshot(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
@@ -239,21 +223,6 @@ async def find_published_version(connection: AsyncConnection, caller: Caller, re
             if version is not None:
                 return version
     raise not_found("benchmark", reference)
-
-
-# --- inside a transaction ---------------------------------------------------------------------------------------------
-
-
-async def _check_environment(connection: AsyncConnection, caller: Caller, body: Mapping[str, Json]) -> None:
-    if body.get("environment_id") is not None:
-        # Locked, so that it is not deleted concurrently.
-        await require_record(connection, caller, "environment", body["environment_id"], lock=True)
-
-
-async def _link_environment(connection: AsyncConnection, hub: Hub, id: str, body: Mapping[str, Json]) -> None:
-    await unlink(connection, id, USED_BY)
-    if body.get("environment_id") is not None:
-        await link(connection, id, USED_BY, body["environment_id"], hub.now())
 
 
 async def _link_slug(connection: AsyncConnection, hub: Hub, row: Row) -> None:

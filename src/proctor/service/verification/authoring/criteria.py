@@ -6,7 +6,6 @@ An eval of the earlier generation is a criterion whose assertion is a text (`leg
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Unpack
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,18 +13,16 @@ from proctor.formats.text.json_text import read_json
 from proctor.formats.text.located import MAX_WEIGHT, Reading
 from proctor.formats.verial import suite as verial
 from proctor.model.evidence import Json
-from proctor.model.problem import Problem
 from proctor.model.show import kind_of
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.verification.shared import resources
-from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
+from proctor.service.verification.shared.declaration import Resource, ToolWords
 from proctor.service.verification.shared.fields import FLAG, LONGEST_TEXT, OBJECT, Field, Kind, id_of, invalid, number, one_of, text
-from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.service.verification.shared.resources import Rules, declare_standard
 from proctor.store.sql.compressed_json import from_json, to_json
 from proctor.store.sql.pages import Row
-from proctor.store.sql.verification_records import children, count_children, linked, linking
+from proctor.store.sql.verification_records import children, linked, linking
 
 ENTITIES = "task_entity"
 """The link from a task to a bound entity."""
@@ -58,17 +55,13 @@ def find_criterion_problems(criterion: Mapping[str, Json], entities: Sequence[Ma
     for problem in reading.problems:
         path = problem.origin.path or _CRITERION
         if path.startswith(_CRITERION) and (problem.level == "error" or problem.code in _REFUSED):
-            found.setdefault(path.removeprefix(_CRITERION).lstrip(".") or "assertion", []).append(_describe_problem(problem))
+            message = problem.message.removesuffix("; the criterion will fail")
+            if "bound to no entity" in message:
+                message += "; bind one to the task (POST /tasks/{id}/entities), and name it in input_entity_id if there are several"
+            near = f"; nearest: {', '.join(problem.nearest)}" if problem.nearest else ""
+            hint = f"; {problem.hint}" if problem.hint else ""
+            found.setdefault(path.removeprefix(_CRITERION).lstrip(".") or "assertion", []).append(message + near + hint)
     return found
-
-
-def _describe_problem(problem: Problem) -> str:
-    message = problem.message.removesuffix("; the criterion will fail")
-    if "bound to no entity" in message:
-        message += "; bind one to the task (POST /tasks/{id}/entities), and name it in input_entity_id if there are several"
-    near = f"; nearest: {', '.join(problem.nearest)}" if problem.nearest else ""
-    hint = f"; {problem.hint}" if problem.hint else ""
-    return message + near + hint
 
 
 async def list_entities_of(connection: AsyncConnection, caller: Caller, tasks: Iterable[str]) -> dict[str, list[Row]]:
@@ -157,65 +150,14 @@ CRITERION = Resource(
 IN_TASK = CRITERION.whole.pick("InTask", "A criterion of a task.", "id", "task_id", "label", "assertion", "weight", "created_at")
 
 
-@Operation(CRITERION, "GET /criteria", gives=CRITERION.summary, pages=True, within="task_id", tool="list")
-async def list_criteria(hub: Hub, caller: Caller, *, task_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
-    """List criteria, newest first."""
-    return await resources.list_plain(hub, caller, CRITERION, parent_id=task_id, **paging)
-
-
-@Operation(CRITERION, "POST /criteria", takes=CRITERION.new, gives=CRITERION.whole, creates=True, tool="create")
-async def create_criterion(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Create a criterion of a task; an invalid assertion is rejected with its path and the nearest known name."""
-    authorize(caller)
-    return await add_criterion(hub, caller, CRITERION.read(given))
-
-
-async def add_criterion(hub: Hub, caller: Caller, body: dict[str, Json]) -> dict[str, Json]:
-    """Store a criterion with checked fields."""
-    async with hub.database.writing() as connection:
-        await require_record(connection, caller, "task", body["task_id"], lock=True)
-        if await count_children(connection, caller.organization_id, "criterion", body["task_id"]) >= MOST_CRITERIA:
-            raise Refusal("CONFLICT", f"a task has at most {MOST_CRITERIA} criteria")
-        await _refuse_unsound(connection, caller, body["task_id"], body)
-        return CRITERION.show(await resources.store_record(connection, hub, caller, CRITERION, body))
-
-
-@Operation(CRITERION, "GET /criteria/{criterion_id}", gives=CRITERION.whole, tool="get")
-async def get_criterion(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Read a criterion."""
-    return await resources.get_plain(hub, caller, CRITERION, id)
-
-
-@Operation(CRITERION, "PATCH /criteria/{criterion_id}", takes=CRITERION.changes, gives=CRITERION.whole, tool="update")
-async def update_criterion(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a criterion; existing runs keep their copy."""
-    authorize(caller)
-    return await change_criterion(hub, caller, id, CRITERION.read(given, partial=True))
-
-
-async def change_criterion(hub: Hub, caller: Caller, id: str, changes: dict[str, Json]) -> dict[str, Json]:
-    """Change checked fields of a criterion."""
-    async with hub.database.writing() as connection:
-        row = await require_record(connection, caller, "criterion", id, lock=True)
-        await _refuse_unsound(connection, caller, row["parent_id"], {**row["body"], **changes})
-        return CRITERION.show(await resources.rewrite_record(connection, hub, caller, CRITERION, row, changes))
-
-
-@Operation(CRITERION, "DELETE /criteria/{criterion_id}", tool="delete")
-async def delete_criterion(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a criterion."""
-    await resources.delete_plain(hub, caller, CRITERION, id)
-
-
-def show_in_task(row: Row) -> dict[str, Json]:
-    """Return a criterion as its task lists it."""
-    found = CRITERION.show(row)
-    return {name: found[name] for name in IN_TASK.fields}
-
-
-async def _refuse_unsound(connection: AsyncConnection, caller: Caller, task_id: str, body: Mapping[str, Json]) -> None:
+async def check_criterion(
+    connection: AsyncConnection, hub: Hub, caller: Caller, body: Mapping[str, Json], row: Row | None
+) -> dict[str, Json]:
+    """Reject a criterion whose assertion is invalid for the entities of its task."""
+    task_id = body["task_id"] if row is None else row["parent_id"]
+    body = {**(row["body"] if row else {}), **body}
     bound = await list_entities_of(connection, caller, [task_id])
-    entities = [make_entity_document(row) for row in bound[task_id]]
+    entities = [make_entity_document(entity) for entity in bound[task_id]]
     wanted = body.get("input_entity_id")
     if wanted is not None and all(entity["id"] != wanted for entity in entities):
         reason = "the task has no such entity; bind it first (POST /tasks/{id}/entities)"
@@ -223,3 +165,23 @@ async def _refuse_unsound(connection: AsyncConnection, caller: Caller, task_id: 
     problems = find_criterion_problems(make_criterion_document("criterion", body), entities)
     if problems:
         raise invalid("criterion", problems)
+    return {}
+
+
+create_criterion = declare_standard(
+    CRITERION,
+    "/criteria",
+    Rules(most=MOST_CRITERIA, check=check_criterion),
+    within="task_id",
+    list="List criteria, newest first.",
+    create="Create a criterion of a task; an invalid assertion is rejected with its path and the nearest known name.",
+    get="Read a criterion.",
+    update="Change a criterion; existing runs keep their copy.",
+    delete="Delete a criterion.",
+).create
+
+
+def show_in_task(row: Row) -> dict[str, Json]:
+    """Return a criterion as its task lists it."""
+    found = CRITERION.show(row)
+    return {name: found[name] for name in IN_TASK.fields}

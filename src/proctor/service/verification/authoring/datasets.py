@@ -33,7 +33,7 @@ from proctor.service.verification.shared.fields import (
     text,
 )
 from proctor.service.verification.shared.resources import Paging, authorize, require_record
-from proctor.simulators.type_names import ALIASES, LIVE_TYPES, find_kind
+from proctor.simulators.seeds import ALIASES, LIVE_TYPES, find_kind
 from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import children, count_children, read_blob
@@ -143,9 +143,6 @@ async def branch_dataset(connection: AsyncConnection, hub: Hub, caller: Caller, 
     """Store a copy of a dataset for a sandbox."""
     blob = await read_blob(connection, caller.organization_id, row["id"])
     return await resources.store_record(connection, hub, caller, DATASET, {**row["body"], "parent_id": row["id"]}, blob=blob)
-
-
-# --- entities ---------------------------------------------------------------------------------------------------------
 
 
 @Operation(DATASET, "GET /datasets/{dataset_id}/entities", gives=ENTITY.summary, pages=True, tool="listEntities")

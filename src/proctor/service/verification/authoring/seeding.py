@@ -21,8 +21,8 @@ from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.fields import invalid
 from proctor.simulators.ports import Desk, Surroundings, find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, count_rows
+from proctor.simulators.seeds import describe_spec_error, find_config_seed, find_kind, join_config
 from proctor.simulators.store import SandboxFull
-from proctor.simulators.type_names import describe_spec_error, find_config_seed, find_kind, join_config
 from proctor.store.accounts.sandboxes import SandboxLimits, pack_rows
 from proctor.store.sql.compressed_json import to_json, unpack
 
@@ -56,7 +56,11 @@ def make_surroundings(hub: Hub) -> Surroundings:
 
 async def make_baseline(hub: Hub, filling: Filling) -> Baseline:
     """Return the initial data of a system. Raises `Refusal` for invalid data."""
-    key = _name_filling(filling)
+    digest = hashlib.sha256(to_json([filling.kind, filling.config]))
+    for _, blob in filling.datasets:
+        # Hashed separately, so that different datasets cannot have the same joined bytes.
+        digest.update(hashlib.sha256(blob).digest())
+    key = digest.hexdigest()
     known: Baseline | None = hub.sandbox_baselines.get(key)
     if known is None:
         # One at a time: requests for the same data share it, and others are not delayed by several.
@@ -66,14 +70,6 @@ async def make_baseline(hub: Hub, filling: Filling) -> Baseline:
                 known = await asyncio.to_thread(_build_baseline, filling, make_surroundings(hub), get_limits(hub))
                 hub.sandbox_baselines.put(key, known, 1 + count_rows(known.rows))
     return known
-
-
-def _name_filling(filling: Filling) -> str:
-    digest = hashlib.sha256(to_json([filling.kind, filling.config]))
-    for _, blob in filling.datasets:
-        # Hashed separately, so that different datasets cannot have the same joined bytes.
-        digest.update(hashlib.sha256(blob).digest())
-    return digest.hexdigest()
 
 
 def _build_baseline(filling: Filling, around: Surroundings, limits: SandboxLimits) -> Baseline:

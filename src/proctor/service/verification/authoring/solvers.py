@@ -15,7 +15,7 @@ from proctor.service.refusals import not_found
 from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import FLAG, Field, Kind, Shape, matching, read_fields, read_only, read_only_id, text
-from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.service.verification.shared.resources import Paging, Rules, authorize, declare_standard, require_record
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import link, unlink
 
@@ -65,40 +65,26 @@ _KEY = Shape(
 _FRESH_KEY = _KEY.extend("FreshSolverKey", "A key of a solver in full, shown only once.", {"key": read_only("string")})
 
 
-@Operation(SOLVER, "GET /solvers", gives=SOLVER.summary, pages=True, tool="list")
-async def list_solvers(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> dict[str, Json]:
-    """List solvers, newest first."""
-    return await resources.list_plain(hub, caller, SOLVER, **paging)
+async def _link_unlisted(connection: AsyncConnection, hub: Hub, row: Row) -> None:
+    if row["body"].get("unlisted"):
+        await link(connection, row["id"], UNLISTED, "leaderboards", hub.now())
+    else:
+        await unlink(connection, row["id"], UNLISTED)
 
 
-@Operation(SOLVER, "POST /solvers", takes=SOLVER.new, gives=SOLVER.whole, creates=True, tool="create")
-async def create_solver(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Create a solver."""
-    authorize(caller)
-    body = SOLVER.read(given)
-    async with hub.database.writing() as connection:
-        row = await resources.store_record(connection, hub, caller, SOLVER, body, slug=body.pop("alias"))
-        await _link_unlisted(connection, hub, row)
-        return SOLVER.show(row)
+async def _name_by_alias(connection: AsyncConnection, hub: Hub, caller: Caller, body: dict[str, Json], row: Row | None) -> dict[str, Json]:
+    return {"slug": body.pop("alias") if row is None else body.pop("alias", row["slug"])}
 
 
-@Operation(SOLVER, "GET /solvers/{solver_id}", gives=SOLVER.whole, tool="get")
-async def get_solver(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Read a solver."""
-    return await resources.get_plain(hub, caller, SOLVER, id)
-
-
-@Operation(SOLVER, "PATCH /solvers/{solver_id}", takes=SOLVER.changes, gives=SOLVER.whole, tool="update")
-async def update_solver(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a solver."""
-    authorize(caller)
-    changes = SOLVER.read(given, partial=True)
-    async with hub.database.writing() as connection:
-        row = await require_record(connection, caller, "solver", id, lock=True)
-        alias = changes.pop("alias", row["slug"])
-        row = await resources.rewrite_record(connection, hub, caller, SOLVER, row, changes, slug=alias)
-        await _link_unlisted(connection, hub, row)
-        return SOLVER.show(row)
+list_solvers, _, get_solver, _, _ = declare_standard(
+    SOLVER,
+    "/solvers",
+    Rules(check=_name_by_alias, link=_link_unlisted),
+    list="List solvers, newest first.",
+    create="Create a solver.",
+    get="Read a solver.",
+    update="Change a solver.",
+)
 
 
 @Operation(SOLVER, "DELETE /solvers/{solver_id}", tool="delete")
@@ -121,16 +107,6 @@ async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
         await resources.remove_records(connection, hub, caller, SOLVER, [id])
         # Deleting a record deletes its links, but an opt-out must stay.
         await _link_unlisted(connection, hub, row)
-
-
-async def _link_unlisted(connection: AsyncConnection, hub: Hub, row: Row) -> None:
-    if row["body"].get("unlisted"):
-        await link(connection, row["id"], UNLISTED, "leaderboards", hub.now())
-    else:
-        await unlink(connection, row["id"], UNLISTED)
-
-
-# --- keys -------------------------------------------------------------------------------------------------------------
 
 
 @Operation(

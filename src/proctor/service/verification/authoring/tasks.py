@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Unpack
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -35,15 +35,14 @@ from proctor.service.verification.shared.fields import (
     read_fields,
     text,
 )
-from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.service.verification.shared.resources import Paging, Rules, authorize, declare_standard, require_record
 from proctor.simulators import seeds
 from proctor.simulators.ports import Desk, find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft
-from proctor.simulators.seeds import NotHeld, ScenarioStep
-from proctor.simulators.type_names import describe_spec_error, find_kind
+from proctor.simulators.seeds import NotHeld, ScenarioStep, describe_spec_error, find_kind
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import records
-from proctor.store.sql.verification_records import children, count_children, link, linked_query, unlink
+from proctor.store.sql.verification_records import children, link, linked_query, unlink
 
 
 def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
@@ -141,67 +140,43 @@ _BINDING = Shape(
 )
 
 
-@Operation(TASK, "GET /tasks", gives=TASK.summary, pages=True, within="benchmark_id", tool="list")
-async def list_tasks(hub: Hub, caller: Caller, *, benchmark_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
-    """List tasks, newest first."""
-    page, data = await resources.list_rows(hub, caller, TASK, parent_id=benchmark_id, **paging)
-    async with hub.database.reading() as connection:
-        bound = await list_entities_of(connection, caller, [entry["id"] for entry in data])
-    return resources.make_page(page, [{**entry, "entities": [ENTITY.show(row) for row in bound[entry["id"]]]} for entry in data])
+async def _prepare_task(hub: Hub, fields: Mapping[str, Json]) -> None:
+    await check_scenario(hub, fields.get("scenario"))
 
 
-@Operation(TASK, "POST /tasks", takes=TASK.new, gives=TASK.summary, creates=True, tool="create")
-async def create_task(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Create a task of a benchmark."""
-    authorize(caller)
-    body = _place_instruction(TASK.read(given), None)
-    await check_scenario(hub, body["scenario"])
-    async with hub.database.writing() as connection:
-        benchmark = await require_record(connection, caller, "benchmark", body["benchmark_id"], lock=True)
+async def _check_task(connection: AsyncConnection, hub: Hub, caller: Caller, body: dict[str, Json], row: Row | None) -> dict[str, Json]:
+    _place_instruction(body, None if row is None else row["body"].get("task_item"))
+    if body.get("scenario"):
+        benchmark_id = body["benchmark_id"] if row is None else row["parent_id"]
+        benchmark = await require_record(connection, caller, "benchmark", benchmark_id)
         await check_systems(connection, caller, benchmark["body"].get("environment_id"), body["scenario"])
-        if await count_children(connection, caller.organization_id, "task", body["benchmark_id"]) >= MOST_TASKS:
-            raise Refusal("CONFLICT", f"a benchmark has at most {MOST_TASKS} tasks")
-        row = await resources.store_record(connection, hub, caller, TASK, body)
-    return {**TASK.show(row), "entities": []}
+    return {}
 
 
-@Operation(TASK, "GET /tasks/{task_id}", gives=TASK.whole, tool="get")
-async def get_task(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Read a task with its criteria."""
-    authorize(caller)
-    async with hub.database.reading() as connection:
-        row = await require_record(connection, caller, "task", id)
-        criteria = await children(connection, caller.organization_id, "criterion", id)
-        return {**await _show(connection, caller, row), "criteria": [show_in_task(criterion) for criterion in criteria]}
+async def _show_tasks(connection: AsyncConnection, caller: Caller, rows: Sequence[Row], full: bool) -> list[dict[str, Json]]:
+    bound = await list_entities_of(connection, caller, [row["id"] for row in rows])
+    found: list[dict[str, Json]] = [{**TASK.show(row), "entities": [ENTITY.show(one) for one in bound[row["id"]]]} for row in rows]
+    if full:
+        criteria = await children(connection, caller.organization_id, "criterion", rows[0]["id"])
+        found[0]["criteria"] = [show_in_task(criterion) for criterion in criteria]
+    return found
 
 
-@Operation(TASK, "PATCH /tasks/{task_id}", takes=TASK.changes, gives=TASK.summary, tool="update")
-async def update_task(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a task; existing runs keep their copy."""
-    authorize(caller)
-    changes = TASK.read(given, partial=True)
-    await check_scenario(hub, changes.get("scenario"))
-    async with hub.database.writing() as connection:
-        row = await require_record(connection, caller, "task", id, lock=True)
-        if changes.get("scenario"):
-            benchmark = await require_record(connection, caller, "benchmark", row["parent_id"])
-            await check_systems(connection, caller, benchmark["body"].get("environment_id"), changes["scenario"])
-        changes = _place_instruction(changes, row["body"].get("task_item"))
-        row = await resources.rewrite_record(connection, hub, caller, TASK, row, changes)
-        return await _show(connection, caller, row)
+async def _drop_criteria(connection: AsyncConnection, caller: Caller, id: str) -> list[str]:
+    return [row["id"] for row in await children(connection, caller.organization_id, "criterion", id)]
 
 
-@Operation(TASK, "DELETE /tasks/{task_id}", tool="delete")
-async def delete_task(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a task and its criteria."""
-    authorize(caller)
-    async with hub.database.writing() as connection:
-        await require_record(connection, caller, "task", id, lock=True)
-        criteria = [row["id"] for row in await children(connection, caller.organization_id, "criterion", id)]
-        await resources.remove_records(connection, hub, caller, TASK, [id, *criteria])
-
-
-# --- entities ---------------------------------------------------------------------------------------------------------
+create_task = declare_standard(
+    TASK,
+    "/tasks",
+    Rules(most=MOST_TASKS, prepare=_prepare_task, check=_check_task, show=_show_tasks, drop=_drop_criteria),
+    within="benchmark_id",
+    list="List tasks, newest first.",
+    create="Create a task of a benchmark.",
+    get="Read a task with its criteria.",
+    update="Change a task; existing runs keep their copy.",
+    delete="Delete a task and its criteria.",
+).create
 
 
 @Operation(TASK, "GET /tasks/{task_id}/entities", gives=ENTITY.summary, pages=True, tool="listEntities")
@@ -243,18 +218,12 @@ async def unbind_entity(hub: Hub, caller: Caller, id: str, entity_id: str) -> No
         await note(connection, hub, caller, "unbind_entity", "task", id, {"entity_id": entity_id})
 
 
-def _place_instruction(fields: dict[str, Json], before: Json) -> dict[str, Json]:
-    """Return fields with the instruction inside `task_item`, which is `before` if they do not change it."""
-    stated = fields.get("instruction")
-    found = {name: value for name, value in fields.items() if name != "instruction"}
+def _place_instruction(fields: dict[str, Json], before: Json) -> None:
+    """Move the instruction into `task_item`, which is `before` if the fields do not change it."""
+    stated = fields.pop("instruction", None)
     if stated is None:
-        return found
-    item: dict[str, Json] = found.get("task_item", before) or {}
-    if "task_item" in found and item.get("instruction", stated) != stated:
+        return
+    item: dict[str, Json] = fields.get("task_item", before) or {}
+    if "task_item" in fields and item.get("instruction", stated) != stated:
         raise invalid("task", {"instruction": ["differs from task_item.instruction; send one of them"]})
-    return {**found, "task_item": {**item, "instruction": stated}}
-
-
-async def _show(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
-    bound = await list_entities_of(connection, caller, [row["id"]])
-    return {**TASK.show(row), "entities": [ENTITY.show(entity) for entity in bound[row["id"]]]}
+    fields["task_item"] = {**item, "instruction": stated}

@@ -7,22 +7,23 @@ assertion as text.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Unpack
+
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.verification.authoring import criteria
-from proctor.service.verification.authoring.criteria import CRITERION
+from proctor.service.verification.authoring.criteria import CRITERION, MOST_CRITERIA, check_criterion
 from proctor.service.verification.runs import benchmark_runs
 from proctor.service.verification.runs.resources import CRITERION_RUN, RUN
 from proctor.service.verification.runs.task_runs import get_criterion_run, list_criterion_runs
-from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import LONGEST_TEXT, Field, Kind, read_only, read_only_id, text
-from proctor.service.verification.shared.resources import Paging, authorize
+from proctor.service.verification.shared.resources import Paging, Rules, declare_standard
 from proctor.store.sql.compressed_json import from_json, to_json
+from proctor.store.sql.pages import Row
 
 
 def _read_sentence(value: Json) -> Json:
@@ -91,38 +92,32 @@ OLDER_RUN = Resource(
 )
 
 
-@Operation(EVAL, "GET /evals", gives=EVAL.summary, pages=True, within="task_id", tool="list")
-async def list_evals(hub: Hub, caller: Caller, *, task_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
-    """List evals, newest first."""
-    page, data = await resources.list_rows(hub, caller, CRITERION, parent_id=task_id, **paging)
-    return resources.make_page(page, [_show_eval(entry) for entry in data])
+def _as_criterion(fields: Mapping[str, Json]) -> dict[str, Json]:
+    found = {"assertion" if name == "assert" else name: value for name, value in fields.items()}
+    # A change never has the id of the task.
+    return {**CRITERION.fill(**found), "task_id": found["task_id"]} if "task_id" in found else found
 
 
-@Operation(EVAL, "POST /evals", takes=EVAL.new, gives=EVAL.whole, creates=True, tool="create")
-async def create_eval(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Create an eval of a task."""
-    authorize(caller)
-    fields = _as_criterion(EVAL.read(given))
-    return _show_eval(await criteria.add_criterion(hub, caller, {**CRITERION.fill(**fields), "task_id": fields["task_id"]}))
+async def _show_evals(connection: AsyncConnection, caller: Caller, rows: Sequence[Row], full: bool) -> list[dict[str, Json]]:
+    found: list[dict[str, Json]] = []
+    for criterion in map(CRITERION.show, rows):
+        stated = criterion["assertion"]
+        shown = {**criterion, "assert": stated if isinstance(stated, str) else to_json(stated).decode()}
+        found.append({name: shown[name] for name in EVAL.whole.fields})
+    return found
 
 
-@Operation(EVAL, "GET /evals/{eval_id}", gives=EVAL.whole, tool="get")
-async def get_eval(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Read an eval."""
-    return _show_eval(await criteria.get_criterion(hub, caller, id))
-
-
-@Operation(EVAL, "PATCH /evals/{eval_id}", takes=EVAL.changes, gives=EVAL.whole, tool="update")
-async def update_eval(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change an eval."""
-    authorize(caller)
-    return _show_eval(await criteria.change_criterion(hub, caller, id, _as_criterion(EVAL.read(given, partial=True))))
-
-
-@Operation(EVAL, "DELETE /evals/{eval_id}", tool="delete")
-async def delete_eval(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete an eval."""
-    await criteria.delete_criterion(hub, caller, id)
+create_eval = declare_standard(
+    EVAL,
+    "/evals",
+    Rules(stored=CRITERION, most=MOST_CRITERIA, convert=_as_criterion, check=check_criterion, show=_show_evals),
+    within="task_id",
+    list="List evals, newest first.",
+    create="Create an eval of a task.",
+    get="Read an eval.",
+    update="Change an eval.",
+    delete="Delete an eval.",
+).create
 
 
 @Operation(EVAL_RUN, "GET /eval-runs", gives=EVAL_RUN.summary, pages=True, within="task_run_id", tool="list")
@@ -136,9 +131,6 @@ async def list_eval_runs(hub: Hub, caller: Caller, *, task_run_id: str | None = 
 async def get_eval_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read an eval run: passed or not, and why; no structured evidence."""
     return _show_eval_run(await get_criterion_run(hub, caller, id))
-
-
-# --- runs in their older states ---------------------------------------------------------------------------------------
 
 
 @Operation(OLDER_RUN, "GET /runs", gives=OLDER_RUN.summary, pages=True, within="benchmark_id")
@@ -185,16 +177,6 @@ def _older_status(run: Mapping[str, Json]) -> Json:
         return "pending" if run["phase"] == "created" else "running"
     # The older states have no timeout.
     return "failed" if run["status"] == "timed_out" else run["status"]
-
-
-def _as_criterion(fields: Mapping[str, Json]) -> dict[str, Json]:
-    return {"assertion" if name == "assert" else name: value for name, value in fields.items()}
-
-
-def _show_eval(criterion: Mapping[str, Json]) -> dict[str, Json]:
-    stated = criterion["assertion"]
-    found = {**criterion, "assert": stated if isinstance(stated, str) else to_json(stated).decode()}
-    return {name: found[name] for name in EVAL.whole.fields}
 
 
 def _show_eval_run(run: Mapping[str, Json]) -> dict[str, Json]:

@@ -27,7 +27,7 @@ from proctor.service.verification.sandboxes.playgrounds import SANDBOX, list_san
 from proctor.service.verification.sandboxes.system_kinds import describe_endpoints
 from proctor.service.verification.shared.declaration import Operation, Resource
 from proctor.service.verification.shared.fields import FLAG, Field, Shape, nested_field, read_only, read_only_id, text
-from proctor.simulators.type_names import find_kind
+from proctor.simulators.seeds import find_kind
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import find_record, link, shared_record
 
@@ -168,11 +168,13 @@ async def start_public_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) 
             connection, hub, owner, KeySpec(kind="run", name=name, benchmark_run_id=run["id"], expires_at=expires_at)
         )
         sandboxes = await _list_sandboxes(connection, owner, tasks)
+        run_id = run["id"]
+        kinds = (find_kind(sandbox["type"]) for sandbox in sandboxes if sandbox["type"] is not None)
         return {
             **_show_head(run),
             "bearer_token": token,
             "bearer_token_expires_at": expires_at,
-            "endpoints": _list_endpoints(run["id"], sandboxes),
+            "endpoints": describe_endpoints([kind for kind in kinds if kind is not None], run_id),
             "task_runs": [_show_to_do(row) for row in tasks],
             "sandboxes": sandboxes,
         }
@@ -238,11 +240,6 @@ def _show_to_do(row: Row) -> dict[str, Json]:
 async def _list_sandboxes(connection: AsyncConnection, owner: Caller, tasks: list[Row]) -> list[dict[str, Json]]:
     playgrounds = [row["body"]["playground_id"] for row in tasks if row["body"]["playground_id"] is not None]
     return [_pick(_RUN_SANDBOX, sandbox) for sandbox in await list_sandboxes_of(connection, owner, playgrounds)]
-
-
-def _list_endpoints(run_id: str, sandboxes: list[dict[str, Json]]) -> dict[str, Json]:
-    kinds = (find_kind(sandbox["type"]) for sandbox in sandboxes if sandbox["type"] is not None)
-    return describe_endpoints([kind for kind in kinds if kind is not None], run_id)
 
 
 def _pick(shape: Shape, record: Mapping[str, Json]) -> dict[str, Json]:

@@ -26,8 +26,6 @@ from proctor.store.sql.compressed_json import pack, unpack
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import NewRecord, add_record, change_record, children, find_record, read_blob
 
-# --- making -----------------------------------------------------------------------------------------------------------
-
 
 async def add_run(
     connection: AsyncConnection,
@@ -49,7 +47,9 @@ async def add_run(
         scored=scored,
         agent=agent,
         solver_id=None if solver is None else solver["id"],
-        solver=None if solver is None else _show_solver(solver),
+        solver=None
+        if solver is None
+        else {"alias": solver["slug"], **{name: solver["body"].get(name) for name in ("real_name", "agent_version")}},
         unlisted=unlisted,
         benchmark={name: snapshot[name] for name in ("slug", "version", "name")},
         threshold=snapshot.get("threshold"),
@@ -62,11 +62,6 @@ async def add_run(
     rows = [await _add_task_run(connection, hub, caller, run, snapshot, number) for number in range(len(tasks))]
     await note(connection, hub, caller, "create", RUN.kind, run["id"], {"benchmark_id": snapshot["id"]})
     return run, rows
-
-
-def _show_solver(solver: Row) -> dict[str, Json]:
-    """Return the public fields of a solver at this time."""
-    return {"alias": solver["slug"], **{name: solver["body"].get(name) for name in ("real_name", "agent_version")}}
 
 
 async def _add_task_run(
@@ -90,9 +85,6 @@ def _make_record(resource: Resource, caller: Caller, parent_id: str, body: dict[
     return NewRecord(id=new_id(resource.prefix), organization_id=owner, kind=kind, parent_id=parent_id, body=body, blob=blob)
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
 async def list_task_runs_of(connection: AsyncConnection, organization_id: str, run_id: str) -> list[Row]:
     """Return the task runs of a benchmark run, in the order of its tasks."""
     return _sort_by_position(await children(connection, organization_id, TASK_RUN.kind, run_id))
@@ -113,14 +105,15 @@ def _sort_by_position(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row["body"].get("position", 0))
 
 
-# --- finding and locking ----------------------------------------------------------------------------------------------
-
-
 async def lock_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> Row:
     """Lock a benchmark run, and end its overdue tasks."""
     run = await require_record(connection, caller, RUN.kind, id, lock=True)
     # Under the lock, and read again: ending the last task may have ended the run.
-    if await end_overdue(connection, hub, caller, run):
+    late = [row for row in await children(connection, caller.organization_id, TASK_RUN.kind, run["id"]) if is_overdue(hub, row)]
+    for row in late:
+        await end_task_run(connection, hub, caller, row, "timed_out", score=0.0, verdict="fail", outcome="fail")
+    if late:
+        await finalize(connection, hub, caller, run)
         run = await require_record(connection, caller, RUN.kind, id, lock=True)
     return run
 
@@ -141,25 +134,12 @@ def refuse_finished(row: Row) -> None:
         raise Refusal("CONFLICT", f"the {row['kind'].replace('_', ' ')} is already {row['body']['status']}")
 
 
-# --- ending -----------------------------------------------------------------------------------------------------------
-
-
 def is_overdue(hub: Hub, row: Row) -> bool:
     """Return whether a started task run has exceeded its timeout."""
     body = row["body"]
     if body["status"] != "active" or body["started_at"] is None or body["timeout"] is None:
         return False
     return hub.clock() - datetime.fromisoformat(body["started_at"]).timestamp() > body["timeout"]
-
-
-async def end_overdue(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row) -> bool:
-    """End every overdue task run as `fail` with score 0, and return whether there was one."""
-    late = [row for row in await children(connection, caller.organization_id, TASK_RUN.kind, run["id"]) if is_overdue(hub, row)]
-    for row in late:
-        await end_task_run(connection, hub, caller, row, "timed_out", score=0.0, verdict="fail", outcome="fail")
-    if late:
-        await finalize(connection, hub, caller, run)
-    return bool(late)
 
 
 async def end_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, row: Row, status: str, **fields: Json) -> Row:

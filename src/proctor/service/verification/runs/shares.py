@@ -158,19 +158,16 @@ async def get_shared_run(hub: Hub, token: str) -> dict[str, Json]:
         if share is None or run is None:
             # Unknown and revoked links have the same message.
             raise Refusal("NOT_FOUND", "unknown or revoked link")
-        return await _show_run(connection, run, str(share["body"]["visibility"]))
-
-
-async def _show_run(connection: AsyncConnection, run: Row, visibility: str) -> dict[str, Json]:
-    tasks = await list_task_runs_of(connection, run["organization_id"], run["id"])
-    whole = RUN.show(run)
-    return {
-        "visibility": visibility,
-        "name": None if await is_unlisted(connection, run) else name_solver(run["body"]),
-        **{name: whole[name] for name in _RUN_FIELDS},
-        "axes": mean_axes(tasks),
-        "tasks": [await _show_task(connection, task, visibility) for task in tasks],
-    }
+        visibility = str(share["body"]["visibility"])
+        tasks = await list_task_runs_of(connection, run["organization_id"], run["id"])
+        whole = RUN.show(run)
+        return {
+            "visibility": visibility,
+            "name": None if await is_unlisted(connection, run) else name_solver(run["body"]),
+            **{name: whole[name] for name in _RUN_FIELDS},
+            "axes": mean_axes(tasks),
+            "tasks": [await _show_task(connection, task, visibility) for task in tasks],
+        }
 
 
 async def _show_task(connection: AsyncConnection, task: Row, visibility: str) -> dict[str, Json]:

@@ -62,8 +62,8 @@ class PackedUpload(msgspec.Struct, frozen=True):
     """The original, encrypted; None without secrets."""
 
 
-def read_upload(given: Mapping[str, Json]) -> dict[str, Json]:
-    """Return an upload in its full form. Raises `Refusal` with the path of a problem."""
+def pack_upload(hub: Hub, given: Mapping[str, Json]) -> PackedUpload:
+    """Return an upload in its stored form, which takes long if large. Raises `Refusal`."""
     whole = dict(given) if "state" in given else {"state": dict(given)}
     problems = _find_unknown(whole, ("state", *_OTHER_KEYS), "") if "state" in given else {}
     state = whole["state"]
@@ -78,12 +78,6 @@ def read_upload(given: Mapping[str, Json]) -> dict[str, Json]:
         # The message quotes the state.
         message = find_hidden_values(whole, redact(whole)).hide_text(error.message)
         raise invalid("state", {"state": [message]}) from None
-    return whole
-
-
-def pack_upload(hub: Hub, given: Mapping[str, Json]) -> PackedUpload:
-    """Return an upload in its stored form, which takes long if large. Raises `Refusal`."""
-    whole = read_upload(given)
     redacted = redact(whole)
     families = sorted(name for name, value in whole["state"].items() if value is not None)
     return PackedUpload(families, pack(redacted), None if redacted == whole else make_box(hub).lock_bytes(pack(whole)))

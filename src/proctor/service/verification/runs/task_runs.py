@@ -44,7 +44,7 @@ from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation
 from proctor.service.verification.shared.fields import read_only
 from proctor.service.verification.shared.hidden_values import HiddenValues, find_hidden_values
-from proctor.service.verification.shared.resources import Paging, authorize, require_record
+from proctor.service.verification.shared.resources import Paging, authorize, declare_standard, require_record
 from proctor.simulators.seeds import ScenarioStep
 from proctor.store.accounts.sandboxes import find_heads
 from proctor.store.sql.pages import Row
@@ -62,11 +62,6 @@ async def read_live_state(hub: Hub, caller: Caller, task_run: Row) -> Uploaded:
     found = await read_end_state(hub, heads)
     account = Account(unplayed=found.unplayed) if found.unplayed else None
     return Uploaded(Evidence(state=found.state, account=account), await asyncio.to_thread(_find_hidden, found.state), found.stamps)
-
-
-async def read_live_stamps(connection: AsyncConnection, caller: Caller, task_run: Row) -> tuple[str, ...]:
-    """Return the revision of its systems that a task run would be verified on now."""
-    return tuple(make_stamps(await _list_heads(connection, caller, task_run)))
 
 
 async def _list_heads(connection: AsyncConnection, caller: Caller, task_run: Row) -> list[Row]:
@@ -192,7 +187,10 @@ async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             snapshot = await read_task_snapshot(connection, caller.organization_id, id)
             found = await find_uploads(connection, caller.organization_id, row)
         # Outside the transaction, so that overdue tasks stay ended.
-        _refuse_to_complete(caller, row)
+        if row["body"]["status"] != "active":
+            raise _refuse_finished(row)
+        if caller.kind == "run" and row["body"]["phase"] != "started":
+            raise Refusal("CONFLICT", "the task run has not been started")
         uploaded = await open_uploads(hub, found) if found.rows else await read_live_state(hub, caller, row)
         started_at = hub.now()
         verified = await verify(hub, snapshot, uploaded.evidence, who=(caller.organization_id, caller.actor), hidden=uploaded.hidden)
@@ -202,7 +200,7 @@ async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             refuse_finished(row)
             # Verified without a lock, since that may take long. If the state or the systems have changed, it is verified again.
             stamps = await read_stamps(connection, caller.organization_id, row)
-            if (stamps or await read_live_stamps(connection, caller, row)) == uploaded.stamps:
+            if (stamps or tuple(make_stamps(await _list_heads(connection, caller, row)))) == uploaded.stamps:
                 row, criteria = await store_verified(connection, hub, caller, row, verified, started_at)
                 await finalize(connection, hub, caller, run)
                 criterion_runs = [CRITERION_RUN.show(criterion) for criterion in criteria]
@@ -259,23 +257,10 @@ async def _find_reason_not_to_start(connection: AsyncConnection, caller: Caller,
     return None
 
 
-def _refuse_to_complete(caller: Caller, row: Row) -> None:
-    if row["body"]["status"] != "active":
-        raise _refuse_finished(row)
-    if caller.kind == "run" and row["body"]["phase"] != "started":
-        raise Refusal("CONFLICT", "the task run has not been started")
-
-
-# --- criterion runs ---------------------------------------------------------------------------------------------------
-
-
-@Operation(CRITERION_RUN, "GET /criterion-runs", gives=CRITERION_RUN.summary, pages=True, within="task_run_id", tool="list")
-async def list_criterion_runs(hub: Hub, caller: Caller, *, task_run_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
-    """List criterion runs, newest first."""
-    return await resources.list_plain(hub, caller, CRITERION_RUN, parent_id=task_run_id, **paging)
-
-
-@Operation(CRITERION_RUN, "GET /criterion-runs/{criterion_run_id}", gives=CRITERION_RUN.whole, tool="get")
-async def get_criterion_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Read a criterion run with its evidence."""
-    return await resources.get_plain(hub, caller, CRITERION_RUN, id)
+list_criterion_runs, _, get_criterion_run, _, _ = declare_standard(
+    CRITERION_RUN,
+    "/criterion-runs",
+    within="task_run_id",
+    list="List criterion runs, newest first.",
+    get="Read a criterion run with its evidence.",
+)

@@ -55,7 +55,7 @@ async def verify(
     criteria: list[dict[str, Json]] = list(snapshot.get("criteria") or ())
     assertions, verdicts = await _decide(hub, who, snapshot, evidence, hidden)
     # Omitting an undecided criterion would raise the score of the others.
-    wire = [_count_error_as_fail(verdict) for verdict in verdicts]
+    wire = [(Verdict("fail", 0.0, verdict.reason) if verdict.outcome == "error" else verdict) for verdict in verdicts]
     found = score_case(assertions, wire, make_scoring(snapshot.get("threshold")))
     broken = sum(verdict.outcome == "error" and not a.advisory for a, verdict in zip(assertions, verdicts, strict=True))
     return Verified(
@@ -87,7 +87,13 @@ async def _decide(
     hub: Hub, who: Requester, snapshot: Mapping[str, Json], evidence: Evidence, hidden: HiddenValues
 ) -> tuple[Sequence[Assertion], Sequence[Verdict]]:
     criteria: list[Json] = list(snapshot.get("criteria") or ())
-    source = _make_source(snapshot)
+    task = {name: snapshot[name] for name in ("id", "name", "entities") if snapshot.get(name) is not None}
+    item: Json = snapshot.get("task_item")
+    if isinstance(item, dict) and isinstance(item.get("instruction"), str):
+        # The input of the agent, for a judge.
+        task["instruction"] = item["instruction"]
+    text = to_json({"task": task, "criteria": snapshot.get("criteria") or []}).decode()
+    source = SuiteSource(text=text, dialect="verial", name=str(snapshot.get("name") or "task"))
     try:
         suite = await asyncio.to_thread(source.read)
         case = suite.cases[0]
@@ -124,26 +130,12 @@ def _hide_in_question(question: Question, hidden: HiddenValues) -> Question:
     return msgspec.structs.replace(question, material=msgspec.structs.replace(material, subject=subject, context=context))
 
 
-def _make_source(snapshot: Mapping[str, Json]) -> SuiteSource:
-    task = {name: snapshot[name] for name in ("id", "name", "entities") if snapshot.get(name) is not None}
-    item: Json = snapshot.get("task_item")
-    if isinstance(item, dict) and isinstance(item.get("instruction"), str):
-        # The input of the agent, for a judge.
-        task["instruction"] = item["instruction"]
-    text = to_json({"task": task, "criteria": snapshot.get("criteria") or []}).decode()
-    return SuiteSource(text=text, dialect="verial", name=str(snapshot.get("name") or "task"))
-
-
 def _open_judge(hub: Hub, suite: Suite) -> OpenedJudge | None:
     try:
         return open_suite_judge(suite, hub.settings.home, os.environ)
     except InputError:
         # Without a usable judge, its assertions are errors.
         return None
-
-
-def _count_error_as_fail(verdict: Verdict) -> Verdict:
-    return Verdict("fail", 0.0, verdict.reason) if verdict.outcome == "error" else verdict
 
 
 def _show_criterion(criterion: Mapping[str, Json], verdict: Verdict) -> dict[str, Json]:

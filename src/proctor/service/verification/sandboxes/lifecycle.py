@@ -22,8 +22,7 @@ from proctor.service.refusals import Refusal
 from proctor.service.verification.authoring.seeding import Baseline, Filling, get_limits, make_baseline, make_surroundings
 from proctor.simulators.ports import Desk, find_simulator
 from proctor.simulators.rows import Change, Draft, Rows, apply_changes
-from proctor.simulators.seeds import ScenarioStep
-from proctor.simulators.type_names import describe_spec_error, find_kind
+from proctor.simulators.seeds import ScenarioStep, describe_spec_error, find_kind
 from proctor.store.accounts.keys import revoke_keys_of_sandboxes
 from proctor.store.accounts.sandboxes import DatabaseStore, NewSandbox, add_sandbox, close_sandboxes, count_open
 from proctor.store.sql.pages import Row
@@ -42,9 +41,6 @@ def open_store(hub: Hub, organization_id: str) -> DatabaseStore:
     return DatabaseStore(hub.database, hub.sandbox_rows, organization_id=organization_id, now=hub.now, limits=get_limits(hub))
 
 
-# --- before the transaction -------------------------------------------------------------------------------------------
-
-
 async def read_filling(connection: AsyncConnection, caller: Caller, simulator: Row, datasets: Sequence[Row]) -> Filling | None:
     """Return the sources of a sandbox's initial data: datasets of its type; None if its type is not simulated."""
     kind = find_kind(simulator["body"]["type"])
@@ -61,9 +57,6 @@ async def read_filling(connection: AsyncConnection, caller: Caller, simulator: R
 async def prepare(hub: Hub, fillings: Sequence[Filling | None]) -> list[Prepared | None]:
     """Seed systems, in order. Raises `Refusal` for invalid data."""
     return [None if filling is None else Prepared(kind=filling.kind, baseline=await make_baseline(hub, filling)) for filling in fillings]
-
-
-# --- inside of a transaction ------------------------------------------------------------------------------------------
 
 
 async def provision(

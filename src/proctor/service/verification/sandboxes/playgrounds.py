@@ -23,8 +23,7 @@ from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.shared.fields import Field, id_of, nested_field, read_only, read_only_id
 from proctor.service.verification.shared.resources import Paging, authorize, require_record
-from proctor.simulators.seeds import ScenarioStep
-from proctor.simulators.type_names import find_kind
+from proctor.simulators.seeds import ScenarioStep, find_kind
 from proctor.store.accounts.sandboxes import list_overdue
 from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import children, find_record, find_some, linked
@@ -120,9 +119,6 @@ async def tear_down_playground(hub: Hub, caller: Caller, id: str) -> dict[str, J
         return await _show_with_sandboxes(connection, caller, await require_record(connection, caller, "playground", id))
 
 
-# --- of task runs -----------------------------------------------------------------------------------------------------
-
-
 async def open_playground(connection: AsyncConnection, hub: Hub, caller: Caller, environment_id: str, run_id: str) -> Row:
     """Store the playground of a task run, with one sandbox per simulator; they are seeded when it starts."""
     body: dict[str, Json] = {"environment_id": environment_id, "status": "provisioning"}
@@ -196,9 +192,6 @@ async def start_playground(
     await resources.rewrite_record(connection, hub, caller, PLAYGROUND, playground, {"status": "active"}, action="provision")
 
 
-# --- ending -----------------------------------------------------------------------------------------------------------
-
-
 async def close_playground(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> None:
     """End a playground and its sandboxes, if it exists and has not ended."""
     row = await find_record(connection, caller.organization_id, "playground", id, lock=True)
@@ -238,9 +231,6 @@ def refuse_torn_down(row: Row) -> None:
     """Reject changes of an ended sandbox or playground."""
     if row["body"]["status"] == "teardown":
         raise Refusal("CONFLICT", f"the {row['kind']} has already been torn down")
-
-
-# --- sandboxes --------------------------------------------------------------------------------------------------------
 
 
 @Operation(SANDBOX, "GET /sandboxes", gives=SANDBOX.summary, pages=True, within="playground_id", tool="list")

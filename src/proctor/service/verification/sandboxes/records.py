@@ -26,8 +26,8 @@ from proctor.service.verification.shared.fields import Shape, read_only, read_on
 from proctor.service.verification.shared.resources import Paging, authorize, require_record
 from proctor.simulators.ports import Desk, find_simulator
 from proctor.simulators.rows import Draft
+from proctor.simulators.seeds import describe_spec_error, find_kind
 from proctor.simulators.store import SandboxClosed, SandboxFull
-from proctor.simulators.type_names import describe_spec_error, find_kind
 from proctor.store.accounts.sandboxes import find_heads, query_events
 from proctor.store.sql.compressed_json import unpack
 from proctor.store.sql.pages import Row
@@ -128,9 +128,6 @@ async def reset_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     return SANDBOX.show(row)
 
 
-# --- datasets ---------------------------------------------------------------------------------------------------------
-
-
 @Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/datasets/{dataset_id}", gives=DATASET.summary, creates=True, tool="addDataset")
 async def add_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> dict[str, Json]:
     """Add a branch of a dataset to a sandbox, as part of its initial data, and read the branch."""
@@ -190,9 +187,6 @@ async def _fill(hub: Hub, head: Row, dataset_id: str, blob: bytes) -> None:
             except SandboxFull as error:
                 raise Refusal("CONFLICT", f"{error} (--sandbox-rows, --sandbox-bytes)") from None
     raise Refusal("CONFLICT", "the sandbox keeps changing; try again later")
-
-
-# --- inside -----------------------------------------------------------------------------------------------------------
 
 
 async def _find_live(hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:

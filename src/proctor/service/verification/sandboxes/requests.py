@@ -184,27 +184,22 @@ async def stop_background_work(hub: Hub) -> None:
 async def _answer(hub: Hub, head: Row, request: Request) -> Response:
     for _ in range(_MOST_CALLS_OUT):
         try:
-            return await _answer_in_turn(hub, head, request)
+            store = open_store(hub, head["organization_id"])
+            answer = functools.partial(_answer_in_thread, hub, head)
+            sandbox = Sandbox(head["id"], _list_systems(head), store, make_surroundings(hub), answer=answer)
+            async with hub.sandbox_turns.get(head["id"]):
+                try:
+                    await perform_due_steps(hub, store, head)
+                    return await sandbox.handle(head["kind"], request, fetch=_interrupt)
+                except SandboxClosed:
+                    raise Refusal("CONFLICT", "the sandbox has been torn down") from None
+                except SandboxFull as error:
+                    raise Refusal("PAYLOAD_TOO_LARGE", f"{error} (--sandbox-rows, --sandbox-bytes)") from None
         except _CallsOut as call:
             fetched = await fetch_outside(call.errand, allowed=hub.settings.allowed_addresses)
         # Answered again from the start with all fetched responses: nothing of the interrupted attempt was stored.
         request = msgspec.structs.replace(request, fetched=(*request.fetched, fetched))
     raise Refusal("CONFLICT", f"one request needs more than {_MOST_CALLS_OUT} external calls")
-
-
-async def _answer_in_turn(hub: Hub, head: Row, request: Request) -> Response:
-    """Answer a request when it is its turn. Raises `_CallsOut` before an external call, without storing anything."""
-    store = open_store(hub, head["organization_id"])
-    answer = functools.partial(_answer_in_thread, hub, head)
-    sandbox = Sandbox(head["id"], _list_systems(head), store, make_surroundings(hub), answer=answer)
-    async with hub.sandbox_turns.get(head["id"]):
-        try:
-            await perform_due_steps(hub, store, head)
-            return await sandbox.handle(head["kind"], request, fetch=_interrupt)
-        except SandboxClosed:
-            raise Refusal("CONFLICT", "the sandbox has been torn down") from None
-        except SandboxFull as error:
-            raise Refusal("PAYLOAD_TOO_LARGE", f"{error} (--sandbox-rows, --sandbox-bytes)") from None
 
 
 async def _interrupt(errand: Errand) -> Fetched:
@@ -248,9 +243,6 @@ async def perform_due_steps(hub: Hub, store: DatabaseStore, head: Row) -> None:
 
 def _list_systems(head: Row) -> tuple[System, ...]:
     return (System(name=head["kind"], kind=head["kind"]),)
-
-
-# --- end state --------------------------------------------------------------------------------------------------------
 
 
 class Ended(msgspec.Struct, frozen=True):

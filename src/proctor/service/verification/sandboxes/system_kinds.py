@@ -12,7 +12,7 @@ from typing import cast
 
 from proctor.model.evidence import Json
 from proctor.simulators.ports import find_simulator
-from proctor.simulators.type_names import find_config_seed
+from proctor.simulators.seeds import find_config_seed
 
 _PATHS = {"clearinghouse": "x12", "faxes": "fax"}
 """Kinds that have another name in Verial's addresses."""

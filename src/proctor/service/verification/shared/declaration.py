@@ -107,8 +107,6 @@ class Resource:
         fields = {name: one for name, one in self.fields.items() if one.shown and (full or not one.full)}
         return {**(STAMPS if self.stamped else {"id": STAMPS["id"]}), **fields}
 
-    # --- reading and showing ---
-
     @property
     def called(self) -> str:
         """The display name."""

@@ -158,9 +158,6 @@ def invalid(what: str, fields: Mapping[str, list[str]]) -> Refusal:
     return Refusal("VALIDATION_ERROR", f"the {what} is invalid: {name}: {texts[0]}{more}", fields=fields)
 
 
-# --- kinds of values --------------------------------------------------------------------------------------------------
-
-
 def text(longest: int = 200, shortest: int = 1) -> Kind:
     """A text of `shortest` to `longest` characters."""
 
@@ -296,9 +293,6 @@ def _check_storable(value: T, longest: int | None = None) -> T:
     if longest is not None and len(written) > longest:
         raise ValueError(f"expected at most {longest} bytes of JSON, got {len(written)}")
     return value
-
-
-# --- read-only fields -------------------------------------------------------------------------------------------------
 
 
 def _refuse(value: Json) -> Json:

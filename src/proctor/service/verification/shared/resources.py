@@ -1,12 +1,13 @@
-"""Records of resources: the five standard operations, and building blocks within a transaction.
+"""Records of resources: the standard operations, declared by `declare_standard`, and building blocks within a transaction.
 
 An organization key is required. A record of another organization does not exist for the caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypedDict, Unpack
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,10 +18,18 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.verification.shared.declaration import Resource
+from proctor.service.verification.shared.declaration import Operation, Resource
 from proctor.store.sql.pages import Page, Row
 from proctor.store.sql.tables import records
-from proctor.store.sql.verification_records import NewRecord, add_record, change_record, delete_records, find_record, records_of
+from proctor.store.sql.verification_records import (
+    NewRecord,
+    add_record,
+    change_record,
+    count_children,
+    delete_records,
+    find_record,
+    records_of,
+)
 
 
 class Paging(TypedDict, total=False):
@@ -73,15 +82,6 @@ async def list_plain(
     return make_page(*await list_rows(hub, caller, resource, parent_id=parent_id, **paging))
 
 
-async def create_plain(hub: Hub, caller: Caller, resource: Resource, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Create a record of a resource without special rules."""
-    authorize(caller)
-    body = resource.read(given)
-    async with hub.database.writing() as connection:
-        row = await store_record(connection, hub, caller, resource, body)
-    return resource.show(row)
-
-
 async def get_plain(hub: Hub, caller: Caller, resource: Resource, id: str) -> dict[str, Json]:
     """Read a record of a resource without special rules."""
     authorize(caller)
@@ -89,24 +89,127 @@ async def get_plain(hub: Hub, caller: Caller, resource: Resource, id: str) -> di
         return resource.show(await require_record(connection, caller, resource.kind, id, what=resource.called))
 
 
-async def update_plain(hub: Hub, caller: Caller, resource: Resource, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a record of a resource without special rules."""
-    authorize(caller)
-    changes = resource.read(given, partial=True)
-    async with hub.database.writing() as connection:
-        row = await require_record(connection, caller, resource.kind, id, what=resource.called, lock=True)
-        return resource.show(await rewrite_record(connection, hub, caller, resource, row, changes))
+async def _accept(*_: object) -> dict[str, Any]:
+    return {}
 
 
-async def delete_plain(hub: Hub, caller: Caller, resource: Resource, id: str) -> None:
-    """Delete a record without dependents."""
-    authorize(caller)
-    async with hub.database.writing() as connection:
-        await require_record(connection, caller, resource.kind, id, what=resource.called, lock=True)
-        await remove_records(connection, hub, caller, resource, [id])
+async def _delete_nothing_else(*_: object) -> Sequence[str]:
+    return ()
 
 
-# --- inside a transaction ---------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a resource adds to its standard operations. Everything but `prepare` and `convert` runs inside the transaction."""
+
+    stored: Resource | None = None
+    """The resource of its records, if it is another one."""
+    most: int | None = None
+    """Records of one parent."""
+    convert: Callable[[dict[str, Json]], dict[str, Json]] = dict
+    """Returns the stored fields of read ones."""
+    prepare: Callable[[Hub, Mapping[str, Json]], Awaitable[Any]] = _accept
+    """Checks new or changed fields, slowly."""
+    check: Callable[[AsyncConnection, Hub, Caller, dict[str, Json], Row | None], Awaitable[dict[str, Any]]] = _accept
+    """Checks a new or changed record with its row before the change, may change the fields, and returns other columns."""
+    link: Callable[[AsyncConnection, Hub, Row], Awaitable[Any]] = _accept
+    """Called with the stored row."""
+    show: Callable[[AsyncConnection, Caller, Sequence[Row], bool], Awaitable[list[dict[str, Json]]]] | None = None
+    """Returns rows as JSON; the flag is set for the record that is read by its id."""
+    drop: Callable[[AsyncConnection, Caller, str], Awaitable[Sequence[str]]] = _delete_nothing_else
+    """Returns the ids of records that are deleted with it. Raises `Refusal` if it is in use."""
+
+
+class Standard(NamedTuple):
+    """The standard operations of a resource, as the service calls them."""
+
+    list: Callable[..., Awaitable[dict[str, Json]]]
+    create: Callable[..., Awaitable[dict[str, Json]]]
+    get: Callable[..., Awaitable[dict[str, Json]]]
+    update: Callable[..., Awaitable[dict[str, Json]]]
+    delete: Callable[..., Awaitable[None]]
+
+
+def declare_standard(resource: Resource, path: str, rules: Rules | None = None, *, within: str | None = None, **about: str) -> Standard:
+    """Declare the operations of a resource that are described in `about`: list, create, get, update, delete.
+
+    A list can be limited to the parent whose id is `within`.
+    """
+    rules = rules or Rules()
+    stored = rules.stored or resource
+    what = resource.called.replace(" ", "_")
+    plural = path[1:].replace("-", "_")
+    parent = None if resource.parent is None else resource.fields[resource.parent].kind.refers
+
+    async def show(connection: AsyncConnection, caller: Caller, rows: Sequence[Row], *, full: bool = False) -> list[dict[str, Json]]:
+        return [stored.show(row) for row in rows] if rules.show is None else await rules.show(connection, caller, rows, full)
+
+    async def list_all(hub: Hub, caller: Caller, **options: Any) -> dict[str, Json]:
+        parent_id = None if within is None else options.pop(within, None)
+        found, _ = await list_rows(hub, caller, stored, parent_id=parent_id, **options)
+        async with hub.database.reading() as connection:
+            return make_page(found, await show(connection, caller, found.rows))
+
+    async def create(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+        authorize(caller)
+        body = rules.convert(resource.read(given))
+        await rules.prepare(hub, body)
+        async with hub.database.writing() as connection:
+            if rules.most is not None and resource.parent is not None and parent is not None:
+                parent_id: str = body[resource.parent]
+                await require_record(connection, caller, parent, parent_id, lock=True)
+                if await count_children(connection, caller.organization_id, stored.kind, parent_id) >= rules.most:
+                    raise Refusal("CONFLICT", f"a {parent} has at most {rules.most} {plural}")
+            columns = await rules.check(connection, hub, caller, body, None)
+            row = await store_record(connection, hub, caller, stored, body, **columns)
+            await rules.link(connection, hub, row)
+            return (await show(connection, caller, [row]))[0]
+
+    async def get(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+        authorize(caller)
+        async with hub.database.reading() as connection:
+            row = await require_record(connection, caller, stored.kind, id, what=stored.called)
+            return (await show(connection, caller, [row], full=True))[0]
+
+    async def update(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+        authorize(caller)
+        changes = rules.convert(resource.read(given, partial=True))
+        await rules.prepare(hub, changes)
+        async with hub.database.writing() as connection:
+            row = await require_record(connection, caller, stored.kind, id, what=stored.called, lock=True)
+            columns = await rules.check(connection, hub, caller, changes, row)
+            row = await rewrite_record(connection, hub, caller, stored, row, changes, **columns)
+            await rules.link(connection, hub, row)
+            return (await show(connection, caller, [row]))[0]
+
+    async def delete(hub: Hub, caller: Caller, id: str) -> None:
+        authorize(caller)
+        async with hub.database.writing() as connection:
+            await require_record(connection, caller, stored.kind, id, what=stored.called, lock=True)
+            await remove_records(connection, hub, caller, stored, [id, *await rules.drop(connection, caller, id)])
+
+    # A response to a write has nested records only if lists have them.
+    written = resource.whole if rules.show is None else resource.summary
+    one = f"{path}/{{{what}_id}}"
+    declared = {
+        "list": (
+            f"list_{plural}",
+            list_all,
+            Operation(resource, f"GET {path}", gives=resource.summary, pages=True, within=within, tool="list"),
+        ),
+        "create": (
+            f"create_{what}",
+            create,
+            Operation(resource, f"POST {path}", takes=resource.new, gives=written, creates=True, tool="create"),
+        ),
+        "get": (f"get_{what}", get, Operation(resource, f"GET {one}", gives=resource.whole, tool="get")),
+        "update": (f"update_{what}", update, Operation(resource, f"PATCH {one}", takes=resource.changes, gives=written, tool="update")),
+        "delete": (f"delete_{what}", delete, Operation(resource, f"DELETE {one}", tool="delete")),
+    }
+    for action, description in about.items():
+        name, call, declare = declared[action]
+        call.__name__, call.__doc__ = name, description
+        declare(call)
+    return Standard(list_all, create, get, update, delete)
 
 
 async def store_record(

@@ -1,4 +1,19 @@
-"""Shared by HL7 messages and X12 transactions: choose the last one that correlates, and compare its fields."""
+"""Claims about HL7 v2 messages and X12 responses.
+
+Shared by HL7 messages and X12 transactions: choose the last one that correlates, and compare its fields.
+
+Claims about HL7 v2 messages the agent sent.
+
+Of several messages that fit `correlate_by` the last one sent counts. Its keys are HL7 paths (`MSH.9.2`, `PID.3.1`) or the aliases
+`message_type` (MSH.9.1), `trigger_event` (MSH.9.2, else EVN.1) and `control_id` (MSH.10); both types also take the written form
+`ORM^O01`. An unreadable message is left out and named. Absence is undecided if a message is unreadable, has no type where that matters, or
+has lines that are not segments.
+
+Claims about X12 responses.
+
+Of several transactions that fit the last one counts. An empty element counts as absent. An unreadable response is left out and named.
+Absence is undecided if a response is unreadable or cut off.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +22,24 @@ from typing import Protocol
 
 import msgspec
 
+from proctor.checks.registry import Decide, check
 from proctor.checks.shared.fields import (
     LAST,
     Comparison,
     FieldResult,
     TextField,
+    choose_scope_builder,
     decide_absence,
     decide_fields,
+    declare_state_reads,
     describe_found,
     fail_no_match,
     fail_unreadable,
+    refuse_fields_when_absent,
 )
+from proctor.codecs.hl7 import find_gap, read_messages
 from proctor.codecs.segments import Segment, SegmentPath, Span, compile_segment_path, explain_position
+from proctor.codecs.x12 import read_interchanges
 from proctor.errors import EvidenceError, SpecError
 from proctor.expressions.text_form import Scope
 from proctor.model.evidence import Evidence, Json, State
@@ -220,3 +241,140 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
 def _count_steps(message: Segmented) -> int:
     """Return the maximum number of steps to look up one path."""
     return 3 + len(message.segments) // 2 + max((len(segment.text) for segment in message.segments), default=0) // 64
+
+
+class Hl7Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last outbound HL7 v2 message that fits has the given values; the score is the share of fields that hold."""
+
+    correlate_by: dict[str, Json] = {}
+    """Which message: any HL7 path, or `message_type`, `trigger_event`, `control_id`, with its value."""
+    fields: tuple[TextField, ...] = ()
+    """The values to compare."""
+    absent: bool = False
+    """The claim is that no message fits."""
+
+
+_ALIASES = {"message_type": "MSH.9.1", "trigger_event": "MSH.9.2", "control_id": "MSH.10"}
+_TYPED = frozenset(("message_type", "trigger_event", "MSH.9", "MSH.9.1"))
+_TYPE, _TRIGGER, _EVENT = (compile_segment_path(path) for path in ("MSH.9.1", "MSH.9.2", "EVN.1"))
+
+
+@check(
+    "hl7_message",
+    example="hl7_message: {correlate_by: {message_type: ADT}, fields: [{path: PID.5.1, expected: Smith}]}",
+    reads=declare_state_reads,
+    product=True,
+    locate=lambda spec, evidence: _prepare(spec).locate(evidence),
+)
+def hl7_message(spec: Hl7Message) -> Decide:
+    """The last outbound HL7 v2 message that fits has the given values; the score is the share of fields that hold."""
+    refuse_fields_when_absent(spec.absent, spec.fields)
+    return _prepare(spec).decide
+
+
+def _prepare(spec: Hl7Message) -> SegmentClaim:
+    fields = prepare_fields(spec.fields)
+    correlation = prepare_correlation(spec.correlate_by, _ALIASES)
+    return SegmentClaim(
+        read=lambda state: _read(spec, state),
+        all_of_them="HL7 messages",
+        fits=lambda message, scope: all(_does_correlate(sought, message, scope) for sought in correlation),
+        correlation=correlation,
+        correlated=3 * len(correlation),
+        fields=fields,
+        kind="outbound HL7 message",
+        correlate_by=spec.correlate_by,
+        is_absent=spec.absent,
+        find_scope=choose_scope_builder([sought.comparison for sought in (*fields, *correlation)]),
+    )
+
+
+def _read(spec: Hl7Message, state: State) -> ReadSegments | None:
+    if state.hl7 is None:
+        return None
+    needs_type = not _TYPED.isdisjoint(spec.correlate_by)
+
+    def read(text: str) -> tuple[Sequence[Segmented], str]:
+        messages = read_messages(text)
+        # A message does not mark its end, so a cut between two segments cannot be detected.
+        if needs_type and any(message.value(_TYPE) is None for message in messages):
+            return messages, "a message has no type (MSH.9)"
+        return messages, find_gap(messages) if spec.absent else ""
+
+    return read_all(state.hl7.outbound, read, "$.state.hl7.outbound")
+
+
+def _does_correlate(sought: Sought, message: Segmented, scope: Scope) -> bool:
+    if sought.path in ("message_type", "trigger_event"):
+        kind = message.value(_TYPE)
+        # Before version 2.3.1 only EVN has the event.
+        trigger = message.value(_TRIGGER) or message.value(_EVENT)
+        wanted = sought.comparison.expected
+        if isinstance(wanted, str) and "^" in wanted:
+            return [kind, trigger] == wanted.split("^")[:2]
+        actual = kind if sought.path == "message_type" else trigger
+        return sought.comparison.find_mismatch(MISSING if actual is None else actual, scope, sought.path) is None
+    return sought.look(message, scope).passed
+
+
+class X12Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last X12 transaction that fits has the given values; the score is the share of fields that hold."""
+
+    transaction: str | None = None
+    """The transaction set: `271`, `277`, `278`."""
+    correlate_by: dict[str, Json] = {}
+    """Which transaction: path to value."""
+    fields: tuple[TextField, ...] = ()
+    """The values to compare: `EB.1`, `EB[2].3`, `NM1[IL].3`, `HCR.2`."""
+    absent: bool = False
+    """The claim is that no transaction fits."""
+
+
+_KIND = compile_segment_path("ST.1")
+
+
+@check(
+    "x12_response",
+    example="x12_response: {transaction: '271', fields: [{path: EB.1, expected: '1'}]}",
+    reads=declare_state_reads,
+    product=True,
+    locate=lambda spec, evidence: _prepare_x12(spec).locate(evidence),
+)
+def x12_response(spec: X12Response) -> Decide:
+    """The last X12 transaction that fits has the given values; the score is the share of fields that hold."""
+    refuse_fields_when_absent(spec.absent, spec.fields)
+    return _prepare_x12(spec).decide
+
+
+def _prepare_x12(spec: X12Response) -> SegmentClaim:
+    fields = prepare_fields(spec.fields)
+    correlation = prepare_correlation(spec.correlate_by, {})
+    kind = f"X12 {spec.transaction} response" if spec.transaction is not None else "X12 response"
+
+    def fits(transaction: Segmented, scope: Scope) -> bool:
+        if spec.transaction is not None and (transaction.value(_KIND) or "").strip() != spec.transaction:
+            return False
+        return all(sought.look(transaction, scope).passed for sought in correlation)
+
+    chosen_by = () if spec.transaction is None else (Sought("ST.1", _KIND, Comparison(spec.transaction, field="transaction")),)
+    return SegmentClaim(
+        read=_read_x12,
+        all_of_them="X12 responses",
+        fits=fits,
+        correlation=(*chosen_by, *correlation),
+        correlated=1 + len(correlation),
+        fields=fields,
+        kind=kind,
+        correlate_by=spec.correlate_by,
+        is_absent=spec.absent,
+        find_scope=choose_scope_builder([sought.comparison for sought in (*fields, *correlation)]),
+    )
+
+
+def _read_x12(state: State) -> ReadSegments | None:
+    return None if state.x12 is None else read_all(state.x12.responses, _read_text, "$.state.x12.responses")
+
+
+def _read_text(text: str) -> tuple[Sequence[Segmented], str]:
+    read = read_interchanges(text)
+    return read.transactions, read.gap

@@ -1,16 +1,26 @@
-"""Shared by faxes, messages, cards and records: some members select entries, and other members are compared.
+"""Claims about faxes, messages and CDS cards after the run.
+
+Shared by faxes, messages, cards and records: some members select entries, and other members are compared.
 
 One selected entry that satisfies everything is enough; else the first entry with the most matches is reported. Every field and every
 phrase, required or forbidden, counts as one. Phrases are compared as words: case, punctuation and line breaks do not matter
 (`codecs/speech.py`). In an entry without any text no phrase holds, not even a forbidden one.
+
+Claims about the cards that a service of CDS Hooks answered, found by hook, service, indicator and summary.
+
+Claims about faxes after the run: sent by the agent by default, found by number, pages and words.
+
+Claims about short messages, e-mails and chats after the run: sent by the agent by default, found by channel and recipient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
+from proctor.checks.registry import Decide, check
 from proctor.checks.shared.fields import (
     LAST,
     Comparison,
@@ -18,8 +28,10 @@ from proctor.checks.shared.fields import (
     PreparedRows,
     RowField,
     build_dotted_pointer,
+    choose_scope_builder,
     compare_count,
     decide_absence,
+    declare_state_reads,
     describe_failures,
     describe_found,
     fail_unreadable,
@@ -35,10 +47,10 @@ from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
 from proctor.expressions.text_form import Scope
 from proctor.matchers.mismatch import equal_after_conversion
-from proctor.model.evidence import Json
+from proctor.model.evidence import Evidence, Json, State
 from proctor.model.json_values import MISSING, Missing
-from proctor.model.show import show
-from proctor.model.verdict import TextRange, Verdict, failed, passed
+from proctor.model.show import nearest, show
+from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 from proctor.paths.dotted import find_dotted, trace_dotted
 from proctor.work import spend
 
@@ -114,10 +126,24 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
     count: int | None = None
     """The number of entries that must match; 0 is an absence."""
     is_absent: bool = False
+    read: Callable[[State], Sequence[Entry] | None] = lambda _: None
+    """Reads the entries of an end state; None if none were recorded."""
+    all_of_them: str = ""
+    """The plural name of the entries."""
 
-    def list_comparisons(self) -> list[Comparison]:
-        """Return all comparisons."""
-        return [comparison for _, comparison in (*self.chosen_by, *self.fields)]
+    def find_scope(self, evidence: Evidence) -> Scope:
+        """Return the scope of the comparisons."""
+        return choose_scope_builder([comparison for _, comparison in (*self.chosen_by, *self.fields)])(evidence)
+
+    def decide_on(self, evidence: Evidence) -> Verdict:
+        """Return the verdict on the entries of the end state."""
+        entries = None if evidence.state is None else self.read(evidence.state)
+        return missing(self.all_of_them) if entries is None else self.decide(entries, self.find_scope(evidence))
+
+    def locate(self, evidence: Evidence) -> Iterator[TextRange]:
+        """Yield the ranges of the texts that decided."""
+        entries = None if evidence.state is None else self.read(evidence.state)
+        return iter(()) if entries is None else self.iterate_ranges(entries, self.find_scope(evidence))
 
     def decide(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
         """Return the verdict on the entry with the most matches."""
@@ -296,10 +322,36 @@ def _record(phrase: Phrase, found: bool, unread_reason: str = "") -> FieldResult
     return FieldResult("text", record, None, holds, "" if holds else why)
 
 
-def prepare_choice(**members: Json) -> PreparedRows:
-    """Return the members that select entries; null ones are ignored. `sender` is recorded as `from`."""
-    named = {"from" if name == "sender" else name: value for name, value in members.items() if value is not None}
-    return tuple((name, Comparison(value, field=name)) for name, value in named.items())
+def prepare_entries(
+    spec: EntrySpec,
+    what: str,
+    read: Callable[[State], Sequence[Entry] | None],
+    *,
+    base: str,
+    all_of_them: str,
+    members: Mapping[str, Json],
+    **settings: Any,
+) -> EntryClaim:
+    """Return a claim about the entries that `members` select; `settings` are further fields of `EntryClaim`."""
+    chosen_by = prepare_choice(members)
+    phrases = prepare_phrases(spec.contains, spec.not_contains)
+    return EntryClaim(
+        what=describe_choice(what, chosen_by),
+        base=base,
+        chosen_by=chosen_by,
+        fields=prepare_claimed(spec.fields, phrases, spec.absent, spec.count),
+        count=spec.count,
+        phrases=phrases,
+        is_absent=spec.absent,
+        read=read,
+        all_of_them=all_of_them,
+        **settings,
+    )
+
+
+def prepare_choice(members: Mapping[str, Json]) -> PreparedRows:
+    """Return the members that select entries; null ones are ignored."""
+    return tuple((name, Comparison(value, field=name)) for name, value in members.items() if value is not None)
 
 
 def describe_choice(what: str, chosen_by: PreparedRows) -> str:
@@ -327,3 +379,137 @@ def prepare_claimed(fields: tuple[RowField, ...], phrases: tuple[Phrase, ...], a
     refuse_wrong_count(count, absent, (*fields, *phrases))
     refuse_fields_when_absent(absent, (*fields, *phrases))
     return prepare_rows(fields)
+
+
+_INDICATORS = ("info", "warning", "critical")
+"""The indicators of the specification; a card with any other indicator is invalid."""
+
+
+class CdsCard(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
+    """A card was answered with the given values and words; the score is the share of claims that hold."""
+
+    hook: str | None = None
+    """The hook that was called: `patient-view`."""
+    service: str | None = None
+    """The id of the service that answered."""
+    indicator: Json = None
+    """`info`, `warning`, `critical`, or a matcher."""
+    summary: Json = None
+    """The summary of the card, or a matcher."""
+
+
+def _prepare(spec: CdsCard) -> EntryClaim:
+    if isinstance(spec.indicator, str) and spec.indicator not in _INDICATORS:
+        message = f"indicator: expected one of {', '.join(_INDICATORS)}, found {show(spec.indicator)}"
+        raise SpecError(message, field="indicator", nearest=nearest(spec.indicator, _INDICATORS))
+    return prepare_entries(
+        spec,
+        "card",
+        lambda state: state.cds and state.cds.cards,
+        base="$.state.cds.cards",
+        all_of_them="CDS cards",
+        members={"hook": spec.hook, "service": spec.service, "indicator": spec.indicator, "summary": spec.summary},
+        searched=("summary", "detail"),
+        needed=("hook", "service", "indicator", "summary"),
+        folded=("hook", "indicator"),
+    )
+
+
+@check(
+    "cds_card",
+    example="cds_card: {hook: order-select, indicator: warning, contains: [interaction]}",
+    reads=declare_state_reads,
+    product=True,
+    locate=lambda spec, evidence: _prepare(spec).locate(evidence),
+)
+def cds_card(spec: CdsCard) -> Decide:
+    """A card was answered with the given values and words; the score is the share of claims that hold."""
+    return _prepare(spec).decide_on
+
+
+class FaxDocument(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
+    """A fax was sent with the given values and words; the score is the share of claims that hold."""
+
+    to: Json = None
+    """The number it went to, or a matcher."""
+    sender: Json = msgspec.field(default=None, name="from")
+    """The number it came from, or a matcher."""
+    direction: Literal["outbound", "inbound", "any"] = "outbound"
+    """`outbound`: sent by the agent; `inbound`: received."""
+    pages: Json = None
+    """How many pages it has, or a matcher."""
+
+
+def _prepare_fax(spec: FaxDocument) -> EntryClaim:
+    direction = None if spec.direction == "any" else spec.direction
+    return prepare_entries(
+        spec,
+        "fax",
+        lambda state: state.fax and state.fax.documents,
+        base="$.state.fax.documents",
+        all_of_them="faxes",
+        members={"direction": direction, "to": spec.to, "from": spec.sender, "pages": spec.pages},
+        defaults={"direction": "outbound"},
+        needed=("to", "from", "pages"),
+        folded=("to", "from"),
+    )
+
+
+@check(
+    "fax_document",
+    example="fax_document: {to: '+15550100', contains: [referral], fields: [{path: document_type, expected: referral}]}",
+    reads=declare_state_reads,
+    product=True,
+    locate=lambda spec, evidence: _prepare_fax(spec).locate(evidence),
+)
+def fax_document(spec: FaxDocument) -> Decide:
+    """A fax was sent with the given values and words; the score is the share of claims that hold."""
+    return _prepare_fax(spec).decide_on
+
+
+_CHANNELS = ("sms", "email", "chat")
+"""Common names of channels; systems may use others, but hardly a word that is nearly one of these."""
+
+
+class MessageSent(EntrySpec, frozen=True, kw_only=True, omit_defaults=True):
+    """A message was sent with the given values and words; the score is the share of claims that hold."""
+
+    channel: str | None = None
+    """`sms`, `email`, `chat`."""
+    to: Json = None
+    """Whom it went to, or a matcher; of several recipients one is enough."""
+    sender: Json = msgspec.field(default=None, name="from")
+    """Whom it came from, or a matcher."""
+    direction: Literal["outbound", "inbound", "any"] = "outbound"
+    """`outbound`: sent by the agent; `inbound`: received."""
+    subject: Json = None
+    """The subject of an e-mail, or a matcher."""
+
+
+def _prepare_messages(spec: MessageSent) -> EntryClaim:
+    if spec.channel is not None and spec.channel.lower() not in _CHANNELS and (near := nearest(spec.channel, _CHANNELS)):
+        raise SpecError(f"channel: expected one of {', '.join(_CHANNELS)}, found {show(spec.channel)}", field="channel", nearest=near)
+    direction = None if spec.direction == "any" else spec.direction
+    return prepare_entries(
+        spec,
+        "message",
+        lambda state: state.messages and state.messages.messages,
+        base="$.state.messages.messages",
+        all_of_them="messages",
+        members={"channel": spec.channel, "direction": direction, "to": spec.to, "from": spec.sender, "subject": spec.subject},
+        defaults={"direction": "outbound"},
+        needed=("channel", "to", "from"),
+        folded=("channel", "to", "from"),
+    )
+
+
+@check(
+    "message_sent",
+    example="message_sent: {channel: sms, to: '+15550100', contains: [your appointment], not_contains: [diagnosis]}",
+    reads=declare_state_reads,
+    product=True,
+    locate=lambda spec, evidence: _prepare_messages(spec).locate(evidence),
+)
+def message_sent(spec: MessageSent) -> Decide:
+    """A message was sent with the given values and words; the score is the share of claims that hold."""
+    return _prepare_messages(spec).decide_on
