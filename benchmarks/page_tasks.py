@@ -234,10 +234,10 @@ TASKS: dict[str, tuple[Callable[[Person], None], str, str]] = {
     "contest a judge": (contest_judge, "yes (annotation)", "no (read-only)"),
     "label twenty answers": (label_twenty, "yes (annotations, without a queue)", "no (read-only)"),
     "compare three runs and name the cause": (compare_three, "partly (side by side, no cause)", "no"),
-    "all traces of one customer that called `refund`": (find_customer, "partly (filter of spans)", "no"),
+    "all traces of one customer that called `refund`": (find_customer, "partly (filters of traces by user and of spans by name)", "no"),
     "start and stop a run": (start_and_stop, "partly (prompts in the playground)", "no (command line)"),
     "an alert for a falling pass rate": (make_alert, "no", "no"),
-    "from an empty service to the first verdict": (begin_empty, "no (evaluators run in code)", "no (command line)"),
+    "from an empty service to the first verdict": (begin_empty, "partly (evaluators need a model)", "no (command line)"),
 }
 """How each is done here, and whether it can be done on the pages of Arize Phoenix and of Inspect view."""
 
