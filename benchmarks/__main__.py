@@ -82,8 +82,9 @@ def main() -> int:
             print("  " + figure.line(), flush=True)
             figures.append(figure)
             missed += not figure.holds
-    if options.page is not None:
-        options.page.write_text(write_page(measured, [*load, os.getloadavg()[0]], is_whole=not options.parts), encoding="utf-8")
+            # After each figure, so that an interrupted run keeps what it measured.
+            if options.page is not None:
+                options.page.write_text(write_page(measured, [*load, os.getloadavg()[0]], is_whole=not options.parts), encoding="utf-8")
     print("every bound holds" if not missed else f"{missed} bounds missed")
     return 1 if missed else 0
 
