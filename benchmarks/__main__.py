@@ -1,4 +1,7 @@
-"""`make bench`: every figure, held to its bound; ends with exit code 1 if one is missed. `--page FILE` also writes them as a page."""
+"""`make bench`: every figure, held to its bound; ends with exit code 1 if one is missed.
+
+`--page FILE` also writes them as a page; names of parts measure those alone.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ from benchmarks import (
     lists,
     live_runs,
     memory,
+    page_peers,
+    page_tasks,
     page_times,
     pages,
     promptfoo,
@@ -30,15 +35,8 @@ from benchmarks import (
 from benchmarks.page import write_page
 from benchmarks.report import Figure
 
-
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write the figures as a page of the docs")
-    options = parser.parse_args()
-    load = [os.getloadavg()[0]]
-    measured: dict[str, list[Figure]] = {}
-    missed = 0
+PARTS = {
+    part.__name__.rpartition(".")[2]: part
     for part in (
         cold_start,
         throughput,
@@ -56,9 +54,27 @@ def main() -> int:
         promptfoo,
         page_times,
         pages,
+        page_peers,
+        page_tasks,
         trace_page,
         view_pages,
-    ):
+    )
+}
+"""Every part by its name."""
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"default: all of {', '.join(PARTS)}")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the figures as a page of the docs")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - PARTS.keys():
+        parser.error(f"unknown part: {', '.join(sorted(unknown))}")
+    load = [os.getloadavg()[0]]
+    measured: dict[str, list[Figure]] = {}
+    missed = 0
+    for part in [PARTS[name] for name in options.parts] or PARTS.values():
         about = (part.__doc__ or "").strip()
         print(about)
         figures = measured.setdefault(about.partition(":")[0].splitlines()[0].rstrip("."), [])
@@ -66,8 +82,9 @@ def main() -> int:
             print("  " + figure.line(), flush=True)
             figures.append(figure)
             missed += not figure.holds
-    if options.page is not None:
-        options.page.write_text(write_page(measured, [*load, os.getloadavg()[0]]), encoding="utf-8")
+            # After each figure, so that an interrupted run keeps what it measured.
+            if options.page is not None:
+                options.page.write_text(write_page(measured, [*load, os.getloadavg()[0]], is_whole=not options.parts), encoding="utf-8")
     print("every bound holds" if not missed else f"{missed} bounds missed")
     return 1 if missed else 0
 

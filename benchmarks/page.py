@@ -15,7 +15,7 @@ _PEERS = ("pydantic-evals", "inspect_ai", "promptfoo", "Phoenix", "Inspect", "me
 _PACKAGES = ("proctor-evals", "pydantic-evals", "inspect-ai", "dask", "msgspec")
 
 
-def write_page(parts: Mapping[str, Sequence[Figure]], load: Sequence[float]) -> str:
+def write_page(parts: Mapping[str, Sequence[Figure]], load: Sequence[float], *, is_whole: bool = True) -> str:
     """Return the page. `parts` are the figures by what was measured; `load` is the load of the machine before and after."""
     everything = [figure for figures in parts.values() for figure in figures]
     lines = [
@@ -24,6 +24,7 @@ def write_page(parts: Mapping[str, Sequence[Figure]], load: Sequence[float]) -> 
         "# Benchmarks",
         "",
         "Every figure here was measured in one run on one machine. Most are ratios, which differ less from machine to machine than times.",
+        *([] if is_whole else ["Only the parts below were measured in this run."]),
         "A bound that is missed makes `make bench` fail.",
         "",
         f"Machine: {_describe_machine()}. Load of the machine before and after: {load[0]:.1f} and {load[-1]:.1f}.",

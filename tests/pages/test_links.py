@@ -79,7 +79,7 @@ def test_a_verdict_of_a_judge_is_contested_at_the_attempt_which_also_makes_a_cas
     address = f"{HOME}/runs/run_judged/r/att_judged_0"
     assert 'class="contest"' not in world.get(address, "project").text
     text = world.get(address, "organization").text
-    assert f'href="{HOME}/cases/new?attempt=att_judged_0"' in text
+    assert f'href="{HOME}/cases/new?attempt=att_judged_0"' in text and Markup(text).strange == []
     fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', text.partition('class="contest"')[2]))
     assert fields["back"] == f"{address}#a1"
     saved = world.post(f"{HOME}/labels", "organization", label="pass", **fields)

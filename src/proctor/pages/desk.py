@@ -57,11 +57,17 @@ async def read_if_allowed(answer: Awaitable[Answer]) -> Answer | None:
         return None
 
 
+async def find_project(request: Request, source: Source) -> Record:
+    """Return the project that the path names, which the page then shows in its header."""
+    request.state.project = await source.get_project(request.path_params["project"])
+    return cast(Record, request.state.project)
+
+
 async def find_in_project(
     request: Request, source: Source, noun: str, get: Callable[[Hub, Caller, str], Awaitable[Any]]
 ) -> tuple[Record, Record]:
     """Return the project and the object that the path names. Raises `Refusal` if either is missing or they do not belong together."""
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     found = cast(Record, await get(get_hub(request), get_caller(request), request.path_params[noun]))
     if found["project_id"] != project["id"]:
         raise not_found(noun, found["id"])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from proctor.model.evidence import Json
-from proctor.pages.ports import Record
+from proctor.pages.places import Record
 from proctor.pages.words import quote_part, show_text
 from proctor.report.blocks.attempt import draw_assertions as assertions
 from proctor.report.blocks.attempt import draw_facts as facts

@@ -107,10 +107,6 @@ def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, head
     values |= {"entered": find_entered(request), "send_to": find_request_address(request), "silent": _SILENT}
     may_pass = kind in ("unavailable", "rate_limited", "conflict", "internal_error", "unauthorized")
     values |= {"is_read": may_pass and request.method in ("GET", "HEAD"), "back": _find_way_back(request)}
-    if (source := getattr(request.state, "source", None)) is not None:
-        values["source"] = source
-        wanted = request.path_params.get("project")
-        values["project"] = next((one for one in request.state.projects_to_choose if one["id"] == wanted), None)
     passed_on = {name: value for name, value in headers.items() if name.lower() != "www-authenticate"}
     return render_page(request, "error.html", values, status=status, headers=passed_on)
 

@@ -49,7 +49,7 @@ from proctor.model.run import RunEntry
 from proctor.model.scratch import NameTable
 from proctor.model.stamps import stamp_moment
 from proctor.model.verdict import Outcome
-from proctor.pages.ports import EVERY_RUN, FIRST, Place, Record
+from proctor.pages.places import EVERY_RUN, FIRST, Place, Record
 from proctor.service.access.projects import Project
 from proctor.service.decisions.record_verdicts import MUTATION_S
 from proctor.service.refusals import Refusal, not_found

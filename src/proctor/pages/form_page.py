@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.pages.inputs import make_inputs, sort_problems
-from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.fields import Table
@@ -41,7 +40,6 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: str = ""
     """The current version: a form submitted again after a conflict overwrites it."""
     crumbs: Ways = ()
-    project: Record | None = None
     kinds: Sequence[tuple[str, str, bool]] = ()
     """Forms of other kinds: address, name, and whether it is this one."""
     extra: str = ""
@@ -50,9 +48,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     """Values of that template."""
 
 
-def show_form(
-    request: Request, source: Source, form: Form, typed: Mapping[str, str] | None = None, refusal: Refusal | None = None
-) -> Response:
+def show_form(request: Request, form: Form, typed: Mapping[str, str] | None = None, refusal: Refusal | None = None) -> Response:
     """Show a form: empty, filled in, or rejected."""
     if refusal is not None and refusal.code == "CONFLICT" and form.updated_at:
         # The user has seen the conflict; submitting again overwrites.
@@ -60,8 +56,6 @@ def show_form(
     problems = {} if refusal is None else refusal.fields
     general_problems = sort_problems(form.fields, problems).get("", [])
     values = {
-        "source": source,
-        "project": form.project,
         "form": form,
         "inputs": make_inputs(form.fields, typed or {}, problems=problems, choices=form.choices, partial=form.partial),
         "refusal": refusal,
@@ -95,9 +89,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     button: str
     back: str
     crumbs: Ways = ()
-    project: Record | None = None
 
 
-def ask_first(request: Request, source: Source, question: Question) -> Response:
+def ask_first(request: Request, question: Question) -> Response:
     """Show the confirmation page."""
-    return render_page(request, "confirm.html", {"source": source, "project": question.project, "question": question})
+    return render_page(request, "confirm.html", {"question": question})

@@ -63,7 +63,8 @@ def render_page(
                 "path": request.url.path,
                 "origin": find_origin(request),
                 "request_id": request.scope.get("state", {}).get("request_id", ""),
-                "project": None,
+                "source": getattr(request.state, "source", None),
+                "project": getattr(request.state, "project", None),
                 "projects_to_choose": getattr(request.state, "projects_to_choose", ()),
                 **values,
             }

@@ -180,9 +180,9 @@ def _guard(make_source: MakeSource, screen: Screen) -> Callable[[Request], Await
     async def answer(request: Request) -> Response:
         source = make_source(request)
         if source is not None:
+            # For the header, also of an error page.
+            request.state.source = source
             if not source.is_local:
-                # For the switch between projects in the header, also of an error page.
-                request.state.source = source
                 request.state.projects_to_choose = (await source.list_projects(None))["data"][:_MOST_PROJECTS]
             return await screen(request, source)
         if request.method == "GET":

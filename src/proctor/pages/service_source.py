@@ -14,7 +14,7 @@ from proctor.actions.history.failures import Failures
 from proctor.actions.history.overview import Latency, Overview, TraceCounts, TrendPoint
 from proctor.actions.workspace.run_tally import RunTotals
 from proctor.model.mutation import MutationResult
-from proctor.pages.ports import EVERY_RUN, FIRST, Place, Record
+from proctor.pages.places import EVERY_RUN, FIRST, Place, Record
 from proctor.pages.words import quote_part
 from proctor.service import overview as overview
 from proctor.service.access import projects

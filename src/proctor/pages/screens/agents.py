@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.pages.desk import Desk, find_in_project, open_desk, read_if_allowed
+from proctor.pages.desk import Desk, find_in_project, find_project, open_desk, read_if_allowed
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
@@ -32,18 +32,16 @@ KINDS: tuple[str, ...] = get_args(AgentKind)
 async def show_agents(request: Request, source: Source) -> Response:
     """Show a page of agents, each with its last trace and pass rate."""
     desk = open_desk(request, source)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     page = await agents.list_agents(desk.hub, desk.caller, project_id=project["id"], limit=_ROWS, cursor=request.query_params.get("cursor"))
     rows = [{"agent": agent, **await _look_at(desk, agent, traces=1)} for agent in page["data"]]
-    return render_page(request, "agents.html", {"project": project, "source": source, "page": page, "rows": rows, "counted": _COUNTED})
+    return render_page(request, "agents.html", {"page": page, "rows": rows, "counted": _COUNTED})
 
 
 async def show_agent(request: Request, source: Source) -> Response:
     """Show one agent."""
-    desk, project, agent = await _find_agent(request, source)
+    desk, _, agent = await _find_agent(request, source)
     values = {
-        "project": project,
-        "source": source,
         "agent": agent,
         "counted": _COUNTED,
         "runs": await _list_runs(source, agent),
@@ -55,28 +53,28 @@ async def show_agent(request: Request, source: Source) -> Response:
 async def show_new_agent(request: Request, source: Source) -> Response:
     """Show the form of a new agent."""
     open_desk(request, source, to_write=True)
-    project = await source.get_project(request.path_params["project"])
-    return _show_form(request, source, project, None, {"kind": "http"})
+    await find_project(request, source)
+    return _show_form(request, None, {"kind": "http"})
 
 
 async def send_new_agent(request: Request, source: Source) -> Response:
     """Create an agent."""
     form: Record = dict(await read_form(request, proven=False))
     desk = open_desk(request, source, to_write=True)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     if not request.state.form_proven:
-        return _show_form(request, source, project, None, form, lost="proof", status=403)
+        return _show_form(request, None, form, lost="proof", status=403)
     try:
         agent = await agents.create_agent(desk.hub, desk.caller, NewAgent(project_id=project["id"], **_read_agent(form)))
     except Refusal as refusal:
-        return _show_form(request, source, project, None, form, refusal=refusal, status=refusal.status)
+        return _show_form(request, None, form, refusal=refusal, status=refusal.status)
     return redirect(_find_address(project["id"], agent["id"]))
 
 
 async def show_edit_agent(request: Request, source: Source) -> Response:
     """Show the form of an agent."""
-    _, project, agent = await _find_agent(request, source, to_write=True)
-    return _show_form(request, source, project, agent, _write_form(agent))
+    _, _, agent = await _find_agent(request, source, to_write=True)
+    return _show_form(request, agent, _write_form(agent))
 
 
 async def send_edit_agent(request: Request, source: Source) -> Response:
@@ -84,12 +82,12 @@ async def send_edit_agent(request: Request, source: Source) -> Response:
     form: Record = dict(await read_form(request, proven=False))
     desk, project, agent = await _find_agent(request, source, to_write=True)
     if not request.state.form_proven:
-        return _show_form(request, source, project, agent, form, lost="proof", status=403)
+        return _show_form(request, agent, form, lost="proof", status=403)
     try:
         changes = {**_read_agent(form), "paused": form.get("paused") == "yes"}
         await agents.update_agent(desk.hub, desk.caller, agent["id"], changes)
     except Refusal as refusal:
-        return _show_form(request, source, project, agent, form, refusal=refusal, status=refusal.status)
+        return _show_form(request, agent, form, refusal=refusal, status=refusal.status)
     return redirect(_find_address(project["id"], agent["id"]))
 
 
@@ -151,8 +149,6 @@ def _write_form(agent: Record) -> Record:
     }
 
 
-def _show_form(
-    request: Request, source: Source, project: Record, agent: Record | None, form: Record, *, status: int = 200, **more: Any
-) -> Response:
-    values = {"project": project, "source": source, "agent": agent, "form": form, "kinds": KINDS, "lost": None, "refusal": None, **more}
+def _show_form(request: Request, agent: Record | None, form: Record, *, status: int = 200, **more: Any) -> Response:
+    values = {"agent": agent, "form": form, "kinds": KINDS, "lost": None, "refusal": None, **more}
     return render_page(request, "agent_edit.html", values, status=status)

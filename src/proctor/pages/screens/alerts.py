@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.evidence import Json
-from proctor.pages.desk import find_in_project, get_caller, get_hub
+from proctor.pages.desk import find_in_project, find_project, get_caller, get_hub
 from proctor.pages.form_page import Form, Question, ask_first, belongs_in_form, refuse_if_changed, show_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import derive_fields, read_inputs, write_record
@@ -44,11 +44,11 @@ _DAYS = "7"
 
 async def show_alerts(request: Request, source: Source) -> Response:
     """Show the rules of a project."""
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     page = await alerts.list_alerts(
         get_hub(request), get_caller(request), project_id=project["id"], limit=50, cursor=request.query_params.get("cursor")
     )
-    return render_page(request, "alerts.html", {"source": source, "project": project, "page": page, "kinds": KINDS})
+    return render_page(request, "alerts.html", {"page": page, "kinds": KINDS})
 
 
 async def show_alert(request: Request, source: Source) -> Response:
@@ -64,49 +64,47 @@ async def show_alert(request: Request, source: Source) -> Response:
         if refusal.code != "NOT_FOUND":
             raise
         preview = None  # its case or agent was deleted
-    values = {"source": source, "project": project, "rule": rule, "page": deliveries, "preview": preview, "days": f"{days:g}"}
+    values = {"rule": rule, "page": deliveries, "preview": preview, "days": f"{days:g}"}
     return render_page(request, "alert.html", values)
 
 
 async def show_new_alert(request: Request, source: Source) -> Response:
     """Show the form of a new rule of a kind."""
     require_writer(get_caller(request), "alerts can be created")
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     kind = _find_kind(request.query_params.get("kind") or next(iter(KINDS)))
     form = await _make_form(request, project, kind)
     start = {**write_record(form.fields, {name: field.default for name, field in form.fields.items()}), **_write_defaults(kind)}
-    return show_form(request, source, form, {**start, "active": "on"})
+    return show_form(request, form, {**start, "active": "on"})
 
 
 async def create_alert(request: Request, source: Source) -> Response:
     """Save a rule, or only preview it."""
     body = await read_form(request)
     require_writer(get_caller(request), "alerts can be created")
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     kind = _find_kind(request.query_params.get("kind", ""))
     form = await _make_form(request, project, kind)
     try:
         given = read_inputs(form.fields, body)
         if body.get("only") == "preview":
-            return await _show_preview(request, source, form, body, given, project, kind)
+            return await _show_preview(request, form, body, given, project, kind)
         rule = await alerts.create_alert(get_hub(request), get_caller(request), _make_spec(given, project, kind))
     except Refusal as refusal:
         if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
-        return show_form(request, source, form, body, _move_problems(refusal))
+        return show_form(request, form, body, _move_problems(refusal))
     address = _find_address(project, str(rule["id"]))
     if rule["secret"] is None:
         return redirect(address)
-    return render_page(
-        request, "once.html", {"source": source, "project": project, "shown": rule["secret"], "back": address, "name": rule["name"]}
-    )
+    return render_page(request, "once.html", {"shown": rule["secret"], "back": address, "name": rule["name"]})
 
 
 async def show_change(request: Request, source: Source) -> Response:
     """Show the form of a rule."""
     project, rule = await _find_rule(request, source)
     form = await _make_form(request, project, rule["kind"], rule)
-    return show_form(request, source, form, _write_rule(form.fields, rule))
+    return show_form(request, form, _write_rule(form.fields, rule))
 
 
 async def change_alert(request: Request, source: Source) -> Response:
@@ -116,7 +114,7 @@ async def change_alert(request: Request, source: Source) -> Response:
     form = await _make_form(request, project, rule["kind"], rule, seen=body.get("seen", ""))
     try:
         if body.get("only") == "preview":
-            return await _show_preview(request, source, form, body, read_inputs(form.fields, body), project, rule["kind"], rule["agent_id"])
+            return await _show_preview(request, form, body, read_inputs(form.fields, body), project, rule["kind"], rule["agent_id"])
         refuse_if_changed(body, rule["updated_at"])
         given = read_inputs(form.fields, body, before=_write_rule(form.fields, rule))
         if given:
@@ -124,7 +122,7 @@ async def change_alert(request: Request, source: Source) -> Response:
     except Refusal as refusal:
         if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
-        return show_form(request, source, form, body, _move_problems(refusal))
+        return show_form(request, form, body, _move_problems(refusal))
     return redirect(_find_address(project, rule["id"]))
 
 
@@ -155,9 +153,8 @@ async def ask_delete(request: Request, source: Source) -> Response:
         button="Delete",
         back=address,
         crumbs=_list_ways(project),
-        project=project,
     )
-    return ask_first(request, source, question)
+    return ask_first(request, question)
 
 
 async def delete_alert(request: Request, source: Source) -> Response:
@@ -206,7 +203,6 @@ async def _make_form(request: Request, project: Record, kind: AlertKind, rule: R
         seen=seen or ("" if rule is None else rule["updated_at"]),
         updated_at="" if rule is None else rule["updated_at"],
         crumbs=_list_ways(project),
-        project=project,
         extra="preview.html",
         values={"preview": None},
     )
@@ -227,7 +223,6 @@ def _name_window(seconds: float) -> str:
 
 async def _show_preview(
     request: Request,
-    source: Source,
     form: Form,
     sent: Mapping[str, str],
     given: Mapping[str, Json],
@@ -238,7 +233,7 @@ async def _show_preview(
     settings = {name: value for name, value in given.items() if name in KINDS[kind].settings}
     draft = AlertDraft(project_id=project["id"], agent_id=given.get("agent_id", agent_id), kind=kind, settings=settings, days=7)
     found = _make_preview(await preview_alert(get_hub(request), get_caller(request), draft))
-    return show_form(request, source, msgspec.structs.replace(form, values={"preview": found}), sent)
+    return show_form(request, msgspec.structs.replace(form, values={"preview": found}), sent)
 
 
 def _make_spec(given: Mapping[str, Json], project: Record, kind: AlertKind) -> NewAlert:

@@ -17,7 +17,7 @@ from proctor.checks.registry import default_registry
 from proctor.errors import StoreError
 from proctor.formats.suites import DIALECTS
 from proctor.model.typed import decode_json
-from proctor.pages.desk import Desk, find_in_project, open_desk
+from proctor.pages.desk import Desk, find_in_project, find_project, open_desk
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
@@ -48,7 +48,7 @@ cases:
 async def show_new_case(request: Request, source: Source) -> Response:
     """Show the editor with an example, or with a draft from a trace (`trace`) or an attempt of a run (`attempt`)."""
     desk = open_desk(request, source, to_write=True)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     params = request.query_params
     form = {"document": EXAMPLE, "name": "", "agent": params.get("agent") or "", "dialect": "", "sample": "1", "active": "yes"}
     if params.get("trace") or params.get("attempt"):
@@ -61,21 +61,21 @@ async def show_new_case(request: Request, source: Source) -> Response:
             "trace": params.get("trace") or "",
             "when_input": (draft["when"] or {}).get("input", ""),
         }
-    return await _show_editor(request, source, desk, project, None, form)
+    return await _show_editor(request, desk, project, None, form)
 
 
 async def send_new_case(request: Request, source: Source) -> Response:
     """Save, check or try a new case."""
     form = await _read_editor(request)
     desk = open_desk(request, source, to_write=True)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     return await _answer(request, source, desk, project, None, form)
 
 
 async def show_edit_case(request: Request, source: Source) -> Response:
     """Show the editor for a case."""
     desk, project, case = await find_case(request, source, to_write=True)
-    return await _show_editor(request, source, desk, project, case, write_form(case))
+    return await _show_editor(request, desk, project, case, write_form(case))
 
 
 async def send_edit_case(request: Request, source: Source) -> Response:
@@ -90,7 +90,7 @@ async def show_edit_proposal(request: Request, source: Source) -> Response:
     desk = open_desk(request, source, to_write=True)
     project, proposal = await find_in_project(request, source, "proposal", proposals.get_proposal)
     form = write_form({**proposal, "sample": 1.0, "active": True})
-    return await _show_editor(request, source, desk, project, None, form, proposal=proposal)
+    return await _show_editor(request, desk, project, None, form, proposal=proposal)
 
 
 async def send_edit_proposal(request: Request, source: Source) -> Response:
@@ -105,7 +105,7 @@ async def check_document(request: Request, source: Source) -> Response:
     """Return the problems of a document as JSON, for the editor."""
     form = await read_form(request, largest=LARGEST_FORM)
     desk = open_desk(request, source, to_write=True)
-    await source.get_project(request.path_params["project"])
+    await find_project(request, source)
     return JSONResponse(await validate_text(desk, form))
 
 
@@ -135,7 +135,7 @@ async def _read_editor(request: Request) -> Record:
 async def _answer(
     request: Request, source: Source, desk: Desk, project: Record, case: Record | None, form: Record, proposal: Record | None = None
 ) -> Response:
-    show = functools.partial(_show_editor, request, source, desk, project, case, form, proposal=proposal)
+    show = functools.partial(_show_editor, request, desk, project, case, form, proposal=proposal)
     if not form["proven"]:
         return await show(lost="proof", status=403)
     action = form.get("do", "save")
@@ -195,7 +195,7 @@ async def _try(desk: Desk, project: Record, form: Record) -> Record:
 
 
 async def _show_editor(
-    request: Request, source: Source, desk: Desk, project: Record, case: Record | None, form: Record, *, status: int = 200, **more: Any
+    request: Request, desk: Desk, project: Record, case: Record | None, form: Record, *, status: int = 200, **more: Any
 ) -> Response:
     refusal: Refusal | None = more.get("refusal")
     # If the database is unavailable, do not read the agents as well.
@@ -205,8 +205,6 @@ async def _show_editor(
         now = await cases.get_case(desk.hub, desk.caller, case["id"])
     begun = more.get("proposal") or case
     values = {
-        "project": project,
-        "source": source,
         "case": case,
         "proposal": None,
         "form": form,

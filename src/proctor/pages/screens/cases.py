@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import Desk, find_in_project, open_desk, read_if_allowed
+from proctor.pages.desk import Desk, find_in_project, find_project, open_desk, read_if_allowed
 from proctor.pages.forms import read_form
 from proctor.pages.pictures import draw_history
 from proctor.pages.ports import Record, Source
@@ -106,7 +106,7 @@ async def _list_suites(source: Source, project_id: str) -> list[Record]:
 async def show_cases(request: Request, source: Source) -> Response:
     """Show a page of cases with their last outcome and recent history."""
     desk = open_desk(request, source)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     params = request.query_params
     filters = {"agent_id": params.get("agent") or None, "query": (params.get("query") or "").strip()[: cases.LONGEST_QUERY] or None}
     active = {"active": True, "paused": False}.get(params.get("state", ""))
@@ -114,8 +114,6 @@ async def show_cases(request: Request, source: Source) -> Response:
         desk.hub, desk.caller, project_id=project["id"], active=active, **filters, limit=_ROWS, cursor=params.get("cursor")
     )
     values = {
-        "project": project,
-        "source": source,
         "page": page,
         "standings": await summarize_cases(desk.hub, desk.caller, project["id"], [case["id"] for case in page["data"]]),
         "agents": await list_project_agents(desk, project["id"]),
@@ -135,8 +133,6 @@ async def show_case(request: Request, source: Source) -> Response:
     over_runs = await _read_run_history(desk, case["id"], params.get("key") or None, params.get("cursor"))
     by_day = await case_history.list_trace_history(desk.hub, desk.caller, case["id"], key=params.get("key") or None, limit=_HISTORY)
     values = {
-        "project": project,
-        "source": source,
         "case": case,
         "longest": _LONGEST_SHOWN,
         "agents": await list_project_agents(desk, project["id"]),

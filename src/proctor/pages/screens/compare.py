@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.actions.history.compare_several import GROUPS, MOST_RUNS, CaseAcross, SeveralRuns, split_by_cause
+from proctor.pages.desk import find_project
 from proctor.pages.drawing import name_run
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
@@ -96,7 +97,7 @@ _CELLS = 90
 
 async def show_comparison(request: Request, source: Source) -> Response:
     """Show runs side by side; with fewer than two, the list of runs to select from."""
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     ids = _read_named(request)
     if len(ids) < 2:
         return redirect(find_project_address(project["id"], "runs") + (f"?runs={quote_part(ids[0])}" if ids else ""))
@@ -114,8 +115,6 @@ async def show_comparison(request: Request, source: Source) -> Response:
             for cause, cases in causes
         ]
     values = {
-        "project": project,
-        "source": source,
         "base": runs[0],
         "candidates": runs[1:],
         "run_table": Markup(write_block_html(make_run_table(list_run_figures(runs, found)))),
@@ -129,7 +128,7 @@ async def show_comparison(request: Request, source: Source) -> Response:
 
 async def show_answers(request: Request, source: Source) -> Response:
     """Show the answers to one case in several runs, as diffs with the first run."""
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     ids = _read_named(request)
     case = request.query_params.get("case")
     if len(ids) < 2 or case is None:
@@ -138,8 +137,6 @@ async def show_answers(request: Request, source: Source) -> Response:
     attempt = request.query_params.get("attempt")
     found = await source.read_answers([run["id"] for run in runs], case, attempt=None if attempt is None else read_number(attempt))
     values = {
-        "project": project,
-        "source": source,
         "runs": runs,
         "case": case,
         "answers": list(zip(runs, found, strict=True)),

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.pages.desk import open_desk
+from proctor.pages.desk import find_project, open_desk
 from proctor.pages.form_page import Form, belongs_in_form, show_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import derive_fields, read_inputs
@@ -27,15 +27,15 @@ _SEVERITIES = (("fail", "Failed"), ("could_not_run", "Could not run"), ("advice"
 
 async def show_examinations(request: Request, source: Source) -> Response:
     """Show the examinations of a project."""
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     page = await source.list_runs(project["id"], RunSearch(tag=TAG), cursor=request.query_params.get("cursor"), limit=50)
     previous = await source.find_previous_runs(project["id"], page["data"])
-    return render_page(request, "examinations.html", {"source": source, "project": project, "page": page, "previous": previous})
+    return render_page(request, "examinations.html", {"page": page, "previous": previous})
 
 
 async def show_examination(request: Request, source: Source) -> Response:
     """Show one examination: areas, findings by severity, changed definitions."""
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     run = await source.get_run(request.path_params["run"])
     if run["project_id"] != project["id"]:
         raise not_found("run", run["id"])
@@ -47,22 +47,22 @@ async def show_examination(request: Request, source: Source) -> Response:
         findings = [] if found is None else [each for each in found["findings"] if each["verdict"] == verdict]
         groups += [(verdict, title, findings)] if findings else []
     before = (await source.find_previous_runs(project["id"], [run])).get(run["id"])
-    values = {"source": source, "project": project, "run": run, "found": found, "groups": groups, "before": before}
+    values = {"run": run, "found": found, "groups": groups, "before": before}
     return render_page(request, "examination.html", values)
 
 
 async def show_new_examination(request: Request, source: Source) -> Response:
     """Show the form."""
     open_desk(request, source, to_write=True)
-    project = await source.get_project(request.path_params["project"])
-    return show_form(request, source, _make_form(project))
+    project = await find_project(request, source)
+    return show_form(request, _make_form(project))
 
 
 async def send_new_examination(request: Request, source: Source) -> Response:
     """Start an examination and show its run."""
     body = await read_form(request, largest=LARGEST_FORM)
     desk = open_desk(request, source, to_write=True)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     try:
         given: dict[str, Any] = read_inputs(_FIELDS, body)
         if not given.get("server"):
@@ -71,7 +71,7 @@ async def send_new_examination(request: Request, source: Source) -> Response:
     except Refusal as refusal:
         if not (belongs_in_form(refusal) or refusal.code == "FORBIDDEN"):
             raise
-        return show_form(request, source, _make_form(project), body, refusal)
+        return show_form(request, _make_form(project), body, refusal)
     return redirect(find_project_address(project["id"], "runs", run["id"]))
 
 
@@ -85,5 +85,4 @@ def _make_form(project: Record) -> Form:
         back=address,
         fields=_FIELDS,
         crumbs=[(find_project_address(project["id"]), project["name"]), (address, "Examinations")],
-        project=project,
     )

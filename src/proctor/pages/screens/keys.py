@@ -37,7 +37,6 @@ async def show_keys(request: Request, source: Source) -> Response:
         get_hub(request), get_caller(request), kind=kind, project_id=project_id, limit=50, cursor=params.get("cursor") or None
     )
     values = {
-        "source": source,
         "page": page,
         "kind": kind,
         "kinds": KINDS,
@@ -54,7 +53,7 @@ async def show_new_key(request: Request, source: Source) -> Response:
     kind = request.query_params.get("kind", "project")
     form = await _make_form(request, source, kind)
     prefilled = {name: request.query_params[name] for name in form.fields if name in request.query_params}
-    return show_form(request, source, form, {"kind": kind, **prefilled})
+    return show_form(request, form, {"kind": kind, **prefilled})
 
 
 async def create_key(request: Request, source: Source) -> Response:
@@ -67,8 +66,8 @@ async def create_key(request: Request, source: Source) -> Response:
     except Refusal as refusal:
         if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
-        return show_form(request, source, form, form_fields, refusal)
-    return render_page(request, "once.html", {"source": source, "shown": secret, "back": "/ui/keys", "name": row["name"]})
+        return show_form(request, form, form_fields, refusal)
+    return render_page(request, "once.html", {"shown": secret, "back": "/ui/keys", "name": row["name"]})
 
 
 async def ask_revoke(request: Request, source: Source) -> Response:
@@ -87,7 +86,7 @@ async def ask_revoke(request: Request, source: Source) -> Response:
         back="/ui/keys",
         crumbs=[("/ui/keys", "API keys")],
     )
-    return ask_first(request, source, question)
+    return ask_first(request, question)
 
 
 async def revoke_key(request: Request, source: Source) -> Response:

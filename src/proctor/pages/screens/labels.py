@@ -11,20 +11,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.typed import convert_to
-from proctor.pages.desk import Desk, find_in_project, open_desk
+from proctor.pages.desk import Desk, find_in_project, find_project, open_desk
 from proctor.pages.form_page import Question, ask_first, refuse_if_changed
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
-from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import find_project_address, show_share
 from proctor.report.blocks.markdown import draw_rich_text
 from proctor.report.builders.calibration import make_sweep_chart, place_figure
 from proctor.report.document.html import draw_chart, draw_interval_bar
 from proctor.report.words.html_text import write_block, write_markup, write_pretty
 from proctor.scoring.agreement import Figure
-from proctor.service.labels import annotations
-from proctor.service.labels.agreement import Agreement, count_labels, write_labels
+from proctor.service.labels import annotations, queue
+from proctor.service.labels.agreement import Agreement, count_labels, read_agreement, write_labels
 from proctor.service.labels.annotations import LONGEST_NOTE, Label, NewAnnotation
 from proctor.service.labels.claims import JudgedClaim, SubjectKind
 from proctor.service.labels.queue import Posed, require_kind
@@ -37,25 +36,24 @@ _FIGURES = ("accuracy", "kappa", "precision", "recall")
 
 async def show_labels(request: Request, source: Source) -> Response:
     """Show the next claim to label, or the one that the query names, and the agreement so far."""
-    traces = TraceSource.of_request(request)
-    project = await source.get_project(request.path_params["project"])
+    desk = open_desk(request, source)
+    project = await find_project(request, source)
     params = request.query_params
     second = params.get("second") == "1"
-    waiting = await traces.list_waiting(project["id"], second)
+    waiting = await queue.list_waiting(desk.hub, desk.caller, project["id"], second=second)
     if params.get("subject"):
-        posed = await traces.pose_claim(require_kind(params["subject"]), params.get("id", ""), _read_claim(params.get("claim")))
+        kind, number = require_kind(params["subject"]), _read_claim(params.get("claim"))
+        posed = await queue.pose_claim(desk.hub, desk.caller, kind, params.get("id", ""), number)
         if posed is not None and posed.subject.project_id != project["id"]:
             raise Refusal("NOT_FOUND", "there is no such claim in this project")
     else:
-        posed = await traces.pose_next(waiting)
-    found = await traces.read_agreement(project["id"])
-    latest = await traces.list_latest_labels(project["id"], _LATEST)
+        posed = await queue.pose_next(desk.hub, desk.caller, waiting)
+    found = await read_agreement(desk.hub, desk.caller, project["id"])
+    latest = (await annotations.list_annotations(desk.hub, desk.caller, project_id=project["id"], limit=_LATEST))["data"]
     values = {
-        "project": project,
-        "source": source,
         "waiting": waiting,
         "second": second,
-        "done": await _find_done(request, source, params.get("done")),
+        "done": await _find_done(desk, params.get("done")),
         "reviewers": [_write_figure(name, figure) for name, figure in found.reviewers.figures.items()],
         "disputed": [find_label_address(project["id"], id) for id in found.reviewers.disputed[:_LATEST]],
         "posed": None if posed is None else _write_posed(posed, project),
@@ -73,15 +71,15 @@ async def show_labels(request: Request, source: Source) -> Response:
 async def save_label(request: Request, source: Source) -> Response:
     """Store a label and continue with the next claim."""
     form = await read_form(request)
-    traces = TraceSource.of_request(request)
-    project = await source.get_project(request.path_params["project"])
+    desk = open_desk(request, source)
+    project = await find_project(request, source)
     label = form.get("label")
     if label not in ("pass", "fail", "skip"):
         raise Refusal("BAD_REQUEST", "a label is pass, fail or skip", hint="go back and use one of the three buttons")
     claim = _read_claim(form.get("claim"))
     kind = require_kind(form.get("subject", ""))
     annotation = NewAnnotation(subject=kind, subject_id=form.get("id", ""), claim=claim, label=label, note=form.get("note", "").strip())
-    made = await traces.annotate(annotation)
+    made = await annotations.create_annotation(desk.hub, desk.caller, annotation)
     here = find_project_address(project["id"], "labels")
     back = form.get("back", "")
     # From where the verdict is shown, only to a page of this project.
@@ -104,11 +102,10 @@ async def undo_label(request: Request, source: Source) -> Response:
     return redirect(f"{find_project_address(project['id'], 'labels')}?{urlencode(query)}#ask")
 
 
-async def _find_done(request: Request, source: Source, id: str | None) -> Record | None:
+async def _find_done(desk: Desk, id: str | None) -> Record | None:
     """Return the label that was just written; None if there is none."""
     if not id:
         return None
-    desk = open_desk(request, source)
     try:
         found = await annotations.get_annotation(desk.hub, desk.caller, id)
     except Refusal:
@@ -118,9 +115,9 @@ async def _find_done(request: Request, source: Source, id: str | None) -> Record
 
 async def export_labels(request: Request, source: Source) -> Response:
     """Return the labels as JSONL for `proctor judge calibrate`."""
-    traces = TraceSource.of_request(request)
-    project = await source.get_project(request.path_params["project"])
-    found = await traces.read_agreement(project["id"], figures=False)
+    desk = open_desk(request, source)
+    project = await find_project(request, source)
+    found = await read_agreement(desk.hub, desk.caller, project["id"], figures=False)
     headers = {"content-disposition": 'attachment; filename="labels.jsonl"'}
     return Response(write_labels(found), media_type="application/x-ndjson", headers=headers)
 
@@ -203,15 +200,13 @@ SUBJECTS: tuple[str, ...] = get_args(SubjectKind)
 async def show_all_labels(request: Request, source: Source) -> Response:
     """Show a page of labels, newest first."""
     desk = open_desk(request, source)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     params = request.query_params
     chosen: dict[str, Any] = {name: params[name] for name, words in (("label", LABELS), ("subject", SUBJECTS)) if params.get(name) in words}
     page = await annotations.list_annotations(
         desk.hub, desk.caller, project_id=project["id"], **chosen, limit=_ROWS, cursor=params.get("cursor")
     )
     values = {
-        "project": project,
-        "source": source,
         "page": page,
         "rows": [{"label": one, "about": _find_subject(project, one)} for one in page["data"]],
         "wanted": chosen,
@@ -225,8 +220,6 @@ async def show_label(request: Request, source: Source) -> Response:
     _, project, label = await _find_label(request, source)
     judged = label["judged"]
     values = {
-        "project": project,
-        "source": source,
         "label": label,
         "note": write_block(label["note"], LONGEST_NOTE),
         "about": _find_subject(project, label),
@@ -237,9 +230,9 @@ async def show_label(request: Request, source: Source) -> Response:
 
 async def show_change(request: Request, source: Source) -> Response:
     """Show the form of a label."""
-    _, project, label = await _find_label(request, source, to_write=True)
+    _, _, label = await _find_label(request, source, to_write=True)
     form = {"label": label["label"] or "", "note": label["note"], "seen": label["updated_at"]}
-    return _show_form(request, source, project, label, form)
+    return _show_form(request, label, form)
 
 
 async def change_label(request: Request, source: Source) -> Response:
@@ -247,7 +240,7 @@ async def change_label(request: Request, source: Source) -> Response:
     form: Record = dict(await read_form(request, proven=False))
     desk, project, label = await _find_label(request, source, to_write=True)
     if not request.state.form_proven:
-        return _show_form(request, source, project, label, form, lost="proof", status=403)
+        return _show_form(request, label, form, lost="proof", status=403)
     # Browsers send line ends as CRLF.
     edited = {"label": form.get("label") or None, "note": form.get("note", "").replace("\r\n", "\n").strip()}
     try:
@@ -258,7 +251,7 @@ async def change_label(request: Request, source: Source) -> Response:
             await annotations.change_annotation(desk.hub, desk.caller, label["id"], changes)
     except Refusal as refusal:
         form["seen"] = label["updated_at"]
-        return _show_form(request, source, project, label, form, refusal=refusal, status=refusal.status)
+        return _show_form(request, label, form, refusal=refusal, status=refusal.status)
     return redirect(find_label_address(project["id"], label["id"]))
 
 
@@ -273,9 +266,8 @@ async def ask_delete(request: Request, source: Source) -> Response:
         button="Delete label",
         back=address,
         crumbs=[*_list_ways(project), (address, "Label")],
-        project=project,
     )
-    return ask_first(request, source, question)
+    return ask_first(request, question)
 
 
 async def delete_label(request: Request, source: Source) -> Response:
@@ -299,8 +291,6 @@ def _list_ways(project: Record) -> list[tuple[str, str]]:
     return [(address, project["name"]), (f"{address}/labels", "Labels")]
 
 
-def _show_form(
-    request: Request, source: Source, project: Record, label: Record, form: Record, *, status: int = 200, **more: Any
-) -> Response:
-    values = {"project": project, "source": source, "label": label, "form": form, "labels": LABELS, "longest_note": LONGEST_NOTE}
+def _show_form(request: Request, label: Record, form: Record, *, status: int = 200, **more: Any) -> Response:
+    values = {"label": label, "form": form, "labels": LABELS, "longest_note": LONGEST_NOTE}
     return render_page(request, "label_edit.html", {**values, "lost": None, "refusal": None, **more}, status=status)

@@ -48,11 +48,11 @@ async def show(request: Request, source: Source, parts: list[str]) -> Response:
     authorize(get_caller(request))
     last, above = parts[-1], parts[:-1]
     if last == "delete" and (operation := nouns.find_operation("DELETE", above)) is not None:
-        return await _ask(request, source, operation, parts)
+        return await _ask(request, operation, parts)
     if last == "change" and (operation := nouns.find_operation("PATCH", above)) is not None:
         record = await _read_record(request, above)
         form = await _make_form(request, operation, parts, dict(request.query_params), record)
-        return show_form(request, source, form, write_record(form.fields, record))
+        return show_form(request, form, write_record(form.fields, record))
     operation = _find_form(above if last == "new" else parts)
     if last == "remove" and operation is None:
         operation = nouns.find_link("DELETE", above)
@@ -60,7 +60,7 @@ async def show(request: Request, source: Source, parts: list[str]) -> Response:
         raise Refusal("NOT_FOUND", "page not found")
     form = await _make_form(request, operation, parts, dict(request.query_params))
     prefilled = {name: value for name, value in request.query_params.items() if name in form.fields}
-    return show_form(request, source, form, {**write_record(form.fields, _list_defaults(form.fields)), **prefilled})
+    return show_form(request, form, {**write_record(form.fields, _list_defaults(form.fields)), **prefilled})
 
 
 async def act(request: Request, source: Source) -> Response:
@@ -73,7 +73,7 @@ async def act(request: Request, source: Source) -> Response:
         await _call(request, operation, above)
         return redirect(_find_address_after(above))
     if last == "change" and (operation := nouns.find_operation("PATCH", above)) is not None:
-        return await _change(request, source, operation, parts, form_fields)
+        return await _change(request, operation, parts, form_fields)
     operation, address = (nouns.find_link("DELETE", above), above) if last == "remove" else (_find_form(parts, any_post=True), parts)
     if operation is None:
         raise Refusal("NOT_FOUND", "page not found")
@@ -89,7 +89,7 @@ def _find_form(parts: list[str], *, any_post: bool = False) -> Operation | None:
     return nouns.find_link("POST", parts)
 
 
-async def _change(request: Request, source: Source, operation: Operation, parts: list[str], sent: Mapping[str, str]) -> Response:
+async def _change(request: Request, operation: Operation, parts: list[str], sent: Mapping[str, str]) -> Response:
     above = parts[:-1]
     record = await _read_record(request, above)
     form = await _make_form(request, operation, parts, sent, record)
@@ -101,7 +101,7 @@ async def _change(request: Request, source: Source, operation: Operation, parts:
     except Refusal as refusal:
         if not belongs_in_form(refusal):
             raise
-        return show_form(request, source, form, sent, refusal)
+        return show_form(request, form, sent, refusal)
     return redirect(nouns.make_address(above))
 
 
@@ -119,16 +119,16 @@ async def _send(request: Request, source: Source, operation: Operation, parts: l
         names_other = refusal.code == "NOT_FOUND" and any(field.kind.refers for field in form.fields.values())
         if not form.fields or not (belongs_in_form(refusal) or names_other):
             raise
-        return show_form(request, source, form, sent, refusal)
-    return _answer(request, source, operation, parts, found)
+        return show_form(request, form, sent, refusal)
+    return _answer(request, operation, parts, found)
 
 
-def _answer(request: Request, source: Source, operation: Operation, parts: list[str], found: Any) -> Response:
+def _answer(request: Request, operation: Operation, parts: list[str], found: Any) -> Response:
     shown_once = _find_shown_once(found, find_origin(request)) if isinstance(found, dict) else None  # type: ignore[arg-type]
     if shown_once is not None:
         # After a key or link, go back to its record; after a sandbox, to the sandbox.
         address = nouns.make_address(parts[:2] if _ANSWERED_ONCE in found or _LINK in found else [*parts, str(found["id"])])
-        return render_page(request, "once.html", {"source": source, "shown": shown_once, "back": address, "name": found.get("name")})
+        return render_page(request, "once.html", {"shown": shown_once, "back": address, "name": found.get("name")})
     if isinstance(found, dict) and operation.creates and nouns.find_operation("GET", [*parts, ""]) is not None:
         return redirect(nouns.make_address([*parts, str(found["id"])]))  # type: ignore[misc]
     return redirect(_find_address_after(parts))
@@ -175,7 +175,7 @@ def _is_link(operation: Operation) -> bool:
     return operation.path.endswith("}") and operation.takes is None and len(operation.ids) > 1
 
 
-async def _ask(request: Request, source: Source, operation: Operation, parts: list[str]) -> Response:
+async def _ask(request: Request, operation: Operation, parts: list[str]) -> Response:
     above = parts[:-1]
     # The confirmation shows the name, which people know.
     record = await _read_record(request, above) if nouns.find_operation("GET", above) is not None else {"id": above[-1]}
@@ -187,7 +187,7 @@ async def _ask(request: Request, source: Source, operation: Operation, parts: li
         back=_find_address_after(above) if nouns.find_operation("GET", above) is None else nouns.make_address(above),
         crumbs=[(nouns.make_address(parts[:1]), name_noun(parts[0]))],
     )
-    return ask_first(request, source, question)
+    return ask_first(request, question)
 
 
 def name_action(operation: Operation) -> str:

@@ -81,7 +81,6 @@ async def show_leaderboard(request: Request, source: Source) -> Response:
     # A single axis without a name repeats the score.
     axes = axes if has_named_axes(axes) else []
     values = {
-        "source": source,
         "nouns": nouns,
         "parts": ["leaderboard", slug],
         "board": board,
@@ -111,19 +110,18 @@ async def show(request: Request, source: Source) -> Response:
     found = nouns.find_operation("GET", parts)
     is_new = parts[-1] == "new" and nouns.find_operation("POST", parts[:-1]) is not None
     if found is not None and not is_new:
-        return await (_show_list(request, source, found, parts) if found.pages else _show_record(request, source, found, parts))
+        return await (_show_list(request, found, parts) if found.pages else _show_record(request, found, parts))
     if parts[-1] == "json" and (record := nouns.find_operation("GET", parts[:-1])) is not None and not record.pages:
         body = await asyncio.to_thread(_write_json, await _call(request, record, parts[:-1]))
         return Response(body, media_type="application/json")
     return await noun_forms.show(request, source, parts)
 
 
-async def _show_list(request: Request, source: Source, operation: Operation, parts: list[str]) -> Response:
+async def _show_list(request: Request, operation: Operation, parts: list[str]) -> Response:
     within = request.query_params.get(operation.within) if operation.within else None
     page = await _call(request, operation, parts, cursor=request.query_params.get("cursor"), within=within)
     can_create = nouns.find_operation("POST", parts) is not None
     values = {
-        "source": source,
         "title": parts[-1],
         "nouns": nouns,
         "operation": operation,
@@ -138,7 +136,7 @@ async def _show_list(request: Request, source: Source, operation: Operation, par
     return render_page(request, "nouns.html", values)
 
 
-async def _show_record(request: Request, source: Source, operation: Operation, parts: list[str]) -> Response:
+async def _show_record(request: Request, operation: Operation, parts: list[str]) -> Response:
     record = await _call(request, operation, parts)
     assert operation.gives is not None
     facts, large, nested = nouns.choose_facts(operation.gives, parts)
@@ -149,7 +147,6 @@ async def _show_record(request: Request, source: Source, operation: Operation, p
         section = _make_section(one, address, page, parts, names)
         sections.append({**section, "log": _draw_log(page["data"])} if _lists_requests(one) else section)
     values = {
-        "source": source,
         "nouns": nouns,
         "operation": operation,
         "parts": parts,

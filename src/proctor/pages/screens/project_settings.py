@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.pages.desk import get_caller, get_hub
+from proctor.pages.desk import find_project, get_caller, get_hub
 from proctor.pages.form_page import Form, Question, ask_first, belongs_in_form, refuse_if_changed, show_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import derive_fields, make_inputs, read_inputs, write_record
@@ -28,9 +28,9 @@ RETENTION_FIELDS: Table = derive_fields(NewRetention)
 async def show_retention(request: Request, source: Source) -> Response:
     """Show the form of the retention."""
     require_writer(get_caller(request), "the retention can be changed")
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     current = await get_retention(get_hub(request), get_caller(request), project["id"])
-    return _show_retention(request, source, project, write_record(RETENTION_FIELDS, current))
+    return _show_retention(request, write_record(RETENTION_FIELDS, current))
 
 
 async def send_retention(request: Request, source: Source) -> Response:
@@ -38,7 +38,7 @@ async def send_retention(request: Request, source: Source) -> Response:
     form_fields = await read_form(request)
     hub, caller = get_hub(request), get_caller(request)
     require_writer(caller, "the retention can be changed")
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     try:
         retention = NewRetention(**read_fields(RETENTION_FIELDS, read_inputs(RETENTION_FIELDS, form_fields), "retention"))
         # Changed values need a new preview.
@@ -49,14 +49,12 @@ async def send_retention(request: Request, source: Source) -> Response:
     except Refusal as refusal:
         if not belongs_in_form(refusal):
             raise
-        return _show_retention(request, source, project, form_fields, refusal=refusal)
-    return _show_retention(request, source, project, form_fields, preview={**preview, "name": _name_retention(retention)})
+        return _show_retention(request, form_fields, refusal=refusal)
+    return _show_retention(request, form_fields, preview={**preview, "name": _name_retention(retention)})
 
 
 def _show_retention(
     request: Request,
-    source: Source,
-    project: Record,
     typed: Mapping[str, str],
     *,
     preview: Mapping[str, Any] | None = None,
@@ -64,8 +62,6 @@ def _show_retention(
 ) -> Response:
     problems = {} if refusal is None else refusal.fields
     values = {
-        "source": source,
-        "project": project,
         "inputs": make_inputs(RETENTION_FIELDS, typed, problems=problems),
         "preview": preview,
         "refusal": refusal,
@@ -87,12 +83,10 @@ SECRET: Table = {
 
 async def show_settings(request: Request, source: Source) -> Response:
     """Show the settings of a project."""
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     hub, caller = get_hub(request), get_caller(request)
     retention = await get_retention(hub, caller, project["id"])
     values = {
-        "source": source,
-        "project": project,
         "secrets": await secrets.list_secrets(hub, caller, project["id"]),
         "settings_text": write_record(FIELDS, project)["settings"],
         "retention": retention,
@@ -104,7 +98,7 @@ async def show_settings(request: Request, source: Source) -> Response:
 async def show_change(request: Request, source: Source) -> Response:
     """Show the form of a project."""
     project = await _find_changeable(request, source)
-    return show_form(request, source, _make_form(project), write_record(FIELDS, project))
+    return show_form(request, _make_form(project), write_record(FIELDS, project))
 
 
 async def change_project(request: Request, source: Source) -> Response:
@@ -121,14 +115,14 @@ async def change_project(request: Request, source: Source) -> Response:
     except Refusal as refusal:
         if not belongs_in_form(refusal):
             raise
-        return show_form(request, source, _make_form(project, form_fields.get("seen", "")), form_fields, refusal)
+        return show_form(request, _make_form(project, form_fields.get("seen", "")), form_fields, refusal)
     return redirect(f"{_find_address(project)}/settings")
 
 
 async def show_new_project(request: Request, source: Source) -> Response:
     """Show the form of a new project."""
     require_writer(get_caller(request), "projects can be changed")
-    return show_form(request, source, _make_form(None))
+    return show_form(request, _make_form(None))
 
 
 async def create_project(request: Request, source: Source) -> Response:
@@ -141,14 +135,14 @@ async def create_project(request: Request, source: Source) -> Response:
     except Refusal as refusal:
         if not belongs_in_form(refusal):
             raise
-        return show_form(request, source, _make_form(None), form_fields, refusal)
+        return show_form(request, _make_form(None), form_fields, refusal)
     return redirect(find_project_address(str(project["id"])))
 
 
 async def pause_project(request: Request, source: Source) -> Response:
     """Pause or resume a project."""
     await read_form(request)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     change = projects.resume_project if project["paused"] else projects.pause_project
     await change(get_hub(request), get_caller(request), project["id"])
     return redirect(f"{_find_address(project)}/settings")
@@ -164,15 +158,14 @@ async def ask_delete(request: Request, source: Source) -> Response:
         button="Delete project",
         back=f"{_find_address(project)}/settings",
         crumbs=_list_ways(project),
-        project=project,
     )
-    return ask_first(request, source, question)
+    return ask_first(request, question)
 
 
 async def delete_project(request: Request, source: Source) -> Response:
     """Delete a project with everything in it."""
     await read_form(request)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     await projects.delete_project(get_hub(request), get_caller(request), project["id"])
     return redirect("/ui/")
 
@@ -180,27 +173,27 @@ async def delete_project(request: Request, source: Source) -> Response:
 async def show_secret(request: Request, source: Source) -> Response:
     """Show the form of a secret."""
     project = await _find_changeable(request, source)
-    return show_form(request, source, _make_secret_form(project), {"name": request.query_params.get("name", ""), "value": ""})
+    return show_form(request, _make_secret_form(project), {"name": request.query_params.get("name", ""), "value": ""})
 
 
 async def keep_secret(request: Request, source: Source) -> Response:
     """Store or replace a secret."""
     form_fields = await read_form(request)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     try:
         name, value = form_fields.get("name", "").strip(), form_fields.get("value", "")
         await secrets.set_secret(get_hub(request), get_caller(request), project["id"], name, value)
     except Refusal as refusal:
         if not belongs_in_form(refusal):
             raise
-        return show_form(request, source, _make_secret_form(project), form_fields, refusal)
+        return show_form(request, _make_secret_form(project), form_fields, refusal)
     return redirect(f"{_find_address(project)}/settings#secrets")
 
 
 async def delete_secret(request: Request, source: Source) -> Response:
     """Delete a secret."""
     form_fields = await read_form(request)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     await secrets.delete_secret(get_hub(request), get_caller(request), project["id"], form_fields.get("name", ""))
     return redirect(f"{_find_address(project)}/settings#secrets")
 
@@ -209,7 +202,7 @@ async def ask_delete_secret(request: Request, source: Source) -> Response:
     """Confirm the deletion of a secret."""
     project = await _find_changeable(request, source)
     name = request.query_params.get("name", "")
-    values: Mapping[str, Any] = {"source": source, "project": project, "name": name, "here": f"{_find_address(project)}/secrets/delete"}
+    values: Mapping[str, Any] = {"name": name, "here": f"{_find_address(project)}/secrets/delete"}
     return render_page(request, "forget_secret.html", values)
 
 
@@ -225,7 +218,6 @@ def _make_form(project: Record | None, seen: str = "") -> Form:
         seen=seen or ("" if project is None else project["updated_at"]),
         updated_at="" if project is None else project["updated_at"],
         crumbs=[("/ui/", "Projects")] if project is None else _list_ways(project),
-        project=project,
     )
 
 
@@ -238,13 +230,12 @@ def _make_secret_form(project: Record) -> Form:
         back=f"{_find_address(project)}/settings#secrets",
         fields=SECRET,
         crumbs=_list_ways(project),
-        project=project,
     )
 
 
 async def _find_changeable(request: Request, source: Source) -> Record:
     require_writer(get_caller(request), "projects can be changed")
-    return await source.get_project(request.path_params["project"])
+    return await find_project(request, source)
 
 
 def _find_address(project: Record) -> str:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from proctor.actions.history.compare_several import split_by_cause
 from proctor.actions.history.overview import TrendPoint
-from proctor.pages.desk import open_desk, read_if_allowed
+from proctor.pages.desk import find_project, open_desk, read_if_allowed
 from proctor.pages.forms import read_form
 from proctor.pages.pictures import RatePoint
 from proctor.pages.ports import Record, Source
@@ -34,14 +34,12 @@ async def show_projects(request: Request, source: Source) -> Response:
 
 async def show_project(request: Request, source: Source) -> Response:
     """Show one project: trend, alerts, changes since yesterday, latest runs."""
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     overview = await read_if_allowed(source.read_overview(project["id"], request.query_params.get("since") or None))
     # The first steps, also when something is there.
     steps = "start" in request.query_params
     runs = None if overview is None else (await source.list_runs(project["id"], limit=_LATEST))["data"]
     values = {
-        "project": project,
-        "source": source,
         "overview": overview,
         "runs": runs,
         "previous": await source.find_previous_runs(project["id"], runs) if runs else {},
@@ -59,7 +57,7 @@ async def load_example(request: Request, source: Source) -> Response:
     """Fill the project with example data and show its overview."""
     await read_form(request)
     desk = open_desk(request, source, to_write=True)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     await example.load_example(desk.hub, desk.caller, project["id"])
     return redirect(find_project_address(project["id"]))
 

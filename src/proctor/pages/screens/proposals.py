@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import find_in_project, open_desk
+from proctor.pages.desk import find_in_project, find_project, open_desk
 from proctor.pages.form_page import Question, ask_first, belongs_in_form
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
@@ -34,7 +34,7 @@ async def generate(request: Request, source: Source) -> Response:
     """Propose cases from stored traces."""
     form = await read_form(request)
     desk = open_desk(request, source, to_write=True)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     try:
         limit = read_digits(form.get("limit", ""), 6)
         if limit is None:
@@ -50,25 +50,25 @@ async def generate(request: Request, source: Source) -> Response:
 
 async def _show_queue(request: Request, source: Source, *, status: int = 200, **more: Any) -> Response:
     desk = open_desk(request, source)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     params = request.query_params
     state = params.get("status") if params.get("status") in _STATES else _STATES[0]
     page = await proposals.list_proposals(
         desk.hub, desk.caller, project_id=project["id"], status=state, limit=_ROWS, cursor=params.get("cursor")
     )
-    values = {"project": project, "source": source, "page": page, "state": state, "states": _STATES, "done": None, "refusal": None}
+    values = {"page": page, "state": state, "states": _STATES, "done": None, "refusal": None}
     values |= {"agents": await list_project_agents(desk, project["id"]), "form": {"limit": _TRACES}, "most": proposals.MOST_TRACES}
     return render_page(request, "proposals.html", {**values, **more}, status=status)
 
 
 async def show_proposal(request: Request, source: Source) -> Response:
     """Show one proposal."""
-    project, proposal = await _find_proposal(request, source)
-    return await _show_proposal(request, source, project, proposal)
+    _, proposal = await _find_proposal(request, source)
+    return await _show_proposal(request, source, proposal)
 
 
 async def _show_proposal(
-    request: Request, source: Source, project: Record, proposal: Record, *, refusal: Refusal | None = None, status: int = 200
+    request: Request, source: Source, proposal: Record, *, refusal: Refusal | None = None, status: int = 200
 ) -> Response:
     desk = open_desk(request, source)
     case, diff = None, None
@@ -80,7 +80,7 @@ async def _show_proposal(
                 raise
         if case is not None and proposal["status"] != "accepted":
             diff = await asyncio.to_thread(compare_documents, case["document"], proposal["document"])
-    values = {"project": project, "source": source, "proposal": proposal, "case": case, "diff": diff, "refusal": refusal}
+    values = {"proposal": proposal, "case": case, "diff": diff, "refusal": refusal}
     return render_page(request, "proposal.html", values, status=status)
 
 
@@ -108,7 +108,7 @@ async def act(request: Request, source: Source) -> Response:
         if not belongs_in_form(refusal) and refusal.code != "FORBIDDEN":
             raise
         _, proposal = await _find_proposal(request, source)
-        return await _show_proposal(request, source, project, proposal, refusal=refusal, status=refusal.status)
+        return await _show_proposal(request, source, proposal, refusal=refusal, status=refusal.status)
     return redirect(own)
 
 
@@ -125,9 +125,8 @@ async def ask_delete(request: Request, source: Source) -> Response:
         button="Delete",
         back=address,
         crumbs=[(find_project_address(project["id"]), project["name"]), (all_of_them, "Proposals")],
-        project=project,
     )
-    return ask_first(request, source, question)
+    return ask_first(request, question)
 
 
 async def _find_proposal(request: Request, source: Source) -> tuple[Record, Record]:

@@ -12,14 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.evidence import Evidence
+from proctor.pages.desk import find_project, open_desk
 from proctor.pages.drawing import contest as draw_contest
 from proctor.pages.pictures import draw_history, lay_out_durations
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
 from proctor.pages.screens.cases import say_history
 from proctor.pages.screens.run import find_run
+from proctor.pages.screens.trace import list_own_labels
 from proctor.pages.session_cookie import make_form_proof
-from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import find_project_address
 from proctor.report.blocks.attempt_layout import lay_out_attempt
 from proctor.report.html.case import write_attempt, write_case
@@ -62,8 +63,6 @@ async def show_result(request: Request, source: Source) -> Response:
     before = previous.get(run["id"])
     earlier = None if before is None else await source.list_results(before["id"], AttemptFilter(case=attempt["summary"]["case"]))
     values = {
-        "project": project,
-        "source": source,
         "run": run,
         "failing": failing,
         "before": before,
@@ -85,7 +84,7 @@ async def _draw_contests(request: Request, source: Source, project: Record, run:
     if not attempt["judged"] or source.is_local or not source.may_write:
         return {}
     id, proof, address = attempt["summary"]["id"], make_form_proof(request.scope), find_project_address(project["id"], "labels")
-    labels = await TraceSource.of_request(request).list_labels(attempt_id=id)
+    labels = await list_own_labels(open_desk(request, source), subject_id=id)
     back = find_project_address(project["id"], "runs", run["id"], "r", id)
     return {
         number: draw_contest(address, proof, "attempt", id, number, f"{back}#a{number + 1}", labels.get((id, number), ""))
@@ -112,14 +111,14 @@ async def _show(source: Source, run_id: str, result_id: str, first: int, most: i
 
 async def show_history(request: Request, source: Source) -> Response:
     """Show a case of a suite over its runs: `?suite=shop&case=refund`."""
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     params = request.query_params
     suite, case = params.get("suite", "")[:1000], params.get("case", "")[:1000]
     page = await source.list_case_history(project["id"], suite, case, cursor=params.get("cursor"), limit=_HISTORY)
     if not page["data"] and not params.get("cursor"):
         raise not_found("case", case[:200])
     chart = draw_history(page["data"], say_history("runs", page["data"]))
-    values = {"project": project, "source": source, "suite": suite, "case": case, "page": page, "chart": chart}
+    values = {"suite": suite, "case": case, "page": page, "chart": chart}
     return render_page(request, "case_history.html", values)
 
 

@@ -15,9 +15,10 @@ from proctor.actions.history.compare_several import MOST_RUNS
 from proctor.actions.history.failures import Failures
 from proctor.model.case import MOST_REPEATS
 from proctor.model.mutation import KIND_NAMES
-from proctor.pages.desk import Desk, open_desk
+from proctor.pages.desk import Desk, find_project, open_desk
 from proctor.pages.forms import read_form
-from proctor.pages.ports import FIRST, Place, Record, Source
+from proctor.pages.places import FIRST, Place
+from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.case_edit import LARGEST_FORM, read_object
 from proctor.pages.words import OUTCOMES, find_project_address, read_number, read_typed_number
@@ -42,7 +43,7 @@ _LISTED = 50
 
 async def show_runs(request: Request, source: Source) -> Response:
     """Show a page of runs."""
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     params = request.query_params
     search = RunSearch(
         status=next((status for status in STATUSES if status == params.get("status")), None),
@@ -59,8 +60,6 @@ async def show_runs(request: Request, source: Source) -> Response:
         if value is not None
     }
     values = {
-        "project": project,
-        "source": source,
         "page": page,
         "previous": await source.find_previous_runs(project["id"], page["data"]),
         "chosen": [id for word in params.getlist("runs") for id in word.split(",") if id][:MOST_RUNS],
@@ -88,12 +87,12 @@ _OTHER = "other:"
 async def show_new_run(request: Request, source: Source) -> Response:
     """Show the form; `case` in the query selects cases, `run` copies the request of a run."""
     desk = open_desk(request, source, to_write=True)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     chosen = request.query_params.getlist("case")
     form: Form = {"repeat": "1", "concurrency": "4", "timeout_s": "120", "what": "cases", "case": chosen}
     if request.query_params.get("run"):
         form = _write_form(await read_request(desk.hub, desk.caller, request.query_params["run"]))
-    return await _show_form(request, source, desk, project, form)
+    return await _show_form(request, desk, project, form)
 
 
 def _write_form(spec: NewRun) -> Form:
@@ -118,16 +117,16 @@ async def send_new_run(request: Request, source: Source) -> Response:
     form["case"] = request.state.form_lists.get("case", [])
     form["suite"] = form.get("suite", "").replace("\r\n", "\n")
     desk = open_desk(request, source, to_write=True)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     if not request.state.form_proven:
-        return await _show_form(request, source, desk, project, form, lost="proof", status=403)
+        return await _show_form(request, desk, project, form, lost="proof", status=403)
     try:
         spec = read_spec(project["id"], form)
         if form.get("do") != "start":
-            return await _show_form(request, source, desk, project, form, plan=await plan_run(desk.hub, desk.caller, spec))
+            return await _show_form(request, desk, project, form, plan=await plan_run(desk.hub, desk.caller, spec))
         run = await start_run(desk.hub, desk.caller, spec)
     except Refusal as refusal:
-        return await _show_form(request, source, desk, project, form, refusal=refusal, status=refusal.status)
+        return await _show_form(request, desk, project, form, refusal=refusal, status=refusal.status)
     return redirect(find_project_address(project["id"], "runs", run["id"]))
 
 
@@ -161,14 +160,10 @@ def read_spec(project_id: str, form: Record) -> NewRun:
     )
 
 
-async def _show_form(
-    request: Request, source: Source, desk: Desk, project: Record, form: Record, *, status: int = 200, **more: Any
-) -> Response:
+async def _show_form(request: Request, desk: Desk, project: Record, form: Record, *, status: int = 200, **more: Any) -> Response:
     page = await cases.list_cases(desk.hub, desk.caller, project_id=project["id"], limit=MOST_CASES)
     described = project["settings"].get("targets")
     values = {
-        "project": project,
-        "source": source,
         "form": form,
         "cases": page["data"],
         "more_cases": page["_meta"]["next"] is not None,
@@ -219,8 +214,6 @@ async def show_run(request: Request, source: Source) -> Response:
         place = Place(position=(page["_meta"]["total"] - 1) // PAGE * PAGE)
         page = await source.list_results(run["id"], filter, place=place)
     values = {
-        "project": project,
-        "source": source,
         "run": run,
         "page": page,
         "outcome": filter.outcome,
@@ -261,7 +254,7 @@ async def show_rows(request: Request, source: Source) -> Response:
     project, run = await find_run(request, source)
     page = await source.list_results(run["id"], _read_filter(request), place=_read_place(request))
     address = find_project_address(project["id"], "runs", run["id"])
-    return render_page(request, "run_rows.html", {"project": project, "source": source, "run": run, "page": page, "here": address})
+    return render_page(request, "run_rows.html", {"run": run, "page": page, "here": address})
 
 
 def _read_filter(request: Request) -> AttemptFilter:
@@ -284,13 +277,11 @@ def _read_place(request: Request) -> Place:
 
 async def show_mutation(request: Request, source: Source) -> Response:
     """Show which planted faults the suite of a run detects, and the claims that would detect the others."""
-    project, run = await find_run(request, source)
+    _, run = await find_run(request, source)
     found = await source.measure_suite(run["id"])
     kinds = sorted(found.kinds.items(), key=lambda pair: pair[1].share if pair[1].share is not None else 2.0)
     survivors = [each for each in found.faults if each.status == "survived"]
     values = {
-        "project": project,
-        "source": source,
         "run": run,
         "found": found,
         "interval": wilson(Counts(found.total.planted, found.total.detected)),
@@ -317,7 +308,7 @@ async def cancel_run(request: Request, source: Source) -> Response:
 
 async def find_run(request: Request, source: Source) -> tuple[Record, ShownRun]:
     """Return the project and the run that the path names. Raises `Refusal` if either is missing or they do not belong together."""
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     run = await source.get_run(request.path_params["run"])
     if run["project_id"] != project["id"]:
         raise not_found("run", run["id"])

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.evidence import Json
-from proctor.pages.desk import find_in_project, get_caller, get_hub
+from proctor.pages.desk import find_in_project, find_project, get_caller, get_hub
 from proctor.pages.form_page import Form, Question, ask_first, belongs_in_form, refuse_if_changed, show_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import derive_fields, read_inputs, read_json, write_record
@@ -49,10 +49,10 @@ _FIELDS: Table = {
 
 async def show_schedules(request: Request, source: Source) -> Response:
     """Show the schedules of a project."""
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     cursor = request.query_params.get("cursor")
     page = await schedules.list_schedules(get_hub(request), get_caller(request), project_id=project["id"], limit=50, cursor=cursor)
-    return render_page(request, "schedules.html", {"source": source, "project": project, "page": page})
+    return render_page(request, "schedules.html", {"page": page})
 
 
 async def show_schedule(request: Request, source: Source) -> Response:
@@ -63,7 +63,7 @@ async def show_schedule(request: Request, source: Source) -> Response:
     if schedule["active"] and source.may_write:
         spec = TimesRequest(cron=schedule["cron"], timezone=schedule["timezone"])
         times = await preview_times(get_hub(request), get_caller(request), spec)
-    values = {"source": source, "project": project, "schedule": schedule, "page": page, "preview": times}
+    values = {"schedule": schedule, "page": page, "preview": times}
     return render_page(request, "schedule.html", values)
 
 
@@ -73,7 +73,7 @@ async def show_edit(request: Request, source: Source) -> Response:
     project, schedule = await _find_place(request, source)
     start = {name: field.default for name, field in _FIELDS.items()} | {"cases": request.query_params.getlist("case")}
     typed = write_record(_FIELDS, start) if schedule is None else _write_schedule(schedule)
-    return show_form(request, source, await _make_form(request, project, schedule), typed)
+    return show_form(request, await _make_form(request, project, schedule), typed)
 
 
 async def save_schedule(request: Request, source: Source) -> Response:
@@ -88,7 +88,7 @@ async def save_schedule(request: Request, source: Source) -> Response:
         if body.get("only") == "preview":
             spec = TimesRequest(cron=given.get("cron") or "", timezone=given.get("timezone") or "UTC")
             form = msgspec.structs.replace(form, values={"preview": await preview_times(hub, caller, spec)})
-            return show_form(request, source, form, body)
+            return show_form(request, form, body)
         fields = _gather(given)
         if schedule is None:
             schedule = cast(Record, await schedules.create_schedule(hub, caller, NewSchedule(project_id=project["id"], **fields)))
@@ -102,7 +102,7 @@ async def save_schedule(request: Request, source: Source) -> Response:
         if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
         fields = {name.removeprefix("run."): texts for name, texts in refusal.fields.items()}
-        return show_form(request, source, form, body, Refusal(refusal.code, refusal.message, fields=fields, hint=refusal.hint))
+        return show_form(request, form, body, Refusal(refusal.code, refusal.message, fields=fields, hint=refusal.hint))
     return redirect(_find_address(project, schedule["id"]))
 
 
@@ -136,9 +136,8 @@ async def ask_delete(request: Request, source: Source) -> Response:
         button="Delete",
         back=address,
         crumbs=_list_ways(project),
-        project=project,
     )
-    return ask_first(request, source, question)
+    return ask_first(request, question)
 
 
 async def _make_form(request: Request, project: Record, schedule: Record | None = None, seen: str = "") -> Form:
@@ -155,7 +154,6 @@ async def _make_form(request: Request, project: Record, schedule: Record | None 
         seen=seen or ("" if schedule is None else schedule["updated_at"]),
         updated_at="" if schedule is None else schedule["updated_at"],
         crumbs=_list_ways(project),
-        project=project,
         choices={
             "cases": [(case["id"], case["name"]) for case in cases],
             "overlap": [("skip", "Skip the due run"), ("queue", "Start one run when it has ended")],
@@ -188,7 +186,7 @@ async def _find_place(request: Request, source: Source) -> tuple[Record, Record 
     """Return the project, and the schedule unless the form is that of a new one."""
     if "schedule" in request.path_params:
         return await _find_schedule(request, source)
-    return await source.get_project(request.path_params["project"]), None
+    return await find_project(request, source), None
 
 
 async def _find_schedule(request: Request, source: Source) -> tuple[Record, Record]:

@@ -32,7 +32,7 @@ async def show_audit(request: Request, source: Source) -> Response:
         cursor=params.get("cursor") or None,
     )
     kinds = sorted({*RESOURCES, *(noun.kind for _, noun in nouns.list_nouns())})
-    values = {"source": source, "page": page, "resource": resource, "resource_id": resource_id, "kinds": kinds, "find": find_address}
+    values = {"page": page, "resource": resource, "resource_id": resource_id, "kinds": kinds, "find": find_address}
     return render_page(request, "audit.html", values)
 
 
@@ -42,7 +42,7 @@ async def show_health(request: Request, source: Source) -> Response:
     figures: Record | None = None
     if found.database == "reachable":
         figures = await read_if_allowed(read_figures(get_hub(request), get_caller(request)))
-    values = {"source": source, "health": found, "figures": figures, "service_version": __version__}
+    values = {"health": found, "figures": figures, "service_version": __version__}
     return render_page(request, "health.html", values)
 
 
@@ -52,7 +52,7 @@ async def show_search(request: Request, source: Source) -> Response:
     found: Record | None = await search_everywhere(get_hub(request), get_caller(request), text) if text else None
     names = {project["id"]: project["name"] for project in (await source.list_projects(None))["data"]}
     rows = [(find_address(row["kind"], row["id"], row["project_id"]), row) for row in (found or {}).get("data", ())]
-    return render_page(request, "search.html", {"source": source, "text": text, "found": found, "rows": rows, "project_names": names})
+    return render_page(request, "search.html", {"text": text, "found": found, "rows": rows, "project_names": names})
 
 
 def find_address(kind: str, id: str, project_id: str | None = None) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,23 +21,28 @@ from proctor.evidence.traces.rows import SpanRow
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Cost, Json
 from proctor.model.json_values import read_digits
+from proctor.pages.desk import Desk, find_in_project, open_desk
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
-from proctor.pages.trace_source import RANKS, TraceSource
 from proctor.pages.words import find_project_address
 from proctor.report.blocks.markdown import draw_rich_text
 from proctor.report.html.timeline import build_timeline, usage_words
 from proctor.report.words.html_text import write_pretty
 from proctor.report.words.wording import price_words
+from proctor.service.access.agents import get_agent
 from proctor.service.decisions.trace_verdicts import make_digest, read_digest
-from proctor.service.labels.annotations import LONGEST_NOTE, NewAnnotation
-from proctor.service.refusals import Refusal, not_found
+from proctor.service.labels.annotations import LONGEST_NOTE, NewAnnotation, create_annotation, list_annotations
+from proctor.service.refusals import Refusal
 from proctor.service.runs.building import read_project_prices
+from proctor.service.traces import search, span_trees
+from proctor.service.traces.search import ResultSearch
 from proctor.service.traces.span_trees import Opened, SpanTree, choose_level, list_above, list_visible, match_calls
 
 WINDOW = 100
 """Rows of one window."""
+_RANKS = {"fail": 0, "error": 0, "skip": 1}
+"""The order of outcomes: what failed first."""
 _MOST_TURNED = 60
 _MOST_RESULTS = 10
 _MOST_ASSERTIONS = 30
@@ -49,15 +54,19 @@ _DEEPEST = 16
 
 async def show_trace(request: Request, source: Source) -> Response:
     """Show a trace, or with `part` a window of its spans, the selected span, or both."""
-    traces = TraceSource.of_request(request)
-    project, trace = await _find_trace(request, source, traces)
-    tree = await traces.read_tree(trace["id"])
+    desk = open_desk(request, source)
+    project, trace = await find_in_project(request, source, "trace", search.find_trace)
+    tree = await span_trees.read_span_tree(desk.hub, desk.caller, trace["id"])
     params = request.query_params
     part, given = params.get("part"), params.get("span")
     span_id = given if given is not None else _choose_span(tree)
     place = tree.places.get(span_id or "")
     window = {} if part == "span" else await asyncio.to_thread(_cut_window, tree, request, place)
-    span = None if part == "rows" or place is None else await traces.read_span(trace["id"], tree, tree.rows[place].id)
+    span = (
+        None
+        if part == "rows" or place is None
+        else await span_trees.read_one_span(desk.hub, desk.caller, trace["id"], tree, tree.rows[place].id)
+    )
     selected = {
         "trace": trace,
         "window": window,
@@ -69,9 +78,10 @@ async def show_trace(request: Request, source: Source) -> Response:
     if part is not None:
         return render_page(request, "span_parts.html", selected)
     words = params.get("q", "").strip()[:200]
-    results = await traces.list_results(trace["id"])
-    labels = await traces.list_labels(trace_id=trace["id"])
-    found, total = await traces.find_spans(trace["id"], tree, words) if words else ([], 0)
+    results = await _list_results(desk, trace["id"])
+    labels = await list_own_labels(desk, parent_id=trace["id"])
+    shown = [await search.get_result(desk.hub, desk.caller, one["id"]) for one in results[:_MOST_RESULTS]]
+    found, total = await span_trees.find_spans(desk.hub, desk.caller, trace["id"], tree, words) if words else ([], 0)
     links = match_calls(tree)
     talk = params.get("view") == "conversation" or not tree.rows
     steps = await asyncio.to_thread(build_timeline, tree.evidence, None) if talk and tree.evidence is not None else []
@@ -80,12 +90,10 @@ async def show_trace(request: Request, source: Source) -> Response:
     values = {
         **selected,
         **_write_head(trace, tree, find_prices(project)),
-        "agent": await traces.find_agent(trace["agent_id"]),
-        "project": project,
-        "source": source,
+        "agent": await _find_agent(desk, trace["agent_id"]),
         "tree": tree,
         "talk": talk,
-        "results": [_write_result(await traces.get_result(one["id"]), links, labels) for one in results[:_MOST_RESULTS]],
+        "results": [_write_result(one, links, labels) for one in shown],
         "more_results": results[_MOST_RESULTS:],
         "words": words,
         "found": found,
@@ -93,7 +101,7 @@ async def show_trace(request: Request, source: Source) -> Response:
         "steps": list(enumerate(steps, 1))[begin : begin + _MOST_STEPS],
         "earlier": begin + 1 - _MOST_STEPS,
         "later": begin + 1 + _MOST_STEPS if begin + _MOST_STEPS < len(steps) else None,
-        "annotations": await traces.list_annotations(trace["id"]),
+        "annotations": (await list_annotations(desk.hub, desk.caller, subject_id=trace["id"], limit=20))["data"],
         "longest_note": LONGEST_NOTE,
     }
     return render_page(request, "trace.html", values)
@@ -150,21 +158,35 @@ def _write_head(trace: Record, tree: SpanTree, prices: PriceList | None) -> Reco
 async def label_trace(request: Request, source: Source) -> Response:
     """Store a label or note of a trace and show it."""
     form = await read_form(request)
-    traces = TraceSource.of_request(request)
-    project, trace = await _find_trace(request, source, traces)
+    desk = open_desk(request, source)
+    project, trace = await find_in_project(request, source, "trace", search.find_trace)
     label = form.get("label") or None
     if label not in (None, "pass", "fail"):
         raise Refusal("BAD_REQUEST", "a label must be pass or fail")
-    await traces.annotate(NewAnnotation(subject="trace", subject_id=trace["id"], label=label, note=form.get("note", "").strip()))
+    made = NewAnnotation(subject="trace", subject_id=trace["id"], label=label, note=form.get("note", "").strip())
+    await create_annotation(desk.hub, desk.caller, made)
     return redirect(f"{find_project_address(project['id'], 'traces', trace['id'])}#comments")
 
 
-async def _find_trace(request: Request, source: Source, traces: TraceSource) -> tuple[Record, Record]:
-    project = await source.get_project(request.path_params["project"])
-    trace = await traces.find_trace(request.path_params["trace"])
-    if trace["project_id"] != project["id"]:
-        raise not_found("trace", trace["id"])
-    return project, trace
+async def _list_results(desk: Desk, trace_id: str) -> Sequence[Record]:
+    """Return the results of a trace, without assertions, what failed first."""
+    page = await search.list_results(desk.hub, desk.caller, ResultSearch(trace_id=trace_id), limit=100)
+    return sorted(page["data"], key=lambda one: (_RANKS.get(one["outcome"], 2), one["case_key"]))
+
+
+async def _find_agent(desk: Desk, id: str) -> Record | None:
+    """Return an agent; None if it was deleted."""
+    try:
+        return await get_agent(desk.hub, desk.caller, id)
+    except Refusal:
+        return None
+
+
+async def list_own_labels(desk: Desk, *, parent_id: str | None = None, subject_id: str | None = None) -> dict[tuple[str, int], str]:
+    """Return the caller's labels of the claims of a trace or an attempt, by result or attempt and number."""
+    found = await list_annotations(desk.hub, desk.caller, parent_id=parent_id, subject_id=subject_id, limit=100)
+    mine = [one for one in found["data"] if one["author"] == desk.caller.actor]
+    return {(one["subject_id"], one["claim"]): one["label"] or "" for one in mine if one["claim"] is not None}
 
 
 def _cut_window(tree: SpanTree, request: Request, selected: int | None) -> Record:
@@ -266,7 +288,7 @@ def _write_result(result: Record, links: dict[str, str], labels: Mapping[tuple[s
     document: Json = result["result"]
     assertions: list[Json] = (document.get("assertions") if isinstance(document, dict) else None) or []
     numbered = [(number, one) for number, one in enumerate(assertions) if isinstance(one, dict)]
-    ordered = sorted(numbered, key=lambda one: RANKS.get(str(one[1].get("outcome")), 2))
+    ordered = sorted(numbered, key=lambda one: _RANKS.get(str(one[1].get("outcome")), 2))
     rows = [
         {
             "outcome": one.get("outcome"),

@@ -10,15 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import Desk, open_desk
+from proctor.pages.desk import Desk, find_project, open_desk
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.cases import list_project_agents
 from proctor.pages.screens.trace import find_prices, write_cost
-from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import OUTCOMES, find_project_address
 from proctor.service.refusals import Refusal
+from proctor.service.traces import feed, search
 from proctor.service.traces.cases import list_cases
 from proctor.service.traces.reevaluation import MOST_TRACES, Reevaluation, request_reevaluation
 from proctor.service.traces.search import TraceSearch, TraceSummary
@@ -35,13 +35,13 @@ STATUSES = ("open", "complete", "evaluated", "failed")
 
 async def show_traces(request: Request, source: Source) -> Response:
     """Show a page of traces with the facets of the search."""
-    traces = TraceSource.of_request(request)
-    project = await source.get_project(request.path_params["project"])
+    desk = open_desk(request, source)
+    project = await find_project(request, source)
     filters = _read_filters(request.query_params)
     cursor = request.query_params.get("cursor")
     # First: events from here on are streamed, earlier ones are in what is read below.
-    events = None if cursor else traces.find_event_address(project["id"], filters.get("agent"))
-    search = TraceSearch(
+    events = None if cursor else _find_event_address(desk, project["id"], filters.get("agent"))
+    wanted = TraceSearch(
         project_id=project["id"],
         agent_id=filters.get("agent"),
         outcome=filters.get("outcome"),
@@ -53,18 +53,16 @@ async def show_traces(request: Request, source: Source) -> Response:
         tool=filters.get("tool"),
         metadata=[filters["metadata"]] if "metadata" in filters else None,
     )
-    page = await traces.list_traces(search, cursor, _ROWS)
-    found = await traces.count_facets(search)
-    agents = {one["id"]: one["name"] for one in await traces.list_agents(project["id"])}
+    page = await search.list_traces(desk.hub, desk.caller, wanted, cursor=cursor, limit=_ROWS)
+    found = await search.count_facets(desk.hub, desk.caller, wanted)
+    agents = {one["id"]: one["name"] for one in await list_project_agents(desk, project["id"])}
     groups = [
         (name, [(one.value, one.name, one.count, one.failed) for one in values])
         for name, values in (("outcome", found.outcomes), ("status", found.statuses), ("agent", found.agents), ("case", found.cases))
     ]
     values = {
-        "project": project,
-        "source": source,
         "page": page,
-        "failing": await traces.list_failing_cases([row["id"] for row in page["data"]]),
+        "failing": await search.list_failing_cases(desk.hub, desk.caller, [row["id"] for row in page["data"]]),
         "costs": _list_costs(project, page["data"]),
         "filters": filters,
         "facets": found,
@@ -77,6 +75,12 @@ async def show_traces(request: Request, source: Source) -> Response:
         "again": _write_query({name: value for name, value in filters.items() if name in ("agent", "case", "since", "until")}),
     }
     return render_page(request, "traces.html", values)
+
+
+def _find_event_address(desk: Desk, project_id: str, agent_id: str | None) -> str:
+    """Return the address of the event stream."""
+    wanted = {"project_id": project_id, **({"agent_id": agent_id} if agent_id else {}), "after": feed.find_now(desk.hub)}
+    return f"/api/traces/events?{urlencode(wanted)}"
 
 
 def _list_costs(project: Record, rows: Sequence[TraceSummary]) -> dict[str, str]:
@@ -121,22 +125,22 @@ _LONGEST_FIELD = 200
 async def show_reevaluation(request: Request, source: Source) -> Response:
     """Show the form, filled from the query, or the number of queued traces."""
     desk = open_desk(request, source, to_write=True)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     form = {name: request.query_params.get(name, "")[:_LONGEST_FIELD] for name in _NAMES}
-    return await _show_form(request, source, desk, project, form, done=read_digits(request.query_params.get("done"), 11))
+    return await _show_form(request, desk, project, form, done=read_digits(request.query_params.get("done"), 11))
 
 
 async def send_reevaluation(request: Request, source: Source) -> Response:
     """Queue traces for re-evaluation and show their number."""
     form: Record = dict(await read_form(request, proven=False))
     desk = open_desk(request, source, to_write=True)
-    project = await source.get_project(request.path_params["project"])
+    project = await find_project(request, source)
     if not request.state.form_proven:
-        return await _show_form(request, source, desk, project, form, lost="proof", status=403)
+        return await _show_form(request, desk, project, form, lost="proof", status=403)
     try:
         queued = await request_reevaluation(desk.hub, desk.caller, _read_request(project["id"], form))
     except Refusal as refusal:
-        return await _show_form(request, source, desk, project, form, refusal=refusal, status=refusal.status)
+        return await _show_form(request, desk, project, form, refusal=refusal, status=refusal.status)
     return redirect(f"{find_project_address(project['id'], 'traces', 'reevaluate')}?done={queued['traces']}")
 
 
@@ -152,13 +156,9 @@ def _read_request(project_id: str, form: Record) -> Reevaluation:
     )
 
 
-async def _show_form(
-    request: Request, source: Source, desk: Desk, project: Record, form: Record, *, status: int = 200, **more: Any
-) -> Response:
+async def _show_form(request: Request, desk: Desk, project: Record, form: Record, *, status: int = 200, **more: Any) -> Response:
     cases = await list_cases(desk.hub, desk.caller, project_id=project["id"], limit=_MOST_CASES)
     values = {
-        "project": project,
-        "source": source,
         "form": form,
         "agents": [(one["id"], one["name"]) for one in await list_project_agents(desk, project["id"])],
         "cases": [(one["id"], one["name"]) for one in cases["data"]],

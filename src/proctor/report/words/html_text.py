@@ -132,7 +132,7 @@ def _list_mcp_texts(value: Json) -> list[str] | None:
     return texts if texts and len(texts) == len(parts) else None
 
 
-_WITHOUT_END = frozenset(("use", "circle", "rect", "path", "line"))
+_WITHOUT_END = frozenset(("use", "circle", "rect", "path", "line", "input"))
 """SVG elements without content."""
 
 
