@@ -76,7 +76,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_error_result(self) -> bool:
-        """Whether the result says that a tool failed."""
+        """Whether the tool reported a failure."""
         return isinstance(self.result, dict) and self.result.get("isError") is True
 
     def describe(self) -> str:

@@ -148,9 +148,9 @@ class LlmJudge:
                 parts = known_parts if known_parts is not None else split_windows(question.material, max_chars=self.settings.max_chars)
                 windows[id(question.material)] = parts
             groups.append([msgspec.structs.replace(question, material=part) for part in parts] or [question])
-        asked = _group_questions([each for group in groups for each in group])
+        batches = _group_questions([each for group in groups for each in group])
         found: dict[int, Opinion] = {}
-        for group, each in zip(asked, await _gather_all([self._judge_group(group, attempt, tape) for group in asked]), strict=True):
+        for group, each in zip(batches, await _gather_all([self._judge_group(group, attempt, tape) for group in batches]), strict=True):
             found.update(zip(group.positions, each, strict=True))
         opinions = iter([found[position] for position in sorted(found)])
         return [_combine_windows([next(opinions) for _ in group]) for group in groups]
