@@ -219,12 +219,14 @@ def make_alert(person: Person) -> None:
 
 def begin_empty(person: Person) -> None:
     """From an empty service to the first verdict."""
-    person.click("text=proctor")
+    person.click(".brand")
     person.click("text=New project")
     person.type("input[name=name]", "first")
     person.click("main form button")
     person.click("text=Load example data")
-    person.see("fail (")
+    # The list is live: verdicts appear without a reload.
+    person.click("nav >> text=Traces")
+    person.page.locator(".feed .outcome").first.wait_for(timeout=60_000)
 
 
 TASKS: dict[str, tuple[Callable[[Person], None], str, str]] = {
