@@ -93,7 +93,7 @@ def _parameters(tool: Tool, names: list[str], required: tuple[str, ...] = ()) ->
 def _kind(schema: Schema) -> str:
     if "enum" in schema:
         return " or ".join(f"`{word}`" for word in schema["enum"] if word is not None)
-    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    kinds: list[str] = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     return " or ".join(_KINDS.get(kind, kind) for kind in kinds)
 
 

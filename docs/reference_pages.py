@@ -13,7 +13,7 @@ import msgspec
 from msgspec import inspect as mi
 
 from proctor.actions.help import describe
-from proctor.actions.help.describe import Description, Field, kind_words
+from proctor.actions.help.description import Description, Field, kind_words
 from proctor.checks.registry import default_registry
 from proctor.cli.main import COMMANDS, run, write_usage
 from proctor.formats.native.schema import build_native_schema, read_field_docs

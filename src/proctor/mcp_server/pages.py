@@ -18,7 +18,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from proctor.actions.help.describe import KINDS, Description, describe
+from proctor.actions.help.describe import KINDS, describe
+from proctor.actions.help.description import Description
 from proctor.checks.registry import default_registry
 from proctor.formats.native.schema import build_native_schema
 from proctor.mcp_server.tool import Desk

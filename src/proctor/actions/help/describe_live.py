@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from proctor.actions.help.describe import Description, Field, struct_fields
+from proctor.actions.help.description import Description, Field, struct_fields
 from proctor.actions.judging.judge_settings import JudgeSection
 from proctor.checks.shared.rubric import METRICS, VERSIONS, load_rubric
 from proctor.errors import install_command

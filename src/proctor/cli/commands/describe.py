@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.checking.describe_evidence import FileDescription, describe_trace
-from proctor.actions.help.describe import ASSERTION_KEYS_NOTE, KINDS, Description, describe
+from proctor.actions.help.describe import ASSERTION_KEYS_NOTE, KINDS, describe
+from proctor.actions.help.description import Description
 from proctor.actions.workspace.custom_checks import find_registry
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
