@@ -1,7 +1,7 @@
 """Simulated users, who talk to the agent in cases without a fixed list of messages.
 
 A user decides turn by turn, from a script or by a chat model, which gets the whole conversation before each message. An unreadable reply is
-requested once more, then it is a `bad_user_reply`. An unreachable model is retried, since that has no effect on the agent; then it is
+requested again, then it is a `bad_user_reply`. An unreachable model is retried, since that has no effect on the agent; then it is
 `user_unavailable`. A conversation never ends because its user fell silent.
 """
 

@@ -4,7 +4,7 @@
 2. Apostrophes are dropped (`don't` is `dont`); every other character that is no letter, mark or digit (hyphens too) ends a word.
 3. The words `zero` to `nine` are digits, and so are `oh` and `o` next to a digit; `double` and `triple` before a digit repeat it.
 4. Digits stand alone: `42`, `4 2` and `four two` are the same. A match may not begin or end inside a word, so `42` is not
-   found in `421`; but it is in `four two one`, where each digit is a word of its own.
+   found in `421`; but it is in `four two one`, where each digit is its own word.
 5. Invisible characters (soft hyphens, zero-width spaces) are dropped, a soft hyphen with the line break after it.
 6. Letters that are spelled out are one word as well: `H.I.V.`, `H-I-V` and `H I V` also read as `HIV`.
 """

@@ -381,7 +381,7 @@ def build_workspace(
     known = {key: settings[key] for key in WORKSPACE_KEYS if settings.get(key) is not None}
     reading = Reading(file=file, text="")
 
-    # Several entries may have problems; the text is parsed once more for all of them.
+    # Several entries may have problems; the text is parsed again for all of them.
     @cache
     def again() -> tuple[Workspace, Reading] | None:
         written = text() if text is not None else ""

@@ -1,7 +1,7 @@
 """One client for all HTTP providers; the differences between them are in a `Dialect`.
 
 A model may refuse a part of a request that is not essential to it (`temperature` of a reasoning model, the old name of
-`max_tokens`, a `seed`, a JSON Schema for the answer). Then the request is sent once more without that part, later requests leave
+`max_tokens`, a `seed`, a JSON Schema for the answer). Then the request is sent again without that part, later requests leave
 it out from the start, and every reply lists it in `notes`. A value that is merely out of range is the user's mistake and stays a fault.
 """
 

@@ -47,12 +47,12 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wants_mllp(self) -> bool:
-        """Whether it also takes messages over MLLP, on a port of its own."""
+        """Whether it also takes messages over MLLP, on its own port."""
         return self.kind == "hl7" and isinstance(self.seed, dict) and self.seed.get("mllp") is True
 
     @property
     def wants_sftp(self) -> bool:
-        """Whether its files are also reached over SFTP, on a port of its own."""
+        """Whether its files are also reached over SFTP, on its own port."""
         return self.kind == "files" and isinstance(self.seed, dict) and self.seed.get("sftp") is True
 
 

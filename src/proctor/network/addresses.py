@@ -76,7 +76,7 @@ class Allowed:
         return name in self._names or any(name.endswith(end) for end in self._below)
 
     def has_address(self, address: Address) -> bool:
-        """Return whether an address lies in a listed network."""
+        """Return whether an address is in a listed network."""
         return any(address in network for network in self._networks)
 
 

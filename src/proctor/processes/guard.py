@@ -104,7 +104,7 @@ class ProcessGuard:
         # Isolated and without `site`: it starts in a few milliseconds, and the environment cannot change its behaviour.
         command = [sys.executable, "-I", "-S", _SCRIPT, f"{MARK}={self._mark}", str(GRACE_S)]
         try:
-            # A group of its own: Ctrl-C on a terminal goes to the group of this process.
+            # Its own group: Ctrl-C on a terminal goes to the group of this process.
             self.pid = os.posix_spawn(sys.executable, command, {}, file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0), *quiet], setpgroup=0)
         finally:
             os.close(reading)

@@ -1,4 +1,4 @@
-"""Starts a program in a process group of its own, and ends it with all its child processes, also if the caller is cancelled."""
+"""Starts a program in its own process group, and ends it with all its child processes, also if the caller is cancelled."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A port on loopback that accepts HL7 v2 messages over MLLP, for clients that support no other protocol.
 
-A frame is `0x0B`, the message, `0x1C 0x0D`; each is answered with the acknowledgement in a frame of its own, in order. Bytes outside of a
+A frame is `0x0B`, the message, `0x1C 0x0D`; each is answered with the acknowledgement in its own frame, in order. Bytes outside of a
 frame are ignored, as the protocol requires. MLLP has no authentication, so the port is opened only for systems that request it, on
 loopback, and only while their attempt runs.
 """

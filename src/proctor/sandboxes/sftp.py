@@ -1,7 +1,7 @@
 """A port on loopback that serves SFTP, for clients that support no other protocol: one sandbox's files, with its token as password.
 
 Any user name will do. There is nothing here but SFTP: no shell, no commands, no keys, no forwarding, and nothing of this machine's files,
-since every request is answered from the rows of the sandbox (`Drop`). The server works in a thread with an event loop of its own,
+since every request is answered from the rows of the sandbox (`Drop`). The server works in a thread with its own event loop,
 so that an agent which blocks the event loop of the run is answered all the same.
 
 What is read, written, listed, removed and renamed are requests to the system, so each is an event of the sandbox. A file is read whole when

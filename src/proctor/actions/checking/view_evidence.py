@@ -1,4 +1,4 @@
-"""Stores recorded evidence as a run in a folder of its own, so that the pages for runs can show it.
+"""Stores recorded evidence as a run in its own folder, so that the pages for runs can show it.
 
 Without a suite there are no claims: every record is a skipped attempt with its conversation. With one, each record is
 decided as `proctor check` decides it; claims for a judge stay undecided.

@@ -394,7 +394,7 @@ class MCPClientManager:
         self._elicit.pop(server, None)
 
     def set_elicitation_callback(self, callback: Elicit) -> None:
-        """Answer the requests of every server without a handler of its own, by `request_id`, `message`, `schema`, `related_task_id`.
+        """Answer the requests of every server without its own handler, by `request_id`, `message`, `schema`, `related_task_id`.
 
         A callback that answers later awaits its entry of `get_pending_elicitations`.
         """

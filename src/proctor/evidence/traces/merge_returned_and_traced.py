@@ -25,7 +25,7 @@ _RETURNED, _TRACED = "the returned value", "the spans"
 
 
 class InnerWork(msgspec.Struct, frozen=True, kw_only=True):
-    """The work inside tools: a tool may run an agent of its own, whose spans are below the span of the tool."""
+    """The work inside tools: a tool may run its own agent, whose spans are below the span of the tool."""
 
     calls: tuple[ToolCall, ...] = ()
     outer_usage: Usage | None = None

@@ -86,7 +86,7 @@ class SpanDraft(Draft):
                 self.mark_unrecognised("a message inside the text of a message")
 
     def add_block(self, block: Json, at: str) -> None:
-        """Add one block; OpenInference puts each under a name of its own."""
+        """Add one block; OpenInference puts each under its own name."""
         if isinstance(block, dict):
             block = dict_or_empty(block.get("message_content")) or block
             if block.keys() == {"type"} and block["type"] in ("tool_use", "tool_call", "function"):

@@ -416,7 +416,7 @@ def read_event_message(event: SpanEvent) -> Json:
 
 
 def _is_hosted(tool: Json) -> bool:
-    """Return whether the provider runs a tool itself: the tool has a type of its own, or no name."""
+    """Return whether the provider runs a tool itself: the tool has its own type, or no name."""
     if isinstance(tool, list):
         return True
     entry = dict_or_empty(tool)

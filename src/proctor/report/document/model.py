@@ -19,7 +19,7 @@ Tone = Literal["pass", "fail", "error", "skip", "uncertain"]
 Look = Literal["plain", "strong", "code", "muted", "note"]
 
 LABEL = 200
-"""Characters of a text, unless it has a limit of its own."""
+"""Characters of a text, unless it has its own limit."""
 
 
 class Text(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""Exports verdicts to an OpenTelemetry receiver in a worker of its own; evaluation never waits for it.
+"""Exports verdicts to an OpenTelemetry receiver in its own worker; evaluation never waits for it.
 
 Results are queued in the transaction that stores them (`store/traces/traces.py`), so each is sent at least once, also after a crash;
 `proctor.result.id` with `proctor.trace.revision` lets a receiver drop duplicates. Requests are OTLP/HTTP: protobuf, gzip. A failed request

@@ -120,7 +120,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def list_files(places: Sequence[str], *, leave_out: str | Path | None = None, left_out: LeftOut | None = None) -> list[DataFile]:
     """Return the files of a data set; raises `InputError` if there are none.
 
-    What lies in the folder `leave_out` is no part of it. What else is not read is noted in `left_out`.
+    Files in the folder `leave_out` are skipped. Other files that are not read are listed in `left_out`.
     """
     noted = LeftOut() if left_out is None else left_out
     found: dict[tuple[str, ...], DataFile] = {}

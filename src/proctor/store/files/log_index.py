@@ -349,7 +349,7 @@ class LogIndexes:
         if known is not None and known[0] == _find_stamp(path):
             return known[1]
         log = self.open(path)
-        # The stamp first: lines that are written during the read are counted, and read once more.
+        # The stamp first: lines that are written during the read are counted, and read again.
         stamp, counts = log.stamp, log.count()
         with self._lock:
             self._counts[path] = (stamp, counts)

@@ -1,7 +1,7 @@
 """Connections to SQLite that switch to their thread once per statement.
 
 The driver has a thread for every connection, and SQLAlchemy switches to it and back for a cursor, for the statement, for its rows, for the
-end of the cursor and once more when the connection is returned. Next to a busy event loop every one of these switches waits for its turn,
+end of the cursor and again when the connection is returned. Next to a busy event loop every one of these switches waits for its turn,
 while the one lock for writing is held. Here a statement and its rows are one switch, and what needs none has none.
 """
 

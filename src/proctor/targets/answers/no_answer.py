@@ -6,7 +6,7 @@ A claim such as "the answer does not contain X" would pass on no answer. So the 
 * the body, or what is taken from it as the answer, is empty: no bytes, invisible characters, JSON without content;
 * the body cannot be read: bytes that are not text in its encoding, broken JSON, a type that is not text, a stream, an HTML page;
 * the body reports that the run failed (`error`, `success: false`, JSON-RPC, GraphQL), whatever the status;
-* the body is an envelope with a failing status of its own (`{"statusCode": 500, "body": ...}`);
+* the body is an envelope with its own failing status (`{"statusCode": 500, "body": ...}`);
 * `response_path` has no match.
 
 A claim on the status (`http_status`) is decided on the one that came. A case that claims the very status that came is decided on what was

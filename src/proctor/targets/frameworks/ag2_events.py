@@ -1,7 +1,7 @@
 """AG2 since version 1: the events of an agent's stream, from the history of a reply or as they were emitted.
 
 A request begins an exchange; a response of the model names the calls, whose results follow. A subtask or another agent that is used as a
-tool works on a stream of its own. A history that was compacted has lost its beginning. Pieces of text alone show no calls. The history of
+tool works on its own stream. A history that was compacted has lost its beginning. Pieces of text alone show no calls. The history of
 an `AgentReply` is fetched where streams are read (`streams.py`): it has to be awaited.
 
 Tried with ag2 1.2: `tests/frameworks/returns.yaml`.

@@ -1,6 +1,6 @@
 """Agno: the output of a run of an agent or a team, and the events of a stream.
 
-History is left out. A team member that was called has a run of its own, whose calls are added. A stream
+History is left out. A team member that was called has its own run, whose calls are added. A stream
 shows calls if events were requested (`stream_events=True`), or ends with the output (`yield_run_output=True`).
 
 Tried with agno 3.1.

@@ -1,6 +1,6 @@
 """OpenAI Agents SDK: a `RunResult`, or a `RunResultStreaming` whose stream was read to its end.
 
-The items are those that `to_input_list()` gives, in the form of the Responses API. A tool that runs an agent of its own shows as one call:
+The items are those that `to_input_list()` gives, in the form of the Responses API. A tool that runs its own agent shows as one call:
 what the inner agent did is not in the result. A run that waits for an approval is not over.
 
 Tried with openai-agents 0.24, over the Responses API and over chat completions.

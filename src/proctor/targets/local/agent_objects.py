@@ -193,7 +193,7 @@ _STRANGERS: set[str] = set()
 def import_local_module(name: str, base: Path | None, trusted: bool) -> object:
     """Return a module, from the folder `base` if it has one. Raises `SpecError`.
 
-    Where the name is not to be trusted, the module has to lie in that folder.
+    If the name is not trusted, the module must be in that folder.
     """
     top = name.partition(".")[0]
     local = base is not None and ((base / f"{top}.py").is_file() or (base / top).is_dir())

@@ -5,7 +5,7 @@ and `history` (the exchanges before, as `{"input", "text"}`), each call copies o
 mapping, with a list of provider messages or an envelope of them (`{"messages": [...]}`), with what an agent framework returns
 (`frameworks/`), with a stream of these, or with an `Evidence`; what else it returns, what JSON cannot hold inside of these (`returned.py`),
 and a text with nothing in it are the error of that case. So is whatever it raises: only the user's own Ctrl-C ends the run. An `async`
-function is awaited; any other runs in a thread of its own, which is left alone when the time is up, since a thread cannot be ended. A
+function is awaited; any other runs in its own thread, which is left alone when the time is up, since a thread cannot be ended. A
 function has no wire: nothing of it is on a tape, it is called again on replay.
 
 With `capture: otel` the spans that OpenTelemetry records during the call are read together with what was returned (`otel_capture.py`).
@@ -399,7 +399,7 @@ class CallableTarget:
 def load_function(reference: str, *, base: Path | None = None, trusted: bool = True) -> Function:
     """Return the function that `module:function` names; raises `SpecError` if there is none.
 
-    Where the reference is not to be trusted (a suite may be anybody's), only modules that lie in the folder `base` are taken: the
+    If the reference is not trusted (the suite may come from a stranger), only modules in the folder `base` are accepted: the
     library of Python has functions that must not be called with a message out of a suite.
     """
     module_name, colon, path = reference.partition(":")

@@ -1,6 +1,6 @@
 """Our own agent: a chat model with the tools of MCP servers that works until it has an answer.
 
-Every attempt has a conversation of its own (`agent_conversation.py` has the rules), within the time of the attempt, and sessions of its
+Every attempt has its own conversation (`agent_conversation.py` has the rules), within the time of the attempt, and sessions of its
 own with the servers. The simulated systems of a case are servers, too, without any configuration (`WithSystems`).
 """
 

@@ -1,7 +1,7 @@
 """Authenticates requests to an MCP server over HTTP: adds the credentials to each request as it is sent.
 
 * Headers of the settings win over what the auth would send, as in MCPLab.
-* A token of the client credentials grant is fetched by a form POST, cached until 30 seconds before it expires, and fetched once more
+* A token of the client credentials grant is fetched by a form POST, cached until 30 seconds before it expires, and fetched again
   when the server refuses it. The token endpoint is never followed to another place.
 * Tokens are in no message and no log; `list_secrets()` names those fetched, so that what a server echoes can be scrubbed.
 """

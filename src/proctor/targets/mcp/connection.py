@@ -1,6 +1,6 @@
 """One MCP server, connected.
 
-The `mcp` package requires that the task that enters a context also leaves it, so each connection has a task of its own: it connects, lists
+The `mcp` package requires that the task that enters a context also leaves it, so each connection has its own task: it connects, lists
 the tools, signals that it is ready and waits for the signal to leave.
 
 * One try is connecting and listing all pages of tools, within `timeout_s`. A try that failed is repeated after 250, 500 and 750 ms,
@@ -171,7 +171,7 @@ class ServerWire:
             self._notify(message.method, plain.get("params") or {})
 
     def _notify(self, method: str, params: dict[str, Json]) -> None:
-        """Call the handler in a task of its own: one that makes a request must not stop the reading."""
+        """Call the handler in its own task: one that makes a request must not stop the reading."""
         handler = self._hooks.on_notification
         if handler is None:
             return

@@ -125,7 +125,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     timeout_s: float = 30.0
     """Maximum seconds for one attempt to connect and list the tools, and for one tool call."""
     session: Literal["attempt", "shared"] = "attempt"
-    """`attempt`: every attempt at a case has a session of its own (over stdio: a process of its own), made for its first tool call;
+    """`attempt`: every attempt at a case has its own session (over stdio: its own process), made for its first tool call;
     `shared`: all attempts have one together, for servers that are expensive to start and keep nothing between calls."""
 
     def __repr__(self) -> str:
