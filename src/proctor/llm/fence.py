@@ -1,7 +1,7 @@
 """Turns what an agent wrote into data: it cannot end its block, nor pass for anything but text to be judged.
 
 Four defences, each sufficient alone:
-1. The material is one line of JSON. A line break in it is two characters, so nothing in it can be its own line.
+1. The material is one line of JSON. A line break in it is two characters, so nothing in it can form a separate line.
 2. It is between two marker lines. The marker is a digest of the whole request, the material included: it repeats when the request
    does (caches and recordings rely on that), and no text can contain its own digest. If it occurs nevertheless, another one is taken.
 3. Whatever a model or its chat template may take for the end of a text (marker lines, code fences, template tokens, tags of the kind

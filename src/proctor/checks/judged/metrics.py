@@ -289,7 +289,7 @@ def split_statements(answer: Json) -> list[str]:
 
 
 def _has_content(text: str) -> bool:
-    """Return whether a text can be its own statement: it has a letter, a digit or an emoji."""
+    """Return whether a text can be a statement: it has a letter, a digit or an emoji."""
     return any(each.isalnum() or (each > "~" and unicodedata.category(each) in ("So", "Sc", "Sm")) for each in text)
 
 
