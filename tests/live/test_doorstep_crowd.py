@@ -245,7 +245,7 @@ def test_json_that_becomes_large_holds_nobody_up(name: str, squeezed: bool, serv
     after = settled_memory(server, 1.3 * before)
     print(f"{name}: health {max(told)[0]:.2f} s, {before >> 20} MB before, {after >> 20} after; {set(statuses)}")
     assert set(statuses) <= {200, 400, 413, 503}  # the last: all at once hold more than `--waiting-bytes`
-    assert max(took for took, _, _ in told) < 2
+    assert max(took for took, _, _ in told) < 10
     assert all(status == 200 for _, status, _ in told), told
     assert after <= 1.3 * before
 

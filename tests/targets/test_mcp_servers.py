@@ -162,14 +162,14 @@ def test_a_server_killed_by_a_signal_says_which() -> None:
 
 def test_a_server_that_never_answers_is_a_timeout_and_is_not_tried_again() -> None:
     started = time.monotonic()
-    fault = fault_of(python("print('Welcome!', flush=True)\nfor _ in open(0): pass", timeout_s=0.3), waits_s=(5.0,))
+    fault = fault_of(python("print('Welcome!', flush=True)\nfor _ in open(0): pass", timeout_s=0.3), waits_s=(60.0,))
     assert isinstance(fault, ServerFault) and fault.code == "timeout"
     assert "did not answer within 0.3 s" in str(fault) and "Welcome!" in str(fault)
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 30
 
 
 def test_a_command_that_does_not_exist_is_said_at_once() -> None:
-    fault = fault_of(ServerSettings(id="mine", command="no-such-program-anywhere"), waits_s=(5.0,))
+    fault = fault_of(ServerSettings(id="mine", command="no-such-program-anywhere"), waits_s=(60.0,))
     assert isinstance(fault, ServerFault) and fault.code == "command_not_found"
     assert "no-such-program-anywhere" in str(fault) and "No such file" in str(fault)
 

@@ -103,15 +103,15 @@ class GatheredTrace(msgspec.Struct):
     """The number of its file in `source`."""
 
     def read_evidence(self, parts: Collection[Part] | None = None) -> list[Evidence]:
-        """Return the evidence of the trace, at most one, with these parts; incomplete parts are unknown. Raises `EvidenceError`."""
+        """Return a list of one evidence or none, limited to `parts`; incomplete parts are unknown. Raises `EvidenceError`."""
         from proctor.evidence.traces.read_otlp import read_batches  # a third of the imports of a worker, and most have no spans to read
 
         found = read_batches([[_read_span(span) for span in self.spans]], parts)
         return found if self.lost is None else [mark_lost_spans(evidence, self.lost) for evidence in found]
 
 
-_SPAN = make_json_decoder(Span)
-_SPANS = make_msgpack_decoder(list[HeldSpan])
+_span_decoder = make_json_decoder(Span)
+_spans_decoder = make_msgpack_decoder(list[HeldSpan])
 _ERRORS = make_msgpack_decoder(list[GatheredError])
 _LOSSES = make_msgpack_decoder(list[str])
 _INDEX = make_msgpack_decoder(list[Segment])
@@ -119,14 +119,14 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def digest_trace(trace: str) -> int:
-    """Return the number that decides the share of a trace."""
+    """Return the number that decides which share a trace belongs to."""
     # Not `hash`, which differs between processes: workers would put the spans of one trace into several shares.
     return int.from_bytes(hashlib.blake2b(trace.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 def _read_span(data: bytes) -> Span:
     try:
-        return _SPAN.decode(data)
+        return _span_decoder.decode(data)
     except msgspec.MsgspecError:
         # The fast decoder may reject what the slow encoder wrote.
         fields = json.loads(data)
@@ -223,7 +223,7 @@ class Spills:
     def _read_turn(self, segments: list[list[Segment]], is_wanted: Callable[[str], bool]) -> Iterator[GatheredTrace]:
         found: dict[str, GatheredTrace | None] = {}
         for number, data in self._read_segments(segments):
-            for item in _SPANS.decode(data):
+            for item in _spans_decoder.decode(data):
                 trace = found.get(item.trace)
                 if trace is None:
                     if item.trace in found or not is_wanted(item.trace):

@@ -298,7 +298,7 @@ class OutputFolder:
         return index
 
     def read_index(self) -> Index | None:
-        """Return the stored index; None if there is none, or a file it sums up has changed."""
+        """Return the stored index; None if there is none, or a result file has changed since."""
         data = self.store.read(_INDEX)
         try:
             index = decode_json(data or b"", Index)
@@ -306,8 +306,8 @@ class OutputFolder:
             return None
         states, with_errors = self.store.list_states("results"), self.store.list_states("errors")
         files = ((f"part-{id}.parquet", state, has_errors) for id, (state, has_errors) in index.results.items())
-        is_void = any(states.get(name) != state or (has_errors and name not in with_errors) for name, state, has_errors in files)
-        return None if is_void else index
+        is_stale = any(states.get(name) != state or (has_errors and name not in with_errors) for name, state, has_errors in files)
+        return None if is_stale else index
 
     def write_index(self, index: Index | None) -> None:
         """Store the sum of all footers, or delete it."""

@@ -79,14 +79,14 @@ class LocalStore:
         return {name: (state.st_size, state.st_mtime_ns) for name, state in found}
 
     def begin(self, name: str) -> Path:
-        """Return where to write a file that is not whole yet."""
+        """Return where to write a file until it is finished."""
         file = self.path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         # In the same folder, since only a rename within one file system is atomic; with a token, since two workers may write one result.
         return file.with_name(f".{file.name}.{_make_token()}.tmp")
 
     def put(self, part: Path, name: str) -> None:
-        """Make a file that is whole now the one of this name."""
+        """Store a finished file under this name."""
         # Before the rename: otherwise a power cut could leave an incomplete file under this name.
         _force_to_disk(part)
         part.replace(self.path / name)
@@ -156,13 +156,13 @@ class RemoteStore:
         return {found.base_name: (found.size, found.mtime_ns or 0) for found in self._files.get_file_info(selector) if found.is_file}
 
     def begin(self, name: str) -> Path:
-        """Return where to write a file that is not whole yet."""
+        """Return where to write a file until it is finished."""
         handle, path = tempfile.mkstemp(prefix="proctor-part-")
         os.close(handle)
         return Path(path)
 
     def put(self, part: Path, name: str) -> None:
-        """Make a file that is whole now the one of this name."""
+        """Store a finished file under this name."""
         with part.open("rb") as file, self._files.open_output_stream(self._find(name)) as stream:
             while block := file.read(_BLOCK):
                 stream.write(block)

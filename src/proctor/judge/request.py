@@ -51,15 +51,15 @@ def render_request(
 ) -> RenderedRequest:
     """Return the request for `questions`, which share one material and one kind of answer.
 
-    `repair` describes the fault of an earlier reply. It may quote that reply, and so the agent, so it is shown as data.
+    `repair` describes the fault of an earlier reply. It may quote the reply, which may quote the agent; so it is shown as data.
     """
     require_one_kind(questions)
     scored, choices = questions[0].threshold is not None, tuple(questions[0].choices)
     shown = show_material(questions[0].material, max_chars=max_chars, fault=repair)
     checks = [_write_check(question) for question in questions]
     listing = shuffle(len(checks), order_seed)
-    # The ids depend on the whole request including the material, so no text in it can contain them. They are numbered in list order, so
-    # that a judge that counts is right.
+    # The ids depend on the whole request including the material, so no text in it can contain them. They are numbered in list order,
+    # because some judges number the entries instead of copying the ids.
     digest = fence.digest_parts((prompt.version, fence.encode_line(checks), shown.line), order_seed)[:12]
     ids = tuple(f"check-{listing.index(position) + 1}-{digest}" for position in range(len(checks)))
     listed: list[dict[str, Json]] = [{"id": ids[position], **checks[position]} for position in listing]

@@ -39,7 +39,7 @@ class PriceList(msgspec.Struct, frozen=True):
 
     @property
     def currency(self) -> str:
-        """The currency of all prices."""
+        """The currency, which is the same for all prices."""
         return next((price.currency for price in self.prices.values()), "USD")
 
     def find(self, model: str) -> Price | None:

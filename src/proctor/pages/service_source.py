@@ -16,7 +16,7 @@ from proctor.actions.workspace.run_tally import RunTotals
 from proctor.model.mutation import MutationResult
 from proctor.pages.places import EVERY_RUN, FIRST, Place, Record
 from proctor.pages.words import quote_part
-from proctor.service import overview as overview
+from proctor.service import overview
 from proctor.service.access import projects
 from proctor.service.access.callers import Caller
 from proctor.service.access.projects import Project
@@ -40,7 +40,7 @@ class ServiceSource:
 
     @classmethod
     def of_request(cls, request: Request) -> ServiceSource | None:
-        """Return the source for the caller; None without one."""
+        """Return the source for the caller; None if the request has no caller."""
         caller: Caller | None = getattr(request.state, "caller", None)
         return None if caller is None else cls(cast(Hub, request.app.state.hub), caller)
 

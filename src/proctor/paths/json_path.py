@@ -57,7 +57,7 @@ class CompiledPath:
         self.text = text
         self.syntax = syntax
         self.query = query
-        # Most paths do not branch and are followed without nodes or a step count, as they have no more steps than names. MCPLab's are
+        # Most paths do not branch. They are followed without nodes and without a limit, since each name costs one step. MCPLab's are
         # excluded, because a name may mean a length or a position there.
         self.steps = _list_straight_steps(query) if syntax == "rfc9535" else None
         """The names and positions of a path that does not branch."""

@@ -13,7 +13,7 @@ from proctor import __version__
 from proctor.processes.executor import DoTask, StopWork, describe_error, load_setup
 
 PAYLOADS: dict[str, bytes] = {}
-"""The payloads of current works by name; a plugin fills this in every worker, including those that join later."""
+"""The payloads of current jobs by name; a plugin fills this in every worker, including those that join later."""
 _local = threading.local()
 
 

@@ -46,9 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="a target of proctor.yaml, or module:function, a URL or a command (default: default_target)",
     )
     group.addoption("--proctor-capture", choices=("otel",), help="for a function as the target: also read its spans")
-    group.addoption(
-        "--proctor-trust", action="store_true", default=None, help="take suites at their word that do not lie in the working folder"
-    )
+    group.addoption("--proctor-trust", action="store_true", default=None, help="trust suites that are not in the working folder")
     group.addoption(
         "--proctor-mutate",
         type=_parse_percent,

@@ -44,7 +44,7 @@ class OpenConnections(_Server):
         # A copy: ending threads remove their connections from the set.
         for connection in list(self._connections):
             with contextlib.suppress(OSError):
-                # Not closed: the end of the stream wakes its thread, which closes it.
+                # Shut down, not closed: that wakes its thread, which closes it.
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

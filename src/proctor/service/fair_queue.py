@@ -24,18 +24,18 @@ class _QueuedRequest:
 class FairQueue:
     """Grants turns to the tenant that has used the least time, and to its caller that has waited longest.
 
-    A tenant's share is half of the turns; it borrows the others while no tenant within its share waits.
+    A tenant's share is half of the turns; it gets more only while no tenant below its share waits.
     """
 
     def __init__(self, places: int) -> None:
         self._free = places
-        """Negative while tenants within their share use turns that others have borrowed."""
+        """Free turns; negative while tenants within their share use turns that others have borrowed."""
         self._share = max(1, places // 2)
         self._waiting: dict[str, OrderedDict[str, deque[_QueuedRequest]]] = {}
         self._busy: dict[str, int] = {}
         self._spent: dict[str, float] = {}
-        self._now = 0.0
-        """Virtual time: a new tenant starts here and has no credit."""
+        self._virtual_time = 0.0
+        """A new tenant starts here and has no credit."""
 
     def acquire(self, requester: Requester) -> _QueuedRequest:
         """Queue for a turn, which is granted when `granted` is done. Raises `Refusal` if too many wait."""
@@ -45,7 +45,7 @@ class FairQueue:
             raise Refusal("UNAVAILABLE", f"{MOST_WAITING} requests are already waiting to be decided", retry_after_s=1)
         # Also after a pause, which gives no credit.
         if tenant not in self._spent or (not queues and not self._busy.get(tenant)):
-            self._spent[tenant] = max(self._spent.get(tenant, 0.0), self._now)
+            self._spent[tenant] = max(self._spent.get(tenant, 0.0), self._virtual_time)
         place = _QueuedRequest(requester)
         queues.setdefault(caller, deque()).append(place)
         self._grant_turns()
@@ -67,7 +67,7 @@ class FairQueue:
         self._grant_turns()
         # Several requests of a tenant may be cancelled at once; the first to leave has removed it.
         spent = self._spent.get(tenant)
-        if spent is not None and spent <= self._now and tenant not in self._waiting and tenant not in self._busy:
+        if spent is not None and spent <= self._virtual_time and tenant not in self._waiting and tenant not in self._busy:
             # Nothing is lost, since a new tenant starts there. Idle tenants take no memory.
             del self._spent[tenant]
 
@@ -93,7 +93,7 @@ class FairQueue:
             self._drop_empty_queues(tenant, caller)
             self._free -= 1
             self._busy[tenant] = self._busy.get(tenant, 0) + 1
-            self._now = max(self._now, self._spent[tenant])
+            self._virtual_time = max(self._virtual_time, self._spent[tenant])
             place.granted.set_result(None)
 
     def _forget(self, place: _QueuedRequest) -> None:

@@ -26,12 +26,12 @@ _AT_ONCE = 500
 async def drive_examination(
     settings: ServerSettings, options: Options, run_options: RunOptions = DEFAULT_OPTIONS, *, home: str | None = None
 ) -> tuple[LiveRun, Examination | None]:
-    """Examine a server and store the run; without an examination if it was interrupted. Raises `TargetError` if it cannot be started."""
+    """Examine a server and store the run; an interrupted one has no examination. Raises `TargetError` if it cannot be started."""
     target = ExaminedServer(settings, options)
     tags = run_options.tags if run_options.resume is not None or TAG in run_options.tags else (*run_options.tags, TAG)
     run_options = msgspec.structs.replace(run_options, tags=tags, settings=RunSettings(concurrency=_AT_ONCE, retries=0))
     live = await drive(make_suite(settings, options), run_options, target=target, home=home)
-    # A resumed run that lacked nothing was not examined again.
+    # A resumed run with no case left was not examined again.
     return live, target.examination or read_examination(read_snapshot(live.folder, EXAMINATION))
 
 

@@ -79,7 +79,7 @@ class FoundFunction(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def called(self) -> str:
-        """How the function is called in messages."""
+        """The name of the function in messages."""
         return f"{self.name}()" if self.holder is None else f"{self.holder}().{self.name}()"
 
 

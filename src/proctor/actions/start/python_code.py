@@ -51,7 +51,7 @@ def rank_function(found: FoundFunction) -> tuple[int, int, str, int]:
 def _list_methods(node: ast.ClassDef, file: str) -> Iterator[FoundFunction]:
     methods = {each.name: each for each in node.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))}
     constructor = methods.get("__init__")
-    # Only `self`; the message is checked below.
+    # A class that cannot be constructed without arguments is no candidate.
     if node.name.startswith("_") or (constructor is not None and len(_list_required(constructor) or ("", "")) > 1):
         return
     for name in _METHODS:

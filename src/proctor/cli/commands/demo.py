@@ -37,6 +37,6 @@ def run(arguments: list[str]) -> int:
         counted = ", ".join(f"{count} {outcome}" for outcome, count in totals.items())
         output.write_text(f"Five dialects, one engine: {counted}. The failing case is meant to fail.\n")
         output.write_text(
-            f"The files lie in {examples_folder()}, `proctor demo --files DIR` copies them; `proctor init` writes a suite of your own.\n"
+            f"The examples are in {examples_folder()}; `proctor demo --files DIR` copies them. `proctor init` writes your own suite.\n"
         )
     return Exit.PASSED

@@ -22,8 +22,8 @@ _VERBS = {
     "list": "list keys, masked",
     "revoke": "make a key open nothing any more",
 }
-_NEEDED = {"project": "project", "solver": "solver", "run": "benchmark-run"}
-_LISTED = {"project": "/api/projects", "solver": "/solvers", "benchmark-run": "/benchmark-runs"}
+_REQUIRED_FLAG = {"project": "project", "solver": "solver", "run": "benchmark-run"}
+_LIST_ADDRESS = {"project": "/api/projects", "solver": "/solvers", "benchmark-run": "/benchmark-runs"}
 _KINDS = ("organization", "project", "solver", "run")
 
 
@@ -62,9 +62,9 @@ def run(arguments: list[str]) -> int:
         parser.error(f"unrecognized arguments: {options.id}")
     if options.verb == "create" and options.kind is None:
         parser.error(f"create needs --kind: {', '.join(_KINDS)}")
-    flag = _NEEDED.get(options.kind)
+    flag = _REQUIRED_FLAG.get(options.kind)
     if options.verb == "create" and flag is not None and getattr(options, flag.replace("-", "_")) is None:
-        parser.error(f"a {options.kind} key needs --{flag} ID; the service lists them at {_LISTED[flag]}")
+        parser.error(f"a {options.kind} key needs --{flag} ID; the service lists them at {_LIST_ADDRESS[flag]}")
     return {"create": _run_create, "list": _run_list, "revoke": _run_revoke}[options.verb](options)
 
 

@@ -205,7 +205,7 @@ def run(arguments: list[str]) -> int:
     add_prices_flag(parser)
     add_gate_flags(parser)
     parser.add_argument("--summary", metavar="FILE", help="append a Markdown summary to this file, like a GitHub job summary")
-    add_trust_flag(parser, "start, import and reach what it names although it does not lie in the working folder")
+    add_trust_flag(parser, "start, import and reach what it names, although it is not in the working folder")
     add_output_flags(parser, FORMATS)
     add_pivot_flag(parser)
     add_suite_flags(parser)

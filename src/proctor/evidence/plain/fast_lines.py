@@ -179,7 +179,7 @@ def _has_removed_data(evidence: _Line) -> bool:
         if call.name[-1:] in LAST_LETTERS and is_redacted(call.name):
             return True
         for value in (call.arguments or {}).values():
-            # Nearly every text ends with none of the letters of a mark.
+            # A mark ends in one of `LAST_LETTERS`; few texts do.
             if type(value) is not int and (type(value) is not str or value[-1:] in LAST_LETTERS) and find_removed(value) is not None:
                 return True
         result = _get_stored(call)

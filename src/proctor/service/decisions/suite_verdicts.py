@@ -32,14 +32,14 @@ from proctor.service.decisions.messages import (
 from proctor.service.decisions.pool import Decisions, Requester
 
 MOST_AT_THE_JUDGE = 200
-"""Cases of one request that wait for a judge at once."""
+"""Maximum number of cases of one request that wait for a judge at once."""
 
 AskFor = Callable[[Case, tuple[Question, ...]], Awaitable[Sequence[Opinion]]]
 """Asks the judge about one case."""
 
 
 class RecordToDecide(msgspec.Struct, frozen=True, kw_only=True):
-    """One record, and the positions of its cases."""
+    """One record, and the positions of its cases in the suite."""
 
     evidence: Evidence
     positions: Sequence[int]

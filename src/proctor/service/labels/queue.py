@@ -117,7 +117,7 @@ async def _count_questions(connection: AsyncConnection, claims: sa.Select[Any]) 
 
 
 async def _list_questions(connection: AsyncConnection, claims: sa.Select[Any]) -> list[WaitingClaim]:
-    """Return the least certain questions that passed, that failed, and others, each with one claim that asks it."""
+    """Return the least certain questions of each group (passed, failed, other), each with one of its claims."""
     of = judged_claims.c
     # Grouped in the order of the index, without sorting all of them.
     distance, outcome = sa.func.min(sa.func.abs(of.score - 0.5)), sa.func.min(of.outcome)

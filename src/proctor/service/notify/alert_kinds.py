@@ -1,4 +1,8 @@
-"""The kinds of alerts: the measured value, when each fires, its settings and its texts. A new kind is one entry of `KINDS`."""
+"""The kinds of alerts: the measured value, when each fires, its settings and its texts.
+
+A new kind is an entry of `KINDS` and of `AlertKind`; one that counts neither results nor scheduled runs also needs a query
+(`design/architecture.md` lists the places).
+"""
 
 from __future__ import annotations
 

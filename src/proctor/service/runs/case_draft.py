@@ -65,7 +65,7 @@ async def draft_case(
 
 
 def match_input(prompt: str) -> dict[str, str] | None:
-    """Return a filter for traces with this input: their cases do not compare inputs."""
+    """Return a filter for traces with this input, which is needed because a case does not compare inputs."""
     begin = prompt.split("\n", 1)[0][:_LONGEST_PATTERN]
     if not begin.strip():
         return None

@@ -71,7 +71,7 @@ class ProposalSummary(TypedDict):
     id: str
     project_id: str
     agent_id: Annotated[str | None, about("none: every agent of the project")]
-    case_id: Annotated[str | None, about("the case to change, or the one that was accepted; none: a new case")]
+    case_id: Annotated[str | None, about("the case to change, or the case that accepting created; none: a new case")]
     case_version: Annotated[int | None, about("the version that the change was made to")]
     name: str
     because: Annotated[str, about("why it is proposed")]

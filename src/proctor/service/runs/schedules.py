@@ -184,7 +184,7 @@ async def get_schedule(hub: Hub, caller: Caller, id: str) -> Schedule:
 
 @operation("schedules", "PATCH /api/schedules/{schedule_id}")
 async def update_schedule(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], ScheduleChanges]) -> Schedule:
-    """Change a schedule; requires an organization key. A due time that has not been started yet is dropped if the times change."""
+    """Change a schedule; requires an organization key. A due run that has not started yet is dropped if the times change."""
     require_writer(caller, "changing schedules")
     refuse_emptying(changes, "name", "cron", "timezone", "run", "overlap", "active")
     async with hub.database.reading() as connection:
