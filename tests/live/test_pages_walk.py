@@ -71,7 +71,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         opened.runs.append(opened.start_run(cases, concurrency=16, name="nightly", note="a new prompt"))
         opened.wait_for(opened.runs[1])
         opened.agent.bad = False
-        opened.runs.append(opened.start_run(repeat=3))
+        opened.runs.append(opened.start_run(repeat=15))  # more than a page of attempts
         opened.wait_for(opened.runs[2])
         yield opened
 

@@ -51,7 +51,9 @@ def test_the_page_and_the_file_have_the_same_tables(home: Path) -> None:
         told = [[re.findall(r'scope="col">([^<]+)<', head) for head in found] for found in heads]
         # Answers side by side are a page of their own, which a file cannot lead to.
         assert told[1] and [[name for name in head if name != "Answers"] for head in told[0]] == told[1]
+    # At the width of a tablet the reasons keep their room beside several comparisons.
     shared = read_template("compared.css")
+    assert ".several tr:has(td + td .pair) .pair svg { display: none; }" in shared
     assert shared in file and load_static_files()["compare.css"].body.decode().startswith(shared)
 
 

@@ -52,6 +52,19 @@ def test_an_attempt_leads_to_its_history_and_to_its_case_in_the_previous_run(see
     assert f'href="{HOME}/compare/answers?runs=run_before,run_after&amp;case=refund-twice"' in text
 
 
+def test_runs_of_one_name_are_told_apart_in_a_history(world: World) -> None:
+    for number, note in enumerate(("first prompt", "second prompt"), 1):
+        at = f"2026-11-17T0{number}:00:00.000Z"
+        world.service.run(
+            lambda hub, at=at, note=note, id=f"run_{number}": add_run(hub, id, decide_all(GOOD), name="nightly", note=note, at=at)
+        )
+    text = world.get(f"{HOME}/history?suite=shop&case=refund-twice", "organization").text
+    assert re.findall("<small><bdi>([^<]+ prompt)</bdi></small>", text)[:2] == ["second prompt", "first prompt"]
+    assert re.search(r'data-exact><time[^>]*datetime="2026-11-17T02:00:00.000Z"', text)
+    rows = world.get("/api/projects/proj_home/case-history?suite=shop&case=refund-twice", "organization").json()["data"]
+    assert [row["note"] for row in rows[:2]] == ["second prompt", "first prompt"]
+
+
 def test_a_run_is_started_again_with_what_it_was_started_with(world: World) -> None:
     world.service.run(lambda hub: add_run(hub, "run_again", decide_all(GOOD), name="nightly", at="2026-11-17T09:00:00.000Z"))
     text = world.get(f"{HOME}/runs/new?run=run_again", "organization").text

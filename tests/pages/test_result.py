@@ -76,7 +76,9 @@ def test_characters_are_marked_with_a_link_there_and_back(world: World) -> None:
 
 def test_characters_are_marked_in_what_a_step_put_out(world: World) -> None:
     suite = "proctor: 1\nname: steps\ncases: [{id: a, expect: [{node_called: {name: n, arguments: {x: {$contains: b}}}}]}]\n"
-    text = show(world, {"text": "hi", "nodes": [{"name": "n", "output": {"x": "abc"}}]}, suite=suite)
+    text = show(world, {"text": "**hi**", "nodes": [{"name": "n", "output": {"x": "abc"}}]}, suite=suite)
+    # A text without marks is rendered, with a copy as it was sent.
+    assert "<strong>hi</strong>" in text and ">**hi**</pre>" in text
     assert re.findall(r'<mark class="(\w+)"[^>]*><span class="hidden">[^<]* </span>([^<]*)<', text) == [("pass", "b")]
 
 

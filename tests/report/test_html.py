@@ -74,6 +74,9 @@ def test_the_script_draws_text_only() -> None:
 
 def test_the_head_says_what_came_of_it_before_any_script_runs(live: Page) -> None:
     assert "Refunds & visits: 53.8 % of 13 attempts passed; 3 of 9 cases" in live.seen
+    # Every heading below the head is inside a landmark.
+    names = [name for name, _ in live.elements]
+    assert names.index("h1") < names.index("main") < names.index("h2")
 
 
 def test_hostile_text_stays_text_wherever_it_stands() -> None:

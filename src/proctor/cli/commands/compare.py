@@ -265,8 +265,8 @@ def _count(statistics: SuiteStatistics) -> dict[str, int]:
 
 def _list_repeats(found: RunComparison) -> Iterator[Section]:
     lines = [
-        f"To see a drop of {write_share(needed.drop)} four times out of five, run every case {count_noun(needed.repeats or 0, 'time')}."
+        f"To detect a drop of {write_share(needed.drop)} with 80 % power, run every case {count_noun(needed.repeats or 0, 'time')}."
         for needed in list_repeats_needed(found)
     ]
     if lines:
-        yield Section(("To be sure",), (Listing(tuple((line,) for line in lines)),))
+        yield Section(("Repeats needed",), (Listing(tuple((line,) for line in lines)),))

@@ -10,7 +10,7 @@ function open(frame) {
   const above = document.createElement("tbody"), below = document.createElement("tbody"), chunks = new Map();
   for (const space of [above, below]) { space.className = "space"; space.setAttribute("aria-hidden", "true"); space.append(document.createElement("tr")); }
   body.before(above); body.after(below);
-  frame.classList.add("fixed"); frame.tabIndex = 0; frame.setAttribute("role", "region");
+  frame.classList.add("fixed"); frame.tabIndex = 0; frame.setAttribute("role", "group");
   frame.setAttribute("aria-labelledby", "all");
   const height = () => body.rows[0]?.getBoundingClientRect().height || 44;
   let tall = height(), from = Number(frame.dataset.from), timer, latest = 0;

@@ -93,6 +93,7 @@ class CaseInRun(PassRate):
     run_id: str
     suite_name: str
     name: str
+    note: str
     target: str | None
     status: str
     created_at: str
@@ -110,7 +111,7 @@ class CaseOnDay(PassRate):
 
 
 Key = Annotated[str | None, about("the id of one case inside the document; default: all", max_length=1000)]
-_RUN = ("id", "suite_name", "name", "target", "status", "created_at", "completed_at")
+_RUN = ("id", "suite_name", "name", "note", "target", "status", "created_at", "completed_at")
 _OUTCOMES = ("pass", "fail", "error", "skip")
 _DAY = len("2031-01-31")
 
