@@ -323,17 +323,9 @@ def dialect_words(dialect: str) -> set[str]:
         from proctor.formats.verial.assertions import KINDS
 
         return set(KINDS)
-    source = ast.parse((SRC / "formats/mibo/assertions.py").read_text(encoding="utf-8"))
-    targets = next(
-        node.value
-        for node in ast.walk(source)
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute) and node.target.attr == "_targets"
-    )
-    assert isinstance(targets, ast.Dict)
-    from proctor.formats.mibo.assertions import _CALL, _SEMANTIC, CALL_CONDITIONS, FIELD_CONDITIONS, LIMITS  # pyright: ignore[reportPrivateUsage]
+    from proctor.formats.mibo.assertions import _CALL, _SEMANTIC, _TARGETS, CALL_CONDITIONS, FIELD_CONDITIONS, LIMITS  # pyright: ignore[reportPrivateUsage]
 
-    names = {key.value for key in targets.keys if isinstance(key, ast.Constant)}
-    return {*names, *_CALL, *CALL_CONDITIONS, *FIELD_CONDITIONS, *LIMITS, *_SEMANTIC}
+    return {*_TARGETS, *_CALL, *CALL_CONDITIONS, *FIELD_CONDITIONS, *LIMITS, *_SEMANTIC}
 
 
 @pytest.mark.parametrize("dialect", [dialect for dialect in DIALECTS if dialect != "native"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -493,7 +494,7 @@ def test_what_the_model_fills_in_by_itself_counts() -> None:
     assert len(cache.replies) == 2
     # The judge asks for it by name, so the models that there are must have it under that name, and an address beside it.
     for kind in (HttpModel, ProviderModel):
-        assert callable(kind.fill_defaults) and isinstance(kind.address, property)
+        assert callable(kind.fill_defaults) and "self.address = " in inspect.getsource(kind.__init__)
 
 
 @pytest.mark.parametrize(
