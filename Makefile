@@ -48,7 +48,7 @@ test-live-quiet: .venv/.ready
 test-live-others: .venv/.ready
 	$(PYTEST) -m "live and not quiet" -n $(LIVE_WORKERS) --dist loadfile --no-loadscope-reorder -q -rs || test $$? -eq 5
 
-# The crash tests, twenty rounds instead of two; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers, and of
+# The crash tests, twenty rounds instead of one or two; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers, and of
 # one tenant's patterns, voices and heavy requests to simulated systems next to another tenant; a hundred runs ended by signals; a hundred thousand changed suites, recordings and requests, two hundred requests
 # for each operation, and all tests of REST and the service on both databases; thirty thousand harmless fields; ten times the examples of every property; every search of FHIR that an independent server answers beside ours;
 # the browser tests with scripts that come 700 ms after their page.

@@ -54,6 +54,10 @@ COVERED_BY_REST = {
     )
 }
 """Files of `tests/service` whose statements `ON_BOTH_DATABASES` sends to PostgreSQL, too; they use both in `make torture`."""
+KILLED_ON_POSTGRESQL = {
+    f"live/test_{name}.py" for name in ("run_restart", "schedule_kill", "mcplab_service", "settings_browser", "pages_browser")
+}
+"""Files of `tests/live` that use both databases in `make torture` only."""
 EVERY_DATABASE = os.environ.get("PROCTOR_EVERY_DATABASE") == "1"
 SHARE = float(os.environ.get("PROCTOR_EXAMPLES", "0.3"))
 """The share of its examples that a property test tries, different ones in each run; `make torture` tries ten times as many."""
@@ -156,7 +160,7 @@ def _name_place(path: Path) -> str:
 def _is_second_database(item: pytest.Item) -> bool:
     """Return whether a test uses a database that others of its kind try: PostgreSQL above it, and SQLite where a server is killed."""
     values, place = getattr(getattr(item, "callspec", None), "params", {}).values(), _name_place(item.path)
-    if place in ("live/test_run_restart.py", "live/test_mcplab_service.py", "live/test_settings_browser.py", "live/test_pages_browser.py"):
+    if place in KILLED_ON_POSTGRESQL:
         return "sqlite" in values
     return "postgresql" in values and ((place.startswith("rest/") and place not in ON_BOTH_DATABASES) or place in COVERED_BY_REST)
 

@@ -44,6 +44,6 @@ class Site:
 
 def run(*command: str | Path, **variables: str) -> str:
     """Run a client, and return what it prints."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **variables})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, **variables})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

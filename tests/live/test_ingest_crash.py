@@ -23,7 +23,7 @@ from tests.postgres import Cluster, programs
 from tests.service.trace_world import SUITE, new_trace, protobuf, request, root
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1800)]
-ROUNDS = int(os.environ.get("PROCTOR_CRASH_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("PROCTOR_CRASH_ROUNDS", "1"))
 SENDERS = 4
 PROTOBUF = {"content-type": "application/x-protobuf"}
 FLAGS = ("--quiet-period-s", "0", "--lease-s", "2")

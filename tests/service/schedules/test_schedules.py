@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,6 +68,30 @@ async def end_runs(hub: Hub) -> None:
     async with hub.database.writing() as connection:
         over = {"status": "completed", "outcome": "pass", "completed_at": hub.now()}
         await connection.execute(sa.update(runs).where(runs.c.status == "queued").values(over))
+
+
+def count_looks(monkeypatch: pytest.MonkeyPatch, failing: int = 0) -> Callable[[int], Awaitable[None]]:
+    """Let a scheduler look all the time, and fail at first; return a function that waits until it has looked again so many times."""
+    ended = 0
+    start = scheduler.start_due_runs
+
+    async def look(hub: Hub) -> int:
+        nonlocal ended
+        try:
+            if ended < failing:
+                raise StoreError("away")
+            return await start(hub)
+        finally:
+            ended += 1
+
+    async def wait(times: int) -> None:
+        enough = ended + times
+        while ended < enough:
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(scheduler, "_LOOK_S", 0.01)
+    monkeypatch.setattr(scheduler, "start_due_runs", look)
+    return wait
 
 
 def use_with(database: TestDatabase, use: Any, clock: Clock) -> None:
@@ -259,14 +284,14 @@ def test_a_clock_that_jumps_ahead_and_is_corrected_loses_no_run(database: TestDa
 
 def test_a_running_server_notices_a_clock_that_is_set_back(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(START)
-    monkeypatch.setattr(scheduler, "_LOOK_S", 0.01)
+    looks = count_looks(monkeypatch)
 
     async def use(hub: Hub) -> None:
         id = await a_schedule(hub)
         async with working(run_schedules, hub):
             for now, expected in (("2026-11-20T10:30", 1), ("2026-11-18T10:31", 1), ("2026-11-18T11:00", 2)):
                 clock.now = at(now)
-                await asyncio.sleep(0.2)
+                await looks(2)
                 await end_runs(hub)
                 assert len(await due_times(hub, id)) == expected
 
@@ -404,22 +429,13 @@ def test_a_bug_in_one_schedule_stops_no_other(database: TestDatabase, monkeypatc
 
 def test_a_database_that_is_away_is_tried_again(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(START)
-    monkeypatch.setattr(scheduler, "_LOOK_S", 0.01)
-    calls: list[int] = []
-    start = scheduler.start_due_runs
-
-    async def fail_twice(hub: Hub) -> int:
-        calls.append(1)
-        if len(calls) < 3:
-            raise StoreError("away")
-        return await start(hub)
+    looks = count_looks(monkeypatch, failing=2)
 
     async def use(hub: Hub) -> None:
         id = await a_schedule(hub)
         clock.now = at("2026-11-18T11:00")
-        monkeypatch.setattr(scheduler, "start_due_runs", fail_twice)
         async with working(run_schedules, hub):
-            await asyncio.sleep(0.3)
+            await looks(4)
         assert await due_times(hub, id) == ["11:00"]
 
     use_with(database, use, clock)
