@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from itertools import count
 from typing import Any
 
 import pytest
@@ -438,8 +439,12 @@ def test_a_target_that_swallows_the_cancelling_starts_no_further_attempt() -> No
     assert (outcome.ended, len(target.asked)) == ("interrupted", 4)
 
 
-async def takes_its_time(attempt: Attempt) -> Evidence:
-    await asyncio.sleep(0.06)
+async def answers_at_once(attempt: Attempt) -> Evidence:
+    return Evidence(text="hi")
+
+
+async def never_ends(attempt: Attempt) -> Evidence:
+    await asyncio.sleep(600)
     return Evidence(text="hi")
 
 
@@ -452,16 +457,21 @@ async def asks_for_a_pause(attempt: Attempt) -> Evidence:
 
 
 def test_what_the_time_limit_of_a_run_cuts_off_is_no_result_and_is_driven_again() -> None:
-    outcome, log, _, events = drive(cases(20), takes_its_time, concurrency=4, budget=Budget(max_seconds=0.1))
+    asked = count()
+
+    async def hangs_at_the_fifth(attempt: Attempt) -> Evidence:
+        return await (never_ends if next(asked) >= 4 else answers_at_once)(attempt)
+
+    outcome, log, _, events = drive(cases(20), hangs_at_the_fifth, concurrency=4, budget=Budget(max_seconds=1))
     assert (outcome.ended, [entry.outcome for entry in log.kept]) == ("budget", ["pass"] * 4)
     assert events[-1].kind == "stopping"
     done = [(entry.case, entry.attempt) for entry in log.kept]
-    outcome, log, _, _ = drive(cases(20), takes_its_time, done=done, concurrency=20)
+    outcome, log, _, _ = drive(cases(20), answers_at_once, done=done, concurrency=20)
     assert (outcome.ended, len(log.kept)) == ("completed", 16)
 
 
 def test_a_run_whose_last_attempts_are_cut_off_is_incomplete() -> None:
-    outcome, log, target, _ = drive(cases(2), takes_its_time, budget=Budget(max_seconds=0.03))
+    outcome, log, target, _ = drive(cases(2), never_ends, budget=Budget(max_seconds=0.03))
     assert (outcome.ended, outcome.reason, log.kept, target.closed) == ("budget", "0.03 seconds are over", [], 1)
 
 
