@@ -144,7 +144,8 @@ class GatedModel:
                 raise TargetError(why, code="judge_budget")
             now = asyncio.get_running_loop().time()
             if self._down is not None and now < self._down_until:
-                why = f"{self._faults} requests in a row failed" if self._faults >= self._most_faults else "an earlier request was refused"
+                # No count, which would differ between requests: reports show equal faults once.
+                why = "earlier requests failed" if self._faults >= self._most_faults else "an earlier request was refused"
                 raise TargetError(f"not sent, because {why}: {self._down.message}", code=self._down.code)
             # One request probes a model that was down; those after it wait for its outcome.
             self._down_until = now + PAUSE_S

@@ -259,7 +259,9 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
         await opened.judge.close()
     try:
         if not store_calibration(home, opened, found, today=wall_clock()[:10]) and not options.quiet:
-            few = f"fewer than {MIN_DECIDED:.0%} decided, or fewer than {ENOUGH} labels and the stored calibration has more"
+            few = f"the stored calibration has more labels, and {ENOUGH} replace any"
+            if found.decided < MIN_DECIDED * len(found.items):
+                few = f"fewer than {MIN_DECIDED:.0%} of the answers are decided"
             print(f"not stored: {few}", file=sys.stderr)
     except StoreError as error:
         print(f"warning: {error}", file=sys.stderr)
