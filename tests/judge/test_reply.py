@@ -51,9 +51,11 @@ DENIALS = (
     "Das Kriterium ist nicht erfüllt.", "Nicht erfüllt.", "El criterio no se cumple.", "Le critère n'est pas rempli.",
 )  # fmt: skip
 OTHER_REASONS = (
-    "It lists the states open, closed, failed.", "It says the payment failed.", "It names the day; true, not false.", "Fail-safe steps are named.",
+    "It lists the states open, closed, failed.", "It says the payment failed.", "It names the day; true, not false.",
+    "Fail-safe steps are named.",
     "It does not violate the criterion.", "The criterion is not violated.", "It says that the conditions are not met yet, as it should.",
-    "Sie sagt, die Bedingungen seien nicht erfüllt.", "It does not meet anybody.", "Nothing fails here.", "It warns that the test result is false news.",
+    "Sie sagt, die Bedingungen seien nicht erfüllt.", "It does not meet anybody.",
+    "Nothing fails here.", "It warns that the test result is false news.",
 )  # fmt: skip
 
 
