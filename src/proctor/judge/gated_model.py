@@ -180,7 +180,9 @@ class GatedModel:
         """Count a fault, and mark the model as down if further calls would only cost time."""
         self._faults = self._faults + 1 if fault.code in _TRANSPORT or fault.status == 403 else 0
         # A firewall may refuse one request with 403; a model that has never answered refuses them all.
-        is_refused = fault.status in (401, 404) or (fault.status == 403 and not self._has_answered)
+        # An exhausted quota (402, or 429 that is no rate limit) concerns every request too.
+        is_spent = fault.code == "bad_request" and fault.status in (402, 429)
+        is_refused = is_spent or fault.status in (401, 404) or (fault.status == 403 and not self._has_answered)
         if self._faults >= self._most_faults or is_refused:
             self._down, self._down_until = fault, asyncio.get_running_loop().time() + PAUSE_S
 
