@@ -191,7 +191,7 @@ def test_what_a_judge_could_not_say_is_no_pass(tmp_path: Path) -> None:
     tone = summary.cases[1].judged
     assert tone is not None and tone.rate is not None and (tone.rate.rate, tone.rate.counts) == (0.0, {"error": 3})
     for text in (render_batch(summary), render_batch_markdown(summary), render_batch_html(summary)):
-        assert "3 of 20 judged (15.0 %), 3 with errors" in " ".join(text.split())
+        assert "not decided; 3 of 20 judged (15.0 %), 3 with errors" in " ".join(text.split())
 
 
 @given(

@@ -412,6 +412,16 @@ def test_yes_or_no_and_scores_are_stored_apart(labels: Path, judge: Judge, tmp_p
     assert [(stamp["threshold"], stamp["labels"], stamp["kappa"]) for stamp in stored] == [(None, 2, 1.0), (0.8, 4, 0.0)]
 
 
+def test_labels_of_one_kind_replace_no_calibration(labels: Path, judge: Judge, tmp_path: Path) -> None:
+    assert proctor("judge", "calibrate", labels).code == 0
+    before = (tmp_path / ".proctor" / "calibrations.json").read_text()
+    lines = [{"answer": f"good {number}, score 0.9", "criterion": "It is good.", "label": True, "threshold": 0.8} for number in range(40)]
+    labels.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    done = proctor("judge", "calibrate", labels)
+    assert "not stored: kappa cannot be computed from labels that are all the same" in done.err
+    assert (tmp_path / ".proctor" / "calibrations.json").read_text() == before
+
+
 def test_labels_of_people_are_never_overwritten(labels: Path, tmp_path: Path) -> None:
     before = labels.read_bytes()
     other = tmp_path / "note.txt"

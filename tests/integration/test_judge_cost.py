@@ -144,7 +144,12 @@ def prepare(folder: Path, stub: Stub, dialect: str, *, own_prices: bool = False,
     )
     (folder / "suite.json").write_text(SUITES[dialect](), encoding="utf-8")
     records = [
-        {"case": f"c{number}", "input": f"hi {number}", "text": f"good {number}, score 0.9", "state": {"kind": f"good {number}"}}
+        {
+            "case": f"c{number}",
+            "input": f"hi {number}",
+            "text": f"good {number}, score 0.9",
+            "state": {"records": {"notes": [{"text": f"good {number}"}]}},
+        }
         for number in range(CASES)
     ]
     (folder / "evidence.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")

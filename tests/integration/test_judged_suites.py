@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 import proctor as library
+from proctor.cli.commands.check import Progress
+from proctor.model.case import Case
+from proctor.model.result import CaseResult
 from tests.integration.judge_server import Judge, checks_of, data_of, judge_server
 from tests.integration.running import proctor
 
@@ -365,3 +368,15 @@ def test_python_takes_a_jury_of_described_models(judge: Judge) -> None:
     result = library.check(suite, {"text": "good"}, judge={"model": [model, {**model, "model": "stub-2"}]})
     assert result.passed and result.cases[0].verdicts[0].details["models"] == ["stub-1", "stub-2"]
     assert len(judge.asked) == 2
+
+
+def test_a_terminal_shows_that_a_judge_is_working(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    clock = iter(range(0, 100, 2))
+    monkeypatch.setattr("proctor.cli.commands.check.time.monotonic", lambda: float(next(clock)))
+    progress = Progress(enabled=True, judges=("openai/one", "openai/two"))
+    assert capsys.readouterr().err == "judging with openai/one, openai/two"
+    progress.add(CaseResult(case=Case(id="a"), outcome="fail", score=0.0, verdicts=()))
+    assert capsys.readouterr().err.endswith("1 checked, 1 failed, 0.5 a second")
+    progress.finish()
+    assert capsys.readouterr().err == "\r\x1b[2K"

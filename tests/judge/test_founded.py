@@ -344,6 +344,8 @@ def ask_many(script: Any, cases: int, **settings: Any) -> tuple[list[str | None]
         (ModelFault("unauthorized", "no", status=401), "judge_unauthorized", 1),
         (ModelFault("unauthorized", "no", status=403), "judge_unauthorized", 1),
         (ModelFault("bad_request", "no", status=404), "judge_bad_request", 1),
+        (ModelFault("bad_request", "insufficient_quota", status=429), "judge_bad_request", 1),
+        (ModelFault("bad_request", "no credit", status=402), "judge_bad_request", 1),
     ],
 )
 def test_a_model_that_is_down_is_not_asked_for_every_case(fault: ModelFault, code: str, sent: int) -> None:

@@ -45,6 +45,29 @@ def test_a_reply_is_read_as_the_table_says(row: dict[str, Any]) -> None:
     assert read.fault_code in {*whole, None}
 
 
+DENIALS = (
+    "does NOT meet", "Does not meet the criterion", "It is not met.", "Not met: no day.", "The check is unmet.", "Criterion unmet", "FALSE",
+    "No day, therefore pass = false", "No day, so the result is false.", "Pass should be false.", "The answer violates the requirement.",
+    "Das Kriterium ist nicht erfüllt.", "Nicht erfüllt.", "El criterio no se cumple.", "Le critère n'est pas rempli.",
+)  # fmt: skip
+OTHER_REASONS = (
+    "It lists the states open, closed, failed.", "It says the payment failed.", "It names the day; true, not false.",
+    "Fail-safe steps are named.",
+    "It does not violate the criterion.", "The criterion is not violated.", "It says that the conditions are not met yet, as it should.",
+    "Sie sagt, die Bedingungen seien nicht erfüllt.", "It does not meet anybody.",
+    "Nothing fails here.", "It warns that the test result is false news.",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("scored", [False, True], ids=["yes", "score"])
+@pytest.mark.parametrize(("reason", "denied"), [*((each, True) for each in DENIALS), *((each, False) for each in OTHER_REASONS)])
+def test_a_reason_that_denies_a_yes_is_a_contradiction(reason: str, denied: bool, scored: bool) -> None:
+    decision = {"score": 0.9} if scored else {"pass": True}
+    reply = json.dumps({"results": [{"id": IDS[0], "reason": reason, **decision}]})
+    item = read_reply(reply, questions(scored), IDS, "grader").items[0]
+    assert (item.code if isinstance(item, Fault) else None) == ("judge_contradiction" if denied else None)
+
+
 def test_a_question_without_a_label_is_called_by_its_criterion() -> None:
     (item,) = read_reply('{"results": []}', [Question(criterion="it greets", material=Material(subject=""))], IDS[:1], "grader").items
     assert item == Fault("judge_missing_result", 'Judge did not return a result for "it greets"')

@@ -23,8 +23,8 @@ def test_it_says_yes_no_scores_and_whole_opinions() -> None:
     questions = [*ask("greets", "thanks"), *ask("is kind", "is short", threshold=0.8), *ask("is slow")]
     opinions = asyncio.run(fits.judge(questions, case="c", attempt=0, tape=LIVE))
     assert [(each.outcome, each.score) for each in opinions] == [("pass", 1), ("fail", 0), ("pass", 0.8), ("fail", 0.79), ("error", 0)]
-    assert opinions[0].reason == "Agent check passed: greets"
-    assert opinions[1].reason == "Agent check failed: thanks"
+    assert opinions[0].reason == "the judge function decided: yes"
+    assert opinions[1].reason == "the judge function decided: no"
     assert opinions[-1] is told
     assert judge.asked == questions
     asyncio.run(judge.close())

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from proctor.errors import SpecError
+from proctor.actions.judging.judge_settings import JudgeOptions, apply_options
+from proctor.errors import InputError, SpecError
 from proctor.judge.settings import JudgeSettings
 
 
@@ -30,3 +31,8 @@ def test_what_no_judge_may_be_told_is_refused_with_its_field(field: str, value: 
 def test_the_most_that_a_judge_may_be_told_is_taken() -> None:
     settings = JudgeSettings(samples=101, concurrency=1_000, retries=100)
     assert (settings.samples, settings.concurrency, settings.retries) == (101, 1_000, 100)
+
+
+def test_an_option_that_is_refused_is_named() -> None:
+    with pytest.raises(InputError, match="samples of the judge: expected at most 101, found 200"):
+        apply_options(JudgeSettings(), JudgeOptions(samples=200))

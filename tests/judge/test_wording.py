@@ -47,10 +47,10 @@ def heard(said: str | ModelFault | ChatReply, *questions: Question, **settings: 
     ("said", "told"),
     [
         (ModelFault("transport", "connection refused"), 'the judge "grader" (model m) could not be reached: connection refused'),
-        (ModelFault("unauthorized", "401"), 'the judge "grader" (model m) does not accept the key: 401'),
+        (ModelFault("unauthorized", "401"), 'the judge "grader" (model m) refuses access: 401'),
         ("nonsense", 'the judge "grader" returned invalid JSON'),
-        ('{"results": 1}', 'the judge "grader" returned invalid results array'),
-        ('{"results": [1]}', 'the judge "grader" returned invalid result item'),
+        ('{"results": 1}', 'the judge "grader" returned no list `results`'),
+        ('{"results": [1]}', 'the judge "grader" returned a result without an id, a reason or a decision of the demanded type'),
         ('{"results": []}', 'the judge did not return a result for "greets"'),
         (
             ChatReply(text="{", finish="length"),

@@ -14,6 +14,7 @@ from proctor.report.data.junit import render_junit
 from proctor.report.document.terminal import write_terminal
 from proctor.report.html.case import explain_in_rows
 from proctor.report.words.findings import judge_words, reply_words, write_findings
+from proctor.report.words.wording import score_words
 
 YES, NO, NONE = {"model": "m", "passed": True}, {"model": "m", "passed": False}, {"model": "m", "code": "judge_timeout"}
 FAILED = Verdict(
@@ -53,8 +54,14 @@ def test_a_judge_whose_reason_names_it_is_not_named_twice() -> None:
 
 
 def test_a_reply_that_could_not_be_read_is_shown() -> None:
-    details = {"judge": "m", "samples": [{"model": "m", "code": "judge_not_json"}], "replies": ["I think this is great!"]}
+    unread = {"model": "m", "code": "judge_not_json", "reply": "I think this is great!"}
+    details = {"judge": "m", "samples": [unread], "replies": ["I think this is great!"]}
     assert reply_words(Verdict("error", 0.0, "no JSON", "judge_not_json", details)) == '"I think this is great!"'
+    # The reply that could not be read, not the last one: constraints are another request.
+    read, unread_rows = [{"samples": [YES]}], [{"samples": [unread]}]
+    for parts in ({"samples": [unread], "negative_constraints": read}, {"samples": [YES], "negative_constraints": unread_rows}):
+        both = {"judge": "m", "replies": ["I think this is great!", "fine"], **parts}
+        assert reply_words(Verdict("error", 0.0, "no JSON", "judge_not_json", both)) == '"I think this is great!"'
     assert reply_words(Verdict("fail", 0.0, "curt", None, details)) == ""
 
 
@@ -65,6 +72,12 @@ def test_every_report_says_who_judged_and_by_which_measure() -> None:
     assert f"      judge     {words}\n" in write_terminal(report.finish(run))
     assert words in render_markdown(run) and words in render_junit(run)
     assert {"about": "judge", "remark": words} in explain_in_rows(FAILED).rows
+
+
+def test_a_run_in_which_nothing_was_decided_has_no_score() -> None:
+    assert score_words(0.0, {"error": 2}) == ""
+    assert score_words(0.0, {"error": 2, "fail": 1}) == "score 0.00 of what was decided"
+    assert score_words(0.5, {"error": 2}) == "score 0.50 of what was decided"
 
 
 def test_a_title_that_is_a_sentence_is_joined_without_its_full_stop() -> None:
@@ -143,7 +156,7 @@ def test_a_remark_about_the_judge_is_told_once_too() -> None:
 
 
 def test_what_the_judge_replied_instead_is_shown_once() -> None:
-    details: dict[str, Any] = {"judge": "m", "models": ["m"], "samples": [NONE], "replies": ["I think it is fine!"]}
+    details: dict[str, Any] = {"judge": "m", "models": ["m"], "samples": [{**NONE, "reply": "I think it is fine!"}]}
     odd = Verdict("error", 0.0, 'the judge "m" returned invalid JSON', "judge_not_json", details)
     text = terminal(undecided("a", odd, odd), undecided("b", odd))
     assert text.count("I think it is fine!") == 1

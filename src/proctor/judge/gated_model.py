@@ -144,7 +144,8 @@ class GatedModel:
                 raise TargetError(why, code="judge_budget")
             now = asyncio.get_running_loop().time()
             if self._down is not None and now < self._down_until:
-                why = f"{self._faults} requests in a row failed" if self._faults >= self._most_faults else "an earlier request was refused"
+                # No count, which would differ between requests: reports show equal faults once.
+                why = "earlier requests failed" if self._faults >= self._most_faults else "an earlier request was refused"
                 raise TargetError(f"not sent, because {why}: {self._down.message}", code=self._down.code)
             # One request probes a model that was down; those after it wait for its outcome.
             self._down_until = now + PAUSE_S
@@ -179,7 +180,9 @@ class GatedModel:
         """Count a fault, and mark the model as down if further calls would only cost time."""
         self._faults = self._faults + 1 if fault.code in _TRANSPORT or fault.status == 403 else 0
         # A firewall may refuse one request with 403; a model that has never answered refuses them all.
-        is_refused = fault.status in (401, 404) or (fault.status == 403 and not self._has_answered)
+        # An exhausted quota (402, or 429 that is no rate limit) concerns every request too.
+        is_spent = fault.code == "bad_request" and fault.status in (402, 429)
+        is_refused = is_spent or fault.status in (401, 404) or (fault.status == 403 and not self._has_answered)
         if self._faults >= self._most_faults or is_refused:
             self._down, self._down_until = fault, asyncio.get_running_loop().time() + PAUSE_S
 

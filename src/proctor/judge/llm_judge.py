@@ -49,7 +49,7 @@ _CODES = {
     "overloaded": ("judge_overloaded", "is overloaded or failed"),
     "timeout": ("judge_timeout", "did not answer in time"),
     "transport": ("judge_unreachable", "could not be reached"),
-    "unauthorized": ("judge_unauthorized", "does not accept the key"),
+    "unauthorized": ("judge_unauthorized", "refuses access"),
     "bad_request": ("judge_bad_request", "refused the request"),
     "too_large": ("judge_too_large", "answered too much"),
     "judge_budget": ("judge_budget", "was not called"),
@@ -405,6 +405,10 @@ async def _gather_all(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
 _FAULT = re.compile(r"(?:^|(?<=: ))(?:Agent check failed: judge |Judge (?=did not return))")
 """The beginning of a fault: of the text, or after the number of judgements that were given."""
 _AFTER = " for batched agent checks"
+_WORDS = {
+    "returned invalid results array": "returned no list `results`",
+    "returned invalid result item": "returned a result without an id, a reason or a decision of the demanded type",
+}
 
 
 class _Judge(Protocol):
@@ -448,4 +452,6 @@ def _reword_sample(sample: Json) -> Json:
 
 def _reword_fault(text: str) -> str:
     reworded, found = _FAULT.subn("the judge ", text, count=1)
+    for original, words in _WORDS.items():
+        reworded = reworded.replace(f"{original}{_AFTER}", words)
     return reworded.removesuffix(_AFTER).removesuffix(",") if found else text

@@ -101,16 +101,25 @@ _COPIED = frozenset(("id", "quotes", "reason", "rule", "label", "criterion", "gr
 _NEGATIVE = re.compile(r"fail|violat|wrong|incorrect|unmet|not[ _]?met|reject|broken", re.IGNORECASE)
 """Names of members in which a yes is a no."""
 _YES, _NO = ("pass", "passes", "passed", "yes", "true", "met"), ("fail", "fails", "failed", "no", "false", "not met", "unmet")
+_CRITERION = r"(?:the |this |that )?(?:criterion|check|requirement|claim)"
+_NOT_MET_ELSEWHERE = r"(?:nicht erfüllt|no se cumple|non è soddisfatto|não é atendido|niet voldaan|n['’]est pas (?:rempli|satisfait))"
 _NOT_MET = re.compile(
-    r"(?:^|[.!?;:,]\s+)(?:(?:so|thus|hence|therefore|overall),?\s+)?(?:not (?:met|satisfied|fulfill?ed)|fails?|pass(?:ed)?: ?(?:false|no)"
-    r"|(?:(?:the |this )?(?:answer|response|output|agent|it)|this) (?:clearly )?"
-    r"(?:(?:does not|doesn't|did not|fails to) (?:meet|satisfy|fulfill?)|fails)"
-    r" (?:it|(?:the|this) (?:criterion|check|requirement|claim)(?: of [^.!?]*)?)"
-    r"|(?:the |this )?(?:criterion|check|requirement|claim) (?:(?:is|was) )?(?:not|isn't|wasn't) (?:met|satisfied|fulfill?ed))"
+    r"\A(?:not (?:met|satisfied|fulfill?ed)|unmet|fails?|failed) ?[:.;,] "
+    rf"|(?:^|[.!?]\s+)(?:unmet|violated|failed|false|{_NOT_MET_ELSEWHERE})[.!\s]*\Z"
+    r"|(?:^|[.!?;:,]\s+)(?:(?:so|thus|hence|therefore|overall|then),?\s+)?(?:not (?:met|satisfied|fulfill?ed)|fails?"
+    r"|pass(?:ed)? ?(?::|=|is|(?:should|must) be) ?(?:false|no)"
+    r"|(?:the )?(?:verdict|decision|result) ?(?::|=|is|(?:should|must) be) ?(?:false|no|not met|(?:a )?fail(?:ed|ure)?)"
+    r"|(?:(?:(?:the |this )?(?:answer|response|output|agent|it)|this) )?(?:clearly )?"
+    rf"(?:(?:does not|doesn't|did not|fails to) (?:meet|satisfy|fulfill?)(?: it| {_CRITERION}(?: of [^.!?]*)?)?"
+    rf"|(?:fails|violates|breaks)(?: it| {_CRITERION}(?: of [^.!?]*)?))"
+    rf"|(?:{_CRITERION}|it) (?:(?:is|was) )?(?:(?:not|isn't|wasn't) (?:met|satisfied|fulfill?ed)|unmet|violated)"
+    rf"|(?:(?:das|el|le|il|o|het) )?(?:kriterium|criterio|critère|critério|criterium) (?:(?:ist|wird|is) )?{_NOT_MET_ELSEWHERE})"
     r"(?:,? (?:because|since|as) [^.!?]*)?[.!\s]*\Z",
     re.IGNORECASE,
 )
-"""A last sentence that denies a yes; anywhere else such words may be about something else."""
+"""A reason that begins or ends by denying a yes; anywhere else such words may be about something else."""
+_LONGEST_DENIAL = 1_000
+"""The maximum number of characters searched, because the time grows with their square."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -426,7 +435,8 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
             return Fault("judge_bad_score", f'Agent check failed: judge "{judge_name}" returned {given} for "{label}"')
         score = float(found)
         passed = score >= question.threshold
-    denied = passed and decision == "pass" and not question.forbidden and _NOT_MET.search(entry["reason"])
+    is_yes = passed and (decision == "pass" or (score is not None and not question.choices and score > 0.5))
+    denied = is_yes and not question.forbidden and _NOT_MET.search(entry["reason"].strip()[-_LONGEST_DENIAL:])
     if denied or not all(_agrees(key, value, passed, choice, question) for key, value in entry.items() if key != decision):
         what = f'{who} contradicts itself about "{label}"'
         return Fault(

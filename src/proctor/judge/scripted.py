@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, StoreError
-from proctor.judge.reply import name_question
 from proctor.llm.ports import ChatRequest
 from proctor.model.evidence import Json
 from proctor.model.judgement import Opinion, Question
@@ -77,5 +76,6 @@ def _make_opinion(question: Question, decision: Decision) -> Opinion:
     # A plain yes or no is the best or the worst score; without a threshold, a score of at least one half is a yes.
     threshold = 0.5 if question.threshold is None else question.threshold
     passed = decision if isinstance(decision, bool) else score >= threshold
-    reason = f"Agent check {'passed' if passed else 'failed'}: {name_question(question)}"
+    given = details.get("choice", ("yes" if passed else "no") if isinstance(decision, bool) else f"{score:.4g}")
+    reason = f"the judge function decided: {given}"
     return Opinion(outcome="pass" if passed else "fail", score=score, reason=reason, details=details)

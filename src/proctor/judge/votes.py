@@ -172,6 +172,8 @@ def _describe_ballot(ballot: Ballot) -> dict[str, Json]:
     verdict = ballot.verdict
     if isinstance(verdict, Fault):
         sample: dict[str, Json] = {"model": ballot.model, "code": verdict.code, "reason": verdict.text}
+        if ballot.replies:
+            sample["reply"] = shorten(ballot.replies[-1], MAX_QUOTE)
     else:
         sample = {"model": ballot.model, "passed": verdict.passed, "reason": verdict.reason}
         if verdict.score is not None:

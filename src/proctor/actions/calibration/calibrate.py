@@ -20,7 +20,7 @@ from proctor.checks import registry
 from proctor.checks.shared.rubric import METRICS, VERSIONS
 from proctor.errors import InputError
 from proctor.judge.gated_model import JudgeSpending
-from proctor.judge.stamps import Stamp, write_stamp
+from proctor.judge.stamps import ENOUGH, Stamp, write_stamp
 from proctor.model.evidence import Json
 from proctor.model.judgement import JudgedAnswer, LabelledAnswer, Opinion, PendingVerdict
 from proctor.model.verdict import Verdict
@@ -74,34 +74,40 @@ def judge_to_calibrate(home: Path, options: JudgeOptions, spent: JudgeSpending |
     return opened
 
 
-def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, today: str) -> bool:
+def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, today: str) -> str:
     """Store the calibration on criteria, which the verdicts of this judge then show; yes/no and scores are stored separately.
 
-    Return False if too few were decided, or a calibration with more labels is stored already. Raises `StoreError`.
+    Return why something was not stored, or "". Raises `StoreError`.
     """
-    stored = True
+    reasons: dict[str, None] = {}
     for scored in (False, True):
         # Claims of other checks use different prompts.
         items = [one for one in found.items if one.item.check is None and (one.item.threshold is not None) is scored]
         decided = [one for one in items if one.decided]
+        if not items:
+            continue
         if len(decided) < MIN_DECIDED * len(items):
-            stored = False
-        if not decided or len(decided) < MIN_DECIDED * len(items):
+            reasons[f"fewer than {MIN_DECIDED:.0%} of the answers are decided"] = None
             continue
         kappa = with_intervals(count_table((one.item.label, one.passed) for one in decided))["kappa"]
+        if kappa.value is None or kappa.interval is None:
+            reasons["kappa cannot be computed from labels that are all the same"] = None
+            continue
         stamp = Stamp(
             models=judge.models,
             prompt=judge.prompt,
             kappa=kappa.value,
-            low=kappa.interval.low if kappa.interval is not None else None,
-            high=kappa.interval.high if kappa.interval is not None else None,
+            low=kappa.interval.low,
+            high=kappa.interval.high,
             labels=len(decided),
             threshold=_find_common([one.item.threshold for one in items]),
             samples=judge.settings.samples,
             date=today,
         )
-        stored = write_stamp(home, stamp) and stored
-    return stored
+        if not write_stamp(home, stamp):
+            form = "scores" if scored else "yes or no"
+            reasons[f"the stored calibration on {form} has more labels than {len(decided)}; with {ENOUGH} it is replaced"] = None
+    return "; ".join(reasons)
 
 
 def leave_out_examples(items: Sequence[LabelledAnswer], judge: OpenedJudge) -> list[LabelledAnswer]:

@@ -133,7 +133,10 @@ def apply_options(settings: JudgeSettings, options: JudgeOptions) -> JudgeSettin
     """Return the settings with the options of a command applied."""
     names = ("samples", "max_calls", "concurrency", "share_over_repeats", "decisions")
     changes = {name: value for name in names if (value := getattr(options, name)) is not None}
-    return msgspec.structs.replace(settings, **changes)
+    try:
+        return msgspec.structs.replace(settings, **changes)
+    except SpecError as error:
+        raise InputError(f"{error.field} of the judge: {error.message}") from None
 
 
 def list_judge_problems(suite: Suite, home: Path) -> Sequence[Problem]:

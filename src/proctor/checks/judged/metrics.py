@@ -163,6 +163,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
         if undecided and (self.compute is not None or compute_share([*counted, *(True for _ in undecided)]) >= threshold - 1e-12):
             first = opinions[undecided[0]]
             reason = f"{len(undecided)} of {len(parts)} {self.parts} not decided: {show(parts[undecided[0]])}: {first.reason}"
+            if len({(choice, opinion.reason) for choice, opinion in zip(choices, opinions, strict=True)}) == 1:
+                reason = first.reason  # A fault of the judge, which reports show once for all checks.
             return Verdict("fail" if first.outcome == "fail" else "error", 0.0, reason, first.code or "judge_failed", details, pointers)
         if not counted:
             # Ragas has no score in this case either.

@@ -23,7 +23,7 @@ from proctor.checks.shared.quotes import locate_quotes
 from proctor.checks.shared.rubric import attach_images
 from proctor.errors import SpecError
 from proctor.model.account import Part
-from proctor.model.evidence import Evidence, Json
+from proctor.model.evidence import Evidence, Json, State
 from proctor.model.json_values import MISSING, is_finite
 from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
 from proctor.model.show import show
@@ -223,7 +223,8 @@ def _record_judge(opinion: Opinion) -> dict[str, Json]:
 def find_subject(spec: Judged, evidence: Evidence) -> Subject | Verdict:
     """Return the value to judge, or the verdict if there is none."""
     if spec.subject == "state":
-        return missing("end state") if evidence.state is None else Subject(evidence.state, "$.state")
+        # A judge that is shown an empty object confirms that nothing was done wrong in it.
+        return Subject(evidence.state, "$.state") if evidence.state not in (None, State()) else missing("end state")
     if spec.target_node is not None:
         whole = _find_node_output(spec.target_node, evidence)
     elif spec.output_key is not None:

@@ -6,7 +6,7 @@ import argparse
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from proctor.actions.checking.check_stream import CheckStream, Shows
@@ -48,19 +48,25 @@ if TYPE_CHECKING:
 
 _QUIET_S = 1.0
 _EVERY_S = 0.25
+_RESULTS_PER_LOOK = 64
+"""Results between two looks at the clock, without a judge."""
 
 
 class Progress:
     """Counts results, with a progress line on a terminal."""
 
-    def __init__(self, *, enabled: bool) -> None:
+    def __init__(self, *, enabled: bool, judges: Sequence[str] = ()) -> None:
         self.enabled = enabled and sys.stderr.isatty()
         """Whether standard error is a terminal."""
         self._started = time.monotonic()
         self._next = self._started + _QUIET_S
         self._count = 0
         self._failed = 0
-        self._shown = False
+        self._every = 1 if judges else _RESULTS_PER_LOOK
+        self._shown = self.enabled and bool(judges)
+        if self._shown:
+            # The first result may take minutes.
+            print(f"judging with {', '.join(judges)}", end="", file=sys.stderr, flush=True)
 
     def add(self, result: CaseResult) -> None:
         """Count one more result."""
@@ -68,11 +74,12 @@ class Progress:
         if result.outcome in ("fail", "error"):
             self._failed += 1
         # Checking the clock for every result would slow it down.
-        if self._count % 64 == 0 and (now := time.monotonic()) >= self._next:
+        if self._count % self._every == 0 and (now := time.monotonic()) >= self._next:
             self._next = now + _EVERY_S
             rate = self._count / (now - self._started)
             self._shown = True
-            print(f"\r\x1b[2K{self._count:,} checked, {self._failed:,} failed, {rate:,.0f} a second", end="", file=sys.stderr, flush=True)
+            speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+            print(f"\r\x1b[2K{self._count:,} checked, {self._failed:,} failed, {speed} a second", end="", file=sys.stderr, flush=True)
 
     def finish(self) -> None:
         """Wipe the line."""
@@ -101,7 +108,8 @@ def run(arguments: list[str]) -> int:
     opened = _open_judge(stream, options) if stream.judged and not options.no_judge else None
     with Output(options.output) as output:
         render = make_renderer(options.format, output, no_color=options.no_color)
-        progress = Progress(enabled=not options.quiet and not (output.is_terminal and options.format == "jsonl"))
+        judges = opened.models if opened is not None else ()
+        progress = Progress(enabled=not options.quiet and not (output.is_terminal and options.format == "jsonl"), judges=judges)
         summary = _make_summary()
         show, count = render.add if summary is None else _call_both(render.add, summary.add), progress.add if progress.enabled else None
         for is_enabled, add in ((gate.enabled, gate.add), (options.verbose, print_case), (options.exitfirst, stop_at_failure)):

@@ -37,7 +37,6 @@ from proctor.cli.show.renderers import write_report
 from proctor.cli.stored import choose_run
 from proctor.errors import InputError, StoreError
 from proctor.judge.gated_model import JudgeSpending
-from proctor.judge.stamps import ENOUGH
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.judgement import JudgedAnswer, LabelledAnswer
 from proctor.model.show import show
@@ -258,9 +257,9 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
     finally:
         await opened.judge.close()
     try:
-        if not store_calibration(home, opened, found, today=wall_clock()[:10]) and not options.quiet:
-            few = f"fewer than {MIN_DECIDED:.0%} decided, or fewer than {ENOUGH} labels and the stored calibration has more"
-            print(f"not stored: {few}", file=sys.stderr)
+        not_stored = store_calibration(home, opened, found, today=wall_clock()[:10])
+        if not_stored and not options.quiet:
+            print(f"not stored: {not_stored}", file=sys.stderr)
     except StoreError as error:
         print(f"warning: {error}", file=sys.stderr)
     left_out = len(items) - len(labels)

@@ -109,9 +109,11 @@ def describe_judged(judged: JudgedCase, rate: JudgedRate | None) -> str:
     share = f"{judged.judged:,} of {judged.of:,} judged ({write_percent(judged.judged / judged.of if judged.of else 0.0)})"
     if rate is None:
         return f"not decided; {share}"
-    # An unreachable judge is not a failure of the agent: errors are shown next to 0 %.
     failed = rate.counts.get("error", 0)
     share += f", {failed:,} with errors" if failed else ""
+    if not (rate.counts.get("pass") or rate.counts.get("fail")):
+        # An unreachable judge is no failure of the agent.
+        return f"not decided; {share}"
     return f"{write_percent(rate.rate)} estimated, {write_percent(rate.low)} to {write_percent(rate.high)}; {share}"
 
 

@@ -65,12 +65,13 @@ def reply_words(verdict: Verdict) -> str:
     """Return the start of an unreadable reply of the judge, or ""."""
     if verdict.outcome != "error" or not (verdict.code or "").startswith("judge_"):
         return ""
-    replies = list_rows(verdict.details.get("replies"))
-    last = replies[-1] if replies else None
-    # A metric has votes on each point, a comparison in each order.
-    parts = [verdict.details, *list_rows(verdict.details.get("points")), *list_rows(verdict.details.get("orders"))]
-    decided = any(_list_rows_with_votes(find_part(part, "samples")) for part in parts)
-    return show(last, _REPLY) if isinstance(last, str) and not decided else ""
+    # A metric has votes on each point, a comparison in each order, a claim on each constraint.
+    lists = ("points", "orders", "negative_constraints")
+    parts = [verdict.details, *(part for name in lists for part in list_rows(verdict.details.get(name)))]
+    samples = [list_rows(find_part(part, "samples")) for part in parts]
+    undecided = next((rows for rows in samples if rows and not _list_rows_with_votes(rows)), ())
+    replies = [reply for row in undecided if isinstance(reply := find_part(row, "reply"), str)]
+    return show(replies[-1], _REPLY) if replies else ""
 
 
 def _name_judge(details: dict[str, Json]) -> str:

@@ -158,12 +158,13 @@ def pass_hat_words(repeated: Sequence[CaseSummary]) -> str:
 def score_words(score: float, counts: Mapping[str, int], *, undecided: bool = False) -> str:
     """Return `score 0.75`; next to an error, `score 0.75 of what was decided`.
 
-    A full score next to an error is omitted: part of the run was not examined.
+    A full score next to an error is omitted: part of the run was not examined. So is a score of 0 if nothing was decided.
     """
     number = number_words(score)
     if not (undecided or counts.get("error", 0)):
         return f"score {number}"
-    return f"score {number} of what was decided" if score < 1 else ""
+    is_decided = score > 0 or counts.get("pass", 0) or counts.get("fail", 0)
+    return f"score {number} of what was decided" if score < 1 and is_decided else ""
 
 
 def has_undecided_claims(results: Iterable[CaseResult]) -> bool:
