@@ -22,7 +22,7 @@ from proctor.doctor.http_link import HttpLink
 from proctor.doctor.inspect import Surface, check_wire, connect, initialize, read_surface
 from proctor.doctor.lock import Lock, compare_locks, make_lock
 from proctor.doctor.login import LOGIN_CHECKS, Login, log_in
-from proctor.doctor.model import BROKEN, HANDSHAKE, STATELESS, Examination, Probed, Profile, Verdicts
+from proctor.doctor.model import BROKEN, HANDSHAKE, NO_TOKEN, STATELESS, Examination, Probed, Profile, Verdicts
 from proctor.doctor.probe import Prober, probe_http
 from proctor.doctor.recording import Recording
 from proctor.doctor.stdio_link import StdioLink
@@ -273,7 +273,7 @@ async def _examine_base(settings: ServerSettings, part: _Part, options: Options,
     if not part.spoken:
         heard = bool(session.recording.list_received())
         refusal = f"the server does not speak {session.offered}" if heard else f"no response within {options.start_s:g} s"
-        refusal = "the server demands a token" if part.demands_token else refusal
+        refusal = NO_TOKEN if part.demands_token else refusal
         part.ending = refusal if link.is_open() else ""
         return
     other_version = asyncio.create_task(_probe_other_version(settings, options, fetched)) if not session.is_stateless else None

@@ -49,6 +49,8 @@ _PAGES: Final = {
 _REPOSITORY: Final = "https://github.com/modelcontextprotocol/modelcontextprotocol/blob/main"
 
 BROKEN: Final = ("fail", "advice")
+NO_TOKEN: Final = "the server demands a token"
+"""Why the rest could not run, if no token was given."""
 FULL, CAPPED = 100, 94
 _MOST_REASONS: Final = 6
 """Reasons of one finding; the rest is counted."""

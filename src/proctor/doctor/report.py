@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from proctor.doctor.catalogue import CHECKS
-from proctor.doctor.model import BROKEN, Examination, Finding
+from proctor.doctor.model import BROKEN, NO_TOKEN, Examination, Finding
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.report.document.model import (
@@ -42,6 +42,7 @@ _MOST_ROWS: Final[Mapping[Output, int]] = {"terminal": 16, "markdown": 100, "htm
 _REASON: Final[Mapping[Output, int]] = {"terminal": 160, "markdown": 400, "html": 1_000}
 _BY_ID: Final = {check.id: check for check in CHECKS}
 _ORDER: Final = {check: number for number, check in enumerate(_BY_ID)}
+_WITH_TOKEN: Final = "--token, --login, or --client-id and --client-secret"
 _WORDS: Final[Mapping[str, str]] = {"pass": "passed", "fail": "failed", "error": "incomplete"}
 
 
@@ -81,7 +82,7 @@ def build_document(found: Examination, output: Output) -> Document:
             blocks.append(Section((Mark("fail"), f" Failed ({len(groups)})"), (Items(items[:most], rest, spaced=output != "terminal"),)))
         elif groups:
             blocks.append(Section((f"Advice ({len(groups)})",), (_make_table(groups, output),)))
-    blocks += _list_obstacles(found)
+    blocks += _list_obstacles(found, output)
     if found.changes:
         lines = tuple(
             (Text(f"{_field(each, 'kind')}: ", "strong"), f"{_field(each, 'item')} {_field(each, 'what')}") for each in found.changes
@@ -93,8 +94,9 @@ def build_document(found: Examination, output: Output) -> Document:
         lines = tuple((entry, ": no such failure any more; remove the entry") for entry in found.stale)
         blocks.append(Section((Mark("fail"), " Expected failures that did not occur"), (Listing(lines),)))
     if found.metadata:
-        rows = tuple(Row(((each.what,), (Text(each.url, "code", limit=120),), (each.status,))) for each in found.metadata)
-        blocks.append(Section(("Metadata addresses",), (Table((Column("of"), Column("address"), Column("status")), rows),)))
+        # No table: in a terminal it would cut the addresses.
+        lines = tuple((f"{each.status}  ", Text(each.url, "code", limit=300), Text(f"  {each.what}", "muted")) for each in found.metadata)
+        blocks.append(Section(("Metadata addresses, in the order clients try them",), (Listing(lines),)))
     return Document(
         name=f"Doctor: {found.server or found.target}",
         verdict=(tone, _WORDS[tone]),
@@ -153,7 +155,7 @@ def _name_revision(group: _Group, groups: Sequence[_Group]) -> str:
     return f"in {', '.join(group.revisions)}: {group.finding.reason}" if several else group.finding.reason
 
 
-def _list_obstacles(found: Examination) -> Iterator[Section]:
+def _list_obstacles(found: Examination, output: Output) -> Iterator[Section]:
     groups = _group(found, "could_not_run")
     if not groups:
         return
@@ -164,7 +166,8 @@ def _list_obstacles(found: Examination) -> Iterator[Section]:
     for reason, checks in itertools.islice(reasons.items(), 10):
         shown = ", ".join(checks[:6]) + (f" and {len(checks) - 6} more" if len(checks) > 6 else "")
         lines.append((Text(reason, limit=300), Text(f" ({shown})", "muted", limit=300)))
-    remark = Paragraph(("The result is incomplete.",), muted=True)
+    hint = f" With {_WITH_TOKEN}, the rest is examined." if NO_TOKEN in reasons and output == "terminal" else ""
+    remark = Paragraph((f"The result is incomplete.{hint}",), muted=True)
     yield Section((Mark("error"), f" Could not run ({len(groups)})"), (Listing(tuple(lines)), remark))
 
 
