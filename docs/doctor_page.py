@@ -48,4 +48,6 @@ def _write_row(check: Check) -> str:
     revisions = revisions or (f"up to {check.revisions[-1]}" if len(check.revisions) > 1 else check.revisions[0])
     where = "" if len(check.transports) > 1 else f", {check.transports[0]}"
     claim = check.claim.replace("|", "\\|")
-    return f"| `{check.id}` | {check.level} | {claim} | {revisions}{where} | [{check.clause}]({check.find_page(check.revisions[-1])}) |"
+    page = check.find_page(check.revisions[-1])
+    place = "/".join(page.rsplit("/")[5:]) if "/specification/" in page else check.clause
+    return f"| `{check.id}` | {check.level} | {claim} | {revisions}{where} | [{place}]({page}) |"

@@ -20,7 +20,9 @@ from proctor.doctor.authorization import list_resource_addresses, list_server_ad
 from proctor.doctor.examine import Options, examine
 from proctor.doctor.login import Login
 from proctor.doctor.model import BROKEN, Examination
+from proctor.doctor.report import build_document
 from proctor.errors import InputError, TargetError
+from proctor.report.document.terminal import write_terminal
 from proctor.targets.mcp.settings import Bearer, ClientCredentials, ServerSettings
 from tests.doctor.servers import QUICK
 from tests.doctor.template_server import Shop
@@ -241,6 +243,8 @@ def test_without_credentials_the_rest_could_not_run_and_no_secret_is_shown() -> 
     found = look(Setup(), given="", areas=())
     assert found.incomplete and not found.failed
     assert "the server demands a token" in {finding.reason for finding in found.findings}
+    text = write_terminal(build_document(found, "terminal"))
+    assert "With --token, --login" in text and "/.well-known/oauth-protected-resource/mcp  protected resource" in text, "addresses are whole"
     shown = json.dumps([str(message) for finding in look(Setup(accepts="garbage")).findings for message in finding.evidence])
     assert TOKEN not in shown
 

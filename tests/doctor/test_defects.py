@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from typing import Any
 
 import pytest
 
-from tests.doctor.servers import broken, look, unable
+from proctor.doctor.examine import Options, examine
+from proctor.targets.mcp.settings import ServerSettings
+from tests.doctor.servers import QUICK, SCRIPT, broken, look, unable
 from tests.tables import load
 
 DEFECTS: list[dict[str, Any]] = load("doctor/cases/defects.yaml")
@@ -31,6 +35,13 @@ def test_a_correct_server_with_tools_alone_has_no_finding_and_what_it_lacks_does
     assert not broken(found) and not unable(found) and found.score == 100
     skipped = {finding.area for finding in found.findings if finding.verdict == "not_applicable"}
     assert {"resources", "prompts", "utilities", "subscriptions"} <= skipped
+
+
+def test_output_that_is_no_message_is_reported_although_it_is_buffered_until_the_end() -> None:
+    program = f"import runpy, sys; print('Listening on stdio'); sys.argv = ['x']; runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
+    settings = ServerSettings(id="banner", command=sys.executable, args=("-S", "-c", program))
+    found = asyncio.run(examine(settings, Options(profiles=("mcp-2025-11-25@1",), **QUICK)))
+    assert broken(found) == {"stdio-only-messages": "standard output has 1 other line, such as 'Listening on stdio'"}
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])

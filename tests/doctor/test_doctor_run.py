@@ -129,7 +129,9 @@ def test_a_comparison_of_examinations_names_the_changed_server(workspace: Path, 
     assert run(["doctor", "shop", *QUICK, "--quiet"]) == 0
     capsys.readouterr()
     run(["compare", "previous", "latest", "--no-color"])
-    assert "the server shop changed: tool `find_order` has a new parameter `action`" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the server shop changed: tool `find_order` has a new parameter `action`" in shown
+    assert "run every case" not in shown, "an examination has no chance in it"
 
 
 def test_an_interrupted_examination_is_finished_by_its_id(workspace: Path) -> None:

@@ -69,6 +69,27 @@ def test_every_check_has_a_unique_id_a_claim_and_a_clause() -> None:
     assert all(check.claim.endswith(".") and check.clause and check.revisions for check in CHECKS)
 
 
+def test_every_clause_is_on_a_page_of_its_revision() -> None:
+    # As `docs/docs.json` of the specification's repository lists them.
+    utilities = [f"server/utilities/{name}" for name in ("completion", "logging", "pagination")]
+    always = ["basic", "server/tools", "server/resources", "server/prompts", "client/elicitation", *utilities]
+    handshake = ["basic/lifecycle", "basic/transports", *(f"basic/utilities/{name}" for name in ("cancellation", "ping", "progress"))]
+    stateless = ["server/discover", "server/utilities/caching", "basic/versioning", "basic/authorization", "basic/transports"]
+    stateless += [f"basic/patterns/{name}" for name in ("cancellation", "progress", "subscriptions")]
+    stateless += ["basic/transports/stdio", "basic/transports/streamable-http", "schema"]
+    newer = {"2024-11-05": [], "2025-03-26": ["basic/authorization"]}
+    for check in CHECKS:
+        for revision in check.revisions:
+            page = check.find_page(revision)
+            pages = [*always, *(stateless if revision == REVISIONS[-1] else handshake)]
+            pages += newer.get(revision, ["basic/authorization", "schema", "basic/utilities/tasks"])
+            known = [f"https://modelcontextprotocol.io/specification/{revision}/{each}" for each in pages]
+            known.append(f"https://github.com/modelcontextprotocol/modelcontextprotocol/blob/main/schema/{revision}/schema.ts")
+            if "auth" in page and revision == "2024-11-05":
+                known.append("https://modelcontextprotocol.io/specification/2025-03-26/basic/authorization")
+            assert page in known or page == "https://modelcontextprotocol.io/seps/2663-tasks-extension", (check.id, page)
+
+
 def finding(level: Any, verdict: Any) -> Finding:
     return Finding(check="c", area="wire", level=level, verdict=verdict)
 
@@ -126,8 +147,11 @@ def test_a_server_is_found_by_command_address_name_and_file(tmp_path: Path, monk
         "targets:\n  agent:\n    type: mcp_agent\n    model: m\n    servers:\n      shop: {command: shop, env: {API_KEY: '${SHOP_KEY}'}}\n"
     )
     assert find_server("shop", tmp_path).env == {"API_KEY": "key-123"}
-    with pytest.raises(InputError, match="nearest: shop"):
+    with pytest.raises(InputError, match="no such program; nearest: shop"):
         find_server("shob", tmp_path)
+    assert find_server("env", tmp_path).command == "env", "a shell takes the quotes of a command of one word away"
+    with pytest.raises(InputError, match="no MCP server 'env'"):
+        find_server("env", tmp_path, programs=False)
 
 
 def test_the_function_of_python_and_the_fixture_of_pytest(pytester: pytest.Pytester) -> None:
@@ -151,6 +175,22 @@ def test_a_server_that_does_not_start_is_not_accused() -> None:
     settings = ServerSettings(id="keyless", command=sys.executable, args=("-c", "import sys; sys.exit('an API key is required')"))
     with pytest.raises(TargetError, match=r"did not start: the server ended with exit code 1; .*an API key is required"):
         asyncio.run(examine(settings, Options()))
+
+
+def test_a_server_that_never_answers_is_not_said_to_have_ended() -> None:
+    settings = ServerSettings(id="hangs", command=sys.executable, args=("-S", "-c", "import time; time.sleep(60)"))
+    found = asyncio.run(examine(settings, Options(start_s=1.0)))
+    verdicts = {each.check: (each.verdict, each.reason) for each in found.findings}
+    assert verdicts["initialize"] == ("fail", "expected a result, got no response within 1 s")
+    assert verdicts["tools-list"] == ("could_not_run", "no response within 1 s")
+    assert verdicts["stdio-shutdown"] == ("advice", "it needed SIGTERM") and not found.notes
+
+
+def test_the_request_on_which_a_server_ended_is_shown_and_its_last_words_once() -> None:
+    found = look("stdio-stays", timeout_s=2.0)
+    (failure,) = [each for each in found.findings if each.verdict == "fail"][:1]
+    assert failure.check == "stdio-stays" and failure.evidence[0].direction == "sent"
+    assert not [each.reason for each in found.findings if each.verdict == "could_not_run" and "standard error" in each.reason]
 
 
 def test_an_address_where_nothing_listens_is_not_accused() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from proctor.errors import InputError
 from proctor.mcp_server.local_runs import LocalRuns
 from proctor.mcp_server.server import all_tools
 from proctor.service.access.callers import LOCAL
@@ -50,6 +51,8 @@ async def test_a_model_starts_no_command_that_nobody_declared(tmp_path: Path, se
     (tmp_path / "mcp.json").write_text('{"mcpServers": {"shop": {"command": "id"}}}')
     with pytest.raises(Refusal, match="is started only for a server"):
         await LocalRuns(tmp_path, tmp_path).examine(LOCAL, {"server": server, **QUICK}, 0.0)
+    with pytest.raises(InputError, match="no MCP server 'id'"):
+        await LocalRuns(tmp_path, tmp_path).examine(LOCAL, {"server": "id", **QUICK}, 0.0)
 
 
 def test_the_tool_is_derived_from_the_request() -> None:

@@ -48,7 +48,10 @@ def test_a_server_is_examined_from_the_form_and_shown_by_severity(examining: Ser
     assert 'href="https://modelcontextprotocol.io/specification/2025-11-25/server/tools"' in page
     assert "Unknown tool proctor-" in page, "the message that shows it"
     assert page.index('id="fail"') < page.index('id="areas"')
-    assert f"/examinations/{id}" in examining.client.get(f"/ui/p/{project}/runs/{id}").text
+    page = examining.client.get(f"/ui/p/{project}/runs/{id}").text
+    assert f"/examinations/{id}" in page and "Measure the suite" not in page, "its cases are checks of ours"
+    (again,) = re.findall(r'href="([^"]+)">Examine again<', page)
+    assert f'value="{url}"' in examining.client.get(again).text and "Run again" not in page
 
 
 def test_a_rejected_form_keeps_what_was_typed(examining: Service) -> None:

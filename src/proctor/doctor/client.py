@@ -82,7 +82,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     def describe(self) -> str:
         """Return in a few words what came back."""
         if self.error is not None:
-            return f"error {self.code}"
+            return "an error without a code" if self.code is None else f"error {self.code}"
         if self.response is not None:
             return "a result with `isError`" if self.is_error_result else "a result"
         return self.problem or f"HTTP {self.status}"

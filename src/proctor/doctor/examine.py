@@ -22,7 +22,7 @@ from proctor.doctor.http_link import HttpLink
 from proctor.doctor.inspect import Surface, check_wire, connect, initialize, read_surface
 from proctor.doctor.lock import Lock, compare_locks, make_lock
 from proctor.doctor.login import LOGIN_CHECKS, Login, log_in
-from proctor.doctor.model import BROKEN, HANDSHAKE, STATELESS, Examination, Probed, Profile, Verdicts
+from proctor.doctor.model import BROKEN, HANDSHAKE, NO_TOKEN, STATELESS, Examination, Probed, Profile, Verdicts
 from proctor.doctor.probe import Prober, probe_http
 from proctor.doctor.recording import Recording
 from proctor.doctor.stdio_link import StdioLink
@@ -132,7 +132,7 @@ def _join(settings: ServerSettings, options: Options, parts: list[_Part], second
     spoken = [part for part in parts if part.spoken]
     _compare_eras(spoken)
     chosen_parts = spoken if spoken and not options.profiles else parts if options.profiles else parts[:1]
-    notes = [f"{part.session.offered} is not spoken" for part in parts if part not in chosen_parts]
+    notes = [f"{part.session.offered} is not spoken" for part in parts if spoken and part not in chosen_parts]
     examined = tuple(part.verdicts.finish(part.ending or "the examination ended before it") for part in chosen_parts)
     best = next((part for part in reversed(chosen_parts) if part.surface.tools), chosen_parts[-1])
     lock = make_lock(best.surface)
@@ -180,7 +180,7 @@ def _compare_eras(spoken: list[_Part]) -> None:
     listed = next((result for result in results if "supportedVersions" in str(result)), {})
     versions = listed.get("supportedVersions") if isinstance(listed, dict) else None
     missing = handshake.session.revision not in (versions or [])
-    v.require("discover-all-versions", not missing, f"{handshake.session.revision} is spoken, too")
+    v.require("discover-all-versions", not missing, f"{handshake.session.revision} is spoken, and missing in it")
 
 
 async def _examine_revision(
@@ -208,15 +208,18 @@ async def _examine_revision(
     except TimeoutError:
         part.ending = f"the examination was stopped after {options.total_s:g} s"
     finally:
-        if not link.is_open():
-            part.ending = part.ending or link.explain_end()
+        ended = not link.is_open()
+        if ended:
+            # The finding has the end of standard error; what could not run need not repeat it.
+            part.ending = part.ending or link.explain_end().partition("; ")[0]
             if not any(map(part.verdicts.is_broken, _ENDING)) and not link.overflow:
-                part.verdicts.broken("stdio-stays", link.explain_end())
+                last = next((frame for frame in reversed(recording.frames) if frame.direction == "sent"), None)
+                part.verdicts.broken("stdio-stays", link.explain_end(), recording.show(last))
         with suppress(asyncio.TimeoutError):
             await link.close()
     check_wire(session, part.verdicts)
     if isinstance(link, StdioLink):
-        if part.ending:
+        if ended:
             part.verdicts.obstruct("the process had ended before", "stdio-shutdown")
         else:
             part.verdicts.ok("stdio-stays")
@@ -268,7 +271,9 @@ async def _examine_base(settings: ServerSettings, part: _Part, options: Options,
     link = session.link
     part.spoken = await connect(session, v, surface, timeout_s=options.start_s)
     if not part.spoken:
-        refusal = "the server demands a token" if part.demands_token else f"the server does not speak {session.offered}"
+        heard = bool(session.recording.list_received())
+        refusal = f"the server does not speak {session.offered}" if heard else f"no response within {options.start_s:g} s"
+        refusal = NO_TOKEN if part.demands_token else refusal
         part.ending = refusal if link.is_open() else ""
         return
     other_version = asyncio.create_task(_probe_other_version(settings, options, fetched)) if not session.is_stateless else None

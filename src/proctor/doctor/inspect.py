@@ -23,6 +23,7 @@ from proctor.doctor.wire_types import AS_TASK, NOTIFICATIONS, SERVER_REQUESTS, v
 from proctor.doctor.wire_types import validate as validate_value
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
+from proctor.report.words.wording import count_noun
 
 LISTS: Final = {
     "tools": ("tools", "tools/list", "tools"),
@@ -185,7 +186,7 @@ def _check_listed(session: Session, v: Verdicts, attribute: str, method: str, li
         scopes = {str(page.result.get("cacheScope")) for page in listed.pages if isinstance(page.result, dict)}
         v.require("cache-scope-stable", len(scopes) == 1, f"the pages of `{method}` have {' and '.join(sorted(scopes))}", *shown)
         lives = [page.result.get("ttlMs") for page in listed.pages if isinstance(page.result, dict)]
-        v.require("cache-useful", any(life != 0 for life in lives), f"`{method}` has 0", shown[1])
+        v.require("cache-useful", any(life != 0 for life in lives), f"`ttlMs` of `{method}` is 0", shown[1])
     if listed.endless:
         return
     keys = {"tools": "name", "prompts": "name", "resources": "uri", "templates": "uriTemplate"}
@@ -344,7 +345,9 @@ class _WireJudge:
                 self._v.broken("stdio-one-line", f"a message is written over {len(noise)} lines", shown)
             else:
                 text = shorten(noise[0].raw.decode("utf-8", "replace").strip(), 100)
-                self._v.broken("stdio-only-messages", f"standard output has {len(noise)} other lines, such as {text!r}", shown)
+                self._v.broken(
+                    "stdio-only-messages", f"standard output has {count_noun(len(noise), 'other line')}, such as {text!r}", shown
+                )
 
     def check_message(self, message: Json, frame: Frame) -> None:
         """Judge one message."""

@@ -41,7 +41,16 @@ STATELESS: Final = ("2026-07-28",)
 REVISIONS: Final = (*HANDSHAKE, *STATELESS)
 """The published revisions of the protocol, oldest first."""
 
+_PAGES: Final = {
+    "basic/lifecycle": "server/discover",
+    **{f"basic/utilities/{name}": f"basic/patterns/{name}" for name in ("cancellation", "progress", "subscriptions")},
+}
+"""Pages of the handshake revisions, and where the stateless one has their rules."""
+_REPOSITORY: Final = "https://github.com/modelcontextprotocol/modelcontextprotocol/blob/main"
+
 BROKEN: Final = ("fail", "advice")
+NO_TOKEN: Final = "the server demands a token"
+"""Why the rest could not run, if no token was given."""
 FULL, CAPPED = 100, 94
 _MOST_REASONS: Final = 6
 """Reasons of one finding; the rest is counted."""
@@ -65,10 +74,18 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """The version of the profiles that the check was added in."""
 
     def find_page(self, revision: str) -> str:
-        """Return the address of its clause."""
-        if self.clause.endswith("/tasks") and revision in STATELESS:
-            return "https://modelcontextprotocol.io/seps/2663-tasks-extension"
-        return f"https://modelcontextprotocol.io/specification/{revision}/{self.clause}"
+        """Return the address of its clause; a revision without such a page has its rules elsewhere."""
+        clause = self.clause
+        if revision in STATELESS:
+            if clause.endswith("/tasks"):
+                return "https://modelcontextprotocol.io/seps/2663-tasks-extension"
+            one = {"stdio": "/stdio", "http": "/streamable-http"}[self.transports[0]] if len(self.transports) == 1 else ""
+            clause = f"basic/transports{one}" if self.area in ("transport", "http") else _PAGES.get(clause, clause)
+        elif clause == "schema" and revision < "2025-06-18":
+            return f"{_REPOSITORY}/schema/{revision}/schema.ts"
+        elif clause == "basic/authorization":
+            revision = max(revision, "2025-03-26")
+        return f"https://modelcontextprotocol.io/specification/{revision}/{clause}"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

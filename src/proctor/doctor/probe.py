@@ -335,7 +335,7 @@ class _HttpProber:
     def _judge(self, check: str, reply: Reply, holds: bool, expected: str) -> None:
         if not reply.status and not self._link.is_open():
             return
-        got = f"status {reply.status}" + (f" with error {reply.code}" if reply.error is not None else "") if reply.status else reply.problem
+        got = f"status {reply.status}" + (f" with error {reply.code}" if reply.code is not None else "") if reply.status else reply.problem
         self._v.require(check, holds, f"expected {expected}, got {got}", *self._session.show(reply))
 
     async def probe_content_type(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from proctor.doctor.catalogue import CHECKS
-from proctor.doctor.model import Examination, Finding
+from proctor.doctor.model import BROKEN, NO_TOKEN, Examination, Finding
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.report.document.model import (
@@ -24,6 +24,7 @@ from proctor.report.document.model import (
     Items,
     Line,
     Listing,
+    Mark,
     Output,
     Paragraph,
     Rest,
@@ -40,6 +41,8 @@ _MOST_ITEMS: Final[Mapping[Output, int]] = {"terminal": 8, "markdown": 40, "html
 _MOST_ROWS: Final[Mapping[Output, int]] = {"terminal": 16, "markdown": 100, "html": 500}
 _REASON: Final[Mapping[Output, int]] = {"terminal": 160, "markdown": 400, "html": 1_000}
 _BY_ID: Final = {check.id: check for check in CHECKS}
+_ORDER: Final = {check: number for number, check in enumerate(_BY_ID)}
+_WITH_TOKEN: Final = "--token, --login, or --client-id and --client-secret"
 _WORDS: Final[Mapping[str, str]] = {"pass": "passed", "fail": "failed", "error": "incomplete"}
 
 
@@ -70,16 +73,16 @@ def build_document(found: Examination, output: Output) -> Document:
     """Return the report for one kind of output."""
     tone, reason = describe_verdict(found)
     blocks: list[Block] = [_list_facts(found)]
-    for title, verdict in (("Failed", "fail"), ("Advice", "advice")):
+    for verdict in BROKEN:
         groups = _group(found, verdict)
         if groups and verdict == "fail":
             items = tuple(_make_item(each, found, output) for each in groups)
             most = _MOST_ITEMS[output]
             rest = Rest("and {rows} more, which the JSON report lists", max(0, len(items) - most))
-            blocks.append(Section((f"{title} ({len(groups)})",), (Items(items[:most], rest, spaced=output != "terminal"),), tone="fail"))
+            blocks.append(Section((Mark("fail"), f" Failed ({len(groups)})"), (Items(items[:most], rest, spaced=output != "terminal"),)))
         elif groups:
-            blocks.append(Section((f"{title} ({len(groups)})",), (_make_table(groups, output),), tone="uncertain"))
-    blocks += _list_obstacles(found)
+            blocks.append(Section((f"Advice ({len(groups)})",), (_make_table(groups, output),)))
+    blocks += _list_obstacles(found, output)
     if found.changes:
         lines = tuple(
             (Text(f"{_field(each, 'kind')}: ", "strong"), f"{_field(each, 'item')} {_field(each, 'what')}") for each in found.changes
@@ -89,10 +92,11 @@ def build_document(found: Examination, output: Output) -> Document:
         blocks.append(Section(("Changes since the lock file",), (Listing(lines[:most], rest=rest),)))
     if found.stale:
         lines = tuple((entry, ": no such failure any more; remove the entry") for entry in found.stale)
-        blocks.append(Section(("Expected failures that did not occur",), (Listing(lines),), tone="fail"))
+        blocks.append(Section((Mark("fail"), " Expected failures that did not occur"), (Listing(lines),)))
     if found.metadata:
-        rows = tuple(Row(((each.what,), (Text(each.url, "code", limit=120),), (each.status,))) for each in found.metadata)
-        blocks.append(Section(("Metadata addresses",), (Table((Column("of"), Column("address"), Column("status")), rows),)))
+        # No table: in a terminal it would cut the addresses.
+        lines = tuple((f"{each.status}  ", Text(each.url, "code", limit=300), Text(f"  {each.what}", "muted")) for each in found.metadata)
+        blocks.append(Section(("Metadata addresses, in the order clients try them",), (Listing(lines),)))
     return Document(
         name=f"Doctor: {found.server or found.target}",
         verdict=(tone, _WORDS[tone]),
@@ -137,7 +141,7 @@ def _make_item(group: _Group, found: Examination, output: Output) -> Item:
 
 def _make_table(groups: Sequence[_Group], output: Output) -> Table:
     most = _MOST_ROWS[output]
-    ordered = sorted(groups, key=lambda each: each.finding.level != "SHOULD")
+    ordered = sorted(groups, key=lambda each: (each.finding.level != "SHOULD", _ORDER[each.finding.check]))
     rows = tuple(
         Row(((Text(each.finding.check, "code"),), (each.finding.level,), (Text(_name_revision(each, groups), limit=_REASON[output]),)))
         for each in ordered[:most]
@@ -151,7 +155,7 @@ def _name_revision(group: _Group, groups: Sequence[_Group]) -> str:
     return f"in {', '.join(group.revisions)}: {group.finding.reason}" if several else group.finding.reason
 
 
-def _list_obstacles(found: Examination) -> Iterator[Section]:
+def _list_obstacles(found: Examination, output: Output) -> Iterator[Section]:
     groups = _group(found, "could_not_run")
     if not groups:
         return
@@ -162,9 +166,9 @@ def _list_obstacles(found: Examination) -> Iterator[Section]:
     for reason, checks in itertools.islice(reasons.items(), 10):
         shown = ", ".join(checks[:6]) + (f" and {len(checks) - 6} more" if len(checks) > 6 else "")
         lines.append((Text(reason, limit=300), Text(f" ({shown})", "muted", limit=300)))
-    yield Section(
-        (f"Could not run ({len(groups)})",), (Listing(tuple(lines)), Paragraph(("The result is incomplete.",), muted=True)), tone="error"
-    )
+    hint = f" With {_WITH_TOKEN}, the rest is examined." if NO_TOKEN in reasons and output == "terminal" else ""
+    remark = Paragraph((f"The result is incomplete.{hint}",), muted=True)
+    yield Section((Mark("error"), f" Could not run ({len(groups)})"), (Listing(tuple(lines)), remark))
 
 
 def _field(change: Json, name: str) -> Any:

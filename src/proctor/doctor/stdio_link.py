@@ -25,6 +25,7 @@ class _RecordedChild(ChildServer):
     """A child process whose lines go to the link, and which sends bytes as they are."""
 
     most_line_bytes = MOST_FRAME_BYTES
+    reads_to_end = True  # buffered output that is no message arrives at the end
 
     def attach(self, link: StdioLink) -> None:
         """Choose who receives the lines."""

@@ -45,7 +45,9 @@ def lint(surface: Surface, v: Verdicts, others: frozenset[str] = frozenset()) ->
         checks = [check.id for check in v.profile.checks if check.area == "surface"]
         v.skip("there are no tools", *checks)
     # Clients load all tools and prompts; resources are looked up, and a folder may have thousands.
-    v.require("tool-count", len(tools) + len(surface.prompts) <= MOST_ENTITIES, f"there are {len(tools)} and {len(surface.prompts)}")
+    v.require(
+        "tool-count", len(tools) + len(surface.prompts) <= MOST_ENTITIES, f"there are {len(tools)} tools and {len(surface.prompts)} prompts"
+    )
     length = len(surface.instructions)
     v.require("instructions-length", length <= _INSTRUCTIONS, f"they have {length:,} characters")
     own = {str(tool.get("name")) for tool in tools}
@@ -60,7 +62,7 @@ def _lint_tools(tools: Sequence[Mapping[str, Any]], v: Verdicts) -> None:
     _note(v, "tool-description", "no description", [name for name, text in descriptions.items() if not text])
     low, high = _LENGTH
     odd = [f"{name} ({len(text):,})" for name, text in descriptions.items() if text and not low <= len(text) <= high]
-    _note(v, "tool-description-length", "characters", odd)
+    _note(v, "tool-description-length", f"not {low} to {high:,} characters", odd)
     twice = {text for text, count in Counter(text for text in descriptions.values() if text).items() if count > 1}
     _note(v, "tool-description-unique", "the same description", [name for name, text in descriptions.items() if text in twice])
     _note(v, "tool-name-length", "too long", [name for name in descriptions if len(name) > _NAME])
@@ -79,8 +81,13 @@ def _lint_tools(tools: Sequence[Mapping[str, Any]], v: Verdicts) -> None:
     _note(v, "tool-hints-agree", "contradiction", [name for tool in tools if (name := _find_contradiction(tool))])
     _note(v, "tool-output-schema", "no output schema", [_name(tool) for tool in tools if "outputSchema" not in tool], of=len(tools))
     costs = {_name(tool): estimate_tokens(tool) for tool in tools}
-    v.require("token-cost", sum(costs.values()) <= MOST_TOKENS, f"they take about {sum(costs.values()):,}")
-    _note(v, "tool-token-cost", "tokens", [f"{name} ({cost:,})" for name, cost in costs.items() if cost > MOST_TOOL_TOKENS])
+    v.require("token-cost", sum(costs.values()) <= MOST_TOKENS, f"they take about {sum(costs.values()):,} tokens")
+    _note(
+        v,
+        "tool-token-cost",
+        f"more than {MOST_TOOL_TOKENS:,} tokens",
+        [f"{name} ({cost:,})" for name, cost in costs.items() if cost > MOST_TOOL_TOKENS],
+    )
     dialects = {
         str(schema["$schema"]) for tool in tools for key in ("inputSchema", "outputSchema") if "$schema" in (schema := tool.get(key) or {})
     }

@@ -97,7 +97,7 @@ class LocalRuns:
 
         named: Json = given.pop("server")
         run_options = {name: given.pop(name) for name in ("name", "tags", "note") if name in given}
-        settings = find_server(named, self._home) if isinstance(named, str) else read_server(named)
+        settings = find_server(named, self._home, programs=bool(self.trust)) if isinstance(named, str) else read_server(named)
         if settings.transport == "stdio" and not self.trust and not (isinstance(named, str) and is_name(named)):
             raise Refusal(
                 "FORBIDDEN",

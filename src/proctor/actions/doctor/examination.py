@@ -36,8 +36,6 @@ try:
 except ModuleNotFoundError:
     raise MissingExtra("The doctor", "mcp") from None
 
-TAG: Final = "doctor"
-"""The tag of every run that examines a server."""
 EXPECTED: Final = "expected-failures"
 LOCKED: Final = "locked-definitions"
 _LONGEST_NAME: Final = 150

@@ -1,6 +1,7 @@
 """Finds the MCP server that a user means.
 
 "npx -y @modelcontextprotocol/server-everything"    a command; the rest of the text are its arguments
+mcp-server-time                                     a program that is installed
 https://shop.example/mcp                            an address
 shop                                                a server of proctor.yaml: under `servers` of a target
 .cursor/mcp.json  or  .cursor/mcp.json:shop         a server of an editor's file (`mcpServers`, `servers`)
@@ -12,6 +13,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -31,8 +33,10 @@ _EDITOR_KEYS: Final = ("mcpServers", "servers", "context_servers")
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}")
 
 
-def find_server(target: str, home: Path, *, headers: Mapping[str, str] | None = None, token: str | None = None) -> ServerSettings:
-    """Return the settings of a server. Raises `InputError` with the names that exist."""
+def find_server(
+    target: str, home: Path, *, headers: Mapping[str, str] | None = None, token: str | None = None, programs: bool = True
+) -> ServerSettings:
+    """Return the settings of a server; a single word may name an installed program if `programs`. Raises `InputError` with known names."""
     given = target.strip()
     if re.match(r"https?://", given):
         settings = ServerSettings(id="server", transport=guess_transport(given), url=given)
@@ -45,7 +49,7 @@ def find_server(target: str, home: Path, *, headers: Mapping[str, str] | None = 
             raise InputError(f"{show(given)} is no command: {error}") from None
         settings = ServerSettings(id="server", command=words[0], args=tuple(words[1:]))
     else:
-        settings = _find_named(given, home)
+        settings = _find_named(given, home, programs=programs)
     if headers:
         settings = msgspec.structs.replace(settings, headers={**settings.headers, **headers})
     return msgspec.structs.replace(settings, auth=Bearer(token=token)) if token else settings
@@ -56,18 +60,21 @@ def is_name(target: str) -> bool:
     return re.search(r"[\s/:]", target.strip()) is None and os.sep not in target and not target.strip().endswith(".json")
 
 
-def _find_named(name: str, home: Path) -> ServerSettings:
-    """Return a server of any target in the workspace file."""
+def _find_named(name: str, home: Path, *, programs: bool) -> ServerSettings:
+    """Return a server of any target in the workspace file, or a program."""
     workspace = workspace_file(home)
     found: dict[str, Section] = {}
     for target in workspace.targets.values():
         found |= dict.fromkeys(list_servers(target.node.plain()), target)
     if name not in found:
+        if programs and name and shutil.which(name):
+            return ServerSettings(id="server", command=name)
         close = nearest(name, found)
         hint = f"; nearest: {', '.join(close)}" if close else ""
         known = f"; known: {', '.join(sorted(found))}" if found else ""
         raise InputError(
-            f"no MCP server {name!r} in proctor.yaml{hint}{known}\n  a server is also a URL, an mcp.json, or a command in quotes"
+            f"no MCP server {name!r} in proctor.yaml, and no such program{hint}{known}\n"
+            "  a server is also a URL, an mcp.json, or a command in quotes"
         )
     resolved: Any = found[name].plain(References(os.environ))
     return next(each for each in read_servers(resolved["servers"]) if each.id == name)

@@ -17,6 +17,8 @@ from proctor.model.typed import decode_json
 from proctor.store.files.run_files import read_regular
 from proctor.targets.mcp.results import Listing
 
+TAG = "doctor"
+"""The tag of every run that examines a server."""
 SERVERS, EXAMINATION = "servers", "examination"
 _MOST_CHANGES = 20
 

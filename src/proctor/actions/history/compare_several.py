@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NamedTuple, Protocol, TypedDict, TypeVar,
 import msgspec
 from msgspec import Meta
 
+from proctor.actions.doctor.snapshots import TAG
 from proctor.actions.history.compare import RunComparison
 from proctor.report.words.findings import find_shape
 from proctor.report.words.wording import count_noun
@@ -111,8 +112,8 @@ def split_by_cause(cases: Iterable[CaseRow]) -> list[tuple[str, list[CaseRow]]]:
 
 
 def list_repeats_needed(found: RunComparison) -> list[RepeatsNeeded]:
-    """Return how often to repeat each case to detect drops; empty if the comparison already shows a change."""
-    if found.comparison.verdict in ("regressed", "improved"):
+    """Return how often to repeat each case to detect drops; empty if a change is shown, or chance has no part (an examined server)."""
+    if found.comparison.verdict in ("regressed", "improved") or TAG in found.candidate.tags:
         return []
     return [needed for needed in found.comparison.repeats_needed if needed.repeats is not None]
 

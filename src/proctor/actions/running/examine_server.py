@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from proctor.actions.doctor.examination import TAG, ExaminedServer, make_options, make_suite, read_server
+from proctor.actions.doctor.examination import ExaminedServer, make_options, make_suite, read_server
 from proctor.actions.doctor.server_names import find_server
-from proctor.actions.doctor.snapshots import EXAMINATION, read_examination, read_snapshot
+from proctor.actions.doctor.snapshots import EXAMINATION, TAG, read_examination, read_snapshot
 from proctor.actions.running.run import DEFAULT_OPTIONS, LiveRun, RunOptions, drive
 from proctor.actions.workspace.run_history import find_home
 from proctor.doctor.examine import Options, examine

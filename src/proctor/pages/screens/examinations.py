@@ -52,10 +52,10 @@ async def show_examination(request: Request, source: Source) -> Response:
 
 
 async def show_new_examination(request: Request, source: Source) -> Response:
-    """Show the form."""
+    """Show the form, with values of its address: to examine the server of a run again."""
     open_desk(request, source, to_write=True)
     project = await find_project(request, source)
-    return show_form(request, _make_form(project))
+    return show_form(request, _make_form(project), request.query_params)
 
 
 async def send_new_examination(request: Request, source: Source) -> Response:

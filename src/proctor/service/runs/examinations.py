@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
-from proctor.actions.doctor.examination import TAG, make_suite, read_options, read_server, read_settings
+from proctor.actions.doctor.examination import make_suite, read_options, read_server, read_settings
 from proctor.actions.doctor.server_names import list_servers
-from proctor.actions.doctor.snapshots import EXAMINATION, read_examination
+from proctor.actions.doctor.snapshots import EXAMINATION, TAG, read_examination
 from proctor.actions.running.run_builder import EXAMINED
 from proctor.doctor.catalogue import CHECKS, parse_profile, read_expected
 from proctor.doctor.model import Area, Examination, Level

@@ -42,6 +42,8 @@ class ChildServer:
     """A transport for `mcp.Client` that starts the server and ends it."""
 
     most_line_bytes = MOST_LINE_BYTES
+    reads_to_end = False
+    """Whether lines that it writes while it ends are delivered, too."""
     grace_s = GRACE_S
     """Seconds for it to end by itself."""
 
@@ -101,7 +103,7 @@ class ChildServer:
         size = 0
         try:
             while chunk := await stdout.read(_CHUNK):
-                if self._closing or self.fault:
+                if self.fault or (self._closing and not self.reads_to_end):
                     continue  # a server that cannot write cannot end, so its output is read and dropped
                 # Pieces of a line are joined once, at its end: joining each to all before it takes quadratic time.
                 first, *others = chunk.split(b"\n")
