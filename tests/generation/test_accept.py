@@ -155,7 +155,7 @@ def test_frozen_is_what_ci_systems_set() -> None:
 def test_a_suite_that_is_not_written_line_by_line_is_not_changed(suite: Path) -> None:
     text = "proctor: 1\ncases: [{id: refund, input: Refund order 17, expect: [no_pii]}]\n"
     suite.write_text(text)
-    with pytest.raises(InputError, match="line by line"):
+    with pytest.raises(InputError, match="own line under"):
         apply_proposals(suite, open_pending(suite.with_name("suite.pending.yaml")).proposals)
     assert run(["accept", "--all"]) == 4
     assert suite.read_text() == text

@@ -19,6 +19,7 @@ from proctor.actions.workspace.run_history import find_home
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.cli.stored import choose_run
+from proctor.errors import InputError
 from proctor.generation.proposals import Proposal
 from proctor.model.show import escape_unseen
 from proctor.report.words.wording import count_noun
@@ -66,7 +67,10 @@ def run(arguments: list[str]) -> int:
 def _open(options: argparse.Namespace, what: str) -> Pending:
     path = Path(what)
     if path.suffix in _SUFFIXES:
-        return open_pending(path if path.stem.endswith(PENDING) else find_pending_path(path))
+        pending = path if path.stem.endswith(PENDING) else find_pending_path(path)
+        if not path.exists() and not pending.exists():
+            raise InputError(f"no such suite or file of proposals: {what!r}")
+        return open_pending(pending)
     home = find_home(options.home)
     return make_golden(home, choose_run(home, what))
 

@@ -14,7 +14,7 @@ from proctor.actions.generating.generate_traces import Written, describe_rest, g
 from proctor.actions.workspace.run_history import find_home
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser, parse_positive
-from proctor.cli.stored import add_database_flags, choose_run, use_hub
+from proctor.cli.stored import add_database_flags, choose_run_not_file, use_hub
 from proctor.errors import InputError
 from proctor.generation.trace_cases import LEAST_RUNS, Generated, TraceGrouping
 from proctor.generation.trace_paths import EffectNames
@@ -69,7 +69,7 @@ def _generate_from_traces(options: argparse.Namespace) -> Generated:
         return _generate_from_service(options, effects)
     if len(options.source) == 1 and options.source[0] != "-" and not Path(options.source[0]).exists():
         home = find_home(options.home)
-        return group_run(home, choose_run(home, options.source[0], quiet=options.quiet), effects=effects, least=options.least)
+        return group_run(home, choose_run_not_file(home, options.source[0], quiet=options.quiet), effects=effects, least=options.least)
     return group_files(options.source, format=options.evidence_format, effects=effects, least=options.least)
 
 
