@@ -27,6 +27,7 @@ from proctor.generation.volatile import find_rule, make_matcher
 from proctor.model.evidence import Json
 from proctor.mutation.call_edits import list_calls
 from proctor.mutation.proposals import cut_value, quote, round_up
+from proctor.report.words.wording import count_noun
 
 ENOUGH_RUNS = 20
 """Runs from which on words of answers, and the absence of other tools, are claimed."""
@@ -82,7 +83,7 @@ def make_claims(group: GroupFacts, catalogue: Sequence[str], effects: EffectName
 
 
 def _explain_limit(group: GroupFacts, most: str) -> str:
-    return f"{_HEADROOM} times the most that was seen, {most} among {group.runs:,} traces"
+    return f"{_HEADROOM} times the most that was seen, {most} among {count_noun(group.runs, 'trace')}"
 
 
 def _count(group: GroupFacts, what: str) -> str:

@@ -1,6 +1,7 @@
 """`proctor accept [SUITE|RUN]`"""
 
 import argparse
+import itertools
 import sys
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from proctor.model.show import escape_unseen
 from proctor.report.words.wording import count_noun
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+_MOST_UNCHANGED = 4
+"""Lines between two changes that are shown."""
 
 
 def run(arguments: list[str]) -> int:
@@ -120,10 +123,13 @@ def _ask() -> str:
 
 
 def _print_proposal(proposal: Proposal, *, diff: bool) -> None:
-    words = "new case" if proposal.kind == "new" else f"changed: {len(proposal.added)} claims added, {len(proposal.removed)} removed"
-    print(f"\n{proposal.case}  {words}")
+    changes = f"changed: {count_noun(len(proposal.added), 'claim')} added, {len(proposal.removed)} removed"
+    print(f"\n{proposal.case}  {'new case' if proposal.kind == 'new' else changes}")
     if diff:
-        print("".join(f"  {escape_unseen(line)}\n" for line in proposal.diff), end="")
+        for changed, group in itertools.groupby(proposal.diff, lambda line: line[:1] != " "):
+            lines = list(group)
+            shown = lines if changed or len(lines) <= _MOST_UNCHANGED else [f"  ... {len(lines)} unchanged lines"]
+            print("".join(f"  {escape_unseen(line)}\n" for line in shown), end="")
 
 
 def _make_parser() -> argparse.ArgumentParser:

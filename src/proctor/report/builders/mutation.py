@@ -34,7 +34,7 @@ def build_mutation(found: MutationResult, output: doc.Output, least: float | Non
         skipped.append(f"{count_noun(found.judged, 'claim')} left out: a judge would have to decide")
     if skipped:
         blocks.append(doc.Section(("Not measured",), (doc.Paragraph((doc.Text("; ".join(skipped), limit=600),)),)))
-    free = f"; {found.total.free:,} more are declared free variation" if found.total.free else ""
+    free = f"; {found.total.free:,} more declared free variation" if found.total.free else ""
     records = f"{count_noun(found.records, 'record')} of {count_noun(len(found.cases), 'case')}"
     return doc.Document(
         name=found.suite_name,
