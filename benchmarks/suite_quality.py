@@ -43,7 +43,7 @@ BUNDLED = {
     "Verial": ("appointment.json", "state.json"),
     "MCPJam": ("calculator.yaml", "messages.json"),
 }
-_JSON_ANSWER = '{"name": "Anne", "born": 1720, "story": "I went to sea when I was ten years old."}'
+_JSON_ANSWER = {"name": "Anne", "born": 1720, "story": "I went to sea when I was ten years old."}
 
 
 class Measured(NamedTuple):
@@ -113,7 +113,12 @@ def _drop_code(case: Any) -> Any:
 def write_csv(document: dict[str, Any]) -> str:
     """Return a promptfoo configuration as the CSV file that promptfoo reads."""
     shared = (document.get("defaultTest") or {}).get("assert") or []
-    tests = [(test.get("vars") or {}, [*(test.get("assert") or []), *shared]) for test in document["tests"]]
+    templates = document.get("assertionTemplates") or {}
+    tests = [
+        (test.get("vars") or {}, [templates[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in claims])
+        for test in document["tests"]
+        for claims in [[*(test.get("assert") or []), *shared]]
+    ]
     most = max(len(claims) for _, claims in tests)
     columns = [*dict.fromkeys(name for names, _ in tests for name in names), *(f"__expected{number + 1}" for number in range(most))]
     text = io.StringIO()
@@ -128,7 +133,7 @@ def write_cell(claim: dict[str, Any]) -> str:
     """Return a claim as a cell of promptfoo's CSV."""
     bound = f"({claim['threshold']})" if "threshold" in claim else ""
     value = claim.get("value")
-    return f"{claim['type']}{bound}" + ("" if value is None else f":{','.join(value) if isinstance(value, list) else value}")
+    return f"{claim['type']}{bound}" + ("" if value is None else f":{','.join(map(str, value)) if isinstance(value, list) else value}")
 
 
 def read_csv(text: str) -> Suite:
@@ -145,15 +150,19 @@ def read_csv(text: str) -> Suite:
 def write_answer(row: dict[str, str]) -> str:
     """Return a short answer that passes the claims of a row."""
     words: list[str] = []
+    is_json, begin = False, "This is what I found out"
     for cell in (value for name, value in row.items() if name.startswith("__expected") and value):
         kind, _, value = cell.partition(":")
-        if kind == "is-json":
-            return _JSON_ANSWER
+        is_json = is_json or kind == "is-json"
         if kind == "equals":
             return value
+        if kind == "starts-with":
+            begin = value
         if kind in ("contains", "icontains", "contains-any"):
             words.append(value.split(",")[0] if kind == "contains-any" else value)
-    return f"This is what I found out: {' and '.join(words) or 'nothing special'}. I hope that it helps you."
+    if is_json:
+        return json.dumps({**_JSON_ANSWER, **({"found": words} if words else {})})
+    return f"{begin}: {' and '.join(words) or 'nothing special'}. I hope that it helps you."
 
 
 def write_table(rows: Sequence[Measured]) -> str:

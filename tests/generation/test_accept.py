@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import stat
 from pathlib import Path
 
@@ -155,7 +156,7 @@ def test_frozen_is_what_ci_systems_set() -> None:
 def test_a_suite_that_is_not_written_line_by_line_is_not_changed(suite: Path) -> None:
     text = "proctor: 1\ncases: [{id: refund, input: Refund order 17, expect: [no_pii]}]\n"
     suite.write_text(text)
-    with pytest.raises(InputError, match="line by line"):
+    with pytest.raises(InputError, match="own line under"):
         apply_proposals(suite, open_pending(suite.with_name("suite.pending.yaml")).proposals)
     assert run(["accept", "--all"]) == 4
     assert suite.read_text() == text
@@ -240,3 +241,39 @@ def test_quitting_a_review_leaves_the_proposals_of_all_files(
 def test_an_expression_that_selects_nothing_is_exit_code_5(suite: Path) -> None:
     assert run(["accept", "-k", "no-such-case"]) == 5
     assert suite.read_text() == SUITE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["generate", "traces", "nosuch.jsonl"], 4, "no such file or folder: 'nosuch.jsonl'"),
+        (["generate", "tools", "nosuch.json"], 4, "no such file: 'nosuch.json'"),
+        (["generate", "traces", "week.jsonl", "--output", "a.yaml"], 4, "expected NAME.pending.yaml"),
+        (["generate", "workflow", "week.json"], 4, "'week.json': expected a workflow"),
+        (["generate", "workflow", "straight.json"], 5, "no branch to cover"),
+        (["generate", "traces", "week.jsonl", "--least", "9"], 5, "not proposed, 3 traces: refund (a case needs 9)"),
+        (["generate", "traces", "week.jsonl", "broken.jsonl", "--least", "9"], 5, "(first broken.jsonl:1: not JSON"),
+        (["generate", "traces", "week.jsonl", "--suite", "deep/a.yaml"], 0, "proctor accept deep/a.pending.yaml --review"),
+        (["accept", "nosuch.yaml"], 4, "no such suite or file of proposals: 'nosuch.yaml'"),
+        (["mutate", "one.yaml", "broken.jsonl"], 4, "broken.jsonl:1: not JSON"),
+        (["mutate", "one.yaml", "empty.jsonl"], 5, "no fault was planted: there is no record"),
+        (["mutate", "bare.yaml", "week.jsonl"], 5, "3 records: the case has no claim"),
+        (["mutate", "one.yaml", "week.jsonl", "--fail-under", "most"], 4, "expected a number from 0 to 100, found 'most'"),
+    ],
+)
+def test_what_cannot_be_used_is_named(
+    arguments: list[str], code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    record = {"input": "refund 17", "text": "Refunded.", "tool_calls": [{"name": "refund", "arguments": {"id": 17}, "result": {}}]}
+    Path("week.jsonl").write_text((json.dumps(record) + "\n") * 3)
+    Path("week.json").write_text(json.dumps(record))
+    Path("broken.jsonl").write_text("hello\n")
+    Path("empty.jsonl").write_text("")
+    Path("straight.json").write_text('{"nodes": [{"name": "a"}, {"name": "b"}], "connections": {"a": {"main": [[{"node": "b"}]]}}}')
+    Path("bare.yaml").write_text("proctor: 1\ncases:\n  - id: a\n    input: refund 17\n")
+    Path("one.yaml").write_text("proctor: 1\ncases:\n  - id: a\n    input: refund 17\n    expect: [response_not_empty]\n")
+    assert run(arguments) == code
+    shown = capsys.readouterr()
+    assert words in shown.out + shown.err

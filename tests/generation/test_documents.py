@@ -186,8 +186,9 @@ def _make_if(version: str, *conditions: tuple[str, str, Json], either: bool = Fa
             "combineOperation": "any" if either else "all",
         }
     listed = [
-        {"leftValue": f"={{{{ $json.body.{field} }}}}", "rightValue": value, "operator": {"type": "number", "operation": operation}}
+        {"leftValue": f"={{{{ $json.body.{field} }}}}", "rightValue": value, "operator": {"type": kind, "operation": operation}}
         for field, operation, value in conditions
+        for kind in ["string" if isinstance(value, str) else "number"]
     ]
     return {"conditions": {"options": {"version": 2}, "conditions": listed, "combinator": "or" if either else "and"}}
 
@@ -283,6 +284,49 @@ def _walk(workflow: Workflow, body: dict[str, Json]) -> list[str]:
 def test_values_are_at_and_next_to_each_bound() -> None:
     cases = list(make_workflow_cases(read_workflow(WORKFLOWS[0])))
     assert sorted(case["body"]["amount"] for case in cases) == [99, 100, 101]
+
+
+SOMETHING = {"name": "something"}
+# type, operation, value, inputs of the first output, inputs of the second; None: the field is missing. `executeFilter` of n8n-workflow
+# 1.120.31 takes these outputs, and refuses a value of another type.
+N8N_CONDITIONS: list[tuple[str, str, Json, list[Json], list[Json]]] = [
+    ("string", "exists", "", ["something"], [None]),
+    ("string", "notExists", "", [None], ["something"]),
+    ("string", "empty", "", [""], ["something"]),
+    ("array", "exists", "", [["something"]], [None]),
+    ("array", "notEmpty", "", [["something"]], [[]]),
+    ("array", "contains", "vip", [["vip"]], [["something else"]]),
+    ("object", "exists", "", [SOMETHING], [None]),
+    ("object", "empty", "", [{}], [SOMETHING]),
+    ("number", "exists", "", [1], [None]),
+    ("number", "equals", 5, [5], [6]),
+    ("boolean", "notExists", "", [None], [True]),
+    ("dateTime", "notEmpty", "", ["2026-01-31T09:00:00Z"], [None]),
+    # Whether case matters is an option of the node: `something else` would take either output.
+    ("string", "contains", "Some", ["Some text", "text Some", "Some"], []),
+]
+
+
+@pytest.mark.parametrize(("kind", "operation", "value", "first", "second"), N8N_CONDITIONS)
+def test_values_have_the_type_and_take_the_output_that_n8n_says(
+    kind: str, operation: str, value: Json, first: list[Json], second: list[Json]
+) -> None:
+    workflow = _make_workflow(("if", _make_if(V2, ("a", operation, value)), 2))
+    condition = workflow["nodes"][1]["parameters"]["conditions"]["conditions"][0]
+    condition["operator"]["type"] = kind
+    cases = list(make_workflow_cases(read_workflow(workflow)))
+    ways: list[list[Json]] = [
+        [case["body"].get("a") for case in cases if "body" in case and f"output {number}," in case["expect"][0]["because"]]
+        for number in (1, 2)
+    ]
+    assert ways == [first, second]
+
+
+@pytest.mark.parametrize(("kind", "operation"), [("dateTime", "equals"), ("object", "equals"), ("array", "equals"), ("number", "contains")])
+def test_a_comparison_whose_values_n8n_may_refuse_gives_a_skipped_case(kind: str, operation: str) -> None:
+    workflow = _make_workflow(("if", _make_if(V2, ("a", operation, "x")), 2))
+    workflow["nodes"][1]["parameters"]["conditions"]["conditions"][0]["operator"]["type"] = kind
+    assert all("skip" in case for case in make_workflow_cases(read_workflow(workflow)))
 
 
 def test_a_condition_that_is_not_understood_gives_a_skipped_case() -> None:

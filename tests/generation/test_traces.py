@@ -152,6 +152,62 @@ def test_an_argument_that_is_sometimes_missing_is_optional() -> None:
     assert {"tool_called": {"name": "book", "arguments": {"gift": {"$exact": True, "$optional": True}}, "strict": True}} in claims
 
 
+SECRET = "sk-abc12345678901234567890"
+
+
+@pytest.mark.parametrize("place", ["input", "turns", "body", "argument", "named argument", "state"])
+def test_no_secret_of_a_recording_is_written(place: str) -> None:
+    text, named = f"Refund, my key is {SECRET}.", "hunter2-is-long"
+    call = _call("refund", **({"note": SECRET} if place == "argument" else {"password": named} if place == "named argument" else {}))
+    turns = (EvidenceTurn(input=text, text="Done.", tool_calls=(call,)), EvidenceTurn(input="Thanks", text="Bye.", tool_calls=()))
+    change = StateChange(system="shop", change="changed", place="users/1", after={"password": named, "name": "Ada"})
+    runs = [
+        Evidence(
+            input={"password": named} if place == "body" else text if place == "input" else f"Refund {at}",
+            text="Done.",
+            turns=turns if place == "turns" else None,
+            tool_calls=(call,),
+            state=State(changes=(change,)) if place == "state" else None,
+        )
+        for at in range(24)
+    ]
+    found = group_evidence((f"trace {at}", each) for at, each in enumerate(runs))
+    (case,) = found.cases
+    written = to_yaml(case.document)
+    assert SECRET not in written and named not in written
+    assert ("[redacted]" in written) == (place in ("input", "turns", "body"))
+    prepared = PreparedCase(_read(found).cases[0], default_registry())
+    assert all(prepared.decide(each) for each in runs)
+
+
+def test_an_input_without_a_secret_is_preferred() -> None:
+    runs = [
+        ("a", Evidence(input=SECRET, text="ok", tool_calls=())),
+        *((f"b{at}", Evidence(input=f"The longer question number {at}", text="ok", tool_calls=())) for at in range(3)),
+    ]
+    assert group_evidence(runs).cases[0].document["input"] == "The longer question number 0"
+
+
+def test_the_input_of_a_case_has_the_words_of_most_inputs() -> None:
+    inputs = ["Hi!", *(f"Please refund order {at}, it came late" for at in range(17, 22)), "Please refund order 5"]
+    runs = [(f"trace {at}", Evidence(input=each, text="ok", tool_calls=())) for at, each in enumerate(inputs)]
+    assert group_evidence(runs).cases[0].document["input"] == "Please refund order 17, it came late"
+
+
+def test_a_long_constant_is_claimed_by_its_ends_or_its_type() -> None:
+    runs = _make_runs(*([_call("save", text="One line of the text. " * 200, rows=[{"a": 1}] * 200)] for _ in range(4)))
+    called = next(claim["tool_called"] for claim in _list_claims(runs) if "tool_called" in claim)
+    assert called["arguments"]["text"].keys() == {"$starts_with", "$ends_with"} and called["arguments"]["rows"] == {"$type": "list"}
+    assert len(str(called)) < 500
+
+
+def test_a_sentence_that_few_answers_repeat_is_not_claimed() -> None:
+    documents = ToolCall(name="search", arguments={}, result=[{"text": "Returns are free within 30 days."}])
+    for count in (6, 24):
+        found = group_evidence(_make_runs(*([documents] for _ in range(count)), text="{}: Returns are free within 30 days."))
+        assert ("*.text" in str(found.cases[0].document)) == (count == 24)
+
+
 def test_a_volatile_constant_becomes_a_pattern() -> None:
     claims = _list_claims(_make_runs(*([_call("book", key="123e4567-e89b-12d3-a456-426614174000")] for _ in range(4))))
     called = next(claim["tool_called"] for claim in claims if "tool_called" in claim)
@@ -182,7 +238,7 @@ def test_rare_paths_are_listed() -> None:
     usual = [[_call("get_order"), _call("refund")] for _ in range(20)]
     found = group_evidence(_make_runs(*usual, [_call("refund")], [_call("refund")], [_call("cancel")]))
     assert [(case.document["id"], case.runs) for case in found.cases] == [("get-order-refund", 20)]
-    assert found.rare == (("refund", 2), ("cancel", 1))
+    assert found.rare == (("refund (a case needs 3)", 2), ("cancel (a case needs 3)", 1))
 
 
 def test_runs_that_cannot_be_used_are_counted() -> None:
@@ -262,5 +318,6 @@ def test_parquet_and_lines_give_the_same_cases(tmp_path: Path) -> None:
     found = group_files([str(tmp_path / "history")])
     (by_row,) = found.cases
     assert {**by_row.document, "description": ""} == {**by_line.document, "description": ""}
-    assert found.left_out == {"the record cannot be read": 3}
+    ((why, count),) = found.left_out.items()
+    assert count == 3 and why.startswith("the record cannot be read (first ")
     assert group_files([str(tmp_path / "a.jsonl"), str(folder / "part-0.parquet")]).runs == 10

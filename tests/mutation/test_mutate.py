@@ -78,6 +78,30 @@ def test_the_same_input_gives_the_same_faults() -> None:
     assert first == second
 
 
+def test_the_claims_to_add_can_be_pasted_together_from_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = "The text of the document, in full length. " * 100
+    lines = [
+        {
+            "input": f"store document {at}",
+            "text": f"Stored document {at} for you, thank you.",
+            "tool_calls": [{"name": "save", "arguments": {"id": at, "content": long, "key": "sk-abc12345678901234567890"}, "result": {}}],
+        }
+        for at in range(20, 24)
+    ]
+    evidence, suite = tmp_path / "week.jsonl", tmp_path / "suite.yaml"
+    evidence.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    begin = "proctor: 1\ncases:\n  - id: a\n    expect:\n      - tool_called: save\n"
+    suite.write_text(begin)
+    assert run(["mutate", str(suite), str(evidence)]) == 0
+    _, _, shown = capsys.readouterr().out.partition("Claims to add")
+    block = [line for line in shown.split("\n\n")[0].splitlines() if line.startswith("      ")]
+    assert len(block) >= 10 and not any("sk-abc" in line for line in block)
+    suite.write_text(begin + "\n".join(block) + "\n")
+    assert run(["check", str(suite), str(evidence)]) == 0
+    capsys.readouterr()
+    assert run(["mutate", str(suite), str(evidence), "--fail-under", "100"]) == 0
+
+
 def test_unknown_parts_get_no_faults() -> None:
     unknown = msgspec.convert({"unknown": {"tool_calls": "why", "answer": "why", "state": "why"}}, Account)
     kinds = {fault.kind for fault in plant_faults(msgspec.structs.replace(RICH, account=unknown))}

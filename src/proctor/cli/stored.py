@@ -29,6 +29,13 @@ def choose_run(home: Path, word: str, *, quiet: bool = False) -> str:
     return found.run
 
 
+def choose_run_not_file(home: Path, word: str, *, quiet: bool = False) -> str:
+    """Return the id or folder of a run where files are accepted too. Raises `StoreError`, or `InputError` for the name of a file."""
+    if Path(word).suffix in (".json", ".jsonl", ".gz", ".parquet", ".yaml") or "/" in word:
+        raise InputError(f"no such file or folder: {word!r}; for a stored run give `latest`, its id or its name")
+    return choose_run(home, word, quiet=quiet)
+
+
 def choose_two_runs(home: Path, first: str | None, second: str | None, *, quiet: bool = False) -> tuple[str, str]:
     """Return base and candidate of a comparison and print which they are; a single run is the candidate. Raises `StoreError`."""
     base, candidate = choose_pair(home, first if second is not None else None, second or first)

@@ -19,13 +19,15 @@ from proctor.generation.observations import (
     GroupFacts,
     Repeated,
     ToolFacts,
+    is_secret,
     list_repeated_values,
 )
 from proctor.generation.trace_paths import EffectNames
 from proctor.generation.volatile import find_rule, make_matcher
 from proctor.model.evidence import Json
 from proctor.mutation.call_edits import list_calls
-from proctor.mutation.proposals import quote, round_up
+from proctor.mutation.proposals import cut_value, quote, round_up
+from proctor.report.words.wording import count_noun
 
 ENOUGH_RUNS = 20
 """Runs from which on words of answers, and the absence of other tools, are claimed."""
@@ -34,6 +36,9 @@ _ENOUGH_INPUTS = 3
 _MOST_WORDS = 2
 _MOST_FORBIDDEN = 10
 _MOST_REPEATED = 3
+_MOST_NAME_WORDS = 3
+_LONGEST_VALUE = 600
+"""Characters of a list or an object that a claim repeats."""
 _HEADROOM = 3
 """A limit is this many times the largest value that was seen."""
 _COMMON_WORDS = frozenset(
@@ -78,7 +83,7 @@ def make_claims(group: GroupFacts, catalogue: Sequence[str], effects: EffectName
 
 
 def _explain_limit(group: GroupFacts, most: str) -> str:
-    return f"{_HEADROOM} times the most that was seen, {most} among {group.runs:,} traces"
+    return f"{_HEADROOM} times the most that was seen, {most} among {count_noun(group.runs, 'trace')}"
 
 
 def _count(group: GroupFacts, what: str) -> str:
@@ -161,12 +166,16 @@ def _match_argument(argument: ArgumentFacts, group: GroupFacts) -> tuple[Json, s
     """Return the narrowest matcher for an argument, and the rule."""
     kinds = sorted(argument.kinds - {"null"})
     values = None if argument.values is None else list(argument.values.values())
+    if argument.secret:
+        return _match_type(argument)[0], "a secret, redacted"
     if argument.rule is not None and len(kinds) == 1:
         return make_matcher(argument.rule, kinds[0]), f"volatile, redacted: {argument.rule}"
     if values is not None and len(values) == 1:
         value = values[0]
+        if isinstance(value, (dict, list)) and len(msgspec.json.encode(value)) > _LONGEST_VALUE:
+            return _match_type(argument)[0], "always the same, too long to repeat"
         plain = not isinstance(value, (dict, list)) and value != "*"
-        return (value if plain else {"$literal": value}), "always the same"
+        return (cut_value(value) if plain else {"$literal": value}), "always the same"
     is_closed = values is not None and argument.calls >= 3 * len(values) and len(group.inputs) > MOST_VALUES
     if values is not None and is_closed and kinds != ["boolean"] and all(isinstance(value, (str, int, float)) for value in values):
         return {"$one_of": sorted(values, key=lambda value: msgspec.json.encode(value))}, f"one of {len(values)} values"
@@ -233,9 +242,11 @@ def _claim_answer(group: GroupFacts) -> Iterator[Claim]:
 
 def _choose_repeated(group: GroupFacts) -> list[Repeated]:
     """Return the repeated values to claim: numbers first, and none that is part of another one."""
-    assert group.example is not None
-    calls = list_calls(group.example)
+    calls = list_calls(group.samples[0])
     written = {each: list_repeated_values(each, calls) for each in group.repeated or ()}
+    if group.runs < ENOUGH_RUNS:
+        # A sentence in few answers is wording.
+        written = {each: values for each, values in written.items() if all(len(value.split()) <= _MOST_NAME_WORDS for value in values)}
 
     def rank(each: Repeated) -> tuple[bool, bool, str, str, str]:
         has_number = any(char.isdigit() for value in written[each] for char in value)
@@ -261,6 +272,7 @@ def _claim_state(group: GroupFacts) -> Iterator[Claim]:
         if facts.runs < group.runs or facts.least < 1 or change == "removed":
             continue
         for name, value in sorted((facts.fields or {}).items()):
-            if find_rule(value) is None and name.isidentifier() and not (name == "id" or isinstance(value, bool)):
+            is_repeatable = find_rule(value) is None and not is_secret(name, value) and not isinstance(value, bool)
+            if is_repeatable and name.isidentifier() and name != "id":
                 why = _count(group, f"{name} after a change of {system}/{folder}")
                 yield Claim({"that": f"{quote(value)} in state.changes[*].after.{name}"}, why)

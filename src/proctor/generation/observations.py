@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from proctor.cassettes.redaction import names_a_secret, redact, redact_text
 from proctor.checks.tools.data_flow import (
     is_in_text,
     list_leaves,
@@ -35,6 +36,7 @@ _MOST_SAMPLES = 16
 """Runs of a group that are stored, on which its claims are decided."""
 _MOST_SOURCES = 3
 _WORD = re.compile(r"[^\W\d_]{5,}")
+_ANY_WORD = re.compile(r"[^\W\d_]+")
 NEGATION = r"\b(not|no|nothing|cannot|can't|couldn't|unable|failed|nicht|kein\w*)\b"
 _NEGATES = re.compile(NEGATION, re.IGNORECASE)
 _ENDS = re.compile(r"[.!?…)\]]\W*$")
@@ -64,6 +66,8 @@ class ArgumentFacts(msgspec.Struct):
     kinds: set[str] = set()
     shape: str | None = None
     """A pattern that fits every value, if the values are short texts of one form."""
+    secret: bool = False
+    """Whether a value has a secret, by the rules for stored data; claims never repeat it."""
     rule: str | None = None
     """The rule of `volatile` by which every value changes from run to run."""
     flows: set[Flow] | None = None
@@ -101,8 +105,6 @@ class GroupFacts(msgspec.Struct):
     runs: int = 0
     inputs: set[int] = set()
     """Hashes of the different inputs, up to a few."""
-    example: Evidence | None = None
-    """The run with the shortest input."""
     samples: list[Evidence] = []
     sources: list[str] = []
     tools: dict[str, ToolFacts] = {}
@@ -136,14 +138,26 @@ class GroupFacts(msgspec.Struct):
             self.sources.append(source)
         if len(self.inputs) < 100:
             self.inputs.add(hash(read_input_text(evidence)))
-        if self.example is None or len(str(evidence.input)) < len(str(self.example.input)):
-            self.example = evidence
         calls = list_calls(evidence)
         self._add_tools(evidence, calls)
         self._add_order(calls)
         self._add_answer(evidence, calls)
         self._add_measures(evidence)
         self._add_changes(evidence)
+
+    def choose_example(self) -> tuple[Evidence, bool]:
+        """Return the stored run with the shortest input that has the words of most inputs, and whether it has a secret; better not."""
+        words = [set(_ANY_WORD.findall(read_input_text(each))) for each in self.samples]
+        counts = Counter(word for each in words for word in each)
+        common = {word for word, count in counts.items() if 2 * count > len(words)}
+
+        def rank(at: int) -> tuple[bool, int, int, int]:
+            evidence = self.samples[at]
+            given: list[Json] = [evidence.input, *(turn.input for turn in evidence.turns or ())]
+            return redact(given) != given, len(common - words[at]), len(str(evidence.input)), at
+
+        best = min(rank(at) for at in range(len(self.samples)))
+        return self.samples[best[-1]], best[0]
 
     def _add_tools(self, evidence: Evidence, calls: tuple[ToolCall, ...]) -> None:
         counts: Counter[str] = Counter(call.name for call in calls)
@@ -159,7 +173,9 @@ class GroupFacts(msgspec.Struct):
                 facts.only_objects = False
                 continue
             for name, value in call.arguments.items():
-                _add_argument(facts.arguments.setdefault(name, ArgumentFacts()), value, calls[:at], text)
+                argument = facts.arguments.setdefault(name, ArgumentFacts())
+                argument.secret = argument.secret or is_secret(name, value)
+                _add_argument(argument, value, calls[:at], text)
         for name, facts in self.tools.items():
             count, worked = counts[name], succeeded[name]
             facts.runs += count > 0
@@ -293,6 +309,13 @@ def list_repeated_values(candidate: Repeated, calls: Iterable[ToolCall]) -> list
             elif isinstance(call.arguments, dict) and candidate.argument in call.arguments:
                 values += list_written(call.arguments[candidate.argument])
     return values
+
+
+def is_secret(name: str, value: Json) -> bool:
+    """Return whether a member of this name has a secret, by the rules for stored data."""
+    if isinstance(value, str):
+        return redact_text(value) != value or bool(value and names_a_secret(name))
+    return (isinstance(value, (dict, list)) or names_a_secret(name)) and redact({name: value}) != {name: value}
 
 
 def name_kind(value: Json) -> str:

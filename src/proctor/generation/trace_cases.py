@@ -7,14 +7,16 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from proctor.cassettes.entries import REDACTED
+from proctor.cassettes.redaction import redact
 from proctor.checks.registry import default_registry
 from proctor.decide.prepare import PreparedCase
 from proctor.formats.native.drafting import add_id
 from proctor.generation.claims import Claim, make_claims
 from proctor.generation.observations import GroupFacts
-from proctor.generation.trace_paths import EffectNames, TracePath, reduce_trace
+from proctor.generation.trace_paths import FAILED, EffectNames, TracePath, reduce_trace
 from proctor.model.case import Case
-from proctor.model.evidence import Evidence, Json
+from proctor.model.evidence import Evidence, EvidenceTurn, Json
 from proctor.mutation.call_edits import list_calls
 from proctor.mutation.measure import VARIES, read_claim
 
@@ -83,7 +85,7 @@ class TraceGrouping:
         groups = sorted(self._groups.items(), key=lambda pair: (-pair[1].runs, pair[0]))
         used: set[str] = set()
         cases: list[GeneratedCase] = []
-        rare = [(describe_path(path), group.runs) for path, group in groups if group.runs < least]
+        rare = [(f"{describe_path(path)} (a case needs {least})", group.runs) for path, group in groups if group.runs < least]
         if self._beyond:
             rare.append(("further paths", self._beyond))
         for path, group in groups:
@@ -109,18 +111,21 @@ def find_unusable(evidence: Evidence) -> str | None:
 
 def make_case(path: TracePath, group: GroupFacts, catalogue: Sequence[str], effects: EffectNames, used: set[str]) -> GeneratedCase:
     """Return the case of a group, with the claims that hold of every stored run."""
-    assert group.example is not None
+    example, has_secret = group.choose_example()
     claims = filter_holding(make_claims(group, catalogue, effects), group.samples)
     document: dict[str, Json] = {
         "id": add_id(name_path(path), used),
         "description": f"{group.runs:,} traces, such as {', '.join(group.sources)}: {describe_path(path)}",
     }
-    turns = group.example.turns or ()
+    turns = example.turns or ()
     if len(turns) > 1:
-        document["turns"] = _write_turns(group)
+        document["turns"] = _write_turns(turns, group)
     else:
-        given = next((each for each in (group.example.input, *(turn.input for turn in turns)) if each is not None), "")
+        given = next((each for each in (example.input, *(turn.input for turn in turns)) if each is not None), "")
+        given = redact(given)
         document["input"] = given if isinstance(given, str) else msgspec.json.encode(given).decode()
+    if has_secret:
+        document["description"] += f"; a secret of the input was replaced by {REDACTED}"
     reads = [name for name in sorted(group.tools) if effects.find(name) == "reads"]
     names, order = sorted(group.tools), group.order or set()
     swapped = any((one, two) not in order and (two, one) not in order for one in names for two in names if one < two)
@@ -134,16 +139,15 @@ def make_case(path: TracePath, group: GroupFacts, catalogue: Sequence[str], effe
     return GeneratedCase(document=document, path=path, runs=group.runs, samples=tuple(group.samples))
 
 
-def _write_turns(group: GroupFacts) -> list[Json]:
+def _write_turns(messages: Sequence[EvidenceTurn], group: GroupFacts) -> list[Json]:
     """Return the messages of a conversation, with claims about each answer that hold of every stored run."""
-    assert group.example is not None
     turns = [evidence.turns or () for evidence in group.samples]
     because = f"so in each of {len(turns)} traces" + (f" out of {group.runs:,}" if group.runs > len(turns) else "")
     written: list[Json] = []
-    for at, turn in enumerate(group.example.turns or ()):
+    for at, turn in enumerate(messages):
         answers = [Evidence(text=each[at].text or "") if len(each) > at else Evidence() for each in turns]
         claims = filter_holding([Claim(body, because) for body in ("response_not_empty", "no_pii")], answers)
-        written.append({"input": turn.input or "", **({"expect": [claim.write() for claim in claims]} if claims else {})})
+        written.append({"input": redact(turn.input) or "", **({"expect": [claim.write() for claim in claims]} if claims else {})})
     return written
 
 
@@ -161,11 +165,11 @@ def filter_holding(claims: Iterable[Claim], samples: Sequence[Evidence]) -> list
 
 def name_path(path: TracePath) -> str:
     """Return the name of a path, from which the id of its case is made."""
-    name = "-".join(step.replace("!", "-failed") for step in path.steps) or "answer without tools"
+    name = "-".join(step.replace(FAILED, "-failed") for step in path.steps) or "answer without tools"
     return f"{name}-in-{path.turns}-messages" if path.turns > 1 else name
 
 
 def describe_path(path: TracePath) -> str:
     """Return a path in words."""
-    words = " → ".join(path.steps) or "no tool"
+    words = " → ".join(step.replace(FAILED, " (failed)") for step in path.steps) or "no tool"
     return f"{words}, {path.turns} messages" if path.turns > 1 else words

@@ -29,9 +29,18 @@ _OPERATORS = {
     "equals": "==", "equal": "==", "notEquals": "!=", "notEqual": "!=", "gt": ">", "larger": ">", "after": ">", "gte": ">=",
     "largerEqual": ">=", "afterOrEquals": ">=", "lt": "<", "smaller": "<", "before": "<", "lte": "<=", "smallerEqual": "<=",
     "beforeOrEquals": "<=", "contains": "contains", "notContains": "lacks", "startsWith": "starts", "endsWith": "ends", "isEmpty": "empty",
-    "empty": "empty", "isNotEmpty": "filled", "notEmpty": "filled", "true": "true", "false": "false", "exists": "filled",
-    "notExists": "empty",
+    "empty": "empty", "isNotEmpty": "filled", "notEmpty": "filled", "true": "true", "false": "false", "exists": "exists",
+    "notExists": "absent",
 }  # fmt: skip
+_SAMPLES: dict[str, tuple[Json, Json]] = {
+    "number": (1, None),
+    "boolean": (True, None),
+    "array": (["something"], []),
+    "object": ({"name": "something"}, {}),
+    "dateTime": ("2026-01-31T09:00:00Z", None),
+}
+"""For each type that n8n declares a value, and one that is empty; n8n refuses values of another type. None: the field is missing."""
+_OF_ANY_TYPE = frozenset(("exists", "absent", "empty", "filled"))
 
 Field = tuple[str, ...]
 
@@ -42,6 +51,8 @@ class Condition(NamedTuple):
     field: Field
     operator: str
     value: Json
+    kind: str = ""
+    """The type of the values, as n8n names it; empty if it is not declared."""
 
 
 class Rule(NamedTuple):
@@ -160,8 +171,9 @@ def _read_n8n_conditions(document: Json, combine: Json, readable: _Readable) -> 
         return Rule((), True)
     if isinstance(document.get("conditions"), list):
         conditions = [
-            _make_condition(each.get("leftValue"), (each.get("operator") or each).get("operation"), each.get("rightValue"), readable)
+            _make_condition(each.get("leftValue"), about.get("operation"), each.get("rightValue"), readable, str(about.get("type") or ""))
             for each in document["conditions"]
+            for about in [each.get("operator") or each]
         ]
         return Rule(tuple(conditions), document.get("combinator") != "or" and document.get("combineOperation") != "any")
     old = [each for kind in ("string", "number", "boolean", "dateTime") for each in document.get(kind) or ()]
@@ -194,14 +206,19 @@ def _find_starts(following: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(name for name, names in following.items() if name not in led_to and names)
 
 
-def _make_condition(left: Json, operation: Json, right: Json, readable: _Readable | None = None) -> Condition:
+def _make_condition(left: Json, operation: Json, right: Json, readable: _Readable | None = None, kind: str = "") -> Condition:
     field = read_field(left) if readable is None or readable.is_input(left) else ()
     operator = _OPERATORS.get(str(operation), "") if field else ""
     known = right is None or isinstance(right, (str, bool)) or is_number(right)
     if isinstance(right, str) and "{{" in right:
         known = False
-    value = _read_number(right) if operator in (">", ">=", "<", "<=") else right
-    return Condition(field, operator if known and (operator not in (">", ">=", "<", "<=") or is_number(value)) else "", value)
+    compares = operator in (">", ">=", "<", "<=")
+    value = _read_number(right) if compares or kind == "number" else right
+    if operator not in _OF_ANY_TYPE:
+        # Text that is no date, or no list, would be refused.
+        known = known and kind not in ("dateTime", "object") and (kind != "array" or operator in ("contains", "lacks"))
+        known = known and (is_number(value) or not (compares or kind == "number"))
+    return Condition(field, operator if known else "", value, kind)
 
 
 def _read_number(value: Json) -> Json:
@@ -226,11 +243,20 @@ def read_field(text: Json) -> Field:
     return tuple(steps[1:] if steps[0] in ("body", "query") and len(steps) > 1 else steps)
 
 
-def holds(condition: Condition, actual: Json) -> bool:
-    """Return whether a condition holds of a value."""
+def holds(condition: Condition, actual: Json, *, folds: bool = False) -> bool:
+    """Return whether a condition holds of a value, None if it is missing; `folds` ignores the case of letters."""
     wanted, operator = condition.value, condition.operator
     if operator in (">", ">=", "<", "<="):
         return is_number(actual) and {">": actual > wanted, ">=": actual >= wanted, "<": actual < wanted, "<=": actual <= wanted}[operator]
+    if operator in _OF_ANY_TYPE:
+        is_empty = actual in ("", None, [], {})
+        return {"exists": actual is not None, "absent": actual is None, "empty": is_empty, "filled": not is_empty}[operator]
+    if folds:
+        wanted, actual = _fold(wanted), [_fold(each) for each in actual] if isinstance(actual, list) else _fold(actual)
+    if isinstance(actual, list):
+        return (wanted in actual) is (operator == "contains")
+    if actual is None and isinstance(wanted, str):
+        actual = ""
     text = str(wanted)
     results = {
         "==": actual == wanted,
@@ -239,12 +265,14 @@ def holds(condition: Condition, actual: Json) -> bool:
         "lacks": isinstance(actual, str) and text not in actual,
         "starts": isinstance(actual, str) and actual.startswith(text),
         "ends": isinstance(actual, str) and actual.endswith(text),
-        "empty": actual in ("", None),
-        "filled": actual not in ("", None),
         "true": actual is True,
         "false": actual is False,
     }
     return results[operator]
+
+
+def _fold(value: Json) -> Json:
+    return value.lower() if isinstance(value, str) else value
 
 
 def list_candidates(conditions: Sequence[Condition]) -> dict[Field, list[Json]]:
@@ -256,8 +284,12 @@ def list_candidates(conditions: Sequence[Condition]) -> dict[Field, list[Json]]:
             near: list[Json] = [value, value + 1, value - 1]
         elif each.operator in ("true", "false") or isinstance(value, bool):
             near = [True, False]
+        elif each.operator in ("exists", "absent"):
+            near = [_SAMPLES.get(each.kind, ("something", None))[0], None]
         elif each.operator in ("empty", "filled"):
-            near = ["something", ""]
+            near = list(_SAMPLES.get(each.kind, ("something", "")))
+        elif each.kind == "array":
+            near = [[value], ["something else"]]
         elif each.operator in ("==", "!="):
             near = [value, value + 1 if is_number(value) else "something else"]
         else:
@@ -266,11 +298,11 @@ def list_candidates(conditions: Sequence[Condition]) -> dict[Field, list[Json]]:
     return found
 
 
-def choose_output(node: BranchNode, fields: dict[Field, Json]) -> int | None:
+def choose_output(node: BranchNode, fields: dict[Field, Json], *, folds: bool = False) -> int | None:
     """Return the output that a node takes for these fields."""
     for at, rule in enumerate(node.rules):
         if rule is not None:
-            results = [holds(each, fields.get(each.field)) for each in rule.conditions]
+            results = [holds(each, fields.get(each.field), folds=folds) for each in rule.conditions]
             if all(results) if rule.needs_all else any(results):
                 return at
     return next((at for at, rule in enumerate(node.rules) if rule is None), None)
@@ -336,10 +368,14 @@ def _find_inputs(way: list[Turn]) -> Iterator[dict[Field, Json]]:
     if any(one != other and other[: len(one)] == one for one in candidates for other in candidates):
         # A field cannot be a text and have members.
         return
+    if len({(each.field, each.kind) for each in conditions if each.kind not in ("", "any")}) > len({each.field for each in conditions}):
+        # Nor can it have two types.
+        return
     combinations = itertools.product(*candidates.values())
     for values in itertools.islice(combinations, _MOST_TRIED):
         fields = dict(zip(candidates, values, strict=True))
-        if all(choose_output(node, fields) == output for node, output in way):
+        # Whether n8n ignores the case of letters is an option: the output must not depend on it.
+        if all(choose_output(node, fields, folds=folds) == output for node, output in way for folds in (False, True)):
             yield fields
 
 
@@ -360,6 +396,8 @@ def _claim_branch(workflow: Workflow, node: BranchNode, output: int) -> Iterator
 def _nest(fields: dict[Field, Json]) -> dict[str, Json]:
     body: dict[str, Json] = {}
     for field, value in fields.items():
+        if value is None:
+            continue
         place = body
         for step in field[:-1]:
             place = place.setdefault(step, {})

@@ -29,7 +29,7 @@ def make_declared_tool(module: types.ModuleType, name: str, title: str) -> Tool:
             actions[first if last in (name, name.rstrip("s")) else f"{first}{last.capitalize()}"] = _make_action(operation, properties)
             result = _describe_result(get_type_hints(operation.call)["return"])
             results += [] if result in results else [result]
-    about = (module.__doc__ or "").partition(" (")[0].rstrip(".") + "."
+    about = (module.__doc__ or "").partition(" (")[0].strip().rstrip(".") + "."
     return Tool(
         name=name, title=title, about=about, properties={**properties, **PAGING}, result={"anyOf": results}, actions=actions, destroys=True
     )

@@ -231,7 +231,9 @@ def _plant_in_text(
         return
     for found in [each for each in _NUMBER.finditer(text) if each[1]][:_MOST_NUMBERS]:
         changed = text[: found.end() - 1] + str((int(found[1][-1]) + 1) % 10) + text[found.end() :]
-        part = text[max(0, found.start() - _AROUND) : found.end() + _AROUND]
+        # Whole words around the number.
+        begin, end = max(0, found.start() - _AROUND), found.end() + _AROUND
+        part = text[text.rfind(" ", 0, begin + 1) + 1 : len(text) if (after := text.find(" ", end)) < 0 else after]
         yield Fault("answer_different", f"{place}, {found[1]}", write(changed), path=path, before=part)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from proctor.cassettes.redaction import redact_text
 from proctor.checks.registry import Registry, default_registry
 from proctor.decide.prepare import PreparedCase
 from proctor.errors import InputError
@@ -31,6 +32,8 @@ _COPIED = "argument_copied"
 _MOST_TOOLS = 200
 _MOST_COVERED = 400
 """Survivors of a case for which claims are chosen."""
+_LONGEST_LINE = 600
+"""Characters of a claim that a person can review."""
 
 
 class _Survivor(msgspec.Struct):
@@ -73,7 +76,7 @@ class Measurement:
         """Return whether a record passes its case; if not, count why."""
         prepared = self._cases[case.id]
         if not prepared.case.assertions:
-            self.skip("the case has no claim that is decided without a judge")
+            self.skip("the case has no claim that is decided without a judge" if case.assertions else "the case has no claim")
             return False
         if prepared.decide(evidence).outcome != "pass":
             self.skip("the record does not pass its case")
@@ -126,7 +129,7 @@ class Measurement:
     def _propose(self, case_id: str, survivors: Sequence[_Survivor]) -> list[ProposedClaim]:
         """Set the claim of each survivor, and return few claims that together detect as many survivors as possible.
 
-        A claim must hold of the survivor's own record; one that holds of every record of the case is preferred.
+        A claim must hold of every record of the case, so that all of them can be added.
         """
         originals = list({id(each.original): each.original for each in survivors}.values())
         candidates: dict[str, PreparedCase] = {}
@@ -134,18 +137,21 @@ class Measurement:
             for claim in survivor.claims:
                 line = write_claim(claim)
                 prepared = self._prepare_claim(case_id, claim, line) if line not in candidates else candidates[line]
-                if prepared is not None and _passes(prepared, survivor.original) and not _passes(prepared, survivor.planted):
+                if prepared is None or len(line) > _LONGEST_LINE or redact_text(line) != line or _passes(prepared, survivor.planted):
+                    continue
+                if line in candidates or all(_passes(prepared, original) for original in originals):
                     candidates[line] = prepared
-        general = {line for line, prepared in candidates.items() if all(_passes(prepared, original) for original in originals)}
-        detects = {line: _find_detected(prepared, survivors[:_MOST_COVERED]) for line, prepared in candidates.items()}
+        detects = {
+            line: {at for at, survivor in enumerate(survivors[:_MOST_COVERED]) if not _passes(prepared, survivor.planted)}
+            for line, prepared in candidates.items()
+        }
         ranks = {line: at for at, line in enumerate(candidates)}
         chosen: list[ProposedClaim] = []
         left = set(range(min(len(survivors), _MOST_COVERED)))
         while left and candidates:
-            line = min(candidates, key=lambda each: (is_tailored(each), each not in general, -len(detects[each] & left), ranks[each]))
+            line = min(candidates, key=lambda each: (is_tailored(each), -len(detects[each] & left), ranks[each]))
             found = sorted(detects[line] & left)
             if not found:
-                general.discard(line)
                 del candidates[line]
                 continue
             for at in found:
@@ -201,20 +207,6 @@ def count_faults(faults: Iterable[PlantedFault]) -> FaultCounts:
     """Count faults by status."""
     counts = Counter(fault.status for fault in faults)
     return FaultCounts(detected=counts["detected"], survived=counts["survived"], free=counts["free"])
-
-
-def _find_detected(claim: PreparedCase, survivors: Sequence[_Survivor]) -> set[int]:
-    """Return the positions of the survivors that a claim detects, and of whose original it holds."""
-    holds: dict[int, bool] = {}
-    found: set[int] = set()
-    for at, survivor in enumerate(survivors):
-        if not _passes(claim, survivor.planted):
-            key = id(survivor.original)
-            if key not in holds:
-                holds[key] = _passes(claim, survivor.original)
-            if holds[key]:
-                found.add(at)
-    return found
 
 
 def _passes(case: PreparedCase, evidence: Evidence) -> bool:

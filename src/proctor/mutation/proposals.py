@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from proctor.checks.run.limits import list_usages
+from proctor.checks.tools.data_flow import list_leaves, list_written, read_result
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.json_values import is_number
 from proctor.mutation.call_edits import list_calls
@@ -15,6 +16,10 @@ _WORD = re.compile(r"[^\W_][\w'-]{5,}")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _LONGEST_VALUE = 300
 """Characters of a value that a claim of one line repeats."""
+_LEAST_LIMIT = 1_000
+"""Milliseconds, and tokens, that vary by chance."""
+_SHOWN_ENDS = 80
+"""Characters at the beginning and at the end of a longer text that a claim repeats."""
 
 
 def propose_claims(fault: Fault, evidence: Evidence) -> Iterator[Json]:
@@ -50,16 +55,41 @@ def _propose_for_argument(fault: Fault, evidence: Evidence) -> Iterator[Json]:
     same = [each for each in calls if each.name == call.name]
     if fault.kind == "argument_extra":
         yield _claim_call(call, calls)
+        yield _claim_types(call)
         yield {"tool_called": {"name": call.name, "forbidden_arguments": [fault.argument]}}
         return
     if fault.kind == "argument_missing" and len(same) == 1:
         yield {"tool_argument": {"tool": call.name, "argument": fault.argument}}
+    place: dict[str, Json] = {"tool": call.name, "argument": fault.argument}
     if len(same) == 1 and not isinstance(fault.before, (dict, list)):
-        yield {"tool_argument": {"tool": call.name, "argument": fault.argument, "value": fault.before}}
+        yield {"tool_argument": {**place, "value": cut_value(fault.before)}}
     fitting = sum(1 for each in same if isinstance(each.arguments, dict) and each.arguments.get(fault.argument) == fault.before)
     claim: dict[str, Json] = {"name": call.name, "arguments": {fault.argument: fault.before}, "values": "literal"}
     yield {"tool_called": {**claim, "at_least": fitting} if fitting > 1 else claim}
     yield _claim_call(call, calls)
+    # What holds of runs with other values.
+    yield {"argument_copied": place}
+    written = list_written(fault.before)
+    for earlier in calls[: fault.call]:
+        paths = (path for path, leaf in list_leaves(read_result(earlier.result)) if path and leaf in written)
+        for path in dict.fromkeys(paths):
+            yield {"argument_copied": {**place, "result_of": earlier.name, "path": path}}
+    yield _claim_types(call)
+
+
+def _claim_types(call: ToolCall) -> Json:
+    """Return the claim that every call of a tool has these arguments, of these types, and no other."""
+    kinds = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
+    given = call.arguments if isinstance(call.arguments, dict) else {}
+    types = {name: {"$type": kinds[type(value)]} if type(value) in kinds else "*" for name, value in given.items()}
+    return {"tool_called": {"name": call.name, "arguments": types, "strict": True, "every": True}}
+
+
+def cut_value(value: Json) -> Json:
+    """Return a value; a matcher on its beginning and end if it is a long text."""
+    if not isinstance(value, str) or len(value) <= _LONGEST_VALUE:
+        return value
+    return {"$starts_with": value[:_SHOWN_ENDS], "$ends_with": value[-_SHOWN_ENDS:]}
 
 
 def _claim_call(call: ToolCall, calls: Sequence[ToolCall]) -> Json:
@@ -108,8 +138,10 @@ def _propose_answer(fault: Fault, evidence: Evidence) -> Iterator[Json]:
         forbidden = CANARY.partition("@")[0]
         yield {"response_not_contains": forbidden} if whole else {"that": f"{quote(forbidden)} not in {fault.path}"}
         return
-    given = [value for call in list_calls(evidence) if isinstance(call.arguments, dict) for value in call.arguments.values()]
-    words = [str(value) for value in given if isinstance(value, str) or is_number(value)]
+    given = [
+        (call, key, value) for call in list_calls(evidence) if isinstance(call.arguments, dict) for key, value in call.arguments.items()
+    ]
+    words = [str(value) for _, _, value in given if isinstance(value, str) or is_number(value)]
     # One digit is in many answers.
     repeated = [word for word in words if len(word) > 1 and word in text][:3]
     parts = list(dict.fromkeys([*repeated, *(each for each in _NUMBER.findall(text) if len(each) > 1)]))
@@ -118,6 +150,8 @@ def _propose_answer(fault: Fault, evidence: Evidence) -> Iterator[Json]:
     parts += sorted(dict.fromkeys(_WORD.findall(text)), key=lambda word: (-len(word), word))[:3]
     for part in (*parts, text[-40:], text[:_LONGEST_VALUE]):
         yield {"response_contains": part} if whole else {"that": f"{quote(part)} in {fault.path}"}
+    for call, key, _ in given if whole else ():
+        yield {"answer_repeats": {"tool": call.name, "argument": key}}
 
 
 def _propose_body(fault: Fault) -> Iterator[Json]:
@@ -160,12 +194,12 @@ def _propose_no_change(fault: Fault, evidence: Evidence) -> Iterator[Json]:
 
 def _propose_time(fault: Fault, evidence: Evidence) -> Iterator[Json]:
     slowest = max([evidence.duration_ms or 0, *(turn.duration_ms or 0 for turn in evidence.turns or ())])
-    yield {"responded_within": round_up(slowest * 2 + 1)}
+    yield {"responded_within": max(_LEAST_LIMIT, round_up(slowest * 2 + 1))}
 
 
 def _propose_tokens(fault: Fault, evidence: Evidence) -> Iterator[Json]:
     usages = [usage for usage in list_usages(evidence) if usage is not None]
-    yield {"tokens_within": round_up(2 * sum(usage.total() or 0 for usage in usages) + 1)}
+    yield {"tokens_within": max(_LEAST_LIMIT, round_up(2 * sum(usage.total() or 0 for usage in usages) + 1))}
 
 
 def round_up(value: float) -> int:

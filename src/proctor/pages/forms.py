@@ -10,8 +10,8 @@ from urllib.parse import parse_qs
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
+from proctor.cassettes.redaction import names_a_secret
 from proctor.pages.session_cookie import LOGIN_PATH, is_form_proof
-from proctor.service.redaction import names_a_secret
 from proctor.service.refusals import Refusal
 
 LARGEST_FORM = 200_000

@@ -12,10 +12,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.cassettes.entries import REDACTED
+from proctor.cassettes.redaction import redact, redact_text
 from proctor.pages.forms import LARGEST_FORM, hides_value, is_form, parse_form
 from proctor.rest.errors import make_bug_response
 from proctor.rest.metrics import Metrics
-from proctor.service.redaction import redact, redact_text
 
 _LOG = logging.getLogger("proctor.serve")
 _ID = re.compile(r"[\x21-\x7e]{1,255}")

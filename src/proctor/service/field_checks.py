@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from proctor.cassettes.redaction import redact
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
-from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
 from proctor.store.sql.compressed_json import to_json
 

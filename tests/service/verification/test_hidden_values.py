@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.cassettes.entries import REDACTED
+from proctor.cassettes.redaction import redact
 from proctor.model.show import shorten, show
-from proctor.service.redaction import redact
 from proctor.service.verification.shared.hidden_values import HiddenValues, find_hidden_values
 
 

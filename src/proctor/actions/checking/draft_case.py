@@ -78,13 +78,14 @@ def write_draft(message: str, evidence: Evidence) -> str:
 def read_begun_suite(path: Path) -> tuple[str, Suite] | None:
     """Return the text of the suite to extend, and the suite; None if there is none yet. Raises `InputError`."""
     if path.is_dir():
-        raise InputError(f"{str(path)!r} is a folder; name a suite file: --save {path / 'suite.yaml'}")
+        raise InputError(f"{str(path)!r} is a folder; name a suite file, such as {str(path / 'suite.yaml')!r}")
     if not path.exists():
         return None
     text = read_suite_text(path)
     suite = read_suite(text, file=str(path), name=path.stem)
     if suite.dialect != "native":
-        raise InputError(f"{str(path)!r} is a suite of {suite.dialect}; a case is added to a native one: --save another.yaml")
+        fix = "name another file, or convert it with `proctor convert`"
+        raise InputError(f"{str(path)!r} is a suite of {suite.dialect}; cases are added to native ones: {fix}")
     return text, suite
 
 

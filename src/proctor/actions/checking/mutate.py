@@ -61,11 +61,12 @@ def mutate(
 def read_recordings(paths: Iterable[str], suite: Suite, *, format: str | None = None) -> Iterator[Named]:
     """Yield the evidence of files, as the suite declares it. Raises `EvidenceError` for a record that cannot be read."""
     for number, record in enumerate(read_records(paths, format=format, declared=suite.find_declared()), 1):
-        if record.evidence is None:
-            raise record.error or EvidenceError(f"record {number} cannot be read")
         source = record.source
         name = source.file or source.id or f"record {number}"
-        yield (name if source.line is None else f"{name}:{source.line}"), record.evidence
+        name = name if source.line is None else f"{name}:{source.line}"
+        if record.evidence is None:
+            raise EvidenceError(f"{name}: {record.error or 'cannot be read'}")
+        yield name, record.evidence
 
 
 def read_run(home: Path, run: str, suite: Suite) -> Iterator[Named]:

@@ -16,6 +16,7 @@ import msgspec
 
 from proctor.actions.workspace.models import built_model, fill_from_environment, model_settings, named_model
 from proctor.actions.workspace.settings import workspace_file
+from proctor.cassettes.redaction import redact
 from proctor.checks.registry import default_registry
 from proctor.decide.prepare import PreparedCase
 from proctor.formats.native.drafting import add_id
@@ -123,7 +124,7 @@ def _write_run(evidence: Evidence) -> str:
     calls = [{"name": call.name, "arguments": call.arguments, "result": call.result} for call in list_calls(evidence)]
     turns = [{"input": turn.input, "answer": turn.text} for turn in evidence.turns or ()]
     run = {"input": evidence.input, "turns": turns, "tool_calls": calls, "answer": evidence.text}
-    return shorten(msgspec.json.encode(run, enc_hook=str).decode(errors="replace"), _LONGEST_SHOWN)
+    return shorten(msgspec.json.encode(redact(run), enc_hook=str).decode(errors="replace"), _LONGEST_SHOWN)
 
 
 def _read_reply(text: str, dropped: Counter[str]) -> _Reply | None:

@@ -41,6 +41,8 @@ def generate_from_tools(source: str, server: str) -> Documents:
         if not isinstance(tools, list) or not all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in tools):
             raise InputError(f"{source!r}: expected a list of tools, as tools/list answers it")
         return list(make_tool_cases(tools, server))
+    if Path(source).suffix in (".json", ".yaml", ".yml"):
+        raise InputError(f"no such file: {source!r}")
     if source.startswith(("http://", "https://")):
         settings = ServerSettings(id=server, transport="http", url=source)
     else:
@@ -57,7 +59,12 @@ async def _list_tools(settings: ServerSettings) -> Documents:
 
 def generate_from_workflow(path: Path) -> Documents:
     """Return the cases of a workflow of n8n or Flowise."""
-    return list(make_workflow_cases(read_workflow(read_document(path))))
+    document = read_document(path)
+    try:
+        workflow = read_workflow(document)
+    except InputError as error:
+        raise InputError(f"{str(path)!r}: {error}") from error
+    return list(make_workflow_cases(workflow))
 
 
 def generate_from_openapi(path: Path) -> Documents:

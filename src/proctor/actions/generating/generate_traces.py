@@ -43,13 +43,16 @@ def group_files(
     others = [place for place in places if not tables[place]]
     reader = RecordReader(format)
     rows = (record for place in places for path in tables[place] for record in _read_parquet(path, reader))
+    unreadable = ""
     for record in itertools.chain(rows, reader.flush(), read_records(others, format=format)):
+        source = record.source
+        place = Path(source.file).name if source.file is not None else source.id or "the evidence"
+        name = f"{place}:{source.line}" if source.line is not None else source.id or place
         if record.evidence is None:
-            grouping.skip("the record cannot be read")
+            unreadable = unreadable or f"the record cannot be read (first {name}: {str(record.error).partition(chr(10))[0]})"
+            grouping.skip(unreadable)
         else:
-            source = record.source
-            place = Path(source.file).name if source.file is not None else source.id or "the evidence"
-            grouping.add(record.evidence, f"{place}:{source.line}" if source.line is not None else source.id or place)
+            grouping.add(record.evidence, name)
     return grouping.finish(least=least)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.checking.draft_case import write_whole
+from proctor.cassettes.entries import REDACTED
 from proctor.checks.registry import default_registry
 from proctor.errors import InputError
 from proctor.formats.native.editing import write_case_lines
@@ -46,7 +47,7 @@ def write_pending(path: Path, name: str, cases: Sequence[dict[str, Json]], notes
     rules = [f"#   {rule}: {about}" for rule, (_, about) in RULES.items()]
     head = [
         "# Proposed cases. Review them with `proctor accept --review`; nothing here is checked until it is accepted.",
-        "# Volatile values are replaced by patterns:",
+        f"# Secrets are replaced by {REDACTED}, volatile values by patterns:",
         *rules,
         *(f"# {escape_unseen(note)}" for note in notes),
         "proctor: 1",

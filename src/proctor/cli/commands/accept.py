@@ -1,6 +1,7 @@
 """`proctor accept [SUITE|RUN]`"""
 
 import argparse
+import itertools
 import sys
 from pathlib import Path
 
@@ -19,11 +20,14 @@ from proctor.actions.workspace.run_history import find_home
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser
 from proctor.cli.stored import choose_run
+from proctor.errors import InputError
 from proctor.generation.proposals import Proposal
 from proctor.model.show import escape_unseen
 from proctor.report.words.wording import count_noun
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+_MOST_UNCHANGED = 4
+"""Lines between two changes that are shown."""
 
 
 def run(arguments: list[str]) -> int:
@@ -66,7 +70,10 @@ def run(arguments: list[str]) -> int:
 def _open(options: argparse.Namespace, what: str) -> Pending:
     path = Path(what)
     if path.suffix in _SUFFIXES:
-        return open_pending(path if path.stem.endswith(PENDING) else find_pending_path(path))
+        pending = path if path.stem.endswith(PENDING) else find_pending_path(path)
+        if not path.exists() and not pending.exists():
+            raise InputError(f"no such suite or file of proposals: {what!r}")
+        return open_pending(pending)
     home = find_home(options.home)
     return make_golden(home, choose_run(home, what))
 
@@ -116,10 +123,13 @@ def _ask() -> str:
 
 
 def _print_proposal(proposal: Proposal, *, diff: bool) -> None:
-    words = "new case" if proposal.kind == "new" else f"changed: {len(proposal.added)} claims added, {len(proposal.removed)} removed"
-    print(f"\n{proposal.case}  {words}")
+    changes = f"changed: {count_noun(len(proposal.added), 'claim')} added, {len(proposal.removed)} removed"
+    print(f"\n{proposal.case}  {'new case' if proposal.kind == 'new' else changes}")
     if diff:
-        print("".join(f"  {escape_unseen(line)}\n" for line in proposal.diff), end="")
+        for changed, group in itertools.groupby(proposal.diff, lambda line: line[:1] != " "):
+            lines = list(group)
+            shown = lines if changed or len(lines) <= _MOST_UNCHANGED else [f"  ... {len(lines)} unchanged lines"]
+            print("".join(f"  {escape_unseen(line)}\n" for line in shown), end="")
 
 
 def _make_parser() -> argparse.ArgumentParser:

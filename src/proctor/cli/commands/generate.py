@@ -11,10 +11,11 @@ import msgspec
 
 from proctor.actions.generating.accept import is_frozen
 from proctor.actions.generating.generate_traces import Written, describe_rest, group_files, group_run, propose_cases
+from proctor.actions.generating.pending_file import PENDING
 from proctor.actions.workspace.run_history import find_home
 from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import make_parser, parse_positive
-from proctor.cli.stored import add_database_flags, choose_run, use_hub
+from proctor.cli.stored import add_database_flags, choose_run_not_file, use_hub
 from proctor.errors import InputError
 from proctor.generation.trace_cases import LEAST_RUNS, Generated, TraceGrouping
 from proctor.generation.trace_paths import EffectNames
@@ -38,7 +39,8 @@ def run(arguments: list[str]) -> int:
         raise InputError("CI is set, so no proposals are written; generate cases on your machine and commit them")
     if options.kind != "traces":
         documents = _generate_from_document(options)
-        return _propose(options, documents, [], f"{options.source[0]}, {count_noun(len(documents), 'case')}")
+        notes = ["no branch to cover: propose cases of its traces instead"] if options.kind == "workflow" and not documents else []
+        return _propose(options, documents, notes, f"{options.source[0]}, {count_noun(len(documents), 'case')}")
     found = _generate_from_traces(options)
     notes = describe_rest(found)
     documents = [case.document for case in found.cases]
@@ -69,7 +71,7 @@ def _generate_from_traces(options: argparse.Namespace) -> Generated:
         return _generate_from_service(options, effects)
     if len(options.source) == 1 and options.source[0] != "-" and not Path(options.source[0]).exists():
         home = find_home(options.home)
-        return group_run(home, choose_run(home, options.source[0], quiet=options.quiet), effects=effects, least=options.least)
+        return group_run(home, choose_run_not_file(home, options.source[0], quiet=options.quiet), effects=effects, least=options.least)
     return group_files(options.source, format=options.evidence_format, effects=effects, least=options.least)
 
 
@@ -108,6 +110,8 @@ def _choose(page: Mapping[str, Json], wanted: str | None, noun: str) -> str:
 
 def _propose(options: argparse.Namespace, documents: Sequence[dict[str, Json]], notes: Sequence[str], source: str) -> int:
     output = Path(options.output) if options.output else None
+    if output is not None and not output.name.endswith(f"{PENDING}.yaml"):
+        raise InputError(f"--output {options.output}: expected NAME{PENDING}.yaml, so that `proctor accept` knows the suite")
     written: Written = propose_cases(Path(options.suite), documents, notes, output=output)
     new = [each for each in written.proposals if each.kind == "new"]
     changed = [each for each in written.proposals if each.kind == "changed"]
@@ -130,7 +134,8 @@ def _propose(options: argparse.Namespace, documents: Sequence[dict[str, Json]], 
         return Exit.PASSED
     claims = sum(len(each.document.get("expect", ())) for each in new) + sum(len(each.added) for each in changed)
     print(f"{source}: {len(new)} new and {count_noun(len(changed), 'changed case')}, {count_noun(claims, 'claim')}, in {written.path}")
-    print("review them: proctor accept --review")
+    is_found = written.path.parent in (Path(), Path("suites"))
+    print(f"review them: proctor accept {'' if is_found else f'{written.path} '}--review")
     return Exit.PASSED
 
 
@@ -165,7 +170,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "workflow: a file of n8n or Flowise; openapi: a file",
     )
     parser.add_argument("--suite", metavar="SUITE", default="suite.yaml", help="the suite that the cases are for (default: %(default)s)")
-    parser.add_argument("--output", metavar="FILE", help="the file for the proposals (default: SUITE with .pending.yaml)")
+    parser.add_argument("--output", metavar="FILE", help="the file for the proposals, NAME.pending.yaml (default: that of SUITE)")
     parser.add_argument(
         "--least", type=parse_positive, default=LEAST_RUNS, metavar="N", help="traces of a path that make a case (default: %(default)s)"
     )

@@ -13,14 +13,13 @@ from proctor.cli.exit_codes import Exit
 from proctor.cli.parser import add_complete_flag, add_output_flags, add_suite_flags, make_parser, parse_positive
 from proctor.cli.show.output import Output, append_summary
 from proctor.cli.show.renderers import write_report
-from proctor.cli.stored import choose_run
+from proctor.cli.stored import choose_run_not_file
 from proctor.decide.selection import select
-from proctor.errors import InputError
 from proctor.model.case import Suite
 from proctor.model.mutation import MutationResult
 from proctor.report.builders.mutation import build_mutation
 from proctor.report.document.markdown import write_markdown
-from proctor.report.words.wording import write_percent
+from proctor.report.words.wording import count_noun, write_percent
 from proctor.scoring.intervals import Counts, wilson
 
 FORMATS = ("terminal", "json", "markdown", "html")
@@ -70,7 +69,8 @@ def run(arguments: list[str]) -> int:
     append_summary(lambda: write_markdown(build_mutation(found, "markdown", least)))
     share = found.total.share
     if share is None:
-        print("no fault was planted: no record passes a case that is decided without a judge", file=sys.stderr)
+        skipped = "; ".join(f"{count_noun(count, 'record')}: {why}" for why, count in found.skipped.items())
+        print(f"no fault was planted: {skipped or 'there is no record'}", file=sys.stderr)
         return Exit.NOTHING
     if least is not None and share < least:
         print(f"{write_percent(share)} of the planted faults detected; --fail-under demands {options.fail_under:g} %", file=sys.stderr)
@@ -81,10 +81,8 @@ def run(arguments: list[str]) -> int:
 def _measure(suite: Suite, options: argparse.Namespace) -> MutationResult:
     given = options.evidence[0]
     if len(options.evidence) == 1 and not Path(given).exists() and given != "-":
-        if Path(given).suffix in (".json", ".jsonl", ".gz") or "/" in given:
-            raise InputError(f"no such file or folder: {given!r}; for a stored run give `latest`, its id or its name")
         home = find_home(options.home)
-        return mutate(suite, read_run(home, choose_run(home, given, quiet=options.quiet), suite), most=options.records)
+        return mutate(suite, read_run(home, choose_run_not_file(home, given, quiet=options.quiet), suite), most=options.records)
     return mutate(suite, read_recordings(options.evidence, suite, format=options.evidence_format), most=options.records)
 
 
@@ -96,6 +94,10 @@ def write_json(found: MutationResult) -> dict[str, object]:
 
 
 def _parse_percent(text: str) -> float:
-    if not 0 <= (value := float(text.removesuffix("%"))) <= 100:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 100, found {text}")
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 100, found {text!r}")
     return value

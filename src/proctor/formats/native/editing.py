@@ -77,7 +77,9 @@ def _find_block(lines: Sequence[str], line: int, case: Case) -> tuple[int, int]:
     start = line - 1
     found = _ITEM.match(lines[start]) if 0 <= start < len(lines) else None
     if found is None:
-        raise InputError(f"the claims of case {case.id!r} are not written line by line, so they cannot be changed; edit it by hand")
+        raise InputError(
+            f"the claims of case {case.id!r} cannot be changed: write each on its own line under `expect`, beginning with `- `"
+        )
     indent, stop = len(found[1]), start + 1
     for at in range(start + 1, len(lines)):
         content = lines[at].strip()

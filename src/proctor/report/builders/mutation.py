@@ -34,7 +34,7 @@ def build_mutation(found: MutationResult, output: doc.Output, least: float | Non
         skipped.append(f"{count_noun(found.judged, 'claim')} left out: a judge would have to decide")
     if skipped:
         blocks.append(doc.Section(("Not measured",), (doc.Paragraph((doc.Text("; ".join(skipped), limit=600),)),)))
-    free = f"; {found.total.free:,} more are declared free variation" if found.total.free else ""
+    free = f"; {found.total.free:,} more declared free variation" if found.total.free else ""
     records = f"{count_noun(found.records, 'record')} of {count_noun(len(found.cases), 'case')}"
     return doc.Document(
         name=found.suite_name,
@@ -81,7 +81,7 @@ def _list_proposals(found: MutationResult, output: doc.Output) -> Iterator[doc.S
         shown = mine[: _MOST[output]]
         lines = [text for each in shown for text in (f"# {_count_kinds(each)}", each.line)]
         rest = f"and {len(mine) - len(shown)} more" if len(mine) > len(shown) else ""
-        blocks: tuple[doc.Block, ...] = (doc.Code(tuple(lines)), *((doc.Paragraph((rest,), muted=True),) if rest else ()))
+        blocks: tuple[doc.Block, ...] = (doc.Code(tuple(lines), pasted=True), *((doc.Paragraph((rest,), muted=True),) if rest else ()))
         items.append(doc.Item((doc.Text(case, "strong", limit=120),), blocks))
     about = "each holds of the recorded runs and detects the survivors that it counts"
     convert = (

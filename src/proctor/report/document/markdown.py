@@ -130,7 +130,10 @@ def _write_plain_block(block: doc.Paragraph | doc.Code | doc.Facts | doc.Figures
             text = escape_line_start(_write_line(block.line))
             return [f"**{text}**" if block.tone in ("fail", "error") else f"❔ {text}" if block.tone else text]
         case doc.Code():
-            lines = [to_one_line(row, 400) if isinstance(row, str) else pad_label(row[0]) + to_one_line(row[1], 600) for row in block.lines]
+            lines = [
+                to_one_line(row, 2000 if block.pasted else 400) if isinstance(row, str) else pad_label(row[0]) + to_one_line(row[1], 600)
+                for row in block.lines
+            ]
             return write_fenced(lines)
         case doc.Facts():
             return ["; ".join(f"{write_plain(label)}: {_write_line(line)}" for label, line in block.rows)]

@@ -104,10 +104,12 @@ class Listing(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     rest: Rest | None = None
 
 
-class Code(msgspec.Struct, frozen=True, tag=True):
+class Code(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Lines in a fixed layout; a pair is a label and its text."""
 
     lines: tuple[str | tuple[str, str], ...]
+    pasted: bool = False
+    """Whether the lines are for a file: none is wrapped."""
 
 
 class Facts(msgspec.Struct, frozen=True, tag=True):

@@ -73,6 +73,8 @@ class TerminalWriter:
                 lines = [line for row in block.lines for line in self._write_line(row, indent, colours=colours, hang=2)]
                 return [*lines, *self._write_rest(block.rest, indent)]
             case doc.Code():
+                if block.pasted:
+                    return [" " * indent + to_one_line(row, 2000) for row in block.lines if isinstance(row, str)]
                 return [line for row in block.lines for line in self._write_code(row, indent)]
             case doc.Facts():
                 width = max((LABEL_WIDTH, *(len(label) + 1 for label, _ in block.rows)))

@@ -6,11 +6,11 @@ from typing import Annotated, TypedDict
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.cassettes.redaction import redact
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse, show_page
-from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
 from proctor.service.resource import Page, about, operation, show_row
 from proctor.store.accounts.tenants import add_note, list_notes_query

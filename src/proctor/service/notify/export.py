@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from proctor.cassettes.redaction import redact_text
 from proctor.codecs.http import read_retry_after_s
 from proctor.errors import StoreError
 from proctor.model.evidence import Json
@@ -26,7 +27,6 @@ from proctor.model.typed import make_json_decoder
 from proctor.network.addresses import AddressRefused
 from proctor.report.data.evaluation_events import About, EvaluationEvent, group_by_request, iterate_events, to_protobuf
 from proctor.service.hub import Hub
-from proctor.service.redaction import redact_text
 from proctor.store.sql.compressed_json import expand_bytes, from_json, unpack
 from proctor.store.sql.pages import Row
 from proctor.store.traces.traces import (

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from proctor.cassettes.redaction import redact_text
 from proctor.errors import ProctorError, StoreError
 from proctor.model.evidence import Json
 from proctor.network.addresses import AddressRefused
@@ -36,7 +37,6 @@ from proctor.service.access.secrets import make_box
 from proctor.service.hub import Hub
 from proctor.service.notify.alert_kinds import KINDS
 from proctor.service.notify.alerts import check_rules
-from proctor.service.redaction import redact_text
 from proctor.service.settings import ServiceSettings
 from proctor.store.accounts import alerts as rows
 from proctor.store.sql.compressed_json import to_json

@@ -25,6 +25,7 @@ from proctor.actions.doctor.snapshots import list_snapshots
 from proctor.actions.running.run_builder import BuiltRun
 from proctor.actions.workspace.run_history import case_result, result_of
 from proctor.cassettes.entries import REDACTED
+from proctor.cassettes.redaction import redact, redact_text
 from proctor.decide.judging import Ask
 from proctor.errors import InputError, StoreError, TargetError
 from proctor.model.case import Case
@@ -38,7 +39,6 @@ from proctor.runner.run import Runner, RunOutcome
 from proctor.service.decisions.messages import make_undecided_result
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
 from proctor.service.hub import QUEUED, Hub, new_id, stamp
-from proctor.service.redaction import redact, redact_text
 from proctor.service.refusals import Refusal
 from proctor.service.runs.backtest_runner import BacktestRunner, build_backtest
 from proctor.service.runs.building import (

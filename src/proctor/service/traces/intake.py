@@ -16,6 +16,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.cassettes.redaction import may_hold_a_secret, names_a_secret, redact, redact_text
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp.groups import Received
 from proctor.evidence.otlp.spans import Span, SpanGroup, read_span
@@ -30,7 +31,6 @@ from proctor.service.agent import Agent
 from proctor.service.field_checks import LONGEST_NAME
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import require_row
-from proctor.service.redaction import may_hold_a_secret, names_a_secret, redact, redact_text
 from proctor.service.refusals import Place, Refusal
 from proctor.store.accounts.tenants import ensure_organization, query_owned
 from proctor.store.sql.compressed_json import pack

@@ -17,6 +17,7 @@ from typing import cast
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.cassettes.redaction import redact
 from proctor.errors import EvidenceError, StoreError
 from proctor.evidence.plain.record import read_plain
 from proctor.evidence.shared.state import FAMILIES
@@ -27,7 +28,6 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.access.secrets import make_box
 from proctor.service.hub import Hub, new_id
-from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
 from proctor.service.verification.shared.fields import invalid
 from proctor.service.verification.shared.hidden_values import HiddenValues, find_hidden_values

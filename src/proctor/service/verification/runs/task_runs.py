@@ -13,12 +13,12 @@ from typing import Unpack
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.cassettes.redaction import redact
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json, State
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
 from proctor.service.verification.authoring.tasks import TASK, read_scenario
 from proctor.service.verification.runs.records import (

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from proctor.cassettes.entries import REDACTED
+from proctor.cassettes.redaction import redact
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.model.show import show
-from proctor.service.redaction import redact
 
 _SHORTEST = 4
 """Characters. A shorter value is hidden only as a separate word."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.cassettes.entries import REDACTED, Scrubber
-from proctor.service.redaction import names_a_secret, redact, redact_text
+from proctor.cassettes.redaction import names_a_secret, redact, redact_text
 
 HIDDEN_NAMES = [
     "authorization", "Authorization", "proxy-authorization", "cookie", "Set-Cookie", "password", "PASSWD", "api-key", "X-API-Key", "apiKey",
