@@ -244,7 +244,9 @@ def test_without_credentials_the_rest_could_not_run_and_no_secret_is_shown() -> 
     assert found.incomplete and not found.failed
     assert "the server demands a token" in {finding.reason for finding in found.findings}
     text = write_terminal(build_document(found, "terminal"))
-    assert "With --token, --login" in text and "/.well-known/oauth-protected-resource/mcp  protected resource" in text, "addresses are whole"
+    assert "With --token, --login" in text and "/.well-known/oauth-protected-resource/mcp  protected resource" in text, (
+        "addresses are whole"
+    )
     shown = json.dumps([str(message) for finding in look(Setup(accepts="garbage")).findings for message in finding.evidence])
     assert TOKEN not in shown
 

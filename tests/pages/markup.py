@@ -16,7 +16,7 @@ ELEMENTS = frozenset(_ELEMENTS.split())
 ATTRIBUTES = re.compile(
     r"(aria|data)-[a-z]+(-[a-z]+)?|class|id|href|src|type|name|value|content|charset|lang|dir|role|title|for|method|action|rel|datetime|scope|tabindex|hidden|"
     r"focusable|viewbox|preserveaspectratio|d|cx|cy|r|rx|x|y|x1|x2|y1|y2|width|height|points|stroke-dasharray|text-anchor|required|autofocus|spellcheck|"
-    r"maxlength|inputmode|autocomplete|start|checked|selected|placeholder|max|min|rows|wrap|open|target|list|formnovalidate|disabled"
+    r"maxlength|inputmode|autocomplete|start|checked|selected|placeholder|max|min|rows|wrap|open|target|list|formnovalidate|disabled|download"
 )
 ADDRESS = re.compile(r"|/(ui|static|api|shared)/[^\s]*|[?#][^\s]*")
 EMPTY = frozenset(["meta", "link", "input", "br"])

@@ -34,7 +34,7 @@ def test_the_commands_of_an_empty_project_work_as_they_are_printed(world: World)
     page = world.get(f"/ui/p/{project}", "organization").text
     assert Markup(page).strange == [] and "Load example data" in page
     bodies = list_bodies(page)
-    assert list(bodies) == ["/api/agents", "/v1/traces", "/api/cases"]
+    assert list(bodies) == ["/api/agents", "/api/cases", "/v1/traces"]
     for address, body in bodies.items():
         answer = world.service.client.post(address, json=body, headers={"x-api-key": world.keys["organization"]})
         assert answer.status_code in (200, 201), answer.text
@@ -42,14 +42,22 @@ def test_the_commands_of_an_empty_project_work_as_they_are_printed(world: World)
     assert len(found) == 1
     # What is there is not asked for again.
     assert "Create an agent" in world.get(f"/ui/p/{project}?start", "organization").text
-    assert list(list_bodies(world.get(f"/ui/p/{project}?start", "organization").text)) == ["/v1/traces", "/api/cases"]
+    assert list(list_bodies(world.get(f"/ui/p/{project}?start", "organization").text)) == ["/api/cases", "/v1/traces"]
+
+
+def test_the_settings_of_opentelemetry_are_one_variable_per_line(world: World) -> None:
+    page = world.get(f"/ui/p/{make_project(world)}", "organization").text
+    block = html.unescape(re.findall(r"<code>(export OTEL.*?)</code>", page, re.S)[0])
+    values = dict(re.findall(r"^export OTEL_(\w+)=(\S+)$", block, re.M))
+    assert len(values) == len(block.splitlines()) == 4, block
+    assert values["EXPORTER_OTLP_TRACES_PROTOCOL"] == "http/protobuf" and values["EXPORTER_OTLP_TRACES_HEADERS"] == "x-api-key=YOUR_KEY"
 
 
 def test_example_data_fills_a_project(world: World) -> None:
     project = make_project(world)
     proof = world.find_proof(f"/ui/p/{project}", "organization")
     answer = world.post(f"/ui/p/{project}/example", "organization", proof=proof)
-    assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/p/{project}")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/p/{project}/traces")
     key = world.keys["organization"]
     assert len(world.service.get(f"/api/traces?project_id={project}", key=key).json()["data"]) == 12
     assert [run["name"] for run in world.service.get(f"/api/runs?project_id={project}", key=key).json()["data"]] == [

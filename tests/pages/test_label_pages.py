@@ -57,6 +57,20 @@ def test_a_label_is_shown_with_what_was_judged(world: World) -> None:
     assert 'href="/ui/p/proj_home/traces/trc_rude"' in world.get(address, "organization").text
 
 
+def test_labels_of_one_question_name_their_authors_and_lead_to_each_other(world: World) -> None:
+    address = label_a_claim(world)
+    second = world.service.post("/api/keys", json={"kind": "organization", "name": "Maria"}, key=world.keys["organization"]).json()["key"]
+    body = {"subject": "result", "subject_id": "res_rude", "claim": 1, "label": "fail", "note": "curt"}
+    other = world.service.post("/api/annotations", json=body, key=second).json()["id"]
+    page = world.get(address, "organization").text
+    words = Markup(page).words
+    assert words.partition("Other labels of this question")[2].split()[:3] == ["failed", "curt", "Maria,"]
+    assert f'href="{LABELS}/{other}"' in page and "Authoro Created" in words and "key_" not in words, words
+    for path in (LABELS, f"{LABELS}/all", f"{LABELS}/{other}"):
+        assert "Maria" in Markup(world.get(path, "organization").text).words, path
+    assert "Maria" in Markup(world.get("/ui/audit?resource=annotation", "organization").text).words
+
+
 def test_a_label_is_changed_with_its_author_and_an_entry_in_the_audit_log(world: World) -> None:
     form = world.get(f"{SEEDED}/change", "organization").text
     assert '<option value="fail" selected>' in form and "too curt</textarea>" in form

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from proctor.model.verdict import Verdict
 from proctor.pages import drawing as draw
 from proctor.pages.pictures import RatePoint, draw_rates
@@ -116,3 +118,40 @@ def test_lines_of_the_trend_join_the_runs_of_one_suite() -> None:
     drawn = draw_rates([*points, RatePoint(None, "run 4", "/", "a")], "trend")
     lines = [line.split() for line in re.findall(r'<polyline points="([^"]+)"', drawn)]
     assert len(lines) == 2 and {len(line) for line in lines} == {2} and not set(lines[0]) & set(lines[1])
+
+
+def list_rows(text: str) -> list[str]:
+    return re.findall(r'<tr id="([^"]+)" data-row', text)
+
+
+@pytest.mark.parametrize(
+    "order, expected",
+    [
+        ("rate", ["run_after", "run_before"]),
+        ("-rate", ["run_before", "run_after"]),
+        ("name", ["run_after", "run_before"]),
+        ("-started", ["run_after", "run_before"]),
+        ("started", ["run_before", "run_after"]),
+        ("since", ["run_after", "run_before"]),  # the first run has no run before it: last
+        ("-since", ["run_after", "run_before"]),
+        ("nonsense", ["run_after", "run_before"]),
+    ],
+)
+def test_columns_of_runs_sort_the_whole_list_by_links(seen: World, order: str, expected: list[str]) -> None:
+    text = seen.get(f"{HOME}/runs?status=completed&sort={order}", "organization").text
+    assert [id for id in list_rows(text) if id in expected] == expected
+    # The other direction, then none; filters and the order stay in the address.
+    turned = order.removeprefix("-") if order.startswith("-") else f"-{order}"
+    if order in ("rate", "started"):
+        following = "?status=completed" if order == "started" else f"?sort={turned}&amp;status=completed"
+        assert f'aria-sort="ascending"><a class="sorter" href="{following}">' in text
+        assert f'href="?status=running&amp;sort={order}"' in text and f'<input type="hidden" name="sort" value="{order}">' in text
+
+
+def test_columns_of_traces_sort_by_links(seen: World) -> None:
+    found = list_rows(seen.get(f"{HOME}/traces?sort=-duration&outcome=fail", "organization").text)
+    assert set(found) == set(list_rows(seen.get(f"{HOME}/traces?sort=duration&outcome=fail", "organization").text)) and found
+    text = seen.get(f"{HOME}/traces?sort=received", "organization").text
+    assert list_rows(text) == list_rows(seen.get(f"{HOME}/traces", "organization").text)[::-1]
+    # A facet and the search keep the order.
+    assert re.search(r'href="\?sort=received&amp;outcome=fail"', text) and '<input type="hidden" name="sort" value="received">' in text

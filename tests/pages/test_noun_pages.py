@@ -225,17 +225,23 @@ def test_the_axes_of_a_task_run_are_shown_with_their_scores(own: World) -> None:
     from proctor.service.access.callers import LOCAL
     from proctor.store.sql.verification_records import change_record, find_record
 
+    axes = {"safety <b>": {"score": 0.25, "weight": 2}}
+
     async def score(hub: Any) -> None:
         async with hub.database.writing() as connection:
             row = await find_record(connection, LOCAL.organization_id, "task_run", "tr_home")
             assert row is not None
-            body = {**row["body"], "axes": {"safety <b>": {"score": 0.25, "weight": 2}}, "verdict": "partial", "score": 0.25}
+            body = {**row["body"], "axes": axes, "verdict": "partial", "score": 0.25}
             await change_record(connection, LOCAL.organization_id, "tr_home", now=hub.now(), body=body)
 
     own.service.run(score)
     answer = own.get("/ui/task-runs/tr_home", "organization")
     page = Markup(answer.text)
     assert page.strange == [] and "safety <b>" in page.words and "partial" in page.words and "0.25" in page.words
+    # A single axis without a name repeats the score.
+    axes = {"__default__": {"score": 0.25, "weight": 1}}
+    own.service.run(score)
+    assert "__default__" not in own.get("/ui/task-runs/tr_home", "organization").text
 
 
 def test_whatever_is_kept_can_be_had_as_json(shared: World) -> None:

@@ -12,7 +12,7 @@ import pytest
 from proctor.errors import StoreError
 from proctor.service.access import keys as service_sessions
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.keys import SESSION_S, find_session_caller, hash_token, list_keys, open_session, revoke_key
+from proctor.service.access.keys import SESSION_S, KeySpec, create_key, find_session_caller, hash_token, list_keys, open_session, revoke_key
 from proctor.service.hub import Hub
 from proctor.store.sql.tables import sessions
 from tests.pages.world import World
@@ -215,3 +215,21 @@ def test_the_oldest_sessions_of_a_key_end_when_many_were_opened_with_it(world: W
         return [await find_session_caller(hub, token) is not None for token in (before, *tokens)]
 
     assert world.service.run(open_many) == [True, False, False, True, True, True]
+
+
+def test_keys_of_an_earlier_version_with_another_prefix_stay_valid(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as before:
+        before.setattr("proctor.service.access.keys.PREFIXES", {"organization": "vk_", "project": "mibo_"})
+        whole = world.service.run(lambda hub: create_key(hub, LOCAL, KeySpec(kind="organization", name="old")))[1]
+        part = world.service.run(lambda hub: create_key(hub, LOCAL, KeySpec(kind="project", name="old", project_id="proj_home")))[1]
+    assert whole.startswith("vk_") and part.startswith("mibo_")
+    for key in (whole, part):
+        assert log_in(world, key).status_code == 303
+        for headers in ({"authorization": f"Bearer {key}"}, {"x-api-key": key}):
+            assert world.service.client.get("/api/projects/proj_home", headers=headers).status_code == 200
+    spans = [{"span_id": "a", "parent_span_id": None, "name": "flow", "attributes": {"gen_ai.response.text": "hi"}}]
+    body = {"spans": spans, "metadata": {}, "platformId": "agent_home_1"}
+    sent = world.service.client.post("/public/traces", json=body, headers={"x-api-key": part})
+    assert sent.status_code in (200, 201), sent.text
+    listed = world.service.client.get("/api/keys", headers={"x-api-key": whole}).json()["data"]
+    assert {"vk_..." + whole[-4:], "mibo_..." + part[-4:]} <= {one["masked"] for one in listed}

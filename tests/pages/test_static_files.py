@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from importlib.resources import files
 
 import pytest
 from starlette.datastructures import Headers
@@ -85,3 +86,13 @@ def test_no_colour_depends_on_the_width_of_the_window() -> None:
     assert list_colours_by_width("a{color:red} @media (width<1px){b{border:1px solid #fff}} @media print{b{color:red}}") == {
         "border:1px solid #fff"
     }
+
+
+def test_every_cell_of_a_list_is_named_where_its_heading_is_hidden() -> None:
+    """On a phone a row is a box without the headings of its columns."""
+    for template in (files("proctor.pages") / "templates").iterdir():
+        text = template.read_text(encoding="utf-8") if template.name.endswith(".html") else ""
+        for table in re.findall(r'<table class="rows.*?</table>', text, re.DOTALL):
+            for cell in re.findall(r"<td(?![^>]*data-label).*?</td>", table, re.DOTALL):
+                # A box to tick or a button names itself.
+                assert "aria-label=" in cell or 'class="button"' in cell, (template.name, cell)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from proctor.pages.ports import Record, Source
 from proctor.service.access.callers import Caller
+from proctor.service.access.keys import name_actors
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 
@@ -45,6 +46,11 @@ def open_desk(request: Request, source: Source, *, to_write: bool = False) -> De
     if to_write and not source.may_write:
         raise Refusal("FORBIDDEN", "changes require an organization key")
     return Desk(hub, get_caller(request))
+
+
+async def name_authors(desk: Desk, rows: Iterable[Mapping[str, Any]], field: str = "author") -> dict[str, str]:
+    """Return the names of those who wrote rows, by the ids of their keys."""
+    return await name_actors(desk.hub, desk.caller, [str(row[field]) for row in rows])
 
 
 async def read_if_allowed(answer: Awaitable[Answer]) -> Answer | None:

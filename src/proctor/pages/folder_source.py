@@ -66,6 +66,7 @@ from proctor.service.runs.run import (
     ShownRun,
     find_previous,
     find_stored_status,
+    pair_newest,
     show_attempt,
     show_stored_run,
 )
@@ -415,13 +416,9 @@ def _is_since(run: ShownRun, moment: datetime) -> bool:
 
 
 def _find_changes(new: Sequence[ShownRun], runs: Sequence[ShownRun], open_run: Callable[[str], IndexedRun]) -> tuple[SuiteChange, ...]:
-    newest: dict[str, ShownRun] = {}
-    for run in new:
-        if run["status"] == "completed":
-            newest.setdefault(run["suite_name"], run)
+    previous = {run["id"]: before for run in new if (before := find_previous(run, runs)) is not None}
     changes: list[SuiteChange] = []
-    for run in [*newest.values()][:_MOST_SUITES]:
-        before = find_previous(run, runs)
+    for run, before in pair_newest(new, previous)[:_MOST_SUITES]:
         found = None if before is None else compare_folders([open_run(before["id"]), open_run(run["id"])]).comparisons[0].found
         changes.append(make_suite_change(cast(Mapping[str, Json], run), cast(Mapping[str, Json], before), found))
     return tuple(changes)
@@ -544,6 +541,10 @@ class FolderSource:
             return log.remember("totals", lambda: RunTally.of(log.iterate_digests()).add_up(suite.suite))
 
         return await _read(read)
+
+    async def list_totals(self, runs: Sequence[ShownRun]) -> Mapping[str, RunTotals]:
+        """Return nothing: the logs of all runs would have to be read."""
+        return {}
 
     async def group_failures(self, run_id: str) -> Failures:
         """Return the failures of a run."""

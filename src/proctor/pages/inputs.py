@@ -36,14 +36,15 @@ def derive_fields(kind: type[msgspec.Struct], *names: str) -> dict[str, Field]:
     for field in msgspec.structs.fields(kind):
         if names and field.name not in names:
             continue
-        metas = [one for one in getattr(hints[field.name], "__metadata__", ()) if isinstance(one, msgspec.Meta)]
+        # Of a declared type that may be null, too.
+        hint = next((one for one in (hints[field.name], *get_args(hints[field.name])) if get_origin(one) is Annotated), None)
+        metas = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, msgspec.Meta)]
         meta = {name: value for one in metas for name in _DESCRIBED if (value := getattr(one, name)) is not None}
         required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
         values = _derive_kind(hints[field.name], meta)
-        description = meta.get("description", "")
         found[field.name] = Field(
             values,
-            f"{description}; one per line" if values is TEXTS else description,
+            meta.get("description", ""),
             required=required,
             null=not required,
             default=None if field.default is msgspec.NODEFAULT else field.default,
@@ -128,12 +129,13 @@ def make_inputs(
             # A choice instead of an id; a value that is not listed stays.
             control = "choice"
             options += () if not value or any(value == known for known, _ in options) else ((value, value),)
+        about = "; ".join(filter(None, (field.about.replace("`", ""), "one per line" if control == "area" and _is_texts(field) else "")))
         example = "" if field.example is None else write_typed(field, field.example)
         found.append(
             Input(
                 name=name,
                 label=name_field(name),
-                about=field.about[:1].upper() + field.about[1:].replace("`", ""),
+                about=about[:1].upper() + about[1:],
                 control=control,
                 value="" if hidden else value,
                 options=options,

@@ -104,6 +104,10 @@ class ServiceSource:
         """Return the totals of a run."""
         return await figures.read_totals(self._hub, self._caller, run_id)
 
+    async def list_totals(self, runs: Sequence[ShownRun]) -> Mapping[str, RunTotals]:
+        """Return the stored totals of runs."""
+        return await figures.list_totals(self._hub, [run["id"] for run in runs])
+
     async def group_failures(self, run_id: str) -> Failures:
         """Return the failures by reason."""
         return await figures.group_run_failures(self._hub, self._caller, run_id)

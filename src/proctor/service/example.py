@@ -16,6 +16,7 @@ from proctor.service.runs.requests import start_backtest
 from proctor.service.runs.run import NewBacktest
 from proctor.service.traces.cases import NewCase, create_case
 from proctor.service.traces.intake import read_spans
+from proctor.store.sql.compressed_json import to_json
 from proctor.store.traces.traces import keep_arrivals
 
 _CASE = """\
@@ -64,7 +65,7 @@ async def load_example(hub: Hub, caller: Caller, project_id: str) -> LoadedExamp
 
 
 def _make_spans(order: int, end: int) -> list[Json]:
-    """Return the spans of one conversation: the agent, a model, and the refund unless it goes wrong."""
+    """Return the spans of one conversation: the agent, a model, and unless it goes wrong the refund and the model again."""
     is_bad, trace = order in _BAD, secrets.token_hex(16)
     root, ms = secrets.token_hex(8), 1_000_000
     answer = f"I am sorry, I cannot find order {order}." if is_bad else f"The second payment of order {order} was refunded."
@@ -81,12 +82,20 @@ def _make_spans(order: int, end: int) -> list[Json]:
         _name("gen_ai.usage.input_tokens", 300 + order),
         _name("gen_ai.usage.output_tokens", 40),
     ]
-    call = [_name("gen_ai.tool.name", "refund"), _name("gen_ai.tool.call.arguments", f'{{"order": {order}}}')]
-    spans = [
-        span("invoke_agent", "invoke_agent", 900 + 130 * order, 0, agent, root),
-        span("chat small", "chat", 800, 500, usage, secrets.token_hex(8), root),
-    ]
-    return spans if is_bad else [*spans, span("execute_tool refund", "execute_tool", 400, 80, call, secrets.token_hex(8), root)]
+
+    def chat(begin_ms: int, end_ms: int, finish: str, part: Json) -> Json:
+        output = to_json([{"role": "assistant", "parts": [part], "finish_reason": finish}]).decode()
+        return span("chat small", "chat", begin_ms, end_ms, [*usage, _name("gen_ai.output.messages", output)], secrets.token_hex(8), root)
+
+    whole = span("invoke_agent", "invoke_agent", 900 + 130 * order, 0, agent, root)
+    text: Json = {"type": "text", "content": answer}
+    if is_bad:
+        return [whole, chat(800, 500, "stop", text)]
+    requested: Json = {"type": "tool_call", "id": "call-1", "name": "refund", "arguments": {"order": order}}
+    call = [_name("gen_ai.tool.name", "refund"), _name("gen_ai.tool.call.id", "call-1")]
+    call += [_name("gen_ai.tool.call.arguments", f'{{"order": {order}}}'), _name("gen_ai.tool.call.result", '{"status": "refunded"}')]
+    refund = span("execute_tool refund", "execute_tool", 450, 330, call, secrets.token_hex(8), root)
+    return [whole, chat(800, 500, "tool_call", requested), refund, chat(300, 80, "stop", text)]
 
 
 def _name(key: str, value: str | int) -> Json:

@@ -32,7 +32,7 @@ from proctor.service.notify import alerts
 from proctor.service.resource import about, operation
 from proctor.service.runs.comparisons import read_several
 from proctor.service.runs.requests import find_previous_runs, require_run_reader
-from proctor.service.runs.run import RUN_COLUMNS, Run, show_run
+from proctor.service.runs.run import RUN_COLUMNS, Run, pair_newest, show_run
 from proctor.service.traces.search import read_moment
 from proctor.store.sql.compressed_json import expand_bytes
 from proctor.store.sql.pages import Row, fetch_all
@@ -40,20 +40,14 @@ from proctor.store.sql.tables import projects, results, runs
 from proctor.store.sql.tables import traces as trace_rows
 
 MOST_SUITES = 5
-"""Suites that are compared."""
+"""Runs that are compared with the one before them."""
 
 
 async def find_suite_changes(hub: Hub, caller: Caller, project_id: str, new: Sequence[Run]) -> tuple[SuiteChange, ...]:
-    """Return the changes of each suite with a completed run among `new`, which are newest first."""
-    newest: dict[str, Run] = {}
-    for run in new:
-        if run["status"] == "completed":
-            newest.setdefault(run["suite_name"], run)
-    chosen = list(newest.values())[:MOST_SUITES]
-    previous = await find_previous_runs(hub, caller, project_id, chosen)
+    """Return the changes of each kind of run with a completed one among `new`, which are newest first."""
+    previous = await find_previous_runs(hub, caller, project_id, new)
     changes: list[SuiteChange] = []
-    for run in chosen:
-        before = previous.get(run["id"])
+    for run, before in pair_newest(new, previous)[:MOST_SUITES]:
         # The comparison of ended runs is cached.
         found = None if before is None else (await read_several(hub, caller, [before["id"], run["id"]])).comparisons[0].found
         changes.append(make_suite_change(cast(Row, run), cast(Row, before), found))

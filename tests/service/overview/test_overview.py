@@ -63,6 +63,17 @@ def test_a_soak_run_in_between_is_not_the_base(world: World) -> None:  # noqa: F
     assert suite["before_id"] == "run_before"
 
 
+def test_a_single_soak_run_after_it_does_not_hide_what_the_nightly_run_broke(world: World) -> None:  # noqa: F811
+    soak = decide_all(GOOD, repeat=8)
+    world.service.run(lambda hub: add_run(hub, "run_soak", soak, repeat=8, at="2026-11-16T10:00:00.000Z", name="soak"))
+    (suite,) = ask(world)["suites"]
+    assert (suite["run_id"], suite["before_id"], suite["verdict"]) == ("run_after", "run_before", "regressed")
+    # Two of them are a kind of their own.
+    world.service.run(lambda hub: add_run(hub, "run_soak2", soak, repeat=8, at="2026-11-16T11:00:00.000Z", name="soak"))
+    pairs = [(suite["run_id"], suite["before_id"]) for suite in ask(world)["suites"]]
+    assert pairs == [("run_soak2", "run_soak"), ("run_after", "run_before")]
+
+
 def test_a_first_run_and_a_day_without_runs_are_said(world: World) -> None:  # noqa: F811
     assert ask(world, "2026-11-18")["suites"] == [] and ask(world, "2026-11-18")["new_runs"] == {}
     more = {"suite_name": "other", "at": "2026-11-18T09:00:00.000Z"}

@@ -259,6 +259,9 @@ def _count_cause(tally: RunTally, shape: str, cases: Sequence[str]) -> list[Coun
 
 def find_reason(entry: Attempt, case: Case | None) -> str:
     """Return why an attempt did not pass, with the name of the assertion; empty without a reason."""
+    if entry.outcome == "error" and entry.reason:
+        # The attempt failed, not an assertion.
+        return shorten(entry.reason, MOST_REASON)
     for number, verdict in enumerate(entry.verdicts):
         if verdict.outcome in ("fail", "error"):
             assertion = case.assertions[number] if case is not None and number < len(case.assertions) else None

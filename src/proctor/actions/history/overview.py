@@ -1,6 +1,6 @@
 """Recent activity of a project: how its runs went, and what has changed since a moment.
 
-The newest run of a suite since then is compared with the previous run of the same kind. Changes that may be chance are only counted.
+The newest run of each kind since then is compared with the previous one of the same kind. Changes that may be chance are only counted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ NO_CASES = TurnedCases(total=0, cases=())
 
 
 class SuiteChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest run of a suite since the time, compared with the previous run of the same kind."""
+    """The newest run of a kind since the time, compared with the previous run of the same kind."""
 
     suite_name: str
     run_id: str
@@ -118,7 +118,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     new_runs: Annotated[dict[str, int], Meta(description="number of new runs by status")]
     more_runs: Annotated[bool, Meta(description="whether there are more than the hundred that are counted")]
     traces: Annotated[tuple[TraceCounts, ...], Meta(description="since the time, and of the last seven days; empty without traces")] = ()
-    suites: Annotated[tuple[SuiteChange, ...], Meta(description="of at most five suites with a completed run since then")]
+    suites: Annotated[tuple[SuiteChange, ...], Meta(description="of at most five kinds of completed runs since then")]
     reasons: Annotated[tuple[NewReason, ...], Meta(description="new reasons of failing results of traces, most frequent first")]
     more_reasons: Annotated[int, Meta(description="number of further reasons")]
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.typed import convert_to
-from proctor.pages.desk import Desk, find_in_project, find_project, open_desk
+from proctor.pages.desk import Desk, find_in_project, find_project, name_authors, open_desk
 from proctor.pages.form_page import Question, ask_first, refuse_if_changed
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
@@ -63,6 +63,7 @@ async def show_labels(request: Request, source: Source) -> Response:
         "figures": _list_figures(found),
         "curve": await asyncio.to_thread(_draw_curve, found),
         "latest": [{**one, "address": find_label_address(project["id"], one["id"])} for one in latest],
+        "authors": await name_authors(desk, latest),
         "longest_note": LONGEST_NOTE,
     }
     return render_page(request, "labels.html", values)
@@ -160,7 +161,7 @@ def _list_figures(found: Agreement) -> list[Record]:
 
 def _write_figure(name: str, figure: Figure) -> Record:
     def write(value: float) -> str:
-        return show_share(value) if name != "kappa" else f"{value:,.2f}"
+        return show_share(value) if name != "kappa" else f"{value:,.2f}".replace("-", "−")
 
     bounds, position = figure.interval, place_figure(name, figure)
     return {
@@ -209,6 +210,7 @@ async def show_all_labels(request: Request, source: Source) -> Response:
     values = {
         "page": page,
         "rows": [{"label": one, "about": _find_subject(project, one)} for one in page["data"]],
+        "authors": await name_authors(desk, page["data"]),
         "wanted": chosen,
         "filters": (("label", LABELS), ("subject", SUBJECTS)),
     }
@@ -217,12 +219,15 @@ async def show_all_labels(request: Request, source: Source) -> Response:
 
 async def show_label(request: Request, source: Source) -> Response:
     """Show one label with its subject and the judge's verdict."""
-    _, project, label = await _find_label(request, source)
+    desk, project, label = await _find_label(request, source)
     judged = label["judged"]
+    others = await annotations.list_labels_of_question(desk.hub, desk.caller, label["id"])
     values = {
         "label": label,
         "note": write_block(label["note"], LONGEST_NOTE),
         "about": _find_subject(project, label),
+        "others": [{**one, "address": find_label_address(project["id"], one["id"])} for one in others if one["id"] != label["id"]],
+        "authors": await name_authors(desk, [label, *others]),
         "judged": None if judged is None else write_claim(convert_to(judged, JudgedClaim)),
     }
     return render_page(request, "label.html", values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -94,6 +94,8 @@ async def show_leaderboard(request: Request, source: Source) -> Response:
 
 _ROWS = 50
 _KINDS_OF_CHANGE = ("added", "changed", "removed")
+_MOST_NAMED = 20
+"""Records that others refer to whose names a page reads."""
 _LONGEST_JSON = 20_000
 """Characters of a large value on a page; the rest is linked."""
 
@@ -121,6 +123,8 @@ async def _show_list(request: Request, operation: Operation, parts: list[str]) -
     within = request.query_params.get(operation.within) if operation.within else None
     page = await _call(request, operation, parts, cursor=request.query_params.get("cursor"), within=within)
     can_create = nouns.find_operation("POST", parts) is not None
+    parent = (operation.within, within) if operation.within and within else None
+    names = await _name_references(request, {}, [(operation.gives, page["data"])], parent)
     values = {
         "title": parts[-1],
         "nouns": nouns,
@@ -128,9 +132,9 @@ async def _show_list(request: Request, operation: Operation, parts: list[str]) -
         "parts": parts,
         "page": page,
         "within": (operation.within, within) if within else None,
-        "above": _find_above(parts, (operation.within, within) if operation.within and within else None),
+        "above": _find_above(parts, parent, names),
         "new": f"{nouns.make_address(parts)}/new" if can_create else None,
-        "table": _make_table(operation, parts, page["data"]),
+        "table": {**_make_table(operation, parts, page["data"]), "names": names},
         "log": _draw_log(page["data"]) if _lists_requests(operation) else None,
     }
     return render_page(request, "nouns.html", values)
@@ -141,10 +145,16 @@ async def _show_record(request: Request, operation: Operation, parts: list[str])
     assert operation.gives is not None
     facts, large, nested = nouns.choose_facts(operation.gives, parts)
     sections: list[Record] = []
-    names = nouns.collect_names(record.get("snapshot"))
-    for one, address in nouns.list_below(parts):
-        page = await _call(request, one, address, within=parts[1] if one.within else None)
-        section = _make_section(one, address, page, parts, names)
+    titles = nouns.collect_names(record.get("snapshot"))
+    below = [
+        (one, address, await _call(request, one, address, within=parts[1] if one.within else None))
+        for one, address in nouns.list_below(parts)
+    ]
+    parent = _find_parent(operation, record)
+    shown = [(operation.gives, [record]), *((one.gives, page["data"]) for one, _, page in below if "data" in page)]
+    names = await _name_references(request, titles | ({parts[-1]: nouns.find_title(record)} if len(parts) == 2 else {}), shown, parent)
+    for one, address, page in below:
+        section = _make_section(one, address, page, parts, names, titles)
         sections.append({**section, "log": _draw_log(page["data"])} if _lists_requests(one) else section)
     values = {
         "nouns": nouns,
@@ -156,7 +166,7 @@ async def _show_record(request: Request, operation: Operation, parts: list[str])
         "differs": _draw_differences(record) if _lists_differences(operation) else None,
         "apart": [await _read_apart(request, one, address) for one, address in nouns.list_apart(parts)],
         "axes": _list_axes(record.get("axes")),
-        "nested": [_make_nested(name, field, record, parts, names) for name, field in nested.items()],
+        "nested": [_make_nested(name, field, record, parts, names, titles) for name, field in nested.items()],
         "sections": sections,
         "actions": [
             {"last": last, "about": one.about, "label": noun_forms.name_action(one), "asks": one.takes or one.path.endswith("}")}
@@ -166,9 +176,32 @@ async def _show_record(request: Request, operation: Operation, parts: list[str])
         "draw_share": draw_share,
         "may_change": nouns.find_operation("PATCH", parts) is not None,
         "may_delete": nouns.find_operation("DELETE", parts) is not None,
-        "above": _find_above(parts, _find_parent(operation, record)),
+        "above": _find_above(parts, parent, names),
+        "names": names,
     }
     return render_page(request, "noun.html", values)
+
+
+async def _name_references(
+    request: Request, names: dict[str, str], tables: Sequence[tuple[Any, Sequence[Record]]], parent: tuple[str, str] | None
+) -> dict[str, str]:
+    """Return the names of what records refer to, by id, besides those that are known."""
+    wanted = {} if parent is None else {parent[1]: parent[0].removesuffix("_id")}
+    for shape, rows in tables:
+        for name, field in shape.fields.items():
+            wanted |= {str(row[name]): field.kind.refers for row in rows if field.kind.refers and isinstance(row.get(name), str)}
+    found = dict(names)
+    for id, kind in [pair for pair in wanted.items() if pair[0] not in names][:_MOST_NAMED]:
+        address = nouns.find_record_address(kind, id)
+        parts = [] if address is None else [address.split("/")[2], id]
+        operation = nouns.find_operation("GET", parts) if parts else None
+        if operation is None:
+            continue
+        try:
+            found[id] = nouns.find_title(await _call(request, operation, parts))
+        except Refusal:
+            continue  # deleted
+    return {id: name for id, name in found.items() if name != id}
 
 
 async def _read_apart(request: Request, operation: Operation, address: list[str]) -> Record:
@@ -226,7 +259,9 @@ async def _call(request: Request, operation: Operation, parts: list[str], *, cur
     return await operation.call(get_hub(request), get_caller(request), *ids, **options)
 
 
-def _make_section(operation: Operation, address: list[str], page: Any, parts: list[str], names: dict[str, str]) -> Record:
+def _make_section(
+    operation: Operation, address: list[str], page: Any, parts: list[str], names: dict[str, str], titles: dict[str, str]
+) -> Record:
     """Return a list that belongs to a record; if the answer is not a list, the records in it."""
     assert operation.gives is not None
     query = f"?{operation.within}={nouns.quote_part(parts[1])}" if operation.within else ""
@@ -240,16 +275,16 @@ def _make_section(operation: Operation, address: list[str], page: Any, parts: li
         "address": nouns.make_address(address) + query,
         "new": f"{nouns.make_address(address)}/new{query}" if new is not None and (operation.within or new.takes) else None,
         "more": more,
-        "table": {**_make_table(operation, address, rows, shape=shape, drop=operation.within), "names": names},
+        "table": {**_make_table(operation, address, rows, shape=shape, drop=operation.within), "names": names, "titles": titles},
     }
 
 
-def _make_nested(name: str, field: Any, record: Record, parts: list[str], names: dict[str, str]) -> Record:
+def _make_nested(name: str, field: Any, record: Record, parts: list[str], names: dict[str, str], titles: dict[str, str]) -> Record:
     rows: Any = record.get(name) or []
     address = [*parts, name]
     kind = _find_singular_kind(name)
     found = [(nouns.find_record_address(kind, str(row.get("id"))), _find_remove(address, row), row) for row in rows]
-    return {"title": name, "table": {"columns": nouns.choose_columns(field.kind.shape), "rows": found, "names": names}}
+    return {"title": name, "table": {"columns": nouns.choose_columns(field.kind.shape), "rows": found, "names": names, "titles": titles}}
 
 
 def _find_singular_kind(name: str) -> str:
@@ -266,7 +301,7 @@ def _make_table(operation: Operation, parts: list[str], rows: Any, *, shape: Any
         id = str(row.get("id", ""))
         address = nouns.make_address([*parts, id]) if has_page else nouns.find_record_address(_find_kind(shape), id)
         found.append((address, None if has_page else _find_remove(parts, row), row))
-    return {"columns": [one for one in nouns.choose_columns(shape) if one[0] != drop], "rows": found, "names": {}}
+    return {"columns": [one for one in nouns.choose_columns(shape) if one[0] != drop], "rows": found, "names": {}, "titles": {}}
 
 
 def _find_kind(shape: Any) -> str | None:
@@ -279,12 +314,15 @@ def _find_remove(parts: list[str], row: Record) -> str | None:
     return f"{nouns.make_address(address)}/delete" if nouns.find_operation("DELETE", address) else None
 
 
-def _find_above(parts: list[str], within: tuple[str, str] | None) -> list[tuple[str, str]]:
-    """Return the addresses above a page, the nearest last."""
+def _find_above(parts: list[str], within: tuple[str, str] | None, names: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the addresses above a page, the nearest last: of a record within another one, that one and its list."""
     above: list[tuple[str, str]] = []
-    if within:
-        address = nouns.find_record_address(within[0].removesuffix("_id"), within[1])
-        above += [(address, label_of(within[0].removesuffix("_id")))] if address else []
+    kind = within[0].removesuffix("_id") if within else ""
+    if within and (address := nouns.find_record_address(kind, within[1])):
+        noun = address.split("/")[2]
+        above = [(nouns.make_address([noun]), noun_forms.name_noun(noun)), (address, names.get(within[1], label_of(kind)))]
+        if len(parts) <= 2:
+            return above
     for number in range(1, len(parts)):
         if nouns.find_operation("GET", parts[:number]) is not None:
             # The noun, since an id is no name.

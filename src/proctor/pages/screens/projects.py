@@ -54,12 +54,12 @@ async def show_project(request: Request, source: Source) -> Response:
 
 
 async def load_example(request: Request, source: Source) -> Response:
-    """Fill the project with example data and show its overview."""
+    """Fill the project with example data and show its traces, whose verdicts appear without a reload."""
     await read_form(request)
     desk = open_desk(request, source, to_write=True)
     project = await find_project(request, source)
     await example.load_example(desk.hub, desk.caller, project["id"])
-    return redirect(find_project_address(project["id"]))
+    return redirect(find_project_address(project["id"], "traces"))
 
 
 async def _list_agents(request: Request, source: Source, project: Record) -> Sequence[Record]:

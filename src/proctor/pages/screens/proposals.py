@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import find_in_project, find_project, open_desk
+from proctor.pages.desk import find_in_project, find_project, name_authors, open_desk
 from proctor.pages.form_page import Question, ask_first, belongs_in_form
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
@@ -56,7 +56,8 @@ async def _show_queue(request: Request, source: Source, *, status: int = 200, **
     page = await proposals.list_proposals(
         desk.hub, desk.caller, project_id=project["id"], status=state, limit=_ROWS, cursor=params.get("cursor")
     )
-    values = {"page": page, "state": state, "states": _STATES, "done": None, "refusal": None}
+    authors = await name_authors(desk, page["data"], "proposed_by")
+    values = {"page": page, "authors": authors, "state": state, "states": _STATES, "done": None, "refusal": None}
     values |= {"agents": await list_project_agents(desk, project["id"]), "form": {"limit": _TRACES}, "most": proposals.MOST_TRACES}
     return render_page(request, "proposals.html", {**values, **more}, status=status)
 
@@ -80,7 +81,8 @@ async def _show_proposal(
                 raise
         if case is not None and proposal["status"] != "accepted":
             diff = await asyncio.to_thread(compare_documents, case["document"], proposal["document"])
-    values = {"proposal": proposal, "case": case, "diff": diff, "refusal": refusal}
+    authors = await name_authors(desk, [proposal], "proposed_by")
+    values = {"proposal": proposal, "authors": authors, "case": case, "diff": diff, "refusal": refusal}
     return render_page(request, "proposal.html", values, status=status)
 
 

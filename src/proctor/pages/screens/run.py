@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar, cast, get_args
 from urllib.parse import urlencode
 
@@ -16,15 +18,17 @@ from proctor.actions.history.failures import Failures
 from proctor.model.case import MOST_REPEATS
 from proctor.model.mutation import KIND_NAMES
 from proctor.pages.desk import Desk, find_project, open_desk
+from proctor.pages.drawing import name_run, subtract
 from proctor.pages.forms import read_form
-from proctor.pages.places import FIRST, Place
+from proctor.pages.places import FIRST, Place, sort_page
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.case_edit import LARGEST_FORM, read_object
-from proctor.pages.words import OUTCOMES, find_project_address, read_number, read_typed_number
+from proctor.pages.words import OUTCOMES, find_project_address, measure_run_ms, read_number, read_typed_number
 from proctor.report.words.findings import find_shape
 from proctor.report.words.html_text import duration_words
 from proctor.scoring.intervals import Counts, wilson
+from proctor.scoring.statistics import count_outcomes
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs.requests import plan_run, read_request, start_run
 from proctor.service.runs.results import LONGEST_TEXT
@@ -37,6 +41,7 @@ from proctor.store.sql.compressed_json import to_json
 STATUSES: tuple[RunStatus, ...] = get_args(RunStatus)
 _LONGEST = 200
 """Characters of a search text."""
+_ORDERS = ("name", "rate", "since", "tokens", "target", "started", "duration")
 _LISTED = 50
 """Runs on one page."""
 
@@ -52,7 +57,17 @@ async def show_runs(request: Request, source: Source) -> Response:
         tag=(_read_word(params.get("tag")) or "").removeprefix("@") or None,
         query=_read_word(params.get("q")),
     )
-    page = await source.list_runs(project["id"], search, cursor=params.get("cursor"), limit=_LISTED)
+    cursor, order = params.get("cursor"), read_order(params.get("sort"), _ORDERS)
+    if order is None:
+        page = await source.list_runs(project["id"], search, cursor=cursor, limit=_LISTED)
+    else:
+        page = await sort_page(
+            partial(source.list_runs, project["id"], search),
+            partial(_find_values, source, project["id"], order.lstrip("-")),
+            down=order.startswith("-"),
+            cursor=cursor,
+            limit=_LISTED,
+        )
     # Filters other than the status, as a query.
     narrowed = {
         name: value
@@ -62,6 +77,8 @@ async def show_runs(request: Request, source: Source) -> Response:
     values = {
         "page": page,
         "previous": await source.find_previous_runs(project["id"], page["data"]),
+        "totals": await source.list_totals(page["data"]),
+        "order": order or "",
         "chosen": [id for word in params.getlist("runs") for id in word.split(",") if id][:MOST_RUNS],
         "wanted": search,
         "narrowed": narrowed,
@@ -70,6 +87,30 @@ async def show_runs(request: Request, source: Source) -> Response:
         "most": MOST_RUNS,
     }
     return render_page(request, "runs.html", values)
+
+
+def read_order(text: str | None, known: Sequence[str]) -> str | None:
+    """Return the column that a list is sorted by, after a minus if the largest comes first."""
+    return text if text and text.removeprefix("-") in known else None
+
+
+async def _find_values(source: Source, project_id: str, name: str, runs: Sequence[ShownRun]) -> list[Any]:
+    """Return the value of each run in a column."""
+    if name == "since":
+        previous = await source.find_previous_runs(project_id, runs)
+        changes = [subtract(run, previous.get(run["id"])) for run in runs]
+        return [None if change is None else change.effect for change in changes]
+    if name == "tokens":
+        totals = await source.list_totals(runs)
+        return [totals[run["id"]].tokens if run["id"] in totals else None for run in runs]
+    if name == "rate":
+        found = [count_outcomes(cast(dict[str, int], run["counts"])) for run in runs]
+        return [one.rate if one.runs else None for one in found]
+    if name == "duration":
+        return [measure_run_ms(run) for run in runs]
+    if name == "started":
+        return [run["started_at"] or run["created_at"] for run in runs]
+    return [(name_run(run) if name == "name" else run["target"] or "").casefold() for run in runs]
 
 
 def _read_word(text: str | None) -> str | None:
@@ -191,6 +232,7 @@ _NOTHING = Failures(groups=(), looked_at=0, more=False)
 
 async def show_run(request: Request, source: Source) -> Response:
     """Show a run with a page of its attempts."""
+    await find_project(request, source)
     # First: events from here on are streamed, earlier ones are in what is read below.
     events = await source.find_event_address(request.path_params["run"])
     project, run = await find_run(request, source)

@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.formats.suites import DIALECTS
 from proctor.model.evidence import Json
 from proctor.pages.desk import find_in_project, find_project, get_caller, get_hub
 from proctor.pages.form_page import Form, Question, ask_first, belongs_in_form, refuse_if_changed, show_form
@@ -156,6 +157,7 @@ async def _make_form(request: Request, project: Record, schedule: Record | None 
         crumbs=_list_ways(project),
         choices={
             "cases": [(case["id"], case["name"]) for case in cases],
+            "dialect": [(word, word) for word in DIALECTS],
             "overlap": [("skip", "Skip the due run"), ("queue", "Start one run when it has ended")],
         },
         extra="schedule_times.html",

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from proctor import __version__
 from proctor.pages import nouns
-from proctor.pages.desk import get_caller, get_hub, read_if_allowed
+from proctor.pages.desk import get_caller, get_hub, name_authors, open_desk, read_if_allowed
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
 from proctor.pages.words import find_project_address
@@ -32,7 +32,8 @@ async def show_audit(request: Request, source: Source) -> Response:
         cursor=params.get("cursor") or None,
     )
     kinds = sorted({*RESOURCES, *(noun.kind for _, noun in nouns.list_nouns())})
-    values = {"page": page, "resource": resource, "resource_id": resource_id, "kinds": kinds, "find": find_address}
+    authors = await name_authors(open_desk(request, source), page["data"], "actor")
+    values = {"page": page, "authors": authors, "resource": resource, "resource_id": resource_id, "kinds": kinds, "find": find_address}
     return render_page(request, "audit.html", values)
 
 

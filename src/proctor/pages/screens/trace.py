@@ -21,7 +21,7 @@ from proctor.evidence.traces.rows import SpanRow
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Cost, Json
 from proctor.model.json_values import read_digits
-from proctor.pages.desk import Desk, find_in_project, open_desk
+from proctor.pages.desk import Desk, find_in_project, name_authors, open_desk
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
@@ -87,6 +87,7 @@ async def show_trace(request: Request, source: Source) -> Response:
     steps = await asyncio.to_thread(build_timeline, tree.evidence, None) if talk and tree.evidence is not None else []
     begin = min(_read_number(params.get("step"), 1), max(1, len(steps))) - 1
     begin = max(0, begin // _MOST_STEPS * _MOST_STEPS)
+    annotations = (await list_annotations(desk.hub, desk.caller, subject_id=trace["id"], limit=20))["data"]
     values = {
         **selected,
         **_write_head(trace, tree, find_prices(project)),
@@ -101,7 +102,13 @@ async def show_trace(request: Request, source: Source) -> Response:
         "steps": list(enumerate(steps, 1))[begin : begin + _MOST_STEPS],
         "earlier": begin + 1 - _MOST_STEPS,
         "later": begin + 1 + _MOST_STEPS if begin + _MOST_STEPS < len(steps) else None,
-        "annotations": (await list_annotations(desk.hub, desk.caller, subject_id=trace["id"], limit=20))["data"],
+        "alerts": [
+            rule
+            for rule in (await source.list_firing_alerts(project["id"]) if trace["outcome"] in ("fail", "error") else ())
+            if rule["agent_id"] in (None, trace["agent_id"])
+        ],
+        "annotations": [{**one, "address": find_project_address(project["id"], "labels", one["id"])} for one in annotations],
+        "authors": await name_authors(desk, annotations),
         "longest_note": LONGEST_NOTE,
     }
     return render_page(request, "trace.html", values)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.model.cost import PriceList
 from proctor.model.json_values import read_digits
 from proctor.pages.desk import Desk, find_project, open_desk
 from proctor.pages.forms import read_form
+from proctor.pages.places import sort_page
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.cases import list_project_agents
+from proctor.pages.screens.run import read_order
 from proctor.pages.screens.trace import find_prices, write_cost
 from proctor.pages.words import OUTCOMES, find_project_address
 from proctor.service.refusals import Refusal
@@ -53,7 +57,14 @@ async def show_traces(request: Request, source: Source) -> Response:
         tool=filters.get("tool"),
         metadata=[filters["metadata"]] if "metadata" in filters else None,
     )
-    page = await search.list_traces(desk.hub, desk.caller, wanted, cursor=cursor, limit=_ROWS)
+    order = read_order(request.query_params.get("sort"), tuple(_VALUES))
+    listing = partial(search.list_traces, desk.hub, desk.caller, wanted)
+    if order is None:
+        page = await listing(cursor=cursor, limit=_ROWS)
+    else:
+        find_values = partial(_find_values, project, order.lstrip("-"))
+        page = await sort_page(listing, find_values, down=order.startswith("-"), cursor=cursor, limit=_ROWS)
+    shown = filters | ({"sort": order} if order else {})
     found = await search.count_facets(desk.hub, desk.caller, wanted)
     agents = {one["id"]: one["name"] for one in await list_project_agents(desk, project["id"])}
     groups = [
@@ -66,9 +77,10 @@ async def show_traces(request: Request, source: Source) -> Response:
         "costs": _list_costs(project, page["data"]),
         "filters": filters,
         "facets": found,
-        "groups": [(name, _list_choices(name, rows, filters)) for name, rows in groups if rows or filters.get(name)],
+        "groups": [(name, _list_choices(name, rows, shown)) for name, rows in groups if rows or filters.get(name)],
         "agents": agents,
         "events": events,
+        "order": order or "",
         "rest": "".join(f"&{pair}" for pair in [urlencode(filters)] if pair),
         "newest": page["data"][0]["id"] if page["data"] else "",
         # Filters that re-evaluation supports.
@@ -88,6 +100,20 @@ def _list_costs(project: Record, rows: Sequence[TraceSummary]) -> dict[str, str]
     prices = find_prices(project)
     costs = {row["id"]: row["digest"].find_cost(prices) for row in rows}
     return {id: write_cost(cost, prices) for id, cost in costs.items() if cost is not None and prices is not None}
+
+
+_VALUES: dict[str, Callable[[TraceSummary, PriceList | None], Any]] = {
+    "duration": lambda row, prices: row["digest"].duration_ms,
+    "tokens": lambda row, prices: None if row["digest"].usage is None else row["digest"].usage.total(),
+    "cost": lambda row, prices: row["digest"].find_cost(prices),
+    "received": lambda row, prices: row["created_at"],
+}
+"""What columns are sorted by."""
+
+
+async def _find_values(project: Record, name: str, rows: Sequence[TraceSummary]) -> list[Any]:
+    prices = find_prices(project)
+    return [_VALUES[name](row, prices) for row in rows]
 
 
 def _read_filters(params: Mapping[str, str]) -> dict[str, str]:

@@ -20,16 +20,16 @@ window.proctor = {
   },
 };
 
-const ago = new Intl.RelativeTimeFormat(lang, { numeric: "always", style: "short" });
+const ago = (count, unit) => new Intl.RelativeTimeFormat(lang, { numeric: "always", style: "short" }).format(-Math.trunc(count), unit).replace(".", "");
 const sameYear = new Intl.DateTimeFormat(locale, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 
-// The last day as "12 min. ago", earlier times with their date; the exact time is in the title.
+// The last day as "12 min ago", earlier times with their date; the exact time is in the title.
 function describe(at) {
   const minutes = (Date.now() - at) / 60000;
   if (minutes < -1) return zoned.format(at);
   if (minutes < 1) return "just now";
-  if (minutes < 60) return ago.format(-Math.trunc(minutes), "minute");
-  if (minutes < 1440) return ago.format(-Math.trunc(minutes / 60), "hour");
+  if (minutes < 60) return ago(minutes, "minute");
+  if (minutes < 1440) return ago(minutes / 60, "hour");
   return (at.getFullYear() === new Date().getFullYear() ? sameYear : zoned).format(at);
 }
 function localTimes() {
@@ -83,41 +83,6 @@ for (const form of all("form[data-choose]")) {
   form.addEventListener("change", bound);
   bound();
 }
-
-// Columns sort the rows of this page; the address keeps the choice.
-function sortable(table) {
-  const heads = all("thead th", table), body = table.tBodies[0], first = [...body.rows];
-  const value = (row, at) => {
-    const cell = row.cells[at], time = cell.querySelector("time");
-    const text = (cell.querySelector("[data-value]")?.dataset.value ?? time?.dateTime ?? cell.querySelector(".rate-row span, a, b")?.textContent ?? cell.textContent).trim();
-    const figure = parseFloat(text.replace(/^[▼▲ ]+/, "").replace("\u2212", "-").replaceAll(",", ""));
-    return time || isNaN(figure) ? text : figure;
-  };
-  const show = (at, down) => {
-    for (const head of heads) head.removeAttribute("aria-sort");
-    if (at === undefined) { body.append(...first); return; }
-    heads[at].setAttribute("aria-sort", down ? "descending" : "ascending");
-    const compare = (a, b) => (a === "") - (b === "") || (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b))) * (down ? -1 : 1);
-    body.append(...first.toSorted((one, other) => compare(value(one, at), value(other, at))));
-  };
-  const address = new URL(location), chosen = address.searchParams.get("sort") ?? "";
-  heads.forEach((head, at) => {
-    if (!head.textContent.trim() || head.querySelector(".hidden")) return;
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "sorter";
-    button.textContent = head.textContent;
-    head.replaceChildren(button);
-    button.addEventListener("click", () => {
-      const turn = head.getAttribute("aria-sort") === "descending" ? "" : head.hasAttribute("aria-sort") ? "-" : "+";
-      if (turn) { address.searchParams.set("sort", `${turn === "-" ? "-" : ""}${at}`); show(at, turn === "-"); }
-      else { address.searchParams.delete("sort"); show(); }
-      history.replaceState(null, "", address);
-    });
-  });
-  if (/^-?\d+$/.test(chosen) && heads[Math.abs(chosen)]) show(Math.abs(chosen), chosen.startsWith("-"));
-}
-all("table[data-sort]").forEach(sortable);
 
 // Keys: single letters, so that they can be switched off (WCAG 2.1.4).
 const help = document.getElementById("help");

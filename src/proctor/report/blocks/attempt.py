@@ -16,7 +16,8 @@ from proctor.report.words.wording import count_noun
 _SPEAKERS = ("user", "agent", "broken", "note")
 _STEPS = {"user": "User", "agent": "Agent", "broken": "The run failed", "call": "tool", "node": "step"}
 _FACTS = {
-    **{name: name.capitalize() for name in ("score", "cost", "evidence", "started", "agent", "clock")},
+    **{name: name.capitalize() for name in ("score", "cost", "evidence", "started", "clock")},
+    "agent": "Response",
     "took": "Duration",
     "user": "Simulated user",
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Literal, TypedDict
 
@@ -96,6 +97,13 @@ class KeySpec(NewKey, frozen=True, kw_only=True):
     """A new key, or the token of a sandbox."""
 
     sandbox_id: str | None = None
+
+
+async def name_actors(hub: Hub, caller: Caller, actors: Iterable[str]) -> dict[str, str]:
+    """Return the names of those actors that are keys of the caller's organization, by id."""
+    query = sa.select(keys.c.id, keys.c.name).where(keys.c.organization_id == caller.organization_id, keys.c.id.in_(set(actors)))
+    async with hub.database.reading() as connection:
+        return {id: name for id, name in (await connection.execute(query)).all() if name}
 
 
 @operation("keys", "POST /api/keys", status=201, name="create_key")

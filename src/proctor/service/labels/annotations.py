@@ -120,6 +120,18 @@ async def list_annotations(
     return await read_page(hub, query, annotation_rows, show_annotation, limit=limit, cursor=cursor)
 
 
+async def list_labels_of_question(hub: Hub, caller: Caller, id: str) -> list[Annotation]:
+    """List the labels that people gave to the question of an annotation, newest first."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        row = await find_seen(connection, annotation_rows, caller, "annotation", id)
+    if row["question"] is None:
+        return []
+    equal = {"project_id": row["project_id"], "question": row["question"]}
+    query = list_seen(annotation_rows, caller, columns=list_fields(Annotation), **equal)
+    return (await read_page(hub, query, annotation_rows, show_annotation, limit=100, cursor=None))["data"]
+
+
 @operation("annotations", "GET /api/annotations/{annotation_id}", stored=True)
 async def get_annotation(hub: Hub, caller: Caller, id: str) -> AnnotationInFull:
     """Read an annotation with the judged claim."""

@@ -81,7 +81,9 @@ class Delivery(TypedDict):
 
 
 Name = Annotated[str, about(min_length=1, max_length=200)]
-Url = Annotated[str, about("receives a message when the rule starts and stops firing", min_length=1, max_length=LONGEST_URL)]
+Url = Annotated[
+    str, about("receives a message when the rule starts and stops firing; for `webhook` and `slack`", min_length=1, max_length=LONGEST_URL)
+]
 Address = Annotated[str, about("the recipient, for `email`", min_length=3, max_length=254)]
 
 

@@ -145,6 +145,15 @@ async def read_totals(hub: Hub, caller: Caller, id: str) -> RunTotals:
     return await find_fact(hub, caller, id, "totals", work_out)
 
 
+async def list_totals(hub: Hub, ids: Sequence[str]) -> dict[str, RunTotals]:
+    """Return the totals of runs that the caller may see, as far as they are stored."""
+    query = sa.select(run_figures.c.run_id, run_figures.c.facts).where(run_figures.c.run_id.in_(ids))
+    async with hub.database.reading() as connection:
+        rows = (await connection.execute(query)).all()
+    found = await asyncio.to_thread(lambda: [(id, _decode_stored(_FACTS, body)) for id, body in rows])
+    return {id: facts.totals for id, facts in found if facts is not None}
+
+
 # --- failures of a run, grouped by reason
 
 

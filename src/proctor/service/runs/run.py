@@ -6,8 +6,8 @@ A new field of a run is declared in `ShownRun` and computed in `show_run` and `s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Literal, TypedDict, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Literal, TypedDict, TypeVar, get_args
 
 import msgspec
 
@@ -170,6 +170,32 @@ def show_stored_run(stored: StoredRun, outcome: Outcome | None) -> ShownRun:
     }
 
 
+_KIND = ("repeat", "selection", "target", "schedule_id")
+Started = TypeVar("Started", bound=ShownRun)
+
+
+def pair_newest(new: Sequence[Started], previous: Mapping[str, Started]) -> list[tuple[Started, Started | None]]:
+    """Return the newest completed run of each kind with the run to compare it with; `new` are newest first, `previous` is by id.
+
+    Of a suite, runs without an earlier one of their kind are left out if others have one: a soak test does not hide a nightly run.
+    """
+    newest: dict[tuple[object, ...], Started] = {}
+    for run in new:
+        if run["status"] == "completed":
+            newest.setdefault((run["suite_name"], *(run.get(key) for key in _KIND)), run)
+    by_suite: dict[str, list[tuple[Started, Started | None, bool]]] = {}
+    for run in newest.values():
+        before = previous.get(run["id"])
+        is_alike = before is not None and all(before.get(key) == run.get(key) for key in _KIND)
+        by_suite.setdefault(run["suite_name"], []).append((run, before, is_alike))
+    return [
+        (run, before)
+        for pairs in by_suite.values()
+        for number, (run, before, is_alike) in enumerate(pairs)
+        if is_alike or (number == 0 and not any(alike for _, _, alike in pairs))
+    ]
+
+
 def find_previous(run: ShownRun, others: Iterable[ShownRun]) -> ShownRun | None:
     """Return the run to compare with: the last completed one of the same kind before it; `others` are newest first.
 
@@ -179,7 +205,7 @@ def find_previous(run: ShownRun, others: Iterable[ShownRun]) -> ShownRun | None:
     place = (run["created_at"], run["id"])
     older = [other for other in others if other["status"] == "completed" and (other["created_at"], other["id"]) < place]
     same = [other for other in older if other["suite_name"] == run["suite_name"]]
-    alike = [other for other in same if all(other.get(key) == run.get(key) for key in ("repeat", "selection", "target", "schedule_id"))]
+    alike = [other for other in same if all(other.get(key) == run.get(key) for key in _KIND)]
     named = [other for other in alike if other["name"] == run["name"] and set(other["tags"]) == set(run["tags"])]
     return next(iter(named or alike or same), None)
 
