@@ -417,8 +417,10 @@ def test_the_command_proposes_cases_of_documents(
     assert run(["generate", "workflow", "flow.json"]) == 0
     assert "flow.json, 3 cases: 3 new" in capsys.readouterr().out
     assert run(["accept", "--all"]) == 0 == run(["validate", "suite.yaml"])
-    Path("tools.json").write_text(json.dumps({"tools": [{"name": "a", "inputSchema": {"type": "object"}}]}))
+    schema = {"type": "object", "properties": {"id": {"type": "integer", "minimum": 1}}, "required": ["id"], "additionalProperties": False}
+    Path("tools.json").write_text(json.dumps({"tools": [{"name": "a", "description": "Finds a.", "inputSchema": schema}]}))
     assert run(["generate", "tools", "tools.json", "--suite", "tools.yaml"]) == 0
+    assert run(["accept", "--all"]) == 0 == run(["validate", "tools.yaml"])
     Path("api.yaml").write_text(to_yaml({"openapi": "3.1.0", "paths": {}}))
     assert run(["generate", "openapi", "api.yaml"]) == 5
     assert run(["generate", "openapi", "flow.json"]) == 4
