@@ -426,10 +426,15 @@ def test_the_command_proposes_cases_of_documents(
     assert run(["generate", "openapi", "flow.json"]) == 4
 
 
-def test_the_tools_of_a_running_server_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tools_of_a_running_server_are_listed_and_called_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mcp")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CI", raising=False)
     server = ROOT / "tests/targets/shop_server.py"
     assert run(["generate", "tools", f"{sys.executable} {server}", "--server", "shop"]) == 0
     assert "direct_calls" in Path("suite.pending.yaml").read_text()
+    assert run(["accept", "--all"]) == 0
+    servers = [{"id": "shop", "command": sys.executable, "args": [str(server)]}]
+    Path("proctor.yaml").write_text(to_yaml({"targets": {"tools": {"type": "mcp_agent", "servers": servers}}}))
+    monkeypatch.delenv("PROCTOR_MODEL", raising=False)
+    assert run(["run", "suite.yaml", "--target", "tools", "-k", "lookup-order-rejects", "--quiet"]) == 0
