@@ -17,11 +17,12 @@ from proctor.decide.prepare import PreparedCase
 from proctor.formats.suites import read_suite
 from proctor.formats.text.yaml_text import to_yaml
 from proctor.generation.observations import GroupFacts
-from proctor.generation.trace_cases import Generated, TraceGrouping
+from proctor.generation.proposals import GENERATED
+from proctor.generation.trace_cases import Generated, GeneratedCase, TraceGrouping
 from proctor.generation.trace_paths import FAILED, EffectNames, reduce_trace
 from proctor.generation.volatile import find_rule
 from proctor.model.case import Suite
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, State, StateChange, ToolCall
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, State, StateChange, ToolCall, Usage
 from tests.generation.messy_agent import make_run
 from tests.generation.varied_traces import FRAMEWORKS, group_evidence, read_varied
 
@@ -393,3 +394,19 @@ def test_a_plain_result_that_every_answer_repeats_is_claimed() -> None:
         *([ToolCall(name="calculate", arguments={"term": f"{at}+1"}, result=str(at + 100))] for at in range(4)), text="It is {}."
     )
     assert {"answer_repeats": {"tool": "calculate", "path": ""}} in _list_claims(runs)
+
+
+@pytest.mark.parametrize("runs", [1, 4])
+def test_every_reason_is_one_of_a_generated_claim_and_names_the_least_limit(runs: int) -> None:
+    evidence = Evidence(input="order 1", text="Done.", tool_calls=(_call("refund", id=1),), duration_ms=40, usage=Usage(input_tokens=9))
+    (case,) = _group([evidence] * runs)
+    reasons = [claim["because"] for claim in case.document["expect"]]
+    assert [why for why in reasons if not any(words in why for words in GENERATED)] == []
+    assert any(why.startswith("at least 1,000 ms, and 3 times the most that was seen, 40 ms, in ") for why in reasons)
+
+
+def _group(runs: list[Evidence]) -> tuple[GeneratedCase, ...]:
+    grouping = TraceGrouping()
+    for at, evidence in enumerate(runs):
+        grouping.add(evidence, str(at))
+    return grouping.finish(least=1).cases

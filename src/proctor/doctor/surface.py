@@ -27,6 +27,8 @@ _DIALECTS = re.compile(r"https?://json-schema\.org/(?:draft/2020-12|draft/2019-0
 _CHOICES: Final = frozenset(("action", "mode", "operation", "command_type", "method", "kind"))
 _WRITES = re.compile(r"(?:^|[_.-])(?:delete|remove|drop|write|create|update|insert|send|destroy)(?:$|[_.-])", re.IGNORECASE)
 _SHOWN: Final = 5
+_LONGEST_LIST: Final = 110
+"""Characters of places that fit into a line of the report."""
 
 
 def estimate_tokens(tool: Mapping[str, Any]) -> int:
@@ -96,8 +98,11 @@ def _lint_tools(tools: Sequence[Mapping[str, Any]], v: Verdicts) -> None:
 
 def _note(v: Verdicts, check: str, what: str, places: Sequence[str], of: int = 0) -> None:
     count = f"{len(places)} of {of}: " if of else ""
-    rest = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    v.require(check, not places, f"{what}: {count}{', '.join(shorten(place, 80) for place in places[:_SHOWN])}{rest}")
+    shown = [shorten(place, 80) for place in places[:_SHOWN]]
+    while len(shown) > 1 and len(", ".join(shown)) > _LONGEST_LIST:
+        shown.pop()
+    rest = f" and {len(places) - len(shown)} more" if len(places) > len(shown) else ""
+    v.require(check, not places, f"{what}: {count}{', '.join(shown)}{rest}")
 
 
 def _name(tool: Mapping[str, Any]) -> str:

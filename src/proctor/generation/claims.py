@@ -26,8 +26,7 @@ from proctor.generation.trace_paths import EffectNames
 from proctor.generation.volatile import find_rule, make_matcher
 from proctor.model.evidence import Json
 from proctor.mutation.call_edits import list_calls
-from proctor.mutation.proposals import cut_value, quote, round_up
-from proctor.report.words.wording import count_noun
+from proctor.mutation.proposals import LEAST_LIMIT, cut_value, quote, round_up
 
 ENOUGH_RUNS = 20
 """Runs from which on words of answers, and the absence of other tools, are claimed."""
@@ -78,14 +77,15 @@ def make_claims(group: GroupFacts, catalogue: Sequence[str], effects: EffectName
     yield from _claim_answer(group)
     yield from _claim_state(group)
     if group.timed == group.runs and group.slowest_ms:
-        limit = round_up(max(group.slowest_ms * _HEADROOM, 1_000))
-        yield Claim({"responded_within": limit}, _explain_limit(group, f"{group.slowest_ms:.0f} ms"))
+        limit = round_up(max(group.slowest_ms * _HEADROOM, LEAST_LIMIT))
+        yield Claim({"responded_within": limit}, _explain_limit(group, f"{group.slowest_ms:.0f} ms", limit))
     if group.counted == group.runs and group.most_tokens:
         yield Claim({"tokens_within": round_up(group.most_tokens * _HEADROOM)}, _explain_limit(group, f"{group.most_tokens:,} tokens"))
 
 
-def _explain_limit(group: GroupFacts, most: str) -> str:
-    return f"{_HEADROOM} times the most that was seen, {most} among {count_noun(group.runs, 'trace')}"
+def _explain_limit(group: GroupFacts, most: str, limit: int = 0) -> str:
+    least = f"at least {LEAST_LIMIT:,} ms, and " if limit == LEAST_LIMIT else ""
+    return _count(group, f"{least}{_HEADROOM} times the most that was seen, {most},")
 
 
 def _count(group: GroupFacts, what: str) -> str:

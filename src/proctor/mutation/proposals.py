@@ -16,7 +16,7 @@ _WORD = re.compile(r"[^\W_][\w'-]{5,}")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _LONGEST_VALUE = 300
 """Characters of a value that a claim of one line repeats."""
-_LEAST_LIMIT = 1_000
+LEAST_LIMIT = 1_000
 """Milliseconds, and tokens, that vary by chance."""
 _SHOWN_ENDS = 80
 """Characters at the beginning and at the end of a longer text that a claim repeats."""
@@ -192,12 +192,12 @@ def _propose_no_change(fault: Fault, evidence: Evidence) -> Iterator[Json]:
 
 def _propose_time(fault: Fault, evidence: Evidence) -> Iterator[Json]:
     slowest = max([evidence.duration_ms or 0, *(turn.duration_ms or 0 for turn in evidence.turns or ())])
-    yield {"responded_within": max(_LEAST_LIMIT, round_up(slowest * 2 + 1))}
+    yield {"responded_within": max(LEAST_LIMIT, round_up(slowest * 2 + 1))}
 
 
 def _propose_tokens(fault: Fault, evidence: Evidence) -> Iterator[Json]:
     usages = [usage for usage in list_usages(evidence) if usage is not None]
-    yield {"tokens_within": max(_LEAST_LIMIT, round_up(2 * sum(usage.total() or 0 for usage in usages) + 1))}
+    yield {"tokens_within": max(LEAST_LIMIT, round_up(2 * sum(usage.total() or 0 for usage in usages) + 1))}
 
 
 def round_up(value: float) -> int:
