@@ -325,10 +325,10 @@ def test_parquet_and_lines_give_the_same_cases(tmp_path: Path) -> None:
     assert group_files([str(tmp_path / "a.jsonl"), str(folder / "part-0.parquet")]).runs == 10
 
 
-def _make_orders(answer: str | None = None) -> list[tuple[str, Evidence]]:
+def _make_orders(answer: str) -> list[tuple[str, Evidence]]:
     """Return runs of a workflow without an agent: an order is confirmed or rejected."""
     runs: list[tuple[str, Evidence]] = []
-    for at in range(24):
+    for at in range(32):
         confirmed = at % 4 > 0
         names = ("Webhook", "Has quantity", *(("Reserve", "Confirm") if confirmed else ("Reject",)), "Respond")
         body: dict[str, Json] = {
@@ -366,6 +366,7 @@ def test_a_workflow_gets_a_case_for_each_branch_with_its_steps_and_the_members_o
         "size": {"enum": ["L", "M", "S"]},
         "gift": {"type": "object"},
     }
+    assert not any("response_contains" in claim for claim in confirmed)
     schema = next(claim["json_schema"]["schema"] for claim in confirmed if "json_schema" in claim)
     assert schema["required"] == ["status", "total", "id", "day", "size"] and schema["properties"] == properties
     suite = _read(found)

@@ -223,7 +223,7 @@ def _claim_steps(group: GroupFacts, steps: Iterable[str]) -> Iterator[Claim]:
     for name in always[:_MOST_STEPS]:
         yield Claim({"node_called": name}, _count(group, "the step ran"))
     for name in [name for name in steps if name not in group.nodes][:_MOST_FORBIDDEN] if group.nodes else ():
-        yield Claim({"node_called": {"name": name, "condition": "not_called"}}, _count(group, "a step of other traces, which did not run"))
+        yield Claim({"node_called": {"name": name, "condition": "not_called"}}, _count(group, "a step of other traces, never run"))
 
 
 def _claim_members(group: GroupFacts) -> Iterator[Claim]:
@@ -274,7 +274,8 @@ def _claim_answer(group: GroupFacts) -> Iterator[Claim]:
         # A word such as "refunded" would also be in an answer that is wrong about it.
         why = _count(group, "a call failed, and the answer has a negation")
         yield Claim({"response_matches": {"pattern": NEGATION, "flags": "i"}}, why)
-    for word in words[:_MOST_WORDS] if group.runs >= ENOUGH_RUNS and not failed else ():
+    # The words of a JSON answer are its members.
+    for word in words[:_MOST_WORDS] if group.runs >= ENOUGH_RUNS and not failed and group.objects < group.runs else ():
         yield Claim({"response_contains": word}, _count(group, "a word of the answer"))
     if group.ends and group.runs >= ENOUGH_RUNS:
         yield Claim({"response_matches": "[.!?…)\\]]\\W*$"}, _count(group, "the answer ended like a sentence"))
