@@ -95,7 +95,11 @@ _OUR_KEYS = frozenset(
     ("context", "tool", "arguments", "result", "error", "step", "output", "user", "agent", "part", "image", "statement", "passage")
 )
 """Our names for members of the shown data, besides the names of the subject and of the parts of the context."""
-_OTHER_DECISIONS = frozenset(("pass", "passed", "met", "score", "rating", "choice", "verdict", "decision", "result", "outcome", "overall"))
+_OTHER_DECISIONS = frozenset(
+    ("pass", "passed", "met", "score", "rating", "choice", "verdict", "decision", "result", "outcome", "grade", "overall")
+)
+_PREFIX = re.compile(r"^(?:final|overall|my|is)[ _-]?")
+"""What models write before the name of a second decision: `final_verdict`."""
 _COPIED = frozenset(("id", "quotes", "reason", "rule", "label", "criterion", "grounded", "rubric", "reference", "choices"))
 """Members of an entry, or copied from its check, that decide nothing."""
 _NEGATIVE = re.compile(r"fail|violat|wrong|incorrect|unmet|not[ _]?met|reject|broken", re.IGNORECASE)
@@ -458,7 +462,7 @@ def _name_decision(question: Question | None) -> Literal["pass", "score", "choic
 
 def _agrees(key: str, value: Json, passed: bool, choice: str | None, question: Question) -> bool:
     """Return whether a further member of an entry agrees with its decision: by its name a decision, or a yes or no of any name."""
-    is_decision = key.casefold() in _OTHER_DECISIONS
+    is_decision = _PREFIX.sub("", key.casefold()) in _OTHER_DECISIONS
     if key in _COPIED and not (key == "label" and question.choices):
         return True
     if isinstance(value, str):

@@ -256,7 +256,7 @@ def batch_parts(parts: Sequence[Json]) -> Iterator[list[tuple[int, Json]]]:
 
 MOST_STATEMENTS: Final = 400
 """The maximum number of statements per answer: 20 requests."""
-_MARKER: Final = re.compile(r"[\s>#|]*(?:[-*+•–]\s+|\(?\d{1,3}[.)]\s+)?[\s|]*")
+_MARKER: Final = re.compile(r"[\s>#|]*(?:[-*+•–]\s+|\(?\d{1,3}[.)][ \t]+)?[\s|]*")
 _FENCE: Final = re.compile(r"[ \t>]*(```+|~~~+)([^`~]*)$")
 _NAMED: Final = re.compile(r"\**[\w /()-]{1,30}\**:\**(?:\s|$)")
 """`Name: value`."""
@@ -335,7 +335,8 @@ def _is_quoted(line: str) -> bool:
 
 def _split_sentences(block: str) -> list[str]:
     marker = _MARKER.match(block)
-    block = block[marker.end() if marker else 0 :]
+    # A number before nothing but symbols is content: no list has such an item.
+    block = block[marker.end() if marker and _has_content(block[marker.end() :]) else 0 :]
     pieces: list[str] = []
     start = 0
     for end in _END.finditer(block):
