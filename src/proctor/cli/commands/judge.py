@@ -250,7 +250,12 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
         progress.begin(opened.models, opened.settings.samples)
         try:
             found = await calibrate(
-                labels, opened.judge, threshold=options.threshold, concurrency=opened.settings.concurrency, on_item=progress
+                labels,
+                opened.judge,
+                threshold=options.threshold,
+                concurrency=opened.settings.concurrency,
+                prices=opened.spent.prices if opened.spent is not None else None,
+                on_item=progress,
             )
         finally:
             progress.finish()
