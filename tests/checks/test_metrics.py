@@ -631,7 +631,7 @@ def test_a_claim_about_images_passes_nothing_without_one(name: str) -> None:
         assert (verdict.outcome, verdict.code, isinstance(verdict, PendingVerdict)) == ("fail", "missing_evidence", False)
 
 
-@pytest.mark.parametrize("text", ["🖕", "!!! ... ???", "€ ∞", "42.\n", "7. !"])
+@pytest.mark.parametrize("text", ["🖕", "!!! ... ???", "€ ∞", "42.\n", "7. !", "+", "..."])
 def test_an_answer_without_letters_is_judged(text: str) -> None:
     asked = pose("toxicity", {"text": text})
     assert asked.questions[0].material.subject == {"1": text.strip()}

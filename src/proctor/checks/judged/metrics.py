@@ -135,8 +135,10 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
         in_json = isinstance(evidence.body, (dict, list)) and (evidence.text or "{").lstrip().startswith(("{", "["))
         shown = evidence.body if in_json else answer.value
         statements = split_statements(shown)
+        if not statements and isinstance(shown, str) and shown.strip():
+            statements = [shown.strip()]  # Nothing but symbols, such as `+`.
         if not statements:
-            return missing("statements in the answer")
+            return missing("text in the answer")
         return self.ask(statements, context, threshold=threshold, whole=answer.value, pointers=(answer.pointer,))
 
     def _settle(

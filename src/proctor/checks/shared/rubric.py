@@ -258,7 +258,7 @@ def attach_images(material: Material, body: Json) -> Material | Verdict:
     original = len(images)
     remaining = _detach_images(body, images)
     if not images or any(map(_has_address, (subject, context, remaining))):
-        return missing("every image as data" if images else "an image as data")
+        return missing("data of an image")
     if len(images) > original:
         context["images_of_the_answer"] = [_number_image(image, images) for image in images[original:]]
     return msgspec.structs.replace(material, subject=subject, context=context, images=tuple(images))
