@@ -24,7 +24,7 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, is_finite
 from proctor.model.judgement import Image, Material, Opinion, Question, make_pending, make_verdict
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, missing
+from proctor.model.verdict import Verdict, lacking, missing
 from proctor.paths.dotted import find_dotted
 
 VERSIONS: Final = {
@@ -257,8 +257,10 @@ def attach_images(material: Material, body: Json) -> Material | Verdict:
     subject, context = _detach_images(material.subject, images), _detach_images(material.context, images)
     original = len(images)
     remaining = _detach_images(body, images)
-    if not images or any(map(_has_address, (subject, context, remaining))):
-        return missing("data of an image")
+    if any(map(_has_address, (subject, context, remaining))):
+        return lacking("an image is recorded without its data, and no address is fetched")
+    if not images:
+        return missing("an image as data")
     if len(images) > original:
         context["images_of_the_answer"] = [_number_image(image, images) for image in images[original:]]
     return msgspec.structs.replace(material, subject=subject, context=context, images=tuple(images))
