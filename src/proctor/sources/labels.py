@@ -70,7 +70,7 @@ class Labels(msgspec.Struct, frozen=True):
 def read_labels(paths: Iterable[Path], check: str | None = None, *, in_one_form: bool = False) -> Labels:
     """Return the labelled answers of all files, in order; raises `InputError` with every problem.
 
-    With `check` every line is about a claim of that check. With `in_one_form` all lines are asked for a score, or none, so that two lines
+    With `check` every line is about a claim of that check. With `in_one_form` every line requires a score, or none does, so that two lines
     that differ in this alone are one.
     """
     found = _LabelCollector(check, in_one_form)
