@@ -369,6 +369,11 @@ def test_a_model_that_is_down_is_not_asked_for_every_case(fault: ModelFault, cod
     assert set(codes) == {code} and requests == sent
 
 
+def test_the_request_that_was_refused_does_not_count_as_not_sent() -> None:
+    (opinion,) = judge(ScriptedModel(lambda request: ModelFault("bad_request", "no credit", status=402)))
+    assert opinion.code == "judge_bad_request" and "not sent" not in opinion.reason
+
+
 def test_a_request_that_a_firewall_refuses_is_no_reason_to_stop() -> None:
     turns = iter([None, ModelFault("unauthorized", "blocked", status=403)] * 5)
     codes, requests = ask_many(lambda request: next(turns) or reply_with()(request), 10)
