@@ -138,7 +138,7 @@ def write_labels(found: Agreement) -> bytes:
 
 def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
     has_more = len(rows) > MOST_LABELS
-    by_question: dict[bytes, tuple[JudgedAnswer, JudgedClaim]] = {}
+    by_question: dict[bytes, tuple[JudgedAnswer, JudgedClaim, str]] = {}
     votes: dict[bytes, dict[str, Row]] = {}
     repeated = skipped = 0
     # Newest first: the latest label of a question counts.
@@ -152,10 +152,15 @@ def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
         votes[question].setdefault(row["author"], row)
         if question in by_question:
             continue
-        by_question[question] = (_make_judged(row, claim), claim)
-    judged = [one for one, _ in reversed(by_question.values())]
-    lines = [_write_line(one.item, claim) for one, claim in reversed(by_question.values())]
-    thresholds = Counter(claim.threshold for _, claim in by_question.values() if claim.threshold is not None)
+        by_question[question] = (_make_judged(row, claim), claim, row["subject_id"])
+    judged = [one for one, _, _ in reversed(by_question.values())]
+    # The claims of one attempt were judged together.
+    claim_counts = Counter(subject for _, _, subject in by_question.values())
+    lines = [
+        _write_line(one.item, claim) | ({"batch": subject} if claim_counts[subject] > 1 else {})
+        for one, claim, subject in reversed(by_question.values())
+    ]
+    thresholds = Counter(claim.threshold for _, claim, _ in by_question.values() if claim.threshold is not None)
     threshold = thresholds.most_common(1)[0][0] if thresholds else None
     calibration = summarize_calibration(judged, threshold=threshold) if judged and figures else None
     return Agreement(
