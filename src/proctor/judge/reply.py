@@ -471,7 +471,7 @@ def _name_decision(question: Question | None) -> Literal["pass", "score", "choic
 def _agrees(key: str, value: Json, passed: bool, choice: str | None, question: Question) -> bool:
     """Return whether a further member of an entry agrees with its decision: by its name a decision, or a yes or no of any name."""
     is_decision = _PREFIX.sub("", key.casefold()) in _OTHER_DECISIONS
-    if key in _COPIED and not (key == "label" and question.choices):
+    if key in _COPIED and not (key == "label" and (question.choices or value != question.label)):
         return True
     if isinstance(value, str):
         word = value.strip(_AROUND).casefold()
