@@ -251,8 +251,9 @@ def _check_quotes(item: Item | Fault, question: Question, shown: _Passages, data
     for quote in item.quotes:
         found: str | None = None
         if not _find_symbols(quote) - shown.symbols:
-            candidates = (quote if shown.has(quote) else None, _find_labelled(quote, data))
-            found = next((each for each in candidates if each is not None and not _is_framing(each, data)), None)
+            found = quote if shown.has(quote) and not _is_framing(quote, data) else _find_labelled(quote, data)
+            if found is not None and _is_framing(found, data):
+                found = None
         if found is None and reference and _is_quoted(quote, reference):
             continue  # The reference is shown for comparison, and is not part of the judged material.
         if found is None:
