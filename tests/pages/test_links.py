@@ -155,3 +155,10 @@ def test_columns_of_traces_sort_by_links(seen: World) -> None:
     assert list_rows(text) == list_rows(seen.get(f"{HOME}/traces", "organization").text)[::-1]
     # A facet and the search keep the order.
     assert re.search(r'href="\?sort=received&amp;outcome=fail"', text) and '<input type="hidden" name="sort" value="received">' in text
+
+
+def test_an_unknown_address_keeps_the_navigation_of_its_project(seen: World) -> None:
+    found = seen.get(f"{HOME}/nowhere/else", "organization")
+    assert found.status_code == 404 and f'<a href="{HOME}/runs">' in found.text and f'<a href="{HOME}">' in found.text
+    assert seen.get("/ui/p/proj_nobody/nowhere", "organization").status_code == 404
+    assert seen.get("/ui/p/foreign_home/nowhere", "organization").status_code == 404
