@@ -190,6 +190,7 @@ def build_comparison(found: RunComparison, output: Medium) -> Document:
         name=_name_comparison(found) if output == "html" else found.candidate.suite_name or "suite",
         verdict=(KINDS[comparison.verdict] if not incomplete else "uncertain", comparison.verdict.replace("_", " ")),
         headline=describe_chance(comparison),
+        about=(found.candidate.suite_name,) if output == "html" and found.candidate.suite_name else (),
         blocks=(
             # The runs first, as on the web page.
             *(
