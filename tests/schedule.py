@@ -16,6 +16,7 @@ TOGETHER = {
     "tests/live/test_case_pages_browser.py": "one service with cases and runs",
     "tests/live/test_deciding_crash.py": "one service",
     "tests/live/test_otel_sdk.py": "one service",
+    "tests/live/test_pages_walk.py": "one filled service and a browser",
     "tests/live/test_report_browser.py": "one browser",
 }
 """Files under tests/live/ whose tests share something, and what."""

@@ -256,6 +256,11 @@ def test_checking_a_json_suite_does_not_load_what_it_does_not_use() -> None:
     assert not loaded & unwanted
 
 
+def test_the_service_loads_the_protocol_of_tools_with_its_first_server() -> None:
+    code = "import sys, proctor.rest.process, proctor.rest.app; print({'mcp', 'mcp_types'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
 def test_every_check_file_registers_something() -> None:
     for module in iterate_builtin_modules():
         assert list(iterate_entries(module)), f"{module.__name__} marks no check"

@@ -74,6 +74,7 @@ def test_everything_that_a_server_offers(npm_servers: Path, kind: str) -> None:
         run(work({"url": url}, has_session=kind == "streamableHttp"))
 
 
+@pytest.mark.on_request
 def test_the_names_are_those_of_the_original_package(pytestconfig: pytest.Config) -> None:
     cache = Path(pytestconfig.cache.mkdir("live-npm-mcpjam"))  # type: ignore[union-attr]
     folder = install_from_npm(cache, "@mcpjam/sdk@1.14.0") / "@mcpjam" / "sdk" / "dist"

@@ -55,6 +55,7 @@ def test_servers_of_the_protocols_repository(name: str, pytestconfig: pytest.Con
     check(ServerSettings(id=name, command="node", args=(script, *([str(tmp_path)] if name == "filesystem" else []))))
 
 
+@pytest.mark.on_request
 @pytest.mark.parametrize("name", OTHERS)
 def test_servers_of_other_makers(name: str, pytestconfig: pytest.Config) -> None:
     modules = install_from_npm(Path(pytestconfig.cache.mkdir("live-npm-doctor-others")), *OTHERS)  # type: ignore[union-attr]
@@ -62,7 +63,7 @@ def test_servers_of_other_makers(name: str, pytestconfig: pytest.Config) -> None
     check(ServerSettings(id=name, command="node", args=(str(modules / name / script), *arguments)))
 
 
-@pytest.mark.parametrize("name", PYTHON)
+@pytest.mark.parametrize("name", [PYTHON[0], *(pytest.param(name, marks=pytest.mark.on_request) for name in PYTHON[1:])])
 def test_servers_of_the_package_index(name: str, pytestconfig: pytest.Config, tmp_path: Path) -> None:
     # The one for SQLite does not start with newer versions of the SDK.
     cache = Path(pytestconfig.cache.mkdir("live-python-doctor" + ("-old" if name == "mcp-server-sqlite" else "")))  # type: ignore[union-attr]

@@ -58,6 +58,7 @@ main();
 """
 
 
+@pytest.mark.on_request
 def test_both_servers_find_the_same(pytestconfig: pytest.Config, tmp_path: Path) -> None:
     modules = install_from_npm(Path(pytestconfig.cache.mkdir("live-npm-medplum")), *PACKAGES)  # type: ignore[union-attr]
     files = sorted((modules / "hl7.fhir.r4.examples").glob("*-*.json"))

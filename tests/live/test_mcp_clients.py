@@ -186,6 +186,7 @@ def inspector(pytestconfig: pytest.Config) -> str:
     return str(install_from_npm(folder, INSPECTOR) / ".bin" / "mcp-inspector")
 
 
+@pytest.mark.on_request
 def test_a_client_in_another_language_is_served(tmp_path: Path, inspector: str) -> None:
     def ask(*words: str) -> str:
         command = [inspector, "--cli", *PROCTOR, "mcp", "--home", str(tmp_path), *words]

@@ -267,6 +267,7 @@ def test_a_damaged_file_says_so(browser: Any, files: Path, tmp_path: Path) -> No
     context.close()
 
 
+@pytest.mark.on_request
 def test_ten_thousand_cases_fit_in_eight_megabytes_and_are_drawn_a_page_at_a_time(opened: Any, files: Path) -> None:
     run, entries = large_run(10_000, 500)
     path = files / "large.html"

@@ -150,6 +150,7 @@ await drop.end();
 """
 
 
+@pytest.mark.on_request
 def test_a_client_for_node_reads_and_writes(site: Site, pytestconfig: pytest.Config) -> None:
     modules = install_from_npm(Path(pytestconfig.cache.mkdir("live-npm-sftp")), "ssh2-sftp-client@12.1.1")  # type: ignore[union-attr]
     program = modules.parent / "drop.mjs"

@@ -34,7 +34,7 @@ def listening(folder: Path, **settings: Any) -> Iterator[Listening]:
 
 def connect(server: Listening, sent: bytes = b"", source: str = "127.0.0.1") -> socket.socket:
     host, _, port = server.url.partition("//")[2].partition(":")
-    opened = socket.create_connection((host, int(port)), timeout=20, source_address=(source, 0))
+    opened = socket.create_connection((host, int(port)), timeout=60, source_address=(source, 0))
     if sent:
         opened.sendall(sent)
     return opened

@@ -15,9 +15,9 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
+from proctor.cassettes import redaction
 from proctor.mcp_server.arguments import RunRequest
 from proctor.mcp_server.service_runs import ServiceRuns
-from proctor.service import redaction
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.projects import update_project
 from proctor.service.access.secrets import set_secret

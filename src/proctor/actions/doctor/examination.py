@@ -8,6 +8,7 @@ findings of its check, one for each examined revision.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -35,6 +36,8 @@ try:
     from proctor.doctor.login import Login
 except ModuleNotFoundError:
     raise MissingExtra("The doctor", "mcp") from None
+if find_spec("mcp") is None:  # it is loaded with the first server over stdio
+    raise MissingExtra("The doctor", "mcp")
 
 EXPECTED: Final = "expected-failures"
 LOCKED: Final = "locked-definitions"

@@ -15,16 +15,18 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from types import TracebackType
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.stdio import get_default_environment
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
 from proctor.evidence.values.json_bytes import mend_surrogates
 from proctor.model.show import shorten
 from proctor.processes.programs import Program, finish_despite_cancel
+
+if TYPE_CHECKING:  # the package takes a third of the start of a service, and is loaded with the first server
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.shared.message import SessionMessage
+    from mcp_types import JSONRPCMessage
 
 MOST_LINE_BYTES = 256_000_000
 """Maximum bytes of a message; a server that sends more would fill the memory."""
@@ -35,7 +37,7 @@ _WATCH_S = 0.1
 _CHUNK = 1 << 20
 """Bytes read at once from a pipe."""
 
-Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+Streams: TypeAlias = "tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]"
 
 
 class ChildServer:
@@ -66,11 +68,15 @@ class ChildServer:
         """Seconds from the end of its input to its exit."""
 
     async def __aenter__(self) -> Streams:
+        from mcp.client.stdio import get_default_environment  # see above
+
         self._program = await Program.start(self._command, env={**get_default_environment(), **self._env}, cwd=self._cwd, limit=_CHUNK)
         # No await from here on: a cancellation would lose the process.
         # Unbuffered: a server that sends faster than its messages are read must wait, and nothing accumulates here.
-        incoming, self._read_end = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        self._write_end, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        incoming: MemoryObjectSendStream[SessionMessage | Exception]
+        outgoing: MemoryObjectReceiveStream[SessionMessage]
+        incoming, self._read_end = anyio.create_memory_object_stream(0)
+        self._write_end, outgoing = anyio.create_memory_object_stream(0)
         self._incoming = incoming
         self._outgoing = outgoing
         # Other code refers to these tasks by index: 0 reads, 1 writes, 2 reads standard error.
@@ -121,6 +127,8 @@ class ChildServer:
             incoming.close()
 
     async def _deliver(self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        from mcp.shared.message import SessionMessage  # see above
+
         if not line.strip():
             return
         try:
@@ -191,6 +199,8 @@ class ChildServer:
 
 def _read_message(line: bytes) -> JSONRPCMessage:
     """Return the message on a line, with lone surrogates replaced. Raises `ValueError`."""
+    from mcp_types import jsonrpc_message_adapter  # see above
+
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
