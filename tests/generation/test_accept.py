@@ -278,3 +278,20 @@ def test_what_cannot_be_used_is_named(
     assert run(arguments) == code
     shown = capsys.readouterr()
     assert words in shown.out + shown.err
+
+
+def test_pending_proposals_of_another_source_are_not_replaced_silently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    Path("tools.json").write_text(json.dumps([{"name": name, "inputSchema": {"type": "object"}} for name in ("a", "b")]))
+    assert run(["generate", "tools", "tools.json"]) == 0
+    before = Path("suite.pending.yaml").read_bytes()
+    Path("broken.jsonl").write_text("{broken\n")
+    assert run(["generate", "traces", "broken.jsonl"]) == 5
+    assert Path("suite.pending.yaml").read_bytes() == before
+    Path("other.json").write_text(json.dumps([{"name": name, "inputSchema": {"type": "object"}} for name in ("b", "c")]))
+    capsys.readouterr()
+    assert run(["generate", "tools", "other.json"]) == 0
+    assert "replaced, 1 earlier proposal: a-accepts" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.checking.draft_case import read_begun_suite
-from proctor.actions.generating.pending_file import find_pending_path, read_rejections, write_pending
+from proctor.actions.generating.pending_file import find_pending_path, read_pending, read_rejections, write_pending
 from proctor.checks.registry import default_registry
 from proctor.errors import EvidenceError, InputError
 from proctor.formats.native.text import build_native_document
@@ -31,6 +31,8 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     proposals: tuple[Proposal, ...]
+    replaced: tuple[str, ...] = ()
+    """Cases that were pending in the file and are not proposed again."""
 
 
 def group_files(
@@ -105,9 +107,12 @@ def propose_cases(suite_path: Path, documents: Sequence[dict[str, Json]], notes:
     rejected = {each.key for each in read_rejections(suite_path)}
     proposals = compare_with_suite(documents, suite, make_writer(suite), rejected)
     path = output or find_pending_path(suite_path)
-    if proposals or path.exists():
+    replaced: list[str] = []
+    if documents and (proposals or path.exists()):
+        known = {str(document["id"]) for document in documents}
+        replaced = [str(case["id"]) for case in (read_pending(path)[0] if path.exists() else ()) if case["id"] not in known]
         write_pending(path, suite.name if suite is not None else suite_path.stem, [each.document for each in proposals], notes)
-    return Written(path=path, proposals=tuple(proposals))
+    return Written(path=path, proposals=tuple(proposals), replaced=tuple(replaced))
 
 
 def make_writer(suite: Suite | None) -> WriteCase:

@@ -124,6 +124,12 @@ def _propose(options: argparse.Namespace, documents: Sequence[dict[str, Json]], 
         }
         print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
         return Exit.PASSED if documents else Exit.NOTHING
+    if written.replaced:
+        names = ", ".join(written.replaced[:5])
+        notes = [
+            *notes,
+            f"replaced, {count_noun(len(written.replaced), 'earlier proposal')}: {names}{', …' if written.replaced[5:] else ''}",
+        ]
     if not options.quiet:
         print("\n".join(notes), end="\n" if notes else "", file=sys.stderr)
     if not documents:
