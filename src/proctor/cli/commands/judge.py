@@ -284,7 +284,7 @@ class _Progress:
         self._next = 0.0
 
     def begin(self, models: tuple[str, ...], samples: int | None) -> None:
-        """Print what is asked; `samples` is None if an answer is not one request for each of them."""
+        """Print the number of answers, and of requests unless `samples` is None."""
         if not self._quiet:
             amount = count_noun(self._total, "answer")
             if samples is not None:
