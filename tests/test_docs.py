@@ -257,6 +257,11 @@ def test_every_page_is_reachable_from_the_index() -> None:
     assert not unlinked
 
 
+def test_the_navigation_of_the_site_names_every_page_once() -> None:
+    named = re.findall(r"- (?:[\w ]+: )?([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
 def test_every_example_of_a_matcher_or_function_can_be_used() -> None:
     for entry in MATCHERS.values():
         compile_expected(entry.example)

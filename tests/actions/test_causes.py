@@ -61,3 +61,10 @@ def test_from_always_to_never_is_listed_however_few_attempts_there_were() -> Non
     found = compare({"a": ".", "b": "."}, {"a": "r", "b": "."})
     assert found.within_chance == ("a",)
     assert [(group.title, len(group.cases)) for group in list_changed_cases(found)] == [("newly failing", 1)]
+
+
+def test_a_case_that_is_as_flaky_as_before_or_changed_within_chance_is_listed_once() -> None:
+    before = BEFORE | {"steady": "..r", "shaky": "...", "same": "..r"}
+    found = compare(before, before | {"shaky": "..r", "same": ".r."})
+    (group,) = list_changed_cases(found)
+    assert group.title == "within chance" and sorted(case.case for case in group.cases) == ["same", "shaky", "steady"]

@@ -106,6 +106,18 @@ def test_the_page_has_everything_and_runs_nothing(tmp_path: Path) -> None:
     assert '<svg class="chart"' in page and "2026-10-03" in shown and "response_contains" in shown
 
 
+def test_failures_on_the_page_are_grouped_by_cause_as_on_the_page_of_a_run(tmp_path: Path) -> None:
+    expected = "".join(f"  - id: {case}\n    expect: {{tool_called: track}}\n" for case in ("parcel-1", "parcel-2", "letter"))
+    records = [{"case": case, "text": "I cannot.", "tool_calls": []} for case in ("parcel-1", "parcel-2", "parcel-2")]
+    records += [{"case": "letter", "text": "On its way.", "tool_calls": [{"name": "track", "arguments": {}}]}]
+    write_lines(tmp_path / "a.jsonl", records)
+    suite = write_suite(tmp_path, text=f"proctor: 1\nname: Post\ncases:\n{expected}")
+    shown = " ".join(" ".join(read_page(render_batch_html(evaluate(suite, [tmp_path / "a.jsonl"], tmp_path / "out")[0])).text).split())
+    assert "25 % of 4 results passed · 4 traces: 3 failed, 1 passed" in shown
+    assert "Failures 1 reason" in shown and "3 results in 2 cases tool_called · track : expected a call" in shown
+    assert shown.partition("Failures")[2].partition("Cases")[0].count("parcel-2") == 1
+
+
 def make_rate(number: int) -> PassRate:
     return PassRate(counts={"pass": 10**6 - number, "fail": number}, decided=10**6, passed=10**6 - number, rate=0.5, low=0.4, high=0.6)
 
@@ -114,7 +126,10 @@ def make_large_summary(cases: int, text: str) -> BatchSummary:
     """As large as a summary of anything can be."""
     amounts = AmountFigures(latency=Percentiles(traces=10**6, p50=1.0, p95=2.0, p99=3.0))
     samples = tuple(TracePlace(file=text, row=10**6 + number, trace=text) for number in range(3))
-    reasons = tuple(CommonReason(reason=text, count=10**6 - number, outcome="fail", check=text, samples=samples) for number in range(20))
+    reasons = tuple(
+        CommonReason(reason=text + chr(97 + number) * 3, count=10**6 - number, outcome="fail", check=text, samples=samples)
+        for number in range(20)
+    )
     slices = tuple(Slice(values=(f"{text}{number}", text), traces=10**6, rate=make_rate(number), amounts=amounts) for number in range(500))
     days = tuple(Slice(values=(f"2026-10-{number}",), traces=10**6, rate=make_rate(number), amounts=amounts) for number in range(500))
 

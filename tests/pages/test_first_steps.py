@@ -40,6 +40,8 @@ def test_the_commands_of_an_empty_project_work_as_they_are_printed(world: World)
         assert answer.status_code in (200, 201), answer.text
     found = world.service.get(f"/api/traces?project_id={project}", key=world.keys["organization"]).json()["data"]
     assert len(found) == 1
+    # The case is only for traces with its input: it must not fail those that come later.
+    assert bodies["/api/cases"]["when"] == {"input": "^hello$"}
     # What is there is not asked for again.
     assert "Create an agent" in world.get(f"/ui/p/{project}?start", "organization").text
     assert list(list_bodies(world.get(f"/ui/p/{project}?start", "organization").text)) == ["/api/cases", "/v1/traces"]

@@ -69,6 +69,8 @@ def test_labels_of_one_question_name_their_authors_and_lead_to_each_other(world:
     for path in (LABELS, f"{LABELS}/all", f"{LABELS}/{other}"):
         assert "Maria" in Markup(world.get(path, "organization").text).words, path
     assert "Maria" in Markup(world.get("/ui/audit?resource=annotation", "organization").text).words
+    words = Markup(world.get(LABELS, "organization").text).words
+    assert "1 answer is not counted: as many reviewers passed as failed it." in words
 
 
 def test_a_label_is_changed_with_its_author_and_an_entry_in_the_audit_log(world: World) -> None:

@@ -38,7 +38,7 @@ def test_answers_are_labelled_one_after_the_other_until_none_waits(world: World)
     text = world.get(LABELS, "organization").text
     words = Markup(text).words
     assert Markup(text).strange == []
-    assert "Nothing to label." in words and "4 answers are labelled" in words
+    assert "Nothing to label." in words and "Set a judge in the project's settings" in words and "4 answers are labelled" in words
     assert "Accuracy" in words and "100 %" in words and "as I see it" in words and "Threshold" in words
     lines = [json.loads(line) for line in world.get(f"{LABELS}/export", "organization").text.splitlines()]
     assert [line["label"] for line in lines].count(True) == 2 and {line["why"] for line in lines} == {"as I see it"}

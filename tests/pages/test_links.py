@@ -61,7 +61,7 @@ def test_runs_of_one_name_are_told_apart_in_a_history(world: World) -> None:
             lambda hub, at=at, note=note, id=f"run_{number}": add_run(hub, id, decide_all(GOOD), name="nightly", note=note, at=at)
         )
     text = world.get(f"{HOME}/history?suite=shop&case=refund-twice", "organization").text
-    assert re.findall("<small><bdi>([^<]+ prompt)</bdi></small>", text)[:2] == ["second prompt", "first prompt"]
+    assert re.findall("<bdi>nightly · ([^<]+ prompt)</bdi>", text)[:2] == ["second prompt", "first prompt"]
     assert re.search(r'data-exact><time[^>]*datetime="2026-11-17T02:00:00.000Z"', text)
     rows = world.get("/api/projects/proj_home/case-history?suite=shop&case=refund-twice", "organization").json()["data"]
     assert [row["note"] for row in rows[:2]] == ["second prompt", "first prompt"]
@@ -155,3 +155,20 @@ def test_columns_of_traces_sort_by_links(seen: World) -> None:
     assert list_rows(text) == list_rows(seen.get(f"{HOME}/traces", "organization").text)[::-1]
     # A facet and the search keep the order.
     assert re.search(r'href="\?sort=received&amp;outcome=fail"', text) and '<input type="hidden" name="sort" value="received">' in text
+
+
+def test_an_unknown_address_keeps_the_navigation_of_its_project(seen: World) -> None:
+    found = seen.get(f"{HOME}/nowhere/else", "organization")
+    assert found.status_code == 404 and f'<a href="{HOME}/runs">' in found.text and f'<a href="{HOME}">' in found.text
+    assert seen.get("/ui/p/proj_nobody/nowhere", "organization").status_code == 404
+    assert seen.get("/ui/p/foreign_home/nowhere", "organization").status_code == 404
+
+
+def test_runs_have_the_same_name_on_every_page(world: World) -> None:
+    observed = decide_all(GOOD)
+    for at, note in (("2026-11-17T09:00:00.000Z", "old prompt"), ("2026-11-18T09:00:00.000Z", "new prompt")):
+        world.service.run(lambda hub, at=at, note=note: add_run(hub, f"run_{note[:3]}", observed, name="nightly", note=note, at=at))
+    pair = "runs=run_old,run_new"
+    for path in (HOME, f"{HOME}/runs", f"{HOME}/runs/run_new", f"{HOME}/compare?{pair}", f"{HOME}/compare/answers?{pair}&case=greeting",
+                 f"{HOME}/history?suite=shop&case=greeting", "/ui/", "/ui/search?q=nightly"):  # fmt: skip
+        assert "nightly · new prompt" in Markup(world.get(path, "organization").text).words, path

@@ -135,7 +135,8 @@ def test_a_rule_over_scheduled_runs_and_one_that_writes_to_slack(world: World) -
     assert answer.status_code == 303, "there is no secret to show"
     page = answer.headers["location"]
     shown = Markup(world.get(page, "organization").text)
-    assert "Slack webhook" in shown.words and "1 or more scheduled runs failed" in shown.words and id in shown.words
+    assert "Slack webhook" in shown.words and "1 or more scheduled runs failed" in shown.words
+    assert f"/schedules/{id}" in world.get(page, "organization").text and id not in shown.words
     change = world.get(f"{page}/change", "organization").text
     assert 'name="secret"' not in change and 'name="channel"' not in change and 'name="webhook_url"' in change
     answer = send(world, where, {**fields, "channel": "email", "email": "team@example.com"})

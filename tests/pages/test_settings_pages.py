@@ -60,6 +60,10 @@ def test_a_rule_is_made_changed_switched_tested_and_deleted(world: World) -> Non
     assert (answer.status_code, answer.headers["location"]) == (303, page)
     kept = world.get(f"/api/alerts/{id}", "organization").json()
     assert (kept["name"], kept["settings"]["below"], kept["settings"]["minimum"]) == ("fewer", 0.5, 2)
+    watched = make_rule(world, agent_id="agent_home_1")
+    for shown in (f"{HOME}/alerts", f"{HOME}/alerts/{watched}"):
+        text = world.get(shown, "organization").text
+        assert f'· agent <a href="{HOME}/agents/agent_home_1"><bdi>' in text and ">agent_home_1<" not in text
     assert send(world, f"{page}/switch", {}, form=page).status_code == 303
     assert world.get(f"/api/alerts/{id}", "organization").json()["active"] is False
     assert send(world, f"{page}/test", {}, form=page).status_code == 303
@@ -166,7 +170,8 @@ def test_a_key_is_made_shown_once_and_revoked(world: World) -> None:
     found = re.search(r"proctor_proj_[\w-]{43}", answer.text)
     assert answer.status_code == 200 and found is not None and "Shown once" in answer.text
     listed = world.get("/ui/keys", "organization").text
-    assert found[0] not in listed and f"proctor_proj_...{found[0][-4:]}" in listed and "agent_home_1" in listed
+    assert found[0] not in listed and f"proctor_proj_...{found[0][-4:]}" in listed
+    assert re.search(r'href="/ui/p/proj_home"><bdi>(?!proj_)', listed) and ">agent_home_1<" not in listed
     id = next(row["id"] for row in world.get("/api/keys", "organization").json()["data"] if row["name"] == "ci")
     assert "Revoke ci" in Markup(world.get(f"/ui/keys/{id}/revoke", "organization").text).words
     assert send(world, f"/ui/keys/{id}/revoke", {}).status_code == 303

@@ -79,6 +79,14 @@ def test_the_head_says_what_came_of_it_before_any_script_runs(live: Page) -> Non
     assert names.index("h1") < names.index("main") < names.index("h2")
 
 
+def test_the_head_has_the_name_of_the_run_before_that_of_its_suite() -> None:
+    run, *more = live_run()
+    named = Page(render_html(msgspec.structs.replace(run, title="nightly · a new prompt"), *more))
+    seen = " ".join(named.seen.split())
+    assert "nightly · a new prompt Refunds & visits 53.8 % of 13 attempts passed" in seen
+    assert "nightly · a new prompt: 53.8 %" in seen  # the title of the page
+
+
 def test_hostile_text_stays_text_wherever_it_stands() -> None:
     page, harmless = Page(render_html(*hostile_run())), Page(render_html(*live_run()))
     assert {tag for tag, _ in page.elements} == {tag for tag, _ in harmless.elements}

@@ -220,6 +220,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     suite_path: str | None = None
     dialect: str = "native"
     run_id: str = ""
+    title: str = ""
+    """Name and note of a stored run."""
     started_at: str = ""
     outcome: Outcome = "skip"
     score: float | None = None

@@ -26,6 +26,11 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     settings: dict[str, Json] = {}
 
+    @property
+    def title(self) -> str:
+        """Name and note, as the web pages show a run; empty for a run without both."""
+        return " · ".join(filter(None, (self.name, self.note)))
+
 
 class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One finished attempt: its evidence and its verdicts."""

@@ -106,7 +106,7 @@ def label(run: Record) -> Element:
 
 def name_run(run: Record) -> str:
     """Return the same as text: name and note, else the suite."""
-    return show_text(" · ".join(filter(None, (run["name"], run["note"]))) or run["suite_name"] or run["id"], 60)
+    return show_text(" · ".join(filter(None, (run["name"], run["note"]))) or run["suite_name"] or run.get("id") or run["run_id"], 60)
 
 
 class Difference(NamedTuple):

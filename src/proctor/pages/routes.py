@@ -164,6 +164,7 @@ def make_router(make_source: MakeSource, *, with_login: bool = True) -> APIRoute
         router.add_api_route(path, _go_to_pages, methods=["GET"], response_model=None)
     for method, path, screen in (*SCREENS, *(SERVICE_SCREENS if with_login else ())):
         router.add_api_route(path, _guard(make_source, screen), methods=[method], response_model=None)
+    router.add_api_route("/ui/p/{project}/{rest:path}", _guard(make_source, projects.show_missing), methods=["GET"], response_model=None)
     if with_login:
         router.add_api_route("/ui/login", login.show_login, methods=["GET"], response_model=None)
         router.add_api_route("/ui/login", login.log_in, methods=["POST"], response_model=None)

@@ -11,7 +11,7 @@ from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.projects import update_project
 from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub
-from proctor.service.labels.agreement import get_agreement
+from proctor.service.labels.agreement import get_agreement, read_agreement
 from proctor.service.labels.annotations import NewAnnotation, create_annotation
 from proctor.service.labels.claims import index_claims
 from proctor.service.labels.queue import list_waiting, pose_next
@@ -123,7 +123,7 @@ def test_an_upgrade_indexes_what_was_decided_before(database: TestDatabase) -> N
 
 
 def test_reviewers_give_second_opinions_and_see_how_far_they_agree(database: TestDatabase) -> None:
-    first, second = (msgspec.structs.replace(LOCAL, key_id=f"key_{name}") for name in ("ann", "bob"))
+    first, second, third = (msgspec.structs.replace(LOCAL, key_id=f"key_{name}") for name in ("ann", "bob", "eve"))
     with judge_server() as server:
 
         async def use(hub: Hub) -> None:
@@ -159,7 +159,12 @@ def test_reviewers_give_second_opinions_and_see_how_far_they_agree(database: Tes
             found = await get_agreement(hub, second, project)
             reviewers = found["reviewers"]
             assert (reviewers["count"], reviewers["questions"], reviewers["agreed"]) == (2, 2, 1)
-            assert reviewers["figures"]["accuracy"]["value"] == 0.5 and found["labels"] == 2
+            assert reviewers["figures"]["accuracy"]["value"] == 0.5
+            assert (found["labels"], found["tied"], found["repeated"]) == (1, 1, 0), "one says pass, one says fail: nobody knows"
+            await say(third, 1, "fail")
+            found = await get_agreement(hub, second, project)
+            assert (found["labels"], found["tied"]) == (2, 0)
+            assert sorted(one.item.label for one in (await read_agreement(hub, second, project)).judged) == [False, True]
             assert (await list_waiting(hub, second, project)).second == 0
 
         database.run_hub(use, allowed_addresses=("127.0.0.1",))

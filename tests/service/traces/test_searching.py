@@ -34,6 +34,7 @@ async def test_names_and_questions_are_found_in_whatever_case(hub: Hub) -> None:
         assert [len(page["data"]) for page in pages] == [count] * 3, word
         everywhere = (await search_everywhere(hub, LOCAL, word))["data"]
         assert [one["kind"] for one in everywhere] == ["case", "run", "trace"] * count, word
+        assert [one["name"] for one in everywhere if one["kind"] == "run"] == [f"greetings · {TEXT}"] * count
 
 
 async def test_spans_are_found_in_whatever_case(hub: Hub) -> None:

@@ -65,7 +65,7 @@ def list_changed_cases(found: RunComparison) -> list[ChangedGroup]:
     listed_ids: set[str] = set()
 
     def pick(title: str, kind: str, cases: Iterable[str], *, is_small: bool = False) -> ChangedGroup:
-        chosen = [case for case in cases if case not in listed_ids and (is_small or case not in small)]
+        chosen = [case for case in dict.fromkeys(cases) if case not in listed_ids and (is_small or case not in small)]
         listed_ids.update(chosen)
         chosen.sort(key=lambda case: (ranks[case][0], drops[case]) if case in ranks else (len(ranks), 0.0))
         rows = [ChangedCase(case, *shares.get(case, ("", "")), found.reasons.get(case, ""), ranks.get(case, (0, ""))[1]) for case in chosen]

@@ -31,7 +31,7 @@ class TrendPoint(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     suite_name: str
-    name: str
+    name: Annotated[str, Meta(description="name and note of the run")]
     created_at: str
     runs: Annotated[int, Meta(description="decided attempts")]
     passes: int
@@ -131,7 +131,7 @@ def make_trend_point(run: Mapping[str, object], counts: Mapping[str, int]) -> Tr
     return TrendPoint(
         run_id=str(run["id"]),
         suite_name=str(run["suite_name"]),
-        name=str(run["name"] or ""),
+        name=_name_run(run),
         created_at=str(run["created_at"]),
         runs=decided.runs,
         passes=decided.passes,
@@ -174,7 +174,7 @@ def make_suite_change(run: Mapping[str, Json], before: Mapping[str, Json] | None
     )
 
 
-def _name_run(run: Mapping[str, Json]) -> str:
+def _name_run(run: Mapping[str, object]) -> str:
     return " · ".join(str(run[key]) for key in ("name", "note") if run[key])
 
 

@@ -369,6 +369,7 @@ def make_run_result(
         suite_path=suite.path,
         dialect=suite.dialect,
         run_id=header.run_id,
+        title=header.title,
         started_at=header.started_at,
         outcome=decide_outcome(tally.decide_outcome(), incomplete),
         score=tally.score,

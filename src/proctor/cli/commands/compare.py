@@ -187,9 +187,10 @@ def build_comparison(found: RunComparison, output: Medium) -> Document:
     base, candidate = describe_runs(found)
     amounts = {"latency in ms": found.latency, "tokens": found.tokens, "cost": found.cost}
     return Document(
-        name=found.candidate.suite_name or "suite",
+        name=_name_comparison(found) if output == "html" else found.candidate.suite_name or "suite",
         verdict=(KINDS[comparison.verdict] if not incomplete else "uncertain", comparison.verdict.replace("_", " ")),
         headline=describe_chance(comparison),
+        about=(found.candidate.suite_name,) if output == "html" and found.candidate.suite_name else (),
         blocks=(
             # The runs first, as on the web page.
             *(
@@ -239,15 +240,21 @@ def _make_table(group: ChangedGroup, found: RunComparison, output: Medium, cause
     return make_case_table(group.slug, rows, rest=len(group.cases) - len(rows))
 
 
+def _name_comparison(found: RunComparison) -> str:
+    """Return the heading of the web page of the same comparison."""
+    candidate, base = (header.title or header.suite_name or "suite" for header in (found.candidate, found.base))
+    return f"{candidate}, compared with {base}" if found.candidate.title or found.base.title else candidate
+
+
 def _list_runs(found: RunComparison) -> list[RunFigures]:
     comparison = found.comparison
     rows = zip((found.base, found.candidate), (comparison.base, comparison.candidate), (None, comparison), strict=True)
     return [
         RunFigures(
-            name=(Text(header.name or header.run_id, "strong"),),
+            name=(Text(header.title or header.run_id, "strong"),),
             about=(
                 *((Time(header.started_at),) if header.started_at else ()),
-                *((" · ", Text(header.run_id, "code")) if header.name else ()),
+                *((" · ", Text(header.run_id, "code")) if header.title else ()),
             ),
             counts=_count(statistics),
             comparison=compared,

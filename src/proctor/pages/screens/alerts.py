@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -48,7 +48,7 @@ async def show_alerts(request: Request, source: Source) -> Response:
     page = await alerts.list_alerts(
         get_hub(request), get_caller(request), project_id=project["id"], limit=50, cursor=request.query_params.get("cursor")
     )
-    return render_page(request, "alerts.html", {"page": page, "kinds": KINDS})
+    return render_page(request, "alerts.html", {"page": page, "kinds": KINDS, "names": await _name_subjects(request, project)})
 
 
 async def show_alert(request: Request, source: Source) -> Response:
@@ -65,7 +65,7 @@ async def show_alert(request: Request, source: Source) -> Response:
             raise
         preview = None  # its case or agent was deleted
     values = {"rule": rule, "page": deliveries, "preview": preview, "days": f"{days:g}"}
-    return render_page(request, "alert.html", values)
+    return render_page(request, "alert.html", {**values, "names": await _name_subjects(request, project)})
 
 
 async def show_new_alert(request: Request, source: Source) -> Response:
@@ -169,10 +169,6 @@ async def delete_alert(request: Request, source: Source) -> Response:
 
 
 async def _make_form(request: Request, project: Record, kind: AlertKind, rule: Record | None = None, seen: str = "") -> Form:
-    hub, caller = get_hub(request), get_caller(request)
-    agents = (await list_agents(hub, caller, project_id=project["id"], limit=100))["data"]
-    cases = (await list_cases(hub, caller, project_id=project["id"], limit=100))["data"]
-    scheduled = (await list_schedules(hub, caller, project_id=project["id"], limit=100))["data"]
     own = ("name", "agent_id", "channel", "webhook_url", "email", "secret", "active")
     # The channel of a rule does not change.
     shown = ("email", "active") if rule and rule["channel"] == "email" else ("webhook_url", "active")
@@ -192,10 +188,7 @@ async def _make_form(request: Request, project: Record, kind: AlertKind, rule: R
         back=f"{address}/{quote_part(rule['id'])}" if rule else address,
         fields=kind_fields,
         choices={
-            **{
-                name: [(one["id"], one["name"]) for one in found]
-                for name, found in (("agent_id", agents), ("case_id", cases), ("schedule_id", scheduled))
-            },
+            **{name: [(one["id"], one["name"]) for one in found] for name, found in (await _list_subjects(request, project)).items()},
             "window_s": _list_windows(rule),
         },
         kinds=[] if rule else [(f"{address}/new?kind={each}", KINDS[each].title, each == kind) for each in KINDS],
@@ -206,6 +199,20 @@ async def _make_form(request: Request, project: Record, kind: AlertKind, rule: R
         extra="preview.html",
         values={"preview": None},
     )
+
+
+async def _list_subjects(request: Request, project: Record) -> dict[str, Sequence[Record]]:
+    """Return the newest objects of a project that rules can watch, by the field that names them."""
+    hub, caller = get_hub(request), get_caller(request)
+    return {
+        "agent_id": (await list_agents(hub, caller, project_id=project["id"], limit=100))["data"],
+        "case_id": (await list_cases(hub, caller, project_id=project["id"], limit=100))["data"],
+        "schedule_id": (await list_schedules(hub, caller, project_id=project["id"], limit=100))["data"],
+    }
+
+
+async def _name_subjects(request: Request, project: Record) -> dict[str, str]:
+    return {one["id"]: one["name"] for found in (await _list_subjects(request, project)).values() for one in found}
 
 
 def _list_windows(rule: Record | None) -> list[tuple[str, str]]:

@@ -36,8 +36,10 @@ async def show_keys(request: Request, source: Source) -> Response:
     page = await keys.list_keys(
         get_hub(request), get_caller(request), kind=kind, project_id=project_id, limit=50, cursor=params.get("cursor") or None
     )
+    found = await _list_choices(request, source)
     values = {
         "page": page,
+        "names": {id: name for choices in found.values() for id, name in choices},
         "kind": kind,
         "kinds": KINDS,
         "project_id": project_id,
@@ -119,10 +121,6 @@ def _list_fields(kind: str) -> Table:
 
 
 async def _make_form(request: Request, source: Source, kind: str) -> Form:
-    hub, caller = get_hub(request), get_caller(request)
-    projects = (await source.list_projects(None))["data"]
-    solvers = (await list_solvers(hub, caller, limit=100))["data"]
-    agents = (await list_agents(hub, caller, limit=100))["data"]
     return Form(
         title="New key",
         about="The key is shown once, on the next page.",
@@ -133,9 +131,17 @@ async def _make_form(request: Request, source: Source, kind: str) -> Form:
         kinds=[(f"/ui/keys/new?kind={word}", name_key_kind(word).capitalize(), word == kind) for word in KINDS],
         choices={
             "kind": [(word, name_key_kind(word)) for word in KINDS],
-            "project_id": [(one["id"], one["name"]) for one in projects],
-            "solver_id": [(str(one["id"]), str(one["alias"])) for one in solvers],
-            "agent_ids": [(one["id"], one["name"]) for one in agents],
+            **await _list_choices(request, source),
         },
         crumbs=[("/ui/keys", "API keys")],
     )
+
+
+async def _list_choices(request: Request, source: Source) -> dict[str, list[tuple[str, str]]]:
+    """Return ids and names of what a key can be limited to, by the field that names it."""
+    hub, caller = get_hub(request), get_caller(request)
+    return {
+        "project_id": [(one["id"], one["name"]) for one in (await source.list_projects(None))["data"]],
+        "solver_id": [(str(one["id"]), str(one["alias"])) for one in (await list_solvers(hub, caller, limit=100))["data"]],
+        "agent_ids": [(one["id"], one["name"]) for one in (await list_agents(hub, caller, limit=100))["data"]],
+    }

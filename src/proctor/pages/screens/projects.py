@@ -53,6 +53,12 @@ async def show_project(request: Request, source: Source) -> Response:
     return render_page(request, "project.html", values)
 
 
+async def show_missing(request: Request, source: Source) -> Response:
+    """Refuse an unknown address with the navigation of its project."""
+    await find_project(request, source)
+    raise Refusal("NOT_FOUND", "page not found")
+
+
 async def load_example(request: Request, source: Source) -> Response:
     """Fill the project with example data and show its traces, whose verdicts appear without a reload."""
     await read_form(request)

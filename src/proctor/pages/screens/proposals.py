@@ -82,7 +82,9 @@ async def _show_proposal(
         if case is not None and proposal["status"] != "accepted":
             diff = await asyncio.to_thread(compare_documents, case["document"], proposal["document"])
     authors = await name_authors(desk, [proposal], "proposed_by")
-    values = {"proposal": proposal, "authors": authors, "case": case, "diff": diff, "refusal": refusal}
+    agents = await list_project_agents(desk, proposal["project_id"])
+    agent = next((one for one in agents if one["id"] == proposal["agent_id"]), None)
+    values = {"proposal": proposal, "authors": authors, "agent": agent, "case": case, "diff": diff, "refusal": refusal}
     return render_page(request, "proposal.html", values, status=status)
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from proctor.model.batch import AmountFigures, BatchSummary, CaseBatch, CommonReason, JudgedCase, JudgedRate, Slice
 from proctor.report.blocks.outcomes import write_share
 from proctor.report.document import model as doc
+from proctor.report.words.findings import find_shape
 from proctor.report.words.neutral import to_one_line
 from proctor.report.words.wording import OUTCOME_NAMES, count_noun, count_words, write_percent, write_small
+from proctor.scoring.statistics import count_outcomes
 
 MOST_CASES: Mapping[doc.Output, int] = {"terminal": 200, "markdown": 100, "html": 500}
 """Cases in the table, most failures first."""
@@ -21,6 +23,8 @@ MOST_SLICES: Mapping[doc.Output, int] = {"terminal": 40, "markdown": 60, "html":
 MOST_DAYS: Mapping[doc.Output, int] = {**MOST_SLICES, "html": 500}
 MOST_CHECKS = 30
 """Checks listed per case."""
+_MOST_NAMED, _MOST_SAMPLES = 25, 3
+"""Cases and traces that are named for each cause."""
 UNKNOWN_VALUE = "unknown"
 """The name of a slice whose traces lack the value."""
 
@@ -33,10 +37,13 @@ def build_batch(summary: BatchSummary, output: doc.Output) -> doc.Document:
     counts = {outcome: sum(case.rate.counts.get(outcome, 0) for case in summary.cases) for outcome in OUTCOME_NAMES}
     results = sum(counts.values())
     read = count_noun(summary.traces, "trace") + (f", {count_noun(results, 'result')}" if results != summary.traces else "")
+    decided = count_outcomes(counts)
+    # As on the page of a run: one rate with its unit, then the counts.
+    rate = f"{write_share(decided.rate)} of {count_noun(decided.runs, 'result')} passed · " if output == "html" and decided.runs else ""
     return doc.Document(
         name=summary.suite or "suite",
         verdict=(tone, OUTCOME_NAMES[tone] if is_complete else "incomplete"),
-        headline=f"{read}: {count_words(counts)}",
+        headline=f"{rate}{read}: {count_words(counts)}",
         about=(count_noun(summary.partitions, "partition"), started),
         blocks=(
             *_list_notes(summary),
@@ -139,7 +146,36 @@ def _list_reasons(summary: BatchSummary, output: doc.Output) -> Iterator[doc.Sec
     listed = found[: MOST_LISTED[output]]
     every = sum(reason.count for _, reasons in lists for reason in reasons) + sum(case.more_reasons for case in summary.cases)
     rest = every - sum(reason.count for _, reason in listed)
-    yield doc.Section(("Failures",), (_make_reasons(listed, rest),))
+    if output == "html":
+        groups = _group_by_cause(listed)
+        items = doc.Items(tuple(map(_make_cause, groups)), doc.Rest("and {count} more for other reasons", count=rest))
+        yield doc.Section(("Failures",), (items,), about=count_noun(len(groups), "reason") if not rest else "")
+    else:
+        yield doc.Section(("Failures",), (_make_reasons(listed, rest),))
+
+
+def _group_by_cause(found: Iterable[tuple[str, CommonReason]]) -> list[list[tuple[str, CommonReason]]]:
+    """Return the reasons of all cases by cause, the commonest first, as on the page of a run."""
+    groups: dict[tuple[str, str, str], list[tuple[str, CommonReason]]] = {}
+    for case, reason in found:
+        groups.setdefault((reason.outcome, reason.check, find_shape(reason.reason)), []).append((case, reason))
+    return sorted(groups.values(), key=lambda group: (-sum(reason.count for _, reason in group), group[0][1].outcome != "error"))
+
+
+def _make_cause(group: Sequence[tuple[str, CommonReason]]) -> doc.Item:
+    first, cases = group[0][1], list(dict.fromkeys(case for case, _ in group))
+    count, missed = (sum(amounts) for amounts in zip(*((reason.count, reason.missed) for _, reason in group), strict=True))
+    title: doc.Line = (doc.Text(write_count(count, missed, "result"), "strong"), doc.Text(f" in {count_noun(len(cases), 'case')}", "muted"))
+    check: doc.Line = (doc.Text(first.check, limit=120), ": ") if first.check else ()
+    named: list[doc.Inline] = [part for case in cases[:_MOST_NAMED] for part in (" ", doc.Text(case, "code", limit=120))]
+    named += [f" and {len(cases) - _MOST_NAMED:,} more"] if len(cases) > _MOST_NAMED else []
+    places = tuple((doc.Text(place.describe(), "code", limit=300),) for _, reason in group for place in reason.samples)[:_MOST_SAMPLES]
+    blocks: tuple[doc.Block, ...] = (doc.Paragraph((*check, doc.Text(first.reason, limit=400))), doc.Paragraph(tuple(named[1:])))
+    return doc.Item(title, (*blocks, *([doc.Listing(places, muted=True)] if places else [])), _find_tone(first), count=count)
+
+
+def _find_tone(reason: CommonReason) -> doc.Tone:
+    return "error" if reason.outcome == "error" else "fail"
 
 
 def _list_faults(summary: BatchSummary, output: doc.Output) -> Iterator[doc.Section]:
@@ -161,7 +197,7 @@ def _make_reason(case: str, reason: CommonReason) -> doc.Item:
     title: doc.Line = (doc.Text(write_count(reason.count, reason.missed, "time"), "strong"), *names)
     samples = tuple((doc.Text(place.describe(), "code", limit=300),) for place in reason.samples)
     blocks = (doc.Paragraph((doc.Text(reason.reason, limit=400),)), *([doc.Listing(samples, muted=True)] if samples else []))
-    return doc.Item(title, blocks, "error" if reason.outcome == "error" else "fail", count=reason.count)
+    return doc.Item(title, blocks, _find_tone(reason), count=reason.count)
 
 
 def write_count(count: int, missed: int, noun: str) -> str:

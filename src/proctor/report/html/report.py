@@ -374,7 +374,8 @@ def _bound_lines(lines: list[str], total: int) -> list[str]:
 
 def _write_page(run: RunResult, counts: Mapping[str, int], attempts: Mapping[str, int], index: str, packets: list[str], pivot: str) -> str:
     style, script = "".join(map(read_template, _STYLES)), "".join(map(read_template, _SCRIPTS))
-    name = _escape(run.suite_name or "suite")
+    # As on the page of the run: its name first, then its suite.
+    name, suite = _escape(run.title or run.suite_name or "suite"), _escape(run.suite_name) if run.title else ""
     # With one attempt per case the counts are those of the rate.
     counted = count_words(counts) if sum(attempts.values()) == sum(counts.values()) else ""
     rate_text = describe_pass_rate(attempts, sum(counts.values()), counts["pass"])
@@ -382,6 +383,7 @@ def _write_page(run: RunResult, counts: Mapping[str, int], attempts: Mapping[str
     rate = draw_rate(attempts)
     body = read_template("report.html").format(
         name=name,
+        suite=f"<small>{suite}</small>" if suite else "",
         sprite=write_markup(draw_sprite()),
         outcome=write_markup(draw_outcome(run.shown_outcome)),
         headline=headline,

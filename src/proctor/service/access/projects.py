@@ -73,6 +73,8 @@ async def search_everywhere(
                 continue
             for row in await find_in_table(connection, query_seen(table, caller), table, text, names, MOST_OF_A_KIND):
                 title = next((row[name] for name in names if row[name]), row["id"])
+                if kind == "run":  # runs of one suite differ by name and note
+                    title = " · ".join(filter(None, (row[name] for name in names))) or title
                 place = row["id"] if kind == "project" else row["project_id"]
                 found.append({"kind": kind, "id": row["id"], "name": title, "project_id": place, "created_at": row["created_at"]})
         record = await find_record_by_id(connection, caller.organization_id, text) if caller.kind == "organization" else None

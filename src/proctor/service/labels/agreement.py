@@ -47,11 +47,13 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """The labels of a project with the judge's opinions."""
 
     judged: list[JudgedAnswer]
-    """Oldest first, each question once."""
+    """Oldest first, each question once, with the label of most reviewers."""
     lines: list[dict[str, Json]]
     """The same as lines of a label file, each in the form of its claim."""
     repeated: int
-    """Labels replaced by a later label of the same question."""
+    """Labels replaced by a later label of the same question and author."""
+    tied: int
+    """Questions that are not counted: as many reviewers passed as failed the answer."""
     reviewers: Reviewers
     skipped: int
     """Skipped claims."""
@@ -84,7 +86,8 @@ class AgreementShown(TypedDict):
     """Agreement of the judge with human labels."""
 
     labels: int
-    repeated: Annotated[int, about("labels replaced by a later label of the same question")]
+    repeated: Annotated[int, about("labels replaced by a later label of the same question and author")]
+    tied: Annotated[int, about("questions that are not counted: as many reviewers passed as failed the answer")]
     skipped: int
     more: Annotated[bool, about("whether there are older labels that were not used")]
     threshold: Annotated[float | None, about("minimum passing score; none: the judge answers yes or no")]
@@ -104,6 +107,7 @@ async def get_agreement(hub: Hub, caller: Caller, project_id: str) -> AgreementS
     return {
         "labels": len(found.judged),
         "repeated": found.repeated,
+        "tied": found.tied,
         "reviewers": {
             "count": found.reviewers.count,
             "questions": found.reviewers.questions,
@@ -138,10 +142,9 @@ def write_labels(found: Agreement) -> bytes:
 
 def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
     has_more = len(rows) > MOST_LABELS
-    by_question: dict[bytes, tuple[JudgedAnswer, JudgedClaim, str]] = {}
-    votes: dict[bytes, dict[str, Row]] = {}
+    votes: dict[bytes, dict[str, tuple[Row, JudgedClaim]]] = {}
     repeated = skipped = 0
-    # Newest first: the latest label of a question counts.
+    # Newest first: the latest label of each author counts.
     for row in rows[:MOST_LABELS]:
         if row["label"] == "skip":
             skipped += 1
@@ -149,30 +152,36 @@ def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
         claim = _CLAIM.decode(expand_bytes(row["body"]))
         question = msgspec.json.encode([claim.answer, claim.criterion, claim.context])
         repeated += row["author"] in votes.setdefault(question, {})
-        votes[question].setdefault(row["author"], row)
-        if question in by_question:
-            continue
-        by_question[question] = (_make_judged(row, claim), claim, row["subject_id"])
-    judged = [one for one, _, _ in reversed(by_question.values())]
+        votes[question].setdefault(row["author"], (row, claim))
+    decided = [one for by_author in reversed(votes.values()) if (one := _find_majority(list(by_author.values())))]
+    judged = [_make_judged(row, claim) for row, claim in decided]
     # The claims of one attempt were judged together.
-    claim_counts = Counter(subject for _, _, subject in by_question.values())
+    claim_counts = Counter(row["subject_id"] for row, _ in decided)
     lines = [
-        _write_line(one.item, claim) | ({"batch": subject} if claim_counts[subject] > 1 else {})
-        for one, claim, subject in reversed(by_question.values())
+        _write_line(one.item, claim) | ({"batch": row["subject_id"]} if claim_counts[row["subject_id"]] > 1 else {})
+        for one, (row, claim) in zip(judged, decided, strict=True)
     ]
-    thresholds = Counter(claim.threshold for _, claim, _ in by_question.values() if claim.threshold is not None)
+    thresholds = Counter(claim.threshold for _, claim in decided if claim.threshold is not None)
     threshold = thresholds.most_common(1)[0][0] if thresholds else None
     calibration = summarize_calibration(judged, threshold=threshold) if judged and figures else None
     return Agreement(
         judged=judged,
         lines=lines,
         repeated=repeated,
-        reviewers=_compare_reviewers(list(votes.values())),
+        tied=len(votes) - len(decided),
+        reviewers=_compare_reviewers([{author: row for author, (row, _) in by_author.items()} for by_author in votes.values()]),
         skipped=skipped,
         more=has_more,
         threshold=threshold,
         calibration=calibration,
     )
+
+
+def _find_majority(labels: Sequence[tuple[Row, JudgedClaim]]) -> tuple[Row, JudgedClaim] | None:
+    """Return the newest label of most reviewers; None if as many passed as failed the answer."""
+    passed = [one for one in labels if one[0]["label"] == "pass"]
+    failed = [one for one in labels if one[0]["label"] == "fail"]
+    return None if len(passed) == len(failed) else max(passed, failed, key=len)[0]
 
 
 def _compare_reviewers(votes: Sequence[Mapping[str, Row]]) -> Reviewers:

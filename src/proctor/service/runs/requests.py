@@ -244,7 +244,7 @@ def check_spec(spec: NewRun) -> None:
     if (spec.suite is None) == (spec.cases is None):
         fields["suite"] = ["expected either `suite`, a document, or `cases`, ids of cases of the project"]
     if spec.cases is not None and not 1 <= len(spec.cases) <= MOST_CASES:
-        fields["cases"] = [f"expected 1 to {MOST_CASES} ids"]
+        fields["cases"] = [f"choose at least one case, at most {MOST_CASES}"]
     for name, value, most in (("repeat", spec.repeat, MOST_REPEATS), ("concurrency", spec.concurrency, MOST_AT_ONCE)):
         if not 1 <= value <= most:
             fields[name] = [f"expected 1 to {most}"]
