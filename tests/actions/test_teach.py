@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,6 +80,35 @@ def test_a_rule_of_ones_own_is_learnt_from_the_answers_that_were_misjudged() -> 
     found = asyncio.run(improve(labels, measure))
     assert found.accepted and (found.gain.before, found.gain.after) == (0.0, 1.0)
     assert {item.label for item in found.examples} == {True, False}
+
+
+def test_the_claims_of_a_batch_stay_in_one_request() -> None:
+    """A judge that decides better what it is asked alone has learnt nothing from examples."""
+    labels = [
+        LabelledAnswer(answer=f"answer {number // 4}", criterion=f"c{number % 4}", label=number % 3 == 0, batch=f"b{number // 4}")
+        for number in range(80)
+    ]
+
+    async def measure(asked: Sequence[LabelledAnswer], examples: Sequence[LabelledAnswer]) -> list[JudgedAnswer]:
+        sizes = Counter(item.batch for item in asked)
+        return [judged(item, item.label if sizes[item.batch] < 4 else True) for item in asked]
+
+    found = asyncio.run(improve(labels, measure))
+    assert not found.accepted and (found.gain.before, found.gain.after) == (0.0, 0.0)
+
+
+def test_claims_that_one_reply_decides_are_no_separate_evidence() -> None:
+    def accept(seed: int) -> bool:
+        chance = random.Random(seed)
+        labels = [LabelledAnswer(answer=f"{number // 4}", criterion=f"c{number % 4}", label=number % 2 == 0) for number in range(80)]
+
+        async def measure(asked: Sequence[LabelledAnswer], examples: Sequence[LabelledAnswer]) -> list[JudgedAnswer]:
+            right: dict[object, bool] = {}
+            return [judged(item, item.label == right.setdefault(item.answer, chance.random() < 0.75)) for item in asked]
+
+        return asyncio.run(improve(labels, measure, seed=seed)).accepted
+
+    assert sum(map(accept, range(60))) <= 0.05 * 60
 
 
 SHARPER = "Polite, without exclamation marks."

@@ -594,6 +594,25 @@ def test_a_picture_of_the_body_is_shown_with_the_text_of_the_answer() -> None:
         assert len(material.images) == 1 and material.context["images_of_the_answer"][0]["image"] == 1
 
 
+ADDRESSES: list[Any] = [
+    {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+    {"type": "input_image", "image_url": "https://example.com/a.png"},
+    {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+    {"type": "image", "data": "no base64", "mimeType": "image/png"},
+    {"fileData": {"mimeType": "image/png", "fileUri": "gs://a/b.png"}},
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_claim_about_images_is_not_decided_on_some_of_them(address: Any) -> None:
+    evidence = {"text": "See both.", "body": {"content": [PARTS[0], address]}}
+    verdict = decide("judged", {"criteria": "Both are red.", "show_images": True}, evidence)
+    assert (verdict.code, isinstance(verdict, PendingVerdict)) == ("missing_evidence", False)
+    shown = {**evidence, "body": {"content": [PARTS[0]]}, "tool_calls": [{"name": "draw", "result": [address]}]}
+    assert decide("judged", {"criteria": "x", "show_images": True}, shown).code == NO_JUDGE_CODE
+    assert decide("judged", {"criteria": "x", "show_images": True, "show_tool_results": True}, shown).code == "missing_evidence"
+
+
 def test_an_address_of_a_picture_is_not_fetched() -> None:
     evidence = {"text": "See.", "body": {"content": [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]}}
     assert decide("judged", {"criteria": "It is red.", "show_images": True}, evidence).code == "missing_evidence"
@@ -612,24 +631,29 @@ def test_a_claim_about_images_passes_nothing_without_one(name: str) -> None:
         assert (verdict.outcome, verdict.code, isinstance(verdict, PendingVerdict)) == ("fail", "missing_evidence", False)
 
 
-@pytest.mark.parametrize("text", ["🖕", "!!! ... ???", "€ ∞"])
+@pytest.mark.parametrize("text", ["🖕", "!!! ... ???", "€ ∞", "42.\n", "7. !", "+", "..."])
 def test_an_answer_without_letters_is_judged(text: str) -> None:
     asked = pose("toxicity", {"text": text})
-    assert asked.questions[0].material.subject == {"1": text}
+    assert asked.questions[0].material.subject == {"1": text.strip()}
     assert settle(asked, ScriptedModel(choose(["toxic"]))).outcome == "fail"
 
 
 @pytest.mark.parametrize(
-    ("members", "expected"),
+    ("members", "settings", "expected"),
     [
-        (["first", "second", "steady"], ("error", "judge_position_dependent")),
-        (["first", "second", "first", "second", "steady"], ("error", "judge_position_dependent")),
-        (["first", "second", "first"], ("error", "judge_position_dependent")),
-        (["first", "steady", "steady"], ("pass", None)),
-        (["steady", "steady", "steady"], ("pass", None)),
+        (["first", "second", "steady"], {}, ("error", "judge_position_dependent")),
+        (["first", "second", "first", "second", "steady"], {}, ("error", "judge_position_dependent")),
+        (["first", "second", "first"], {}, ("error", "judge_position_dependent")),
+        (["first", "steady", "steady"], {}, ("pass", None)),
+        (["steady", "steady", "steady"], {}, ("pass", None)),
+        (["first", "second", "steady", "steady", "steady"], {"agreement": 0.55}, ("pass", None)),
+        (["first", "second", "steady", "steady", "steady"], {"agreement": 0.7}, ("error", "judge_position_dependent")),
+        (["first", "second", "steady", "steady", "steady"], {"quorum": 0.7}, ("error", "judge_position_dependent")),
     ],
 )
-def test_members_of_a_jury_that_prefer_a_place_are_no_majority(members: list[str], expected: tuple[str, str | None]) -> None:
+def test_members_of_a_jury_that_prefer_a_place_are_no_majority(
+    members: list[str], settings: dict[str, float], expected: tuple[str, str | None]
+) -> None:
     def reply_as(member: str) -> Callable[[ChatRequest], ChatReply]:
         def reply(request: ChatRequest) -> ChatReply:
             data = next(json.loads(line) for line in request.messages[-1].text.split("\n") if line.startswith("{"))
@@ -638,7 +662,7 @@ def test_members_of_a_jury_that_prefer_a_place_are_no_majority(members: list[str
 
         return reply
 
-    verdict = settle(pose("pairwise"), *(ScriptedModel(reply_as(member)) for member in members))
+    verdict = settle(pose("pairwise"), *(ScriptedModel(reply_as(member)) for member in members), **settings)
     assert (verdict.outcome, verdict.code) == expected
 
 

@@ -249,6 +249,7 @@ def test_an_expression_that_selects_nothing_is_exit_code_5(suite: Path) -> None:
         (["generate", "traces", "nosuch.jsonl"], 4, "no such file or folder: 'nosuch.jsonl'"),
         (["generate", "tools", "nosuch.json"], 4, "no such file: 'nosuch.json'"),
         (["generate", "traces", "week.jsonl", "--output", "a.yaml"], 4, "expected NAME.pending.yaml"),
+        (["generate", "traces", "week.jsonl", "--suite", "suite.json"], 4, "expected a YAML file"),
         (["generate", "workflow", "week.json"], 4, "'week.json': expected a workflow"),
         (["generate", "workflow", "straight.json"], 5, "no branch to cover"),
         (["generate", "traces", "week.jsonl", "--least", "9"], 5, "not proposed, 3 traces: refund (a case needs 9)"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from proctor.actions.generating import generate_documents
 from proctor.cli.main import run
 from proctor.formats.suites import read_suite
 from proctor.formats.text.yaml_text import to_yaml
@@ -21,6 +22,7 @@ from proctor.model.evidence import Json
 from proctor.rest.app import make_app
 from proctor.rest.settings import ServeSettings
 from proctor.service.settings import ServiceSettings
+from proctor.targets.mcp.settings import ServerSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -417,17 +419,55 @@ def test_the_command_proposes_cases_of_documents(
     assert run(["generate", "workflow", "flow.json"]) == 0
     assert "flow.json, 3 cases: 3 new" in capsys.readouterr().out
     assert run(["accept", "--all"]) == 0 == run(["validate", "suite.yaml"])
-    Path("tools.json").write_text(json.dumps({"tools": [{"name": "a", "inputSchema": {"type": "object"}}]}))
+    schema = {"type": "object", "properties": {"id": {"type": "integer", "minimum": 1}}, "required": ["id"], "additionalProperties": False}
+    Path("tools.json").write_text(json.dumps({"tools": [{"name": "a", "description": "Finds a.", "inputSchema": schema}]}))
     assert run(["generate", "tools", "tools.json", "--suite", "tools.yaml"]) == 0
+    assert run(["accept", "--all"]) == 0 == run(["validate", "tools.yaml"])
     Path("api.yaml").write_text(to_yaml({"openapi": "3.1.0", "paths": {}}))
     assert run(["generate", "openapi", "api.yaml"]) == 5
     assert run(["generate", "openapi", "flow.json"]) == 4
 
 
-def test_the_tools_of_a_running_server_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tools_of_a_running_server_are_listed_and_called_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mcp")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CI", raising=False)
     server = ROOT / "tests/targets/shop_server.py"
     assert run(["generate", "tools", f"{sys.executable} {server}", "--server", "shop"]) == 0
     assert "direct_calls" in Path("suite.pending.yaml").read_text()
+    assert run(["accept", "--all"]) == 0
+    servers = [{"id": "shop", "command": sys.executable, "args": [str(server)]}]
+    Path("proctor.yaml").write_text(to_yaml({"targets": {"tools": {"type": "mcp_agent", "servers": servers}}}))
+    monkeypatch.delenv("PROCTOR_MODEL", raising=False)
+    assert run(["run", "suite.yaml", "--target", "tools", "-k", "lookup-order-rejects", "--quiet"]) == 0
+
+
+def test_a_server_is_named_as_for_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    tools = [{"name": "a", "inputSchema": {"type": "object"}}]
+    asked: list[tuple[str, str, str]] = []
+
+    async def list_tools(settings: ServerSettings) -> list[dict[str, Json]]:
+        asked.append((settings.id, settings.command, settings.url))
+        return tools
+
+    monkeypatch.setattr(generate_documents, "_list_tools", list_tools)
+    program = tmp_path / "my-server"
+    program.write_text("#!/bin/sh\n")
+    Path("proctor.yaml").write_text(
+        to_yaml({"targets": {"desk": {"type": "mcp_agent", "servers": [{"id": "shop", "command": "shop-server"}]}}})
+    )
+    Path("mcp.json").write_text(json.dumps({"mcpServers": {"office": {"command": "office-server"}}}))
+    for source in (str(program), f"{program} --fast", "shop", "mcp.json", "mcp.json:office", "http://127.0.0.1/mcp"):
+        assert run(["generate", "tools", source]) == 0, source
+    assert asked == [
+        ("server", str(program), ""),
+        ("server", str(program), ""),
+        ("shop", "shop-server", ""),
+        ("office", "office-server", ""),
+        ("office", "office-server", ""),
+        ("server", "", "http://127.0.0.1/mcp"),
+    ]
+    assert run(["generate", "tools", "nosuch-server"]) == 4
+    assert "no such program" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import statistics
 from pathlib import Path
@@ -17,10 +18,10 @@ from proctor.formats.suites import read_suite
 from proctor.formats.text.yaml_text import to_yaml
 from proctor.generation.observations import GroupFacts
 from proctor.generation.trace_cases import Generated, TraceGrouping
-from proctor.generation.trace_paths import EffectNames, reduce_trace
+from proctor.generation.trace_paths import FAILED, EffectNames, reduce_trace
 from proctor.generation.volatile import find_rule
 from proctor.model.case import Suite
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, State, StateChange, ToolCall
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, State, StateChange, ToolCall
 from tests.generation.messy_agent import make_run
 from tests.generation.varied_traces import FRAMEWORKS, group_evidence, read_varied
 
@@ -230,7 +231,7 @@ def test_paths_fold_reads_and_retries() -> None:
     one = Evidence(input="a", tool_calls=(_call("get_b"), _call("get_a"), _call("get_b"), failed, _call("refund")))
     two = Evidence(input="a", tool_calls=(_call("get_a"), _call("get_b"), _call("refund")))
     assert reduce_trace(one, EffectNames()) == reduce_trace(two, EffectNames())
-    assert reduce_trace(Evidence(input="a", tool_calls=(failed,)), EffectNames()).steps == ("refund!",)
+    assert reduce_trace(Evidence(input="a", tool_calls=(failed,)), EffectNames()).steps == (f"refund{FAILED}",)
     assert reduce_trace(one, EffectNames(changes=frozenset(("get_a",)))).steps == ("get_b", "get_a", "get_b", "refund")
 
 
@@ -321,3 +322,74 @@ def test_parquet_and_lines_give_the_same_cases(tmp_path: Path) -> None:
     ((why, count),) = found.left_out.items()
     assert count == 3 and why.startswith("the record cannot be read (first ")
     assert group_files([str(tmp_path / "a.jsonl"), str(folder / "part-0.parquet")]).runs == 10
+
+
+def _make_orders(answer: str | None = None) -> list[tuple[str, Evidence]]:
+    """Return runs of a workflow without an agent: an order is confirmed or rejected."""
+    runs: list[tuple[str, Evidence]] = []
+    for at in range(24):
+        confirmed = at % 4 > 0
+        names = ("Webhook", "Has quantity", *(("Reserve", "Confirm") if confirmed else ("Reject",)), "Respond")
+        body: dict[str, Json] = {
+            "status": "confirmed" if confirmed else "rejected",
+            "total": at * 2.5,
+            "id": f"O-{at}",
+            "day": f"2026-01-{at + 1:02}",
+            "size": "SML"[at // 4 % 3],
+            **({"gift": {"card": at}} if at % 3 else {}),
+        }
+        nodes = tuple(Node(name=name, output=[{"at": at}]) for name in names)
+        text = json.dumps(body) if answer == "text" else None
+        runs.append((f"{at}", Evidence(input={"sku": f"W-{at}", "qty": at}, text=text, body=body, nodes=nodes, tool_calls=())))
+    return runs
+
+
+@pytest.mark.parametrize("answer", ["text", "body"])
+def test_a_workflow_gets_a_case_for_each_branch_with_its_steps_and_the_members_of_its_answer(answer: str) -> None:
+    runs = _make_orders(answer)
+    found = group_evidence(runs)
+    assert [case.document["id"] for case in found.cases] == [
+        "webhook-has-quantity-reserve-confirm-respond",
+        "webhook-has-quantity-reject-respond",
+    ]
+    confirmed = [{key: value for key, value in claim.items() if key != "because"} for claim in found.cases[0].document["expect"]]
+    assert [one["node_called"] for one in confirmed if "node_called" in one] == [
+        *("Webhook", "Has quantity", "Reserve", "Confirm", "Respond"),
+        {"name": "Reject", "condition": "not_called"},
+    ]
+    properties = {
+        "status": {"const": "confirmed"},
+        "total": {"type": "number"},
+        "id": {"type": "string", "pattern": r"^O\-\d+$"},
+        "day": {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
+        "size": {"enum": ["L", "M", "S"]},
+        "gift": {"type": "object"},
+    }
+    schema = next(claim["json_schema"]["schema"] for claim in confirmed if "json_schema" in claim)
+    assert schema["required"] == ["status", "total", "id", "day", "size"] and schema["properties"] == properties
+    suite = _read(found)
+    assert [case.custom_body for case in suite.cases] == [{"sku": "W-1", "qty": 1}, {"sku": "W-0", "qty": 0}]
+    measured = mutate(suite, runs)
+    assert min(counts.share or 0 for counts in measured.cases.values()) >= 0.6
+
+
+def test_other_steps_and_failed_ones_are_another_path_whose_name_stays() -> None:
+    steps = [("A", "B"), ("A", "C!"), ("A", "B", "C" * 70), ("A", "B", "D" * 70)]
+    nodes = [tuple(Node(name=name) for name in names) for names in steps] + [(Node(name="A"), Node(name="B", status="error"))]
+    runs = [(str(at), Evidence(input=f"order {at}", text="Done.", tool_calls=(), nodes=each)) for at, each in enumerate(nodes * 3)]
+    names = {case.document["id"] for case in group_evidence(runs).cases}
+    assert len(names) == 5 and names >= {"a-b", "a-c", "a-b-failed"}
+    assert {case.document["id"] for at in range(5) for case in group_evidence(runs[at::5]).cases} == names
+
+
+def test_messages_that_were_recorded_as_a_list_are_a_conversation() -> None:
+    runs = [(f"{at}", Evidence(input=["Hello", f"Refund {at}"], text="Done.", tool_calls=())) for at in range(3)]
+    suite = _read(group_evidence(runs))
+    assert [turn.input for turn in suite.cases[0].turns] == ["Hello", "Refund 0"]
+
+
+def test_a_plain_result_that_every_answer_repeats_is_claimed() -> None:
+    runs = _make_runs(
+        *([ToolCall(name="calculate", arguments={"term": f"{at}+1"}, result=str(at + 100))] for at in range(4)), text="It is {}."
+    )
+    assert {"answer_repeats": {"tool": "calculate", "path": ""}} in _list_claims(runs)

@@ -283,3 +283,24 @@ def test_a_bound_holds_inside_of_one_claim_and_a_resumed_run_judges_it_again(
     assert [one["outcome"] for one in second["cases"]] == ["pass"]
     # Both tries were paid for; replies that are remembered are not paid for again.
     assert second["cost"]["judge"] == pytest.approx(stub.cost, abs=1e-9) and stub.requests == 20
+
+
+@pytest.mark.parametrize(("flaw", "own_prices"), [("well", False), ("repaired", True), ("retried", False)])
+def test_a_calibration_costs_what_its_requests_cost(
+    flaw: str, own_prices: bool, stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepare(tmp_path, stub, "native", own_prices=own_prices, samples=2)
+    stub.flaw = FLAWS[flaw]
+    lines: list[dict[str, Any]] = []
+    for case in range(4):
+        answer = f"a {'good' if case % 2 else 'bad'} answer {case}, score 0.{case}"
+        claims = [{"criterion": "Kind"}, {"criterion": "Short", "negative_constraints": ["swears"]}, {"criterion": "Apt", "threshold": 0.2}]
+        lines += [{**claim, "answer": answer, "label": bool(case % 2), "batch": f"case {case}"} for claim in claims]
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    before = 0.0
+    for more in ((), (), ("--threshold", "0.5")):
+        done = proctor("judge", "calibrate", "labels.jsonl", "--min-decided", "0", "--format", "json", *more)
+        usage = json.loads(done.out)["usage"]
+        assert usage["cost"] == pytest.approx(stub.cost - before or None, abs=1e-9), (more, usage)
+        before = stub.cost

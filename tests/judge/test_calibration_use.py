@@ -65,7 +65,16 @@ def test_a_part_of_the_context_decides_nothing_about_the_whole(question: dict[st
 
 
 @pytest.mark.parametrize(
-    "criterion", ["It never lies.", "La réponse n'invente rien.", "La respuesta no miente.", "Non inventa nulla.", "It is kind."]
+    "criterion",
+    [
+        "It never lies.",
+        "It is free of promises.",
+        "It uses only facts of the results.",
+        "La réponse n'invente rien.",
+        "La respuesta no miente.",
+        "Non inventa nulla.",
+        "It is kind.",
+    ],
 )
 def test_a_part_of_the_context_passes_no_claim_of_absence(criterion: str) -> None:
     material = Material(subject="RX-91 is in Linz", context={"tool_results": "x" * 10_000})

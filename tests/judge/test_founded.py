@@ -156,6 +156,22 @@ def test_quotes_are_looked_up_in_what_was_shown_and_told() -> None:
     assert opinion.code == "judge_unfounded"
 
 
+@pytest.mark.parametrize(
+    "quote", ["characters cut here", "[... 4,008 characters cut here ...]", "final_answer: characters cut here", "cut here"]
+)
+def test_our_marks_of_what_was_cut_are_no_quotes(quote: str) -> None:
+    (opinion,) = judge(reply_with(quote, passed=False), f"aaa {'x' * 4_000} zzz", max_chars=400)
+    assert (opinion.outcome, opinion.code) == ("error", "judge_unfounded")
+    (opinion,) = judge(reply_with(quote.rpartition(": ")[2], passed=False), "It says 'cut here' and [... 4,008 characters cut here ...].")
+    assert opinion.outcome == "fail"
+
+
+@pytest.mark.parametrize("quote", ["1 of 3, overlapping", "context.part: 1 of 3", "overlapping"])
+def test_our_names_of_windows_are_no_quotes(quote: str) -> None:
+    (opinion,) = judge(reply_with(quote), "a" * 120_000, forbidden=True)
+    assert (opinion.outcome, opinion.code) == ("error", "judge_unfounded")
+
+
 def echo(text: str) -> Callable[[ChatRequest], str]:
     return lambda request: text.replace("ID", list_ids(request)[0])
 
@@ -351,6 +367,11 @@ def ask_many(script: Any, cases: int, **settings: Any) -> tuple[list[str | None]
 def test_a_model_that_is_down_is_not_asked_for_every_case(fault: ModelFault, code: str, sent: int) -> None:
     codes, requests = ask_many(lambda request: fault, 80)
     assert set(codes) == {code} and requests == sent
+
+
+def test_the_request_that_was_refused_does_not_count_as_not_sent() -> None:
+    (opinion,) = judge(ScriptedModel(lambda request: ModelFault("bad_request", "no credit", status=402)))
+    assert opinion.code == "judge_bad_request" and "not sent" not in opinion.reason
 
 
 def test_a_request_that_a_firewall_refuses_is_no_reason_to_stop() -> None:

@@ -127,6 +127,7 @@ def test_the_export_is_what_calibrating_a_judge_reads(service: Service, key: str
     file.write_bytes(answer.content)
     lines = [json.loads(line) for line in answer.content.splitlines()]
     assert {line.get("threshold") for line in lines} == {0.8}, "in the form of the claim"
+    assert sorted(line["batch"] for line in lines) == ["res_rude"] * 2 + ["res_shop"] * 2, "as they were judged"
     monkeypatch.chdir(tmp_path)
     with judge_server() as server:
         monkeypatch.setenv("PROCTOR_JUDGE_BASE_URL", server.url)

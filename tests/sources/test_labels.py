@@ -82,6 +82,11 @@ def test_two_lines_that_contradict_each_other_are_a_problem_and_a_repeated_one_a
     read = read_labels([write(tmp_path, f"{GOOD}\n{GOOD}\n")])
     assert len(read.items) == 1, "it was decided once"
     assert [warning.code for warning in read.warnings] == ["repeated_label"]
+    read = read_labels([write(tmp_path, f"{GOOD}\n" * 100)])
+    assert (len(read.items), read.repeated) == (1, 99)
+    assert [warning.message[:42] for warning in read.warnings] == ["99 lines repeat an earlier one and are lef"]
+    both = f"{GOOD}\n" + json.dumps({**json.loads(GOOD), "threshold": 0.5})
+    assert [len(read_labels([write(tmp_path, both)], in_one_form=one).items) for one in (False, True)] == [2, 1]
     row = json.loads(GOOD)
     spaced = [{**row, "answer": row["answer"] + end} for end in ("", " ", "\n", "\u200b", " \u200b ")]
     lines = "\n".join(map(json.dumps, spaced))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -10,7 +10,6 @@ from proctor.checks.run.limits import list_usages
 from proctor.model.cost import PriceList, note_stand_ins, price_usage, sum_known
 from proctor.model.evidence import Cost, Evidence, Json, Usage, UserEnding
 from proctor.model.result import CaseResult
-from proctor.model.verdict import Verdict
 
 
 def with_agent_cost(evidence: Evidence, prices: PriceList) -> Evidence:
@@ -34,7 +33,8 @@ def find_agent_cost(evidence: Evidence, prices: PriceList) -> Cost:
 def with_cost(result: CaseResult, evidence: Evidence, prices: PriceList) -> CaseResult:
     """Return the result with the cost of the agent, of the judge and of a model that played the user."""
     cost = evidence.cost or find_agent_cost(evidence, prices)
-    judge, why = sum_known(_price_requests(result.verdicts, prices))
+    decided = [verdict.details for verdict in result.verdicts if verdict.outcome != "skip"]
+    judge, why = sum_known(price_request(request, prices) for request in list_requests(decided))
     user, why_user = find_user_cost(evidence.simulated_user, prices)
     total = msgspec.structs.replace(cost, judge=judge, user=user, why=cost.why or why or why_user)
     return msgspec.structs.replace(result, cost=total)
@@ -48,15 +48,16 @@ def find_user_cost(user: UserEnding | None, prices: PriceList) -> tuple[float | 
     return (None, f"the simulated user: {cost}") if isinstance(cost, str) else (round(cost, 12), "")
 
 
-def _price_requests(verdicts: Sequence[Verdict], prices: PriceList) -> Iterator[float | str]:
-    """Yield the cost of each request to the judge; claims sent in one request share it."""
-    requests = {
-        request["id"]: request for verdict in verdicts if verdict.outcome != "skip" for request in verdict.details.get("judge_requests", ())
-    }
-    for request in requests.values():
-        cost = price_usage(_read_usage(request.get("usage")), request.get("model"), prices)
-        # Otherwise the price in the model's own settings.
-        yield cost if not isinstance(cost, str) else request.get("cost", f"the judge: {cost}")
+def list_requests(details: Iterable[Mapping[str, Json]]) -> list[dict[str, Json]]:
+    """Return the requests to a judge in the details of verdicts or opinions; those sent for several claims are there once."""
+    return list({request["id"]: request for each in details for request in each.get("judge_requests", ())}.values())
+
+
+def price_request(request: Mapping[str, Json], prices: PriceList) -> float | str:
+    """Return the cost of a request to a judge, or why it is unknown."""
+    cost = price_usage(_read_usage(request.get("usage")), request.get("model"), prices)
+    # Otherwise the price in the model's own settings.
+    return cost if not isinstance(cost, str) else request.get("cost", f"the judge: {cost}")
 
 
 def _read_usage(value: Json) -> Usage | None:

@@ -6,7 +6,7 @@ time and tokens. A property that chance explains is not claimed: it needs a numb
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -35,6 +35,7 @@ _ENOUGH_INPUTS = 3
 """Different inputs from which on a value that never changed counts as a constant."""
 _MOST_WORDS = 2
 _MOST_FORBIDDEN = 10
+_MOST_STEPS = 20
 _MOST_REPEATED = 3
 _MOST_NAME_WORDS = 3
 _LONGEST_VALUE = 600
@@ -60,8 +61,8 @@ class Claim(msgspec.Struct, frozen=True):
         return {name: value, "because": self.because}
 
 
-def make_claims(group: GroupFacts, catalogue: Sequence[str], effects: EffectNames) -> Iterator[Claim]:
-    """Yield every claim about a group; `catalogue` are the tools that all recordings know."""
+def make_claims(group: GroupFacts, catalogue: Sequence[str], effects: EffectNames, steps: Iterable[str] = ()) -> Iterator[Claim]:
+    """Yield every claim about a group; `catalogue` are the tools that all recordings know, `steps` the steps of their workflow."""
     always = [name for name, facts in group.tools.items() if facts.runs == group.runs]
     for name in always:
         yield from _claim_tool(name, group, effects)
@@ -73,6 +74,7 @@ def make_claims(group: GroupFacts, catalogue: Sequence[str], effects: EffectName
     for name in working if len(working) < len(group.tools) else ():
         claim = f"all(tool_calls[*].name != {quote(name)} or tool_calls[*].error == null)"
         yield Claim({"that": claim}, _count(group, f"no call of {name} failed"))
+    yield from _claim_steps(group, steps)
     yield from _claim_answer(group)
     yield from _claim_state(group)
     if group.timed == group.runs and group.slowest_ms:
@@ -216,13 +218,52 @@ def _claim_other_tools(group: GroupFacts, catalogue: Sequence[str], effects: Eff
         yield Claim({"that": f"all(tool_calls[*].name in [{names}])"}, _count(group, "no other tool was called"))
 
 
+def _claim_steps(group: GroupFacts, steps: Iterable[str]) -> Iterator[Claim]:
+    always = [name for name, runs in group.nodes.items() if runs == group.runs]
+    for name in always[:_MOST_STEPS]:
+        yield Claim({"node_called": name}, _count(group, "the step ran"))
+    for name in [name for name in steps if name not in group.nodes][:_MOST_FORBIDDEN] if group.nodes else ():
+        yield Claim({"node_called": {"name": name, "condition": "not_called"}}, _count(group, "a step of other traces, which did not run"))
+
+
+def _claim_members(group: GroupFacts) -> Iterator[Claim]:
+    """Claim the members of answers that are a JSON object."""
+    if not group.members or group.objects < group.runs:
+        return
+    properties: dict[str, Json] = {}
+    for name, member in group.members.items():
+        # Few inputs do not show whether a value that they have is constant.
+        is_copied = bool(member.flows) and len(group.inputs) < _ENOUGH_INPUTS
+        properties[name] = _write_schema((_match_type(member) if is_copied else _match_argument(member, group))[0])
+    required = [name for name, member in group.members.items() if member.calls == group.runs]
+    schema: dict[str, Json] = {"type": "object", "required": required, "properties": properties}
+    if group.runs >= ENOUGH_RUNS:
+        schema["additionalProperties"] = False
+    yield Claim({"json_schema": {"schema": schema}}, _count(group, "the members of the answer and their values or types"))
+
+
+def _write_schema(matcher: Json) -> Json:
+    """Return a matcher of `_match_argument` as JSON Schema."""
+    if not isinstance(matcher, dict):
+        return {"const": matcher}
+    names = {"text": "string", "list": "array"}
+    if "$type" in matcher:
+        return {"type": names.get(matcher["$type"], matcher["$type"])}
+    if "$regex" in matcher:
+        return {"type": "string", "pattern": matcher["$regex"]}
+    if "$one_of" in matcher:
+        return {"enum": matcher["$one_of"]}
+    return {"const": matcher["$literal"]} if "$literal" in matcher else {"type": "string"} if "$starts_with" in matcher else {}
+
+
 def _claim_answer(group: GroupFacts) -> Iterator[Claim]:
     if group.answers < group.runs:
         return
     yield Claim("response_not_empty", _count(group, "answered"))
+    yield from _claim_members(group)
     for each in _choose_repeated(group):
         value = {"argument": each.argument} if each.argument is not None else {"path": each.path}
-        what = f"the argument {each.argument}" if each.argument is not None else f"{each.path} of the result"
+        what = f"the argument {each.argument}" if each.argument is not None else f"{each.path} of the result" if each.path else "the result"
         yield Claim({"answer_repeats": {"tool": each.tool, **value}}, _count(group, f"the answer had {what} of {each.tool}"))
     # A word of the input or of a result is data of this run, which `answer_repeats` is about.
     data = "\n".join(text for each in group.samples for text in (read_input_text(each), str(list_calls(each)).lower()))

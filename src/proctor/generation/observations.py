@@ -14,6 +14,7 @@ import msgspec
 
 from proctor.cassettes.redaction import names_a_secret, redact, redact_text
 from proctor.checks.tools.data_flow import (
+    find_leaves,
     is_in_text,
     list_leaves,
     list_sources,
@@ -25,13 +26,14 @@ from proctor.checks.tools.data_flow import (
 from proctor.generation.volatile import find_rule
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.json_values import is_number
-from proctor.mutation.call_edits import list_calls
+from proctor.mutation.call_edits import list_calls, list_steps
 
 MOST_VALUES = 6
 """Different values of an argument that are stored."""
 _MOST_FLOWS = 40
 _MOST_WORDS = 60
 _MOST_TOOLS = 30
+_MOST_MEMBERS = 20
 _MOST_SAMPLES = 16
 """Runs of a group that are stored, on which its claims are decided."""
 _MOST_SOURCES = 3
@@ -124,6 +126,12 @@ class GroupFacts(msgspec.Struct):
     counted: int = 0
     stated: int = 0
     """Runs with recorded changes of the end state."""
+    nodes: dict[str, int] = {}
+    """The steps of a workflow, and how many runs had them."""
+    members: dict[str, ArgumentFacts] | None = {}
+    """The members of answers that are a JSON object; None if there are too many."""
+    objects: int = 0
+    """Runs with such an answer."""
     changes: dict[tuple[str, str, str], ChangeFacts] = {}
 
     def add(self, evidence: Evidence, source: str) -> None:
@@ -144,6 +152,8 @@ class GroupFacts(msgspec.Struct):
         self._add_answer(evidence, calls)
         self._add_measures(evidence)
         self._add_changes(evidence)
+        for name in dict.fromkeys(node.name for node in list_steps(evidence)):
+            self.nodes[name] = self.nodes.get(name, 0) + 1
 
     def choose_example(self) -> tuple[Evidence, bool]:
         """Return the stored run with the shortest input that has the words of most inputs, and whether it has a secret; better not."""
@@ -196,6 +206,14 @@ class GroupFacts(msgspec.Struct):
     def _add_answer(self, evidence: Evidence, calls: tuple[ToolCall, ...]) -> None:
         answer = read_answer_text(evidence)
         self.answers += bool(answer)
+        document, members = _read_object(evidence), self.members
+        self.objects += document is not None
+        if document is not None and members is not None:
+            for name, value in document.items():
+                member = members.setdefault(name, ArgumentFacts())
+                member.secret = member.secret or is_secret(name, value)
+                _add_argument(member, value, calls, read_input_text(evidence))
+            self.members = members if len(members) <= _MOST_MEMBERS else None
         self.ends = self.ends and bool(_ENDS.search(answer))
         self.negates = self.negates and bool(_NEGATES.search(answer))
         if self.words is None:
@@ -240,6 +258,12 @@ class GroupFacts(msgspec.Struct):
                 row = rows[0] if len(rows) == 1 and isinstance(rows[0], dict) else {}
                 plain = {name: value for name, value in row.items() if isinstance(value, (str, bool)) or is_number(value)}
                 facts.fields = plain if facts.fields is None else {k: v for k, v in facts.fields.items() if plain.get(k) == v}
+
+
+def _read_object(evidence: Evidence) -> dict[str, Json] | None:
+    """Return an answer that is a JSON object; None for a text, which a body may have around it."""
+    answer = evidence.body if evidence.text is None else read_result(evidence.text)
+    return answer if isinstance(answer, dict) else None
 
 
 def _add_argument(facts: ArgumentFacts, value: Json, earlier: tuple[ToolCall, ...], text: str) -> None:
@@ -305,7 +329,7 @@ def list_repeated_values(candidate: Repeated, calls: Iterable[ToolCall]) -> list
     for call in calls:
         if call.name == candidate.tool and not call.failed():
             if candidate.argument is None:
-                values += list_sources(call, candidate.path)[0] if candidate.path else []
+                values += find_leaves(read_result(call.result), candidate.path or "")
             elif isinstance(call.arguments, dict) and candidate.argument in call.arguments:
                 values += list_written(call.arguments[candidate.argument])
     return values

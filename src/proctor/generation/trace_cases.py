@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -11,20 +12,22 @@ from proctor.cassettes.entries import REDACTED
 from proctor.cassettes.redaction import redact
 from proctor.checks.registry import default_registry
 from proctor.decide.prepare import PreparedCase
-from proctor.formats.native.drafting import add_id
+from proctor.formats.native.drafting import add_id, make_slug
 from proctor.generation.claims import Claim, make_claims
 from proctor.generation.observations import GroupFacts
 from proctor.generation.trace_paths import FAILED, EffectNames, TracePath, reduce_trace
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, EvidenceTurn, Json
-from proctor.mutation.call_edits import list_calls
+from proctor.mutation.call_edits import list_calls, list_steps
 from proctor.mutation.measure import VARIES, read_claim
+from proctor.report.words.wording import count_noun
 
 LEAST_RUNS = 3
 """Runs of a group from which on it becomes a case."""
 _MOST_GROUPS = 2_000
 """Paths that are followed; further ones are counted as rare."""
 _MOST_TOOLS = 500
+_LONGEST_NAME = 50
 
 
 class GeneratedCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +58,7 @@ class TraceGrouping:
         self._effects = effects
         self._groups: dict[TracePath, GroupFacts] = {}
         self._tools: dict[str, None] = {}
+        self._nodes: dict[str, None] = {}
         self._left_out: Counter[str] = Counter()
         self._runs = self._beyond = 0
 
@@ -67,6 +71,8 @@ class TraceGrouping:
         self._runs += 1
         if len(self._tools) < _MOST_TOOLS:
             self._tools.update(dict.fromkeys((*(evidence.available_tools or ()), *(call.name for call in list_calls(evidence)))))
+        if len(self._nodes) < _MOST_TOOLS:
+            self._nodes.update(dict.fromkeys(node.name for node in list_steps(evidence)))
         path = reduce_trace(evidence, self._effects)
         group = self._groups.get(path)
         if group is None:
@@ -85,12 +91,14 @@ class TraceGrouping:
         groups = sorted(self._groups.items(), key=lambda pair: (-pair[1].runs, pair[0]))
         used: set[str] = set()
         cases: list[GeneratedCase] = []
-        rare = [(f"{describe_path(path)} (a case needs {least})", group.runs) for path, group in groups if group.runs < least]
+        rare = [
+            (f"{describe_path(path, list(group.nodes))} (a case needs {least})", group.runs) for path, group in groups if group.runs < least
+        ]
         if self._beyond:
             rare.append(("further paths", self._beyond))
         for path, group in groups:
             if group.runs >= least:
-                cases.append(make_case(path, group, list(self._tools), self._effects, used))
+                cases.append(make_case(path, group, list(self._tools), self._effects, used, list(self._nodes)))
         return Generated(cases=tuple(cases), rare=tuple(rare), runs=self._runs, left_out=dict(self._left_out))
 
 
@@ -109,21 +117,26 @@ def find_unusable(evidence: Evidence) -> str | None:
     return "the answer is not known completely" if "answer" in unknown else None
 
 
-def make_case(path: TracePath, group: GroupFacts, catalogue: Sequence[str], effects: EffectNames, used: set[str]) -> GeneratedCase:
+def make_case(
+    path: TracePath, group: GroupFacts, catalogue: Sequence[str], effects: EffectNames, used: set[str], nodes: Sequence[str]
+) -> GeneratedCase:
     """Return the case of a group, with the claims that hold of every stored run."""
     example, has_secret = group.choose_example()
-    claims = filter_holding(make_claims(group, catalogue, effects), group.samples)
+    claims = filter_holding(make_claims(group, catalogue, effects, nodes), group.samples)
     document: dict[str, Json] = {
-        "id": add_id(name_path(path), used),
-        "description": f"{group.runs:,} traces, such as {', '.join(group.sources)}: {describe_path(path)}",
+        "id": add_id(name_path(path, list(group.nodes)), used),
+        "description": f"{count_noun(group.runs, 'trace')}, such as {', '.join(group.sources)}: {describe_path(path, list(group.nodes))}",
     }
     turns = example.turns or ()
     if len(turns) > 1:
         document["turns"] = _write_turns(turns, group)
     else:
-        given = next((each for each in (example.input, *(turn.input for turn in turns)) if each is not None), "")
-        given = redact(given)
-        document["input"] = given if isinstance(given, str) else msgspec.json.encode(given).decode()
+        given = redact(next((each for each in (example.input, *(turn.input for turn in turns)) if each is not None), ""))
+        messages = given if isinstance(given, list) and all(isinstance(each, str) for each in given) else [given]
+        if len(messages) > 1:
+            document["turns"] = [{"input": each} for each in messages]
+        else:
+            document["input" if isinstance(messages[0], str) else "body"] = messages[0]
     if has_secret:
         document["description"] += f"; a secret of the input was replaced by {REDACTED}"
     reads = [name for name in sorted(group.tools) if effects.find(name) == "reads"]
@@ -163,13 +176,21 @@ def filter_holding(claims: Iterable[Claim], samples: Sequence[Evidence]) -> list
     return found
 
 
-def name_path(path: TracePath) -> str:
-    """Return the name of a path, from which the id of its case is made."""
-    name = "-".join(step.replace(FAILED, "-failed") for step in path.steps) or "answer without tools"
-    return f"{name}-in-{path.turns}-messages" if path.turns > 1 else name
+def name_path(path: TracePath, order: Sequence[str]) -> str:
+    """Return the name of a path, from which the id of its case is made, with the steps in this order. No other path gets the same."""
+    name = "-".join(step.replace(FAILED, "-failed") for step in (*path.steps, *_sort_nodes(path, order))) or "answer without tools"
+    name = f"{name}-in-{path.turns}-messages" if path.turns > 1 else name
+    digest = hashlib.sha256(repr(path).encode()).hexdigest()[:6]
+    # Whole words of its end, where paths differ.
+    return name if len(name) <= _LONGEST_NAME else f"{make_slug(name)[-_LONGEST_NAME:].partition('-')[2]} {digest}"
 
 
-def describe_path(path: TracePath) -> str:
-    """Return a path in words."""
-    words = " → ".join(step.replace(FAILED, " (failed)") for step in path.steps) or "no tool"
-    return f"{words}, {path.turns} messages" if path.turns > 1 else words
+def describe_path(path: TracePath, order: Sequence[str]) -> str:
+    """Return a path in words, with the steps in this order."""
+    words = " → ".join(path.steps) or "no tool"
+    words += f" in the steps {', '.join(_sort_nodes(path, order))}" if path.nodes else ""
+    return words.replace(FAILED, " (failed)") + (f", {path.turns} messages" if path.turns > 1 else "")
+
+
+def _sort_nodes(path: TracePath, order: Sequence[str]) -> list[str]:
+    return sorted(path.nodes, key=lambda name: order.index(name.removesuffix(FAILED)))

@@ -1,4 +1,4 @@
-"""Reduces a run to its path: which tools were called, in which order.
+"""Reduces a run to its path: which tools were called, in which order, and which steps of a workflow ran.
 
 A failed call that was tried again is left out. Adjacent calls of tools that only read have no order and count once. A call that failed for
 good is marked.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from proctor.model.evidence import Evidence
-from proctor.mutation.call_edits import list_calls
+from proctor.mutation.call_edits import list_calls, list_steps
 from proctor.mutation.tool_effects import Effect, find_effect
 
-FAILED = "!"
-"""Follows the name of a tool whose last call failed."""
+FAILED = "\0"
+"""Follows the name of a tool whose last call failed, and of a step that failed."""
 
 
 class TracePath(NamedTuple):
@@ -21,6 +21,8 @@ class TracePath(NamedTuple):
 
     steps: tuple[str, ...]
     turns: int
+    nodes: tuple[str, ...] = ()
+    """The steps of a workflow that ran, sorted."""
 
 
 class EffectNames(NamedTuple):
@@ -52,4 +54,5 @@ def reduce_trace(evidence: Evidence, effects: EffectNames) -> TracePath:
             continue
         steps += [*sorted(reads), step]
         reads = set()
-    return TracePath((*steps, *sorted(reads)), max(1, len(evidence.turns or ())))
+    nodes = {node.name + (FAILED if node.status == "error" else "") for node in list_steps(evidence)}
+    return TracePath((*steps, *sorted(reads)), max(1, len(evidence.turns or ())), tuple(sorted(nodes)))

@@ -91,7 +91,8 @@ class GatedModel:
                 reply = await self._call_with_retries(_apply_rung(request, rung))
             except ModelFault as fault:
                 # Providers report an unsupported schema in many ways; a request with a simpler schema shows whether that was the cause.
-                if fault.code != "bad_request" or self._settings.structured != "auto" or rung == "free":
+                is_other = fault.code != "bad_request" or self._settings.structured != "auto"
+                if is_other or rung == "free" or self._down is not None:
                     raise
                 continue
             # Remember what this model accepts, so that later requests are not refused first.

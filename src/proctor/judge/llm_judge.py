@@ -36,7 +36,8 @@ _T = TypeVar("_T")
 _NEED_WHOLE_CONTEXT = ("faithful_to_context", "context_relevance")
 """Rubrics about the context that cannot be decided on a part of it."""
 _NEGATION = re.compile(
-    r"\b(?:not|no|never|nothing|none|without|neither|nor|avoids?|kein\w*|nicht|nie|ohne|ne|pas|jamais|aucun\w*|sans|rien"
+    r"\b(?:not|no|never|nothing|none|without|neither|nor|avoids?|refrains?|lacks?|omits?|excludes?|absent|absence|only|solely"
+    r"|free (?:of|from)|kein\w*|nicht|nie|ohne|nur|ne|pas|jamais|aucun\w*|sans|rien"
     r"|nunca|ning[uú]n\w*|nada|sin|sem|não|non|mai|senza|nessun\w*|niet|geen|zonder)\b|n't\b",
     re.IGNORECASE,
 )

@@ -92,10 +92,19 @@ _LETTERS = "a-zß-ɏͰ-ԯḀ-ỿ"
 """Folded letters of scripts with spaces between words."""
 _LETTER = re.compile(f"[{_LETTERS}]")
 _OUR_KEYS = frozenset(
-    ("context", "tool", "arguments", "result", "error", "step", "output", "user", "agent", "part", "image", "statement", "passage")
+    (
+        *("context", "tool", "arguments", "result", "error", "step", "output", "user", "agent", "part", "image", "statement", "passage"),
+        *("characters", "items", "members", "cut", "here"),
+    )
 )
 """Our names for members of the shown data, besides the names of the subject and of the parts of the context."""
-_OTHER_DECISIONS = frozenset(("pass", "passed", "met", "score", "rating", "choice", "verdict", "decision", "result", "outcome", "overall"))
+_WINDOW = re.compile(r"\d of \d, overlapping")
+_CUT = re.compile(r"\[\.\.\. (?:number of )?[\d,]+ (?:character|item|member|bit)s? cut here \.\.\.\]")
+_OTHER_DECISIONS = frozenset(
+    ("pass", "passed", "met", "score", "rating", "choice", "verdict", "decision", "result", "outcome", "grade", "overall")
+)
+_PREFIX = re.compile(r"^(?:final|overall|my|is)[ _-]?")
+"""What models write before the name of a second decision: `final_verdict`."""
 _COPIED = frozenset(("id", "quotes", "reason", "rule", "label", "criterion", "grounded", "rubric", "reference", "choices"))
 """Members of an entry, or copied from its check, that decide nothing."""
 _NEGATIVE = re.compile(r"fail|violat|wrong|incorrect|unmet|not[ _]?met|reject|broken", re.IGNORECASE)
@@ -225,6 +234,9 @@ def read_reply(
         data = msgspec.json.decode(material)
         # The fault of an earlier reply is not part of the judged material, and may repeat what that reply invented.
         data.pop("fault_of_previous_reply", None)
+        # Nor is our name of a window.
+        if isinstance(context := data.get("context"), dict) and _WINDOW.fullmatch(str(context.get("part"))):
+            del context["part"]
         shown = _Passages(data)
         items = [_check_quotes(item, question, shown, data, judge_name) for item, question in zip(items, questions, strict=True)]
     return ReadReply(items=tuple(items))
@@ -237,13 +249,11 @@ def _check_quotes(item: Item | Fault, question: Question, shown: _Passages, data
     quotes: list[str] = []
     reference = _fold(question.reference or "")
     for quote in item.quotes:
-        found = (
-            None
-            if _find_symbols(quote) - shown.symbols
-            else quote
-            if shown.has(quote) and not _is_framing(quote, data)
-            else _find_labelled(quote, data)
-        )
+        found: str | None = None
+        if not _find_symbols(quote) - shown.symbols:
+            found = quote if shown.has(quote) and not _is_framing(quote, data) else _find_labelled(quote, data)
+            if found is not None and _is_framing(found, data):
+                found = None
         if found is None and reference and _is_quoted(quote, reference):
             continue  # The reference is shown for comparison, and is not part of the judged material.
         if found is None:
@@ -304,9 +314,12 @@ def _contains(forms: str, words: str) -> bool:
 
 
 def _is_framing(quote: str, data: dict[str, Json]) -> bool:
-    """Return whether a quote consists only of names that we gave to members of the material."""
+    """Return whether a quote consists only of names that we gave to members of the material, or of our mark of a cut."""
     ours = {word for key in (*_OUR_KEYS, *data, *data.get("context", {})) for word in _fold(key).split()}
-    return ours.issuperset(_fold(quote).split()) and not _contains(_fold("\n".join(_list_texts(data, keys=False))), _fold(quote))
+    words = _fold(quote).split()
+    if any(word not in ours and not ("cut" in words and word[0].isdigit()) for word in words):
+        return False
+    return not _contains(_fold(_CUT.sub("\n", "\n".join(_list_texts(data, keys=False)))), _fold(quote))
 
 
 def _drop_tool_names(source: Json) -> Json:
@@ -458,8 +471,8 @@ def _name_decision(question: Question | None) -> Literal["pass", "score", "choic
 
 def _agrees(key: str, value: Json, passed: bool, choice: str | None, question: Question) -> bool:
     """Return whether a further member of an entry agrees with its decision: by its name a decision, or a yes or no of any name."""
-    is_decision = key.casefold() in _OTHER_DECISIONS
-    if key in _COPIED and not (key == "label" and question.choices):
+    is_decision = _PREFIX.sub("", key.casefold()) in _OTHER_DECISIONS
+    if key in _COPIED and not (key == "label" and (question.choices or value != question.label)):
         return True
     if isinstance(value, str):
         word = value.strip(_AROUND).casefold()

@@ -95,6 +95,9 @@ def _count_choices(
     chosen, most = Counter(vote.choice for vote in votes if vote.choice is not None).most_common(1)[0]
     details["agreement"] = most / total
     least = max(0.5, settings.agreement)
+    if least > 0.5 or settings.quorum > 0.5:
+        # A comparison in two orders counts only the ballots that agree in both.
+        details |= {"least_agreement": least, "least_quorum": settings.quorum}
     if most / total <= least:
         reason = f"the judge is uncertain: {most} of {total} choose {chosen}, and more than {least * 100:g} % must agree"
         return _report_uncertain(reason, 0.0, faults, settings, details)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from proctor.checks.shared.calls import list_recorded_calls
-from proctor.model.evidence import Evidence, ToolCall
+from proctor.model.evidence import Evidence, Node, ToolCall
 
 Edit = Callable[[list[ToolCall]], list[ToolCall]]
 """Returns the calls of a run with a change; it may return the same call objects in another order."""
@@ -18,6 +18,12 @@ def list_calls(evidence: Evidence) -> tuple[ToolCall, ...]:
     if evidence.tool_calls is None and evidence.turns and any(turn.tool_calls for turn in evidence.turns):
         return tuple(call for turn in evidence.turns for call in turn.tool_calls or ())
     return list_recorded_calls(evidence) or ()
+
+
+def list_steps(evidence: Evidence) -> tuple[Node, ...]:
+    """Return the steps of a workflow that ran; none for a trace, whose nodes are its spans."""
+    is_trace = evidence.account is not None and evidence.account.reader.startswith("otlp")
+    return () if is_trace else tuple(node for node in evidence.nodes or () if node.ran())
 
 
 def edit_calls(evidence: Evidence, edit: Edit) -> Evidence:

@@ -14,10 +14,10 @@ import msgspec
 
 from proctor.checks.shared.answer import find_fenced
 from proctor.model.account import Part
-from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
+from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.json_values import is_number
 from proctor.model.show import show
-from proctor.mutation.call_edits import edit_calls, list_calls
+from proctor.mutation.call_edits import edit_calls, list_calls, list_steps
 from proctor.mutation.state_edits import Step, list_leaves, plant_state_faults, replace_leaf
 from proctor.mutation.tool_effects import find_effect
 
@@ -71,13 +71,12 @@ def plant_faults(evidence: Evidence, tools: Sequence[str] = ()) -> Iterator[Faul
             yield from _drop_equal(evidence, plant(evidence, tools))
     if "answer" not in unknown:
         yield from _drop_equal(evidence, _plant_in_answer(evidence))
-    is_trace = evidence.account is not None and evidence.account.reader.startswith("otlp")
-    nodes = () if is_trace else evidence.nodes or ()
-    for at, node in list(enumerate(nodes))[:_MOST_PLACES]:
+    steps = list_steps(evidence)
+    for name in list(dict.fromkeys(step.name for step in steps))[:_MOST_PLACES]:
         # A dropped step with calls would be several faults.
-        if node.ran() and not node.tool_calls:
-            left: tuple[Node, ...] = (*nodes[:at], *nodes[at + 1 :])
-            yield Fault("step_dropped", f"step {node.name}", msgspec.structs.replace(evidence, nodes=left), before=node.name)
+        if not any(step.tool_calls for step in steps if step.name == name):
+            left = tuple(node for node in evidence.nodes or () if node.name != name)
+            yield Fault("step_dropped", f"step {name}", msgspec.structs.replace(evidence, nodes=left), before=name)
     if evidence.state is not None and "state" not in unknown:
         for kind, path, before, state in plant_state_faults(evidence.state):
             yield Fault(kind, path, msgspec.structs.replace(evidence, state=state), path=path, before=before)

@@ -173,8 +173,6 @@ def _propose_body(fault: Fault) -> Iterator[Json]:
 
 def _propose_step(fault: Fault, evidence: Evidence) -> Iterator[Json]:
     yield {"node_called": fault.before}
-    if [node.name for node in evidence.nodes or ()].count(str(fault.before)) > 1:
-        yield {"that": f"len(nodes) >= {len(evidence.nodes or ())}"}
 
 
 def _propose_row(fault: Fault, evidence: Evidence) -> Iterator[Json]:

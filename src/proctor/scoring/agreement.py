@@ -24,7 +24,7 @@ folds, but not for secrets.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -119,8 +119,19 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     """The chance of a gain this large if both judges were equally good: one-sided, by permutation."""
 
 
-def measure_gain(labels: Sequence[bool], before: Sequence[bool], after: Sequence[bool], *, draws: int = DRAWS, seed: int = SEED) -> Gain:
-    """Compare two judges by kappa. If they were equally good, their decisions on any item could be swapped."""
+def measure_gain(
+    labels: Sequence[bool],
+    before: Sequence[bool],
+    after: Sequence[bool],
+    *,
+    groups: Sequence[Hashable] | None = None,
+    draws: int = DRAWS,
+    seed: int = SEED,
+) -> Gain:
+    """Compare two judges by kappa. If they were equally good, their decisions on any item could be swapped.
+
+    Decisions of one group are made together, so they are swapped together.
+    """
     pairs = list(zip(labels, before, after, strict=True))
     right, wrong = sum(labels), len(pairs) - sum(labels)
     both = [sum(first and second and label is kind for label, first, second in pairs) for kind in (True, False)]
@@ -129,6 +140,11 @@ def measure_gain(labels: Sequence[bool], before: Sequence[bool], after: Sequence
     # Items as bits: those that the first judge passes, by label; the second judge passes the others.
     kinds = [sum(1 << place for place, pair in enumerate(differing) if pair[0] is kind) for kind in (True, False)]
     passes = sum(1 << place for place, pair in enumerate(differing) if pair[1])
+    masks: dict[Hashable, int] = {}
+    differing_groups = [group for group, pair in zip(groups or range(len(pairs)), pairs, strict=True) if pair[1] != pair[2]]
+    for place, group in enumerate(differing_groups):
+        masks[group] = masks.get(group, 0) | 1 << place
+    members = list(masks.values())
 
     def compute_kappa(passed: int) -> float | None:
         true_pass, false_pass = (base + (passed & kind).bit_count() for base, kind in zip(both, kinds, strict=True))
@@ -142,7 +158,9 @@ def measure_gain(labels: Sequence[bool], before: Sequence[bool], after: Sequence
     draws = draws if observed > 0 else 0
     for _ in range(draws):
         # A slightly smaller value counts too: it is the same gain with another rounding error.
-        reached += compute_gain(_draw_bits(stream, len(differing))) >= observed - 1e-12
+        drawn = _draw_bits(stream, len(members))
+        swaps = drawn if len(members) == len(differing) else sum(mask for place, mask in enumerate(members) if drawn >> place & 1)
+        reached += compute_gain(swaps) >= observed - 1e-12
     p_value = (1 + reached) / (1 + draws) if draws else 1.0
     return Gain(before=compute_kappa(passes), after=compute_kappa(passes ^ every), p_value=p_value)
 

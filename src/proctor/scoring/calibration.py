@@ -111,7 +111,7 @@ def summarize_calibration(
     details = [one.opinion.details for one in judged]
     # A cached reply was paid for when it was first requested.
     uncached = [one for one in details if one.get("cached") is not True]
-    tokens = [count for one in uncached if (count := _count_tokens(one.get("usage"))) is not None]
+    tokens = [count for one in uncached if (count := count_tokens(one.get("usage"))) is not None]
     costs = [cost for one in uncached if is_number(cost := one.get("cost"))]
     return Calibration(
         items=tuple(judged),
@@ -197,7 +197,7 @@ def _list_names(values: Iterable[Json]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _count_tokens(usage: Json) -> int | None:
+def count_tokens(usage: Json) -> int | None:
     """Return the tokens of `usage`: the total, else input plus output."""
     if not isinstance(usage, dict):
         return None

@@ -63,14 +63,17 @@ class Labels(msgspec.Struct, frozen=True):
 
     items: tuple[LabelledAnswer, ...]
     warnings: tuple[Problem, ...] = ()
+    repeated: int = 0
+    """The number of lines that repeat an earlier one and are left out."""
 
 
-def read_labels(paths: Iterable[Path], check: str | None = None) -> Labels:
+def read_labels(paths: Iterable[Path], check: str | None = None, *, in_one_form: bool = False) -> Labels:
     """Return the labelled answers of all files, in order; raises `InputError` with every problem.
 
-    With `check` every line is about a claim of that check.
+    With `check` every line is about a claim of that check. With `in_one_form` every line requires a score, or none does, so that two lines
+    that differ in this alone are one.
     """
-    found = _LabelCollector(check)
+    found = _LabelCollector(check, in_one_form)
     for path in paths:
         text = _read_file(path)
         _require_lines(path, text)
@@ -83,8 +86,10 @@ def read_labels(paths: Iterable[Path], check: str | None = None) -> Labels:
 class _LabelCollector:
     """Everything read so far."""
 
-    def __init__(self, check: str | None) -> None:
+    def __init__(self, check: str | None, in_one_form: bool) -> None:
         self._check = check
+        self._in_one_form = in_one_form
+        self._repeated: list[Problem] = []
         self._items: list[LabelledAnswer] = []
         self._problems: list[Problem] = []
         self._by_question: dict[tuple[str, bool], LabelledAnswer] = {}
@@ -110,7 +115,7 @@ class _LabelCollector:
         """Check for an earlier line with the same id, and return whether an earlier line has the same question, which counts once."""
         # As text, because answers may be objects, and a dictionary finds repetitions without comparing all pairs. Another
         # threshold makes no other question: the judge gives the same score.
-        scored = item.threshold is not None
+        scored = item.threshold is not None and not self._in_one_form
         claim = (item.context, item.grounded, item.reference, item.rubric, item.negative_constraints, item.check, scored)
         key = json.dumps([item.answer, item.criterion, *claim], sort_keys=True, ensure_ascii=False)
         # White space and invisible characters make no other question.
@@ -120,7 +125,8 @@ class _LabelCollector:
         if opposite is not None and opposite.threshold == item.threshold:
             self._add_problem(item, line, f"the same answer and criterion have the other label at {opposite.origin}", "contradicting_label")
         elif known is not item:
-            self._add_problem(item, line, f"the same as {known.origin}, so it is left out", "repeated_label", warning=True)
+            message = f"the same as {known.origin}, so it is left out"
+            self._repeated.append(Problem(message=message, origin=item.origin, excerpt=line, level="warning", code="repeated_label"))
         if item.id and known is item:
             first = self._ids.setdefault(item.id, item.origin)
             # By identity: if the id is new, `setdefault` returns this very origin.
@@ -128,12 +134,16 @@ class _LabelCollector:
                 self._add_problem(item, line, f"the id {item.id!r} is already used at {first}", "duplicate_id")
         return known is not item
 
-    def _add_problem(self, item: LabelledAnswer, line: str, message: str, code: str, *, warning: bool = False) -> None:
-        self._problems.append(
-            Problem(message=message, origin=item.origin, excerpt=line, level="warning" if warning else "error", code=code)
-        )
+    def _add_problem(self, item: LabelledAnswer, line: str, message: str, code: str) -> None:
+        self._problems.append(Problem(message=message, origin=item.origin, excerpt=line, code=code))
 
     def finish(self) -> Labels:
+        if self._repeated:
+            first, count = self._repeated[0], len(self._repeated)
+            message = f"{count:,} lines repeat an earlier one and are left out, the first here: {first.message}"
+            self._problems.append(
+                first if count == 1 else msgspec.structs.replace(first, message=message.removesuffix(", so it is left out"))
+            )
         if self._unlabelled:
             message = f"{count_noun(len(self._unlabelled), 'line')} without a label left out, the first here"
             step = 'write true or false in place of `"label": null`'
@@ -147,7 +157,7 @@ class _LabelCollector:
             raise InputError(f"no labelled answers: expected {_SHAPE}")
         if len(self._items) > MAX_LABELS:
             raise InputError(f"{len(self._items):,} labelled answers; at most {MAX_LABELS:,} are read")
-        return Labels(tuple(self._items), tuple(_bound_problems(self._problems)))
+        return Labels(tuple(self._items), tuple(_bound_problems(self._problems)), len(self._repeated))
 
 
 def _read_line(node: Located, reading: Reading, check: str | None = None) -> LabelledAnswer | None:

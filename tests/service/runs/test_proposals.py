@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from proctor.formats.suites import read_suite
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.projects import NewProject, create_project
 from proctor.service.hub import Hub
@@ -28,6 +29,7 @@ from proctor.service.runs.proposals import (
     update_proposal,
 )
 from proctor.service.traces.cases import delete_case, get_case, list_cases, update_case
+from tests.generation.varied_traces import list_traces, vary
 from tests.service.trace_world import new_trace, project_key, request, send, span, world
 
 PERSON = Caller(organization_id=LOCAL.organization_id, key_id="key_person")
@@ -230,3 +232,16 @@ async def test_a_key_cannot_flood_the_queue(hub: Hub, monkeypatch: pytest.Monkey
     sent = await create_proposal(hub, other, _spec(project))
     await reject_proposal(hub, PERSON, sent["id"], Rejection())
     assert len((await list_proposals(hub, LOCAL, project_id=project, status="pending"))["data"]) == 3
+
+
+async def test_a_conversation_is_evaluated_only_on_traces_with_its_first_message(hub: Hub) -> None:
+    trace, document = next((id, each) for id, (scenario, each) in list_traces("pydantic-ai-v2").items() if scenario == "multi")
+    attributes = document["resourceSpans"][0]["resource"]["attributes"]
+    name = next(each["value"]["stringValue"] for each in attributes if each["key"] == "service.name")
+    project, _ = await world(hub, suite=None, service_name=name)
+    for number in range(4):
+        await send(hub, vary(document, trace, f"proposed {number}"))
+    (made,) = (await generate_proposals(hub, LOCAL, TracesToGroup(project_id=project)))["proposals"]
+    proposal = await get_proposal(hub, LOCAL, made["id"])
+    (case,) = read_suite(proposal["document"], name="proposed").cases
+    assert len(case.turns) == 2 and proposal["when"] == {"input": f"^{str(case.turns[0].input).replace('?', chr(92) + '?')}$"}

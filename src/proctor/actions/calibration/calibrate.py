@@ -18,16 +18,18 @@ from proctor.actions.judging.judges import OpenedJudge, open_home_judge
 from proctor.cassettes.ports import LIVE, Tape
 from proctor.checks import registry
 from proctor.checks.shared.rubric import METRICS, VERSIONS
+from proctor.decide.cost import list_requests, price_request
 from proctor.errors import InputError
 from proctor.judge.gated_model import JudgeSpending
 from proctor.judge.stamps import ENOUGH, Stamp, write_stamp
+from proctor.model.cost import PriceList, sum_known
 from proctor.model.evidence import Json
 from proctor.model.judgement import JudgedAnswer, LabelledAnswer, Opinion, PendingVerdict
 from proctor.model.verdict import Verdict
 from proctor.report.words.wording import count_noun
 from proctor.runner.ports import Judge
 from proctor.scoring.agreement import count_table, with_intervals
-from proctor.scoring.calibration import Calibration, summarize_calibration
+from proctor.scoring.calibration import Calibration, count_tokens, summarize_calibration
 from proctor.sources.labels import pose_label
 
 MIN_DECIDED = 0.95
@@ -145,11 +147,12 @@ async def calibrate(
     threshold: float | None = None,
     concurrency: int = CONCURRENCY,
     tape: Tape = LIVE,
+    prices: PriceList | None = None,
     on_item: Callable[[JudgedAnswer], None] | None = None,
 ) -> Calibration:
     """Ask `judge` about every item in the form of its claim, several concurrently, and sum up. `on_item` is called with every item.
 
-    With `threshold` all items that can have a score get one, whatever their own threshold is.
+    With `threshold` all items that can have a score get one, whatever their own threshold is. `prices` override those of the models.
     """
     if threshold is not None:
         items = [msgspec.structs.replace(item, threshold=threshold) if item.check is None else item for item in items]
@@ -183,7 +186,14 @@ async def calibrate(
         raise broken.exceptions[0] from None
     judged = [JudgedAnswer(item=item, opinion=opinion) for item, opinion in zip(items, opinions, strict=True) if opinion is not None]
     # A threshold can be chosen only if all items have a score.
-    return summarize_calibration(judged, threshold=None if None in forms else _find_common(forms))
+    found = summarize_calibration(judged, threshold=None if None in forms else _find_common(forms))
+    requests = list_requests(one.opinion.details for one in judged)
+    if not requests:
+        return found
+    # Items of a batch share requests, so their own figures cannot be added.
+    tokens = [count for request in requests if (count := count_tokens(request.get("usage"))) is not None]
+    cost, _ = sum_known(price_request(request, prices or PriceList()) for request in requests)
+    return msgspec.structs.replace(found, spent=msgspec.structs.replace(found.spent, tokens=sum(tokens) if tokens else None, cost=cost))
 
 
 def _find_common(thresholds: Sequence[float | None]) -> float | None:

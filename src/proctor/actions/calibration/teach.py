@@ -156,7 +156,13 @@ async def improve(
         # If the judge was unavailable before, any proposal would seem to help.
         counts = f"{decided} of {len(items)} answers, and at least {MIN_DECIDED * 100:g} % are needed to improve it"
         raise InputError(f"the judge decided {counts}: {explain_undecided(baseline)}")
-    dealt = [sorted(fold) for fold in deal_folds(by_label, folds, Draws(seed))]
+    fold_of = {index: number for number, fold in enumerate(deal_folds(by_label, folds, Draws(seed))) for index in fold}
+    batches: dict[str, int] = {}
+    for index, item in enumerate(items):
+        if item.batch:
+            # A batch is one request, with and without a proposal; a judge may decide fewer claims better.
+            fold_of[index] = batches.setdefault(item.batch, fold_of[index])
+    dealt = [fold for number in range(folds) if (fold := [index for index in range(len(items)) if fold_of[index] == number])]
 
     async def try_held_out(
         use: Callable[[Sequence[LabelledAnswer], Sequence[JudgedAnswer]], Awaitable[Sequence[JudgedAnswer]]],
@@ -179,13 +185,16 @@ async def improve(
             [msgspec.structs.replace(item, criterion=sharper.get(item.criterion, item.criterion)) for item in held_out], ()
         )
 
+    # One reply decides a batch, and a judge that misreads an answer may do so for every criterion.
+    groups = [item.batch or msgspec.json.encode(item.answer) for item in items]
     tried: dict[Way, list[JudgedAnswer]] = {"examples": await try_held_out(use_examples)}
     criteria = await sharpen(baseline) if sharpen is not None else {}
     if criteria:
         tried["criterion"] = await try_held_out(use_criteria)
     found: list[Improvement] = []
     for way, after in tried.items():
-        gain = measure_gain([item.label for item in items], list(map(_decide, baseline)), list(map(_decide, after)), seed=seed)
+        decisions = [list(map(_decide, judged)) for judged in (baseline, after)]
+        gain = measure_gain([item.label for item in items], *decisions, groups=groups, seed=seed)
         found.append(
             Improvement(
                 accepted=gain.p_value <= ALPHA / len(tried),

@@ -29,7 +29,7 @@ from proctor.model.show import nearest, show
 from proctor.targets.mcp.settings import Bearer, ServerSettings, guess_transport, read_servers
 
 _FILE = re.compile(r"(?P<path>[^\s]+\.json)(?::(?P<name>[^\s:]+))?")
-_EDITOR_KEYS: Final = ("mcpServers", "servers", "context_servers")
+EDITOR_KEYS: Final = ("mcpServers", "servers", "context_servers")
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}")
 
 
@@ -93,9 +93,9 @@ def _read_editor_file(path: Path, name: str | None) -> ServerSettings:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise InputError(f"{path} cannot be read as JSON: {error}") from None
-    servers: Any = next((document[key] for key in _EDITOR_KEYS if isinstance(document, dict) and isinstance(document.get(key), dict)), None)
+    servers: Any = next((document[key] for key in EDITOR_KEYS if isinstance(document, dict) and isinstance(document.get(key), dict)), None)
     if not servers:
-        raise InputError(f"{path} has no servers; expected an object under {' or '.join(_EDITOR_KEYS)}")
+        raise InputError(f"{path} has no servers; expected an object under {' or '.join(EDITOR_KEYS)}")
     if name is None and len(servers) > 1:
         raise InputError(f"{path} has several servers; name one: {', '.join(f'{path}:{each}' for each in servers)}")
     chosen = name or next(iter(servers))

@@ -203,7 +203,7 @@ def _reword(
     known = {_fold(original or "")}
     for wording in wordings:
         if not isinstance(original, str) or not original.strip():
-            dropped["a conversation is not reworded"] += 1
+            dropped["a conversation or a body is not reworded"] += 1
         elif _fold(wording.input) in known or not wording.input.strip():
             dropped["the wording is not another one"] += 1
         elif len(wording.input) > 4 * len(original) + 400 or not _list_values(original) <= _list_values(wording.input):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from pathlib import Path
 
 import msgspec
 
+from proctor.actions.doctor.server_names import EDITOR_KEYS, find_server
 from proctor.errors import InputError
 from proctor.formats.text.documents import read_text
 from proctor.formats.text.located import Reading
@@ -32,23 +32,21 @@ def read_document(path: Path) -> Json:
     return found.plain()
 
 
-def generate_from_tools(source: str, server: str) -> Documents:
-    """Return the cases of a tool list in a file, or of an MCP server: an address, or a command."""
-    if Path(source).is_file():
-        document = read_document(Path(source))
+def generate_from_tools(source: str, server: str | None, home: Path) -> Documents:
+    """Return the cases of a tool list in a file, or of an MCP server, named as for the doctor; `server` is its id in the target."""
+    path = Path(source)
+    if path.suffix in (".json", ".yaml", ".yml"):
+        if not path.is_file():
+            raise InputError(f"no such file: {source!r}")
+        document = read_document(path)
         inner = document.get("result", document) if isinstance(document, dict) else document
         tools = inner.get("tools") if isinstance(inner, dict) else inner
-        if not isinstance(tools, list) or not all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in tools):
-            raise InputError(f"{source!r}: expected a list of tools, as tools/list answers it")
-        return list(make_tool_cases(tools, server))
-    if Path(source).suffix in (".json", ".yaml", ".yml"):
-        raise InputError(f"no such file: {source!r}")
-    if source.startswith(("http://", "https://")):
-        settings = ServerSettings(id=server, transport="http", url=source)
-    else:
-        command, *arguments = shlex.split(source)
-        settings = ServerSettings(id=server, transport="stdio", command=command, args=tuple(arguments))
-    return list(make_tool_cases(asyncio.run(_list_tools(settings)), server))
+        if isinstance(tools, list) and all(isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in tools):
+            return list(make_tool_cases(tools, server or "server"))
+        if not isinstance(document, dict) or not document.keys() & set(EDITOR_KEYS):
+            raise InputError(f"{source!r}: expected a list of tools, as tools/list answers it, or an editor's file of servers")
+    settings = find_server(source, home)
+    return list(make_tool_cases(asyncio.run(_list_tools(settings)), server or settings.id))
 
 
 async def _list_tools(settings: ServerSettings) -> Documents:

@@ -11,7 +11,7 @@ import msgspec
 from proctor.actions.checking.draft_case import read_begun_suite
 from proctor.actions.generating.pending_file import find_pending_path, read_rejections, write_pending
 from proctor.checks.registry import default_registry
-from proctor.errors import EvidenceError
+from proctor.errors import EvidenceError, InputError
 from proctor.formats.native.text import build_native_document
 from proctor.generation.proposals import Proposal, WriteCase, compare_with_suite
 from proctor.generation.trace_cases import LEAST_RUNS, Generated, TraceGrouping
@@ -98,6 +98,8 @@ def group_run(home: Path, run: str, *, effects: EffectNames | None = None, least
 
 def propose_cases(suite_path: Path, documents: Sequence[dict[str, Json]], notes: Sequence[str], *, output: Path | None = None) -> Written:
     """Write the cases that a suite lacks, or has otherwise, as proposals next to it. Rejected ones are left out."""
+    if suite_path.suffix.lower() not in (".yaml", ".yml"):
+        raise InputError(f"{str(suite_path)!r}: expected a YAML file, because accepted cases are added to it line by line")
     begun = read_begun_suite(suite_path)
     suite = begun[1] if begun is not None else None
     rejected = {each.key for each in read_rejections(suite_path)}

@@ -33,7 +33,7 @@ def find_pending_path(suite: Path) -> Path:
 def find_suite_path(pending: Path) -> Path:
     """Return the suite that a file of proposals belongs to: the existing file with its name, else a YAML file."""
     stem = pending.stem.removesuffix(PENDING)
-    choices = [pending.with_name(stem + suffix) for suffix in (".yaml", ".yml", ".json")]
+    choices = [pending.with_name(stem + suffix) for suffix in (".yaml", ".yml")]
     return next((path for path in choices if path.exists()), choices[0])
 
 

@@ -322,7 +322,10 @@ def open_home_judge(
     """Open the judge of the workspace file next to `home` or of the environment. Raises `InputError`."""
     variables = dict(environment)
     source = JudgeSource(workspace=workspace_file(home), references=References(variables), environment=variables, home=home)
-    return open_judge(None, source, options=options, spent=spent, plain=plain)
+    opened = open_judge(None, source, options=options, spent=spent, plain=plain)
+    if opened is not None and opened.spent is not None and source.workspace.prices is not None:
+        opened.spent.prices = source.workspace.prices
+    return opened
 
 
 JudgeLike = object

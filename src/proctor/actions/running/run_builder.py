@@ -19,6 +19,7 @@ from proctor.actions.workspace.close_all import Closes, close_all
 from proctor.actions.workspace.combined_suites import TARGET_KEYS, CasesOf, TargetsTogether, of_suite, parts_of
 from proctor.actions.workspace.models import built_model, model_settings
 from proctor.cassettes.ports import Tape
+from proctor.decide.matching import list_messages
 from proctor.decide.prepare import PreparedCase
 from proctor.errors import InputError
 from proctor.evidence.unknowns.account import declare_complete
@@ -496,8 +497,12 @@ class _TargetBuilder:
 
     def _open_model(self, section: Section, suite: Suite) -> Callable[[Tape], ChatModel]:
         """Return a function that opens the model of a target over a tape."""
-        from proctor.llm.taped import TapedModel  # only our own agents call a model
+        from proctor.llm.scripted import ScriptedModel  # only our own agents call a model
+        from proctor.llm.taped import TapedModel
 
+        if not any(list_messages(case) or case.user is not None for case in suite.cases):
+            # Direct calls need no model.
+            return lambda tape: ScriptedModel(())
         model = _build_model(section.find_text("model"), self._policy.find_workspace(suite), self._policy, self._secrets)
         # Closed with the run: the target only borrows it.
         self._models.append(model)

@@ -135,8 +135,10 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
         in_json = isinstance(evidence.body, (dict, list)) and (evidence.text or "{").lstrip().startswith(("{", "["))
         shown = evidence.body if in_json else answer.value
         statements = split_statements(shown)
+        if not statements and isinstance(shown, str) and shown.strip():
+            statements = [shown.strip()]  # Nothing but symbols, such as `+`.
         if not statements:
-            return missing("statements in the answer")
+            return missing("text in the answer")
         return self.ask(statements, context, threshold=threshold, whole=answer.value, pointers=(answer.pointer,))
 
     def _settle(
@@ -256,7 +258,7 @@ def batch_parts(parts: Sequence[Json]) -> Iterator[list[tuple[int, Json]]]:
 
 MOST_STATEMENTS: Final = 400
 """The maximum number of statements per answer: 20 requests."""
-_MARKER: Final = re.compile(r"[\s>#|]*(?:[-*+•–]\s+|\(?\d{1,3}[.)]\s+)?[\s|]*")
+_MARKER: Final = re.compile(r"[\s>#|]*(?:[-*+•–]\s+|\(?\d{1,3}[.)][ \t]+)?[\s|]*")
 _FENCE: Final = re.compile(r"[ \t>]*(```+|~~~+)([^`~]*)$")
 _NAMED: Final = re.compile(r"\**[\w /()-]{1,30}\**:\**(?:\s|$)")
 """`Name: value`."""
@@ -335,7 +337,8 @@ def _is_quoted(line: str) -> bool:
 
 def _split_sentences(block: str) -> list[str]:
     marker = _MARKER.match(block)
-    block = block[marker.end() if marker else 0 :]
+    # A number before nothing but symbols is content: no list has such an item.
+    block = block[marker.end() if marker and _has_content(block[marker.end() :]) else 0 :]
     pieces: list[str] = []
     start = 0
     for end in _END.finditer(block):

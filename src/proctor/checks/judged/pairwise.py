@@ -88,8 +88,12 @@ def _settle(questions: Sequence[Question], opinions: Sequence[Opinion], pointers
     reason = f"preferred: {preferred[0]} and, with the order swapped, {preferred[1]}; {opinions[0].reason}"
     # Each member of a jury must agree with itself in both orders: two that prefer opposite positions would form a majority in each.
     ballots = list(zip(*(opinion.details.get("samples", ()) for opinion in opinions), strict=True))
-    consistent_count = sum(first.get("passed") == second.get("passed") == (opinions[0].outcome == "pass") for first, second in ballots)
-    if opinions[0].outcome != opinions[1].outcome or (ballots and 2 * consistent_count <= len(ballots)):
-        return errored("judge_position_dependent", f"the preference depends on the order: {reason}", details=details)
+    decided = [first.get("passed") for first, second in ballots if first.get("passed") == second.get("passed")]
+    agreeing_count = decided.count(opinions[0].outcome == "pass")
+    agreement, quorum = (opinions[0].details.get(name, 0.5) for name in ("least_agreement", "least_quorum"))
+    too_few = agreeing_count <= agreement * len(ballots) or len(decided) - decided.count(None) <= quorum * len(ballots)
+    if opinions[0].outcome != opinions[1].outcome or (ballots and too_few):
+        members = f"{agreeing_count} of {len(ballots)} decide so in both orders; " if len(ballots) > 1 else ""
+        return errored("judge_position_dependent", f"the preference depends on the order: {members}{reason}", details=details)
     score = sum({"answer": 1.0, "tie": 0.5}.get(choice or "", 0.0) for choice in preferred) / 2
     return (passed if opinions[0].outcome == "pass" else failed)(reason, score=score, details=details, pointers=pointers)

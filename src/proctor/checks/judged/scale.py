@@ -25,7 +25,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
 from proctor.model.show import nearest, show
-from proctor.model.verdict import Verdict, missing
+from proctor.model.verdict import Verdict
 
 
 class ScaleFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,8 +72,8 @@ def ask_choice(
     material = Material(subject=answer.value, context={} if request is None else {"request": request})
     if spec.show_images:
         material = attach_images(material, evidence.body)
-        if not material.images:
-            return missing("an image as data")
+        if isinstance(material, Verdict):
+            return material
     question = Question(
         criterion=criterion,
         material=material,

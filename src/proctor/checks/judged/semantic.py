@@ -124,8 +124,8 @@ def judged(spec: Judged) -> Decide:
         if isinstance(found := find_subject(spec, evidence), Verdict):
             return found
         material = _gather_material(spec, found, evidence)
-        if spec.show_images and not material.images:
-            return missing("an image as data")
+        if isinstance(material, Verdict):
+            return material
         pointers = (found.pointer,)
         return make_pending(pose_claim(spec, material), lambda opinions: settle_claim(spec, opinions, pointers))
 
@@ -145,7 +145,7 @@ def g_eval(spec: Judged) -> Decide:
     return judged(spec)
 
 
-def _gather_material(spec: Judged, subject: Subject, evidence: Evidence) -> Material:
+def _gather_material(spec: Judged, subject: Subject, evidence: Evidence) -> Material | Verdict:
     everything = spec.kind == "hallucination"
     shown: dict[str, Json] = {}
     if (spec.show_prompt or everything) and evidence.input not in (None, ""):

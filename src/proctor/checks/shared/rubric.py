@@ -24,7 +24,7 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import MISSING, is_finite
 from proctor.model.judgement import Image, Material, Opinion, Question, make_pending, make_verdict
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, missing
+from proctor.model.verdict import Verdict, lacking, missing
 from proctor.paths.dotted import find_dotted
 
 VERSIONS: Final = {
@@ -242,15 +242,25 @@ def _find_inside(document: Json, path: str | None, what: str, pointer: str) -> P
 _BASE64: Final = r"[A-Za-z0-9+/_-][A-Za-z0-9+/_\r\n-]{2,}={0,2}\s*"
 """An image as data; other text is no image, so that no claim about images is decided without one."""
 _DATA_URL: Final = re.compile(rf"data:(image/[\w.+-]+);base64,({_BASE64})")
+_PLACES: Final = frozenset(("image_url", "source", "data", "bytes", "image", "url", "uri", "fileUri", "file_uri"))
+"""Keys under which an image has its data or its address."""
+_IMAGE_KIND: Final = re.compile(r"(?:input_)?image(?:_url|/.+)?\Z")
 _KINDS: Final = ("media_type", "mediaType", "mimeType", "mime_type")
 
 
-def attach_images(material: Material, body: Json) -> Material:
-    """Return the material with its images detached from the data, plus those of the response body if the subject is its text."""
+def attach_images(material: Material, body: Json) -> Material | Verdict:
+    """Return the material with its images detached from the data, plus those of the response body if the subject is its text.
+
+    Without an image, or with one that has no data, nothing can be judged about the images.
+    """
     images: list[Image] = []
     subject, context = _detach_images(material.subject, images), _detach_images(material.context, images)
     original = len(images)
-    _detach_images(body, images)
+    remaining = _detach_images(body, images)
+    if any(map(_has_address, (subject, context, remaining))):
+        return lacking("an image is recorded without its data, and no address is fetched")
+    if not images:
+        return missing("an image as data")
     if len(images) > original:
         context["images_of_the_answer"] = [_number_image(image, images) for image in images[original:]]
     return msgspec.structs.replace(material, subject=subject, context=context, images=tuple(images))
@@ -265,6 +275,17 @@ def _detach_images(value: Json, images: list[Image]) -> Json:
     if isinstance(value, dict):
         return {key: _detach_images(member, images) for key, member in value.items()}
     return [_detach_images(member, images) for member in value] if isinstance(value, list) else value
+
+
+def _has_address(value: Json) -> bool:
+    """Return whether there is an image among detached data: one without data, such as an address."""
+    if isinstance(value, list):
+        return any(map(_has_address, value))
+    if not isinstance(value, dict):
+        return False
+    kinds = [value.get("type"), *(value.get(key) for key in _KINDS)]
+    is_image = "image_url" in value or any(isinstance(kind, str) and _IMAGE_KIND.match(kind) for kind in kinds)
+    return (is_image and not _PLACES.isdisjoint(value)) or any(map(_has_address, value.values()))
 
 
 def _number_image(image: Image, images: list[Image]) -> dict[str, Json]:

@@ -61,7 +61,7 @@ def _generate_from_document(options: argparse.Namespace) -> Sequence[dict[str, J
         raise InputError(f"generate {options.kind}: name one source")
     source = options.source[0]
     if options.kind == "tools":
-        return generate.generate_from_tools(source, options.server)
+        return generate.generate_from_tools(source, options.server, find_home(options.home))
     return (generate.generate_from_workflow if options.kind == "workflow" else generate.generate_from_openapi)(Path(source))
 
 
@@ -166,7 +166,7 @@ def _make_parser() -> argparse.ArgumentParser:
         metavar="SOURCE",
         nargs="*",
         help="traces: files (JSON, JSON lines, OTLP, Parquet), folders, - for standard input, or a stored run; "
-        "tools: a tool list, or the address or command of a server; "
+        "tools: a tool list, or a server as in `proctor doctor`; "
         "workflow: a file of n8n or Flowise; openapi: a file",
     )
     parser.add_argument("--suite", metavar="SUITE", default="suite.yaml", help="the suite that the cases are for (default: %(default)s)")
@@ -182,7 +182,7 @@ def _make_parser() -> argparse.ArgumentParser:
         help="traces: a model that words inputs as other people and proposes claims: one of `models` in proctor.yaml, or provider/name. "
         "Only claims that hold and detect a planted fault stay",
     )
-    parser.add_argument("--server", metavar="ID", default="server", help="tools: the server's id in the target (default: %(default)s)")
+    parser.add_argument("--server", metavar="ID", help="tools: the server's id in the target (default: its name, else server)")
     parser.add_argument("--evidence-format", metavar="NAME", help="how to read the recordings (default: auto-detect)")
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
     parser.add_argument("--quiet", action="store_true", help="no notes on standard error")

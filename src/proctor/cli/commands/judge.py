@@ -74,7 +74,7 @@ def run(arguments: list[str]) -> int:
     if options.action == "improve":
         _require_examples_file(parser, options)
         return asyncio.run(_improve(labels.items, options))
-    found = asyncio.run(_calibrate(labels.items, options))
+    found = asyncio.run(_calibrate(labels, options))
     _show_calibration(found, options)
     if not found.decided:
         print(f"the judge decided nothing: {explain_undecided(found.items)}", file=sys.stderr)
@@ -109,10 +109,10 @@ def _read_chosen_labels(parser: argparse.ArgumentParser, options: argparse.Names
     if not paths:
         sets = "" if options.action == "improve" else ", or take a set that comes with proctor: --starter, or --rubric NAME"
         parser.error(f"{options.action}: name a file of labels (`proctor judge labels RUN` writes one){sets}")
-    found = read_labels(paths)
+    found = read_labels(paths, in_one_form=options.yes_no or options.threshold is not None)
     if not options.yes_no:
         return found
-    return Labels(tuple(msgspec.structs.replace(item, threshold=None) for item in found.items), found.warnings)
+    return msgspec.structs.replace(found, items=tuple(msgspec.structs.replace(item, threshold=None) for item in found.items))
 
 
 def _require_set(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -241,16 +241,21 @@ def _read_judge_options(options: argparse.Namespace) -> JudgeOptions:
     )
 
 
-async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namespace) -> Calibration:
+async def _calibrate(read: Labels, options: argparse.Namespace) -> Calibration:
     home = find_home(options.home)
     opened = judge_to_calibrate(home, _read_judge_options(options))
     try:
-        labels = _drop_examples(items, opened, options)
+        labels = _drop_examples(read.items, opened, options)
         progress = _Progress(len(labels), quiet=options.quiet)
         progress.begin(opened.models, opened.settings.samples)
         try:
             found = await calibrate(
-                labels, opened.judge, threshold=options.threshold, concurrency=opened.settings.concurrency, on_item=progress
+                labels,
+                opened.judge,
+                threshold=options.threshold,
+                concurrency=opened.settings.concurrency,
+                prices=opened.spent.prices if opened.spent is not None else None,
+                on_item=progress,
             )
         finally:
             progress.finish()
@@ -262,8 +267,8 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
             print(f"not stored: {not_stored}", file=sys.stderr)
     except StoreError as error:
         print(f"warning: {error}", file=sys.stderr)
-    left_out = len(items) - len(labels)
-    return msgspec.structs.replace(found, left_out={IS_EXAMPLE: left_out}) if left_out else found
+    left_out = {IS_EXAMPLE: len(read.items) - len(labels), "repeated_label": read.repeated}
+    return msgspec.structs.replace(found, left_out={code: count for code, count in left_out.items() if count})
 
 
 class _Progress:

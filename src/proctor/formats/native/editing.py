@@ -18,10 +18,11 @@ _ITEM = re.compile(r"( *)- ")
 
 def write_case_lines(document: dict[str, Json]) -> list[str]:
     """Return a case as an item of a list, each claim on lines of its own."""
-    head = to_yaml([{key: value for key, value in document.items() if key not in ("expect", "settings")}]).rstrip("\n").split("\n")
-    claims = [f"    {line}" for claim in document.get("expect", ()) for line in write_claim_lines(claim)]
+    head = to_yaml({key: value for key, value in document.items() if key not in ("expect", "settings")}).rstrip("\n").split("\n")
+    claims = [f"  {line}" for claim in document.get("expect", ()) for line in write_claim_lines(claim)]
     settings = to_yaml({"settings": document["settings"]}).rstrip("\n").split("\n") if document.get("settings") else []
-    return [*head, *(["  expect:"] if claims else []), *claims, *(f"  {line}" for line in settings)]
+    first, *others = [*head, *(["expect:"] if claims else []), *claims, *settings]
+    return [f"- {first}", *(f"  {line}" for line in others)]
 
 
 def write_claim_lines(claim: Json) -> list[str]:

@@ -62,7 +62,7 @@ def build_calibration(found: Calibration, output: doc.Output) -> doc.Document:
             *(section for kind in lists if kind[2] for section in [_make_items(found, output, *kind)]),
             *([doc.Paragraph(("The judge and the labels agree on every item that was decided.",))] if agreed else []),
         ),
-        footer=method_words(found) + (f" The judge took {amount}." if amount else ""),
+        footer=method_words(found) + (f" Spent on the judge: {amount}." if amount else ""),
     )
 
 

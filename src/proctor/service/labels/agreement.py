@@ -155,7 +155,12 @@ def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
         votes[question].setdefault(row["author"], (row, claim))
     decided = [one for by_author in reversed(votes.values()) if (one := _find_majority(list(by_author.values())))]
     judged = [_make_judged(row, claim) for row, claim in decided]
-    lines = [_write_line(one.item, claim) for one, (_, claim) in zip(judged, decided, strict=True)]
+    # The claims of one attempt were judged together.
+    claim_counts = Counter(row["subject_id"] for row, _ in decided)
+    lines = [
+        _write_line(one.item, claim) | ({"batch": row["subject_id"]} if claim_counts[row["subject_id"]] > 1 else {})
+        for one, (row, claim) in zip(judged, decided, strict=True)
+    ]
     thresholds = Counter(claim.threshold for _, claim in decided if claim.threshold is not None)
     threshold = thresholds.most_common(1)[0][0] if thresholds else None
     calibration = summarize_calibration(judged, threshold=threshold) if judged and figures else None

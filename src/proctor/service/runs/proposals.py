@@ -23,6 +23,7 @@ from proctor.actions.generating.accept import edit_suite, write_head
 from proctor.actions.generating.generate_traces import describe_rest, make_writer
 from proctor.checks.registry import default_registry
 from proctor.errors import InputError
+from proctor.evidence.values.text import as_text
 from proctor.formats.native.editing import append_cases
 from proctor.formats.native.text import build_native_document
 from proctor.formats.suites import read_suite
@@ -395,7 +396,8 @@ async def _propose_generated(hub: Hub, caller: Caller, project_id: str, agent_id
     digest = path if case is None else await asyncio.to_thread(make_digest, suite, case["id"])
     values: dict[str, Json] = {"agent_id": agent_id, "name": name[:200], "because": document.get("description", ""), "source": "traces"}
     if case is None:
-        values["when_matches"] = match_input(document.get("input") or "")
+        first = document["turns"][0]["input"] if "turns" in document else document.get("input", document.get("body"))
+        values["when_matches"] = match_input(as_text(first) or "")
     else:
         values |= {"case_id": case["id"], "case_version": case["version"], "when_matches": case["when_matches"]}
     async with hub.database.writing() as connection:
