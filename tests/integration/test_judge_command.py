@@ -152,8 +152,9 @@ def test_labels_are_asked_in_the_form_of_the_claim(labels: Path, judge: Judge) -
 def test_labels_of_one_batch_are_asked_together(labels: Path, judge: Judge) -> None:
     rows = [{"answer": "good, score 1", "label": True, "criterion": f"it is good {number}", "batch": "a"} for number in range(3)]
     write_labels(labels, [*rows, {"answer": "good, score 1", "label": True}])
-    proctor("judge", "calibrate", labels)
+    done = proctor("judge", "calibrate", labels)
     assert sorted(len(checks_of(asked)) for asked in judge.asked) == [1, 3]
+    assert "judging with openai/stub: 4 answers\n" in done.err
 
 
 def test_a_judge_that_cannot_be_reached_decides_nothing_and_fails_the_command(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:

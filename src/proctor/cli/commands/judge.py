@@ -247,7 +247,9 @@ async def _calibrate(read: Labels, options: argparse.Namespace) -> Calibration:
     try:
         labels = _drop_examples(read.items, opened, options)
         progress = _Progress(len(labels), quiet=options.quiet)
-        progress.begin(opened.models, opened.settings.samples)
+        # A batch is one request, and other checks may take several.
+        is_one_each = all(label.check is None and not label.batch and not label.negative_constraints for label in labels)
+        progress.begin(opened.models, opened.settings.samples if is_one_each else None)
         try:
             found = await calibrate(
                 labels,
@@ -281,10 +283,12 @@ class _Progress:
         self._done = self._undecided = 0
         self._next = 0.0
 
-    def begin(self, models: tuple[str, ...], samples: int) -> None:
+    def begin(self, models: tuple[str, ...], samples: int | None) -> None:
+        """Print the number of answers, and of requests unless `samples` is None."""
         if not self._quiet:
-            requests = self._total * len(models) * samples
-            amount = f"{count_noun(self._total, 'answer')}, {count_noun(requests, 'request')} minus cached ones"
+            amount = count_noun(self._total, "answer")
+            if samples is not None:
+                amount += f", {count_noun(self._total * len(models) * samples, 'request')} minus cached ones"
             print(f"judging with {', '.join(models)}: {amount}", file=sys.stderr)
 
     def __call__(self, one: JudgedAnswer) -> None:
