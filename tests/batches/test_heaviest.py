@@ -146,6 +146,7 @@ def test_every_split_of_a_stream_bounds_the_true_counts(seed: int, parts: int, m
         assert count <= whole.most_missed if held is None else held.count <= count <= held.count + held.missed
 
 
+@pytest.mark.on_request
 def test_a_changed_case_is_carried_into_full_tables(tmp_path: Path) -> None:
     records = [make_trace(number, metadata={"user": f"u{number % 1_300 if number % 3 else 7}"}) for number in range(4_000)]
     write_lines(tmp_path / "a.jsonl", records)

@@ -112,7 +112,7 @@ def kept_again(pressure: Pressure, seconds: float = 20) -> None:
 
 
 @pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed")
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("stop", marks=pytest.mark.on_request)])
 def test_a_postgresql_that_is_gone_for_a_while_loses_nothing_that_was_acknowledged(tmp_path: Path, how: str) -> None:
     with Cluster(fsync=True) as cluster:
         url = cluster.new_database()

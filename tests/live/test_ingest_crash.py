@@ -148,6 +148,7 @@ def test_kill_9_under_load_loses_nothing_that_was_acknowledged_on_sqlite(tmp_pat
 
 
 @pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed")
+@pytest.mark.on_request
 def test_kill_9_under_load_loses_nothing_that_was_acknowledged_on_postgresql(tmp_path: Path) -> None:
     with Cluster(fsync=True) as cluster:
         url = cluster.new_database()

@@ -143,6 +143,7 @@ def over_http(url: str, count: int = 1) -> dict[str, Any]:
     }
 
 
+@pytest.mark.on_request
 def test_servers_of_others_are_started_where_their_commands_are_allowed_and_only_there(
     npm_servers: Path, time_server: str, tmp_path: Path, model: Model
 ) -> None:

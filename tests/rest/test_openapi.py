@@ -24,7 +24,7 @@ from tests.rest.seeds import sow_place
 from tests.rest.services import fill_place, make_keys
 from tests.rest.test_authorization import ROWS, expected, route_of
 
-EXAMPLES = int(os.environ.get("PROCTOR_SCHEMA_EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("PROCTOR_SCHEMA_EXAMPLES", "2"))
 """Requests that are generated for each operation; `make torture` has more."""
 OPERATIONS = sorted(f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods)
 # Data that fits its schema may be refused for reasons that no schema can say: a document that is no suite, a project that is not there.
