@@ -56,8 +56,7 @@ COVERED_BY_REST = {
 }
 """Files of `tests/service` whose statements `ON_BOTH_DATABASES` sends to PostgreSQL, too; they use both in `make torture`."""
 KILLED_ON_POSTGRESQL = {
-    f"live/test_{name}.py"
-    for name in ("run_restart", "schedule_kill", "mcplab_service", "settings_browser", "pages_browser", "trace_pages_browser")
+    f"live/test_{name}.py" for name in ("run_restart", "schedule_kill", "mcplab_service", "settings_browser", "pages_browser")
 }
 """Files of `tests/live` that use both databases in `make torture` only."""
 EVERY_DATABASE = os.environ.get("PROCTOR_EVERY_DATABASE") == "1"
