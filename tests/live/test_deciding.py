@@ -159,7 +159,7 @@ def test_patterns_of_a_completed_task_keep_nobody_waiting(server: Serving) -> No
     assert {(found["code"], found["passed"]) for found in done["criterion_runs"]} == {("time_limit", False)}
 
 
-@pytest.mark.parametrize("road", ["mcp", "complete"])
+@pytest.mark.parametrize("road", ["mcp", pytest.param("complete", marks=pytest.mark.on_request)])
 def test_deciding_ends_when_the_client_leaves(server: Serving, road: str) -> None:
     path = "/mcp"
     if road == "complete":
@@ -173,7 +173,7 @@ def test_deciding_ends_when_the_client_leaves(server: Serving, road: str) -> Non
     assert share < 0.3
 
 
-@pytest.mark.parametrize("road", ["mcp", "complete", "run"])
+@pytest.mark.parametrize("road", ["mcp", "run", pytest.param("complete", marks=pytest.mark.on_request)])
 def test_the_service_stops_in_its_time_whatever_is_being_decided(own_server: Serving, road: str) -> None:
     server, held = own_server, []
     with letter_agent() as target:

@@ -162,6 +162,7 @@ def test_a_run_goes_on_when_the_service_is_killed_and_started_again(database_url
         server.kill()
 
 
+@pytest.mark.on_request
 def test_a_service_that_is_stopped_gives_the_run_back_at_once(database_url: str, tmp_path: Path, agent: CountingAgent) -> None:
     server = Server(database_url, tmp_path)
     try:
