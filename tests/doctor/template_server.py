@@ -587,7 +587,7 @@ def serve_slowly(shop: Shop, message: dict[str, Any], write: Any) -> None:
             write({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
 
     report(values[0])
-    if select.select([0], [], [], 0.5)[0] and b"notifications/cancelled" in os.read(0, 1 << 16) and not shop.has("call-cancel"):
+    if select.select([0], [], [], 1.0)[0] and b"notifications/cancelled" in os.read(0, 1 << 16) and not shop.has("call-cancel"):
         return
     report(values[1])
     for each in shop.receive(message):
