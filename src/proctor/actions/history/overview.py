@@ -175,7 +175,7 @@ def make_suite_change(run: Mapping[str, Json], before: Mapping[str, Json] | None
 
 
 def _name_run(run: Mapping[str, object]) -> str:
-    return " · ".join(str(run.get(key)) for key in ("name", "note") if run.get(key))
+    return " · ".join(str(value) for key in ("name", "note") if (value := run.get(key)))
 
 
 def find_new_reasons(since: Iterable[FailedResult], before: Iterable[FailedResult]) -> tuple[tuple[NewReason, ...], int]:
