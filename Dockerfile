@@ -10,7 +10,7 @@ ENV UV_PROJECT_ENVIRONMENT=/opt/proctor \
     UV_LINK_MODE=copy \
     UV_PYTHON_DOWNLOADS=never
 WORKDIR /source
-COPY pyproject.toml uv.lock hatch_build.py README.md LICENSE ./
+COPY pyproject.toml uv.lock hatch_build.py native_build.py README.md LICENSE ./
 RUN uv sync --frozen --no-dev --extra all --no-install-project
 COPY src ./src
 # The MCP server offers the pages as resources.

@@ -9,7 +9,9 @@ LIVE_WORKERS ?= 3
 # The plugins that the tests use, by name: with those that are installed, ours among them, pytest would rewrite every module of src/ in every worker.
 PYTEST := $(BIN)/python -m pytest --disable-plugin-autoload -p anyio -p hypothesispytest -p timeout -p xdist
 
-.PHONY: release demo test cover changelog hooks test-live test-lowest test-newest torture sbom licences format lint typecheck docs screenshots bench bench-peers serve site clean
+NATIVE := .venv/native
+COMPILER := .venv/compiler
+.PHONY: release demo test test-native cover changelog hooks test-live test-lowest test-newest torture sbom licences format lint typecheck docs screenshots bench bench-peers serve site clean
 SOURCES := src tests benchmarks docs supply_chain
 
 # Only what proctor itself needs, unless the whole environment is there already.
@@ -62,6 +64,7 @@ torture: .venv/.ready
 	PROCTOR_HARMLESS_PLACES=30000 $(BIN)/python -m pytest -q tests/evidence/test_harmless_fields.py
 	PROCTOR_EXAMPLES=10 $(BIN)/python -m pytest -q -m "hypothesis and not live"
 	PROCTOR_FHIR_SEARCHES=all $(BIN)/python -m pytest -m live -q tests/live/test_fhir_second_opinion.py
+	$(MAKE) test-native
 	PROCTOR_PAGE_LATENCY_MS=700 $(BIN)/python -m pytest -m live -q tests/live -k browser
 	PROCTOR_ON_REQUEST=1 PROCTOR_BATCH_DEATHS=10 $(BIN)/python -m pytest -m live -q tests/batches/test_batch_faults.py tests/batches/test_dask_deaths.py
 	PROCTOR_BATCH_TRACES=1000000 PROCTOR_BATCH_PARTITIONS=50000 PROCTOR_BATCH_FILES=10000 $(BIN)/python -m pytest -q -s tests/batches/test_batch_torture.py tests/batches/test_batch_footers.py
@@ -128,8 +131,25 @@ screenshots: .venv/.ready
 	$(BIN)/python -m docs.screenshots
 	PROCTOR_SCREENSHOTS=1 $(BIN)/python -m pytest -m live -q tests/live/test_screenshots.py
 
-bench: .venv/.ready
-	$(BIN)/python -m benchmarks
+# With the reader of traces compiled, as a native wheel has it, if this machine has a C compiler.
+bench: $(if $(shell command -v cc),$(NATIVE)/.ready,.venv/.ready)
+	PYTHONPATH=$(wildcard $(NATIVE)) $(BIN)/python -m benchmarks
+
+# A copy of the package with the reader of traces compiled to C: `design/native.md`. Takes some minutes.
+$(NATIVE)/.ready: .venv/.ready native_build.py $(wildcard src/proctor/evidence/*/*.py)
+ifdef UV
+	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(COMPILER)
+	$(UV) pip install --quiet --python $(COMPILER)/bin/python $$($(BIN)/python -c "import native_build; print(*native_build.REQUIREMENTS)")
+else
+	$(PYTHON) -m venv $(COMPILER)
+	$(COMPILER)/bin/python -m pip install --quiet --disable-pip-version-check $$($(BIN)/python -c "import native_build; print(*native_build.REQUIREMENTS)")
+endif
+	$(COMPILER)/bin/python native_build.py $(NATIVE)
+	@touch $@
+
+# The tests of what is compiled, on the compiled package.
+test-native: $(NATIVE)/.ready
+	PYTHONPATH=$(NATIVE) $(PYTEST) -n $(WORKERS) --dist worksteal -q -rs tests/evidence tests/decide tests/sources tests/report
 
 # Writes docs/benchmarks.md. In environments of their own: the peers bring hundreds of packages that nothing else here may come to depend on.
 PEERS := .venv/peers

@@ -34,7 +34,7 @@ def test_what_the_wheel_is_made_of_is_copied_into_the_image() -> None:
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     copied = {name for line in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE) for name in line.split()}
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = [*wheel["packages"], "hatch_build.py", "docs"]
+    needed = [*wheel["packages"], "hatch_build.py", "native_build.py", "docs"]
     assert {Path(name).parts[0] for name in needed} <= copied
     assert "--frozen" in text and "uv.lock" in copied, "what is installed is what was tested"
 

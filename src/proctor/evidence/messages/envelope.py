@@ -9,7 +9,8 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.shared.blocks import PLAIN, Dialect
-from proctor.evidence.shared.conversation import Message, mark_earlier
+from proctor.evidence.shared.conversation import mark_earlier
+from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.unrecognised import check_fields

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from proctor.errors import EvidenceError
 
@@ -18,7 +16,7 @@ _MAX_DEPTH = 100
 Shape = dict[int, Any]
 
 
-class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
+class WireLimits(NamedTuple):
     """The maximum content of one protobuf request."""
 
     messages: int

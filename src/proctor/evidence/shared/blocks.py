@@ -6,12 +6,11 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-import msgspec
+from typing import Any, Literal, NamedTuple
 
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, is_error, read_arguments
-from proctor.evidence.shared.conversation import Message, Role, ToolResult, mark_earlier, mark_end
+from proctor.evidence.shared.conversation import mark_earlier, mark_end
+from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
@@ -119,7 +118,7 @@ _ACTING_FIELD = re.compile(r"tool|function|call|action|command|computer|code|que
 _WRITTEN = ("text", "call", "result", "tool", "hosted", "new_call")
 
 
-class Dialect(msgspec.Struct, frozen=True):
+class Dialect(NamedTuple):
     """How a format differs from the others in its blocks."""
 
     error_kind: str = CONTENT_ERROR

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -61,7 +62,7 @@ def can_agree(requested: Json, given: Json) -> bool:
     )
 
 
-class Pair(msgspec.Struct, frozen=True):
+class Pair(NamedTuple):
     """One call in two records; None in a record without it."""
 
     first: ToolCall | None

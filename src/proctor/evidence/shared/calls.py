@@ -41,7 +41,7 @@ _SPELLINGS = {
 }
 CARRYING = frozenset((*_NAMES, *ARGUMENTS, *RESULTS))
 _OURS = frozenset(("name", "arguments", "result", "error", "duration_ms", "id"))
-_ORDINARY = _OURS | _SPELLINGS.keys()
+_ORDINARY = _OURS.union(_SPELLINGS)
 
 
 def read_calls(value: Json, path: str, unknowns: Unknowns) -> tuple[ToolCall, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
 from proctor.evidence.shared.calls import CONTENT_ERROR
+from proctor.evidence.shared.message import Message, ToolResult
 from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import is_redacted
@@ -17,7 +17,6 @@ from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, find_result_error
 from proctor.model.show import show
 
-Role = Literal["user", "assistant", "tool", "system"]
 ENDS_WITH_CALL = "the messages end with a call of a tool, before the agent finished"
 ENDS_WITH_RESULT = "the messages end with the result of a tool, before the agent finished"
 ENDS_WITH_REASONING = "the messages end with the agent's reasoning, before it answered"
@@ -27,35 +26,6 @@ NO_AGENT = "no message of the agent is recorded"
 NO_BEGINNING = "the messages do not begin with the user's message, so calls before them may be missing"
 _EARLIER: tuple[Part, ...] = (*CALL_PARTS, "input", "turns", "usage")
 _LATER: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage")
-
-
-class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool returned."""
-
-    id: str | None = None
-    name: str | None = None
-    value: Json = None
-    error: Json = None
-    kind: str | None = None
-    has_ended: bool = False
-    """Whether it reports that the call succeeded or failed."""
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One message. A user message may carry tool results (Anthropic); then only its text makes it a turn."""
-
-    role: Role
-    text: str | None = None
-    calls: tuple[ToolCall, ...] = ()
-    results: tuple[ToolResult, ...] = ()
-    usage: Usage | None = None
-    model: str | None = None
-    body: Json = None
-    """The structured answer, if the text does not contain it."""
-    waits: bool | None = None
-    """Whether it requests an approval or an input from a person; false if it answers such a request."""
-    thinks: bool = False
-    """Whether it contains reasoning."""
 
 
 class _Exchange:
@@ -175,7 +145,7 @@ def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_E
                 current.add_call(call)
         # After the calls: some formats have call and result in one message.
         for result in message.results:
-            exchange, index = by_id.get(result.id) or (calling, calling and calling.find_open(result))
+            exchange, index = by_id.get(result.id) or (calling, calling.find_open(result) if calling is not None else None)
             if exchange is None or index is None:
                 whose = result.id or result.name
                 why = f"a tool result{f' ({whose})' if whose else ''} answers no call in these messages, so a call is missing"

@@ -95,7 +95,7 @@ def read_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
         found = _add_reasoning(_add_cached(found, value), value)
     if unknowns is not None:
         check_object(value, _FIELDS, "usage", unknowns)
-        for key in _COUNTS & value.keys():
+        for key in _COUNTS.intersection(value):
             if value[key] is not None and read_count(value[key]) is None:
                 unknowns.mark("usage", f"{key!r} in the usage is no count")
     return found

@@ -125,7 +125,7 @@ def _complete_calls(tree: SpanTree, calls: list[ObservedCall], canonical: bool) 
             call = msgspec.structs.replace(call, arguments={})  # Canonical spans without arguments have empty arguments.
         if call.node is None and holder is not None:
             call = msgspec.structs.replace(call, node=holder.node_name)
-        found.append(entry if call is entry.call else msgspec.structs.replace(entry, call=call))
+        found.append(entry if call is entry.call else entry._replace(call=call))
     return found
 
 

@@ -11,11 +11,12 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from proctor.evidence.shared.call_identity import can_agree, can_be_one_tool, match_calls, strip_framework_prefix
-from proctor.evidence.shared.conversation import ToolResult
+from proctor.evidence.shared.message import ToolResult
 from proctor.evidence.traces.request import Exchange
 from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.tool_span import ExecutedTool
@@ -26,7 +27,7 @@ _HANDOFF = "handoff to "
 _NO_NAME = re.compile(r"[^a-zA-Z0-9]")
 
 
-class ObservedCall(msgspec.Struct, frozen=True):
+class ObservedCall(NamedTuple):
     """One call, where it was made, and which model request produced it."""
 
     call: ToolCall
@@ -42,7 +43,7 @@ class ObservedCall(msgspec.Struct, frozen=True):
     """Whether success or failure is recorded; a result that only a message repeats may be a refusal."""
 
 
-class JoinedCalls(msgspec.Struct, frozen=True):
+class JoinedCalls(NamedTuple):
     """The calls of a trace, and the results without a call."""
 
     calls: list[ObservedCall]

@@ -131,9 +131,9 @@ class _Merged:
             if pair.first is not None and pair.has_two_results():
                 self._unknowns.note(f"{_RETURNED} and {_TRACED} have different results of {show(pair.first.name, 60)}")
             for part in ("tool_arguments", "tool_results"):
-                why = self._explain_inside(pair, part)
-                if why is not None:
-                    self._unknowns.mark(part, why)
+                missing = self._explain_inside(pair, part)
+                if missing is not None:
+                    self._unknowns.mark(part, missing)
         self._sources["both" if returned and traced else _TRACED if traced else _RETURNED].append("tool_calls")
         # If the spans have all calls, they also have their order. Only spans record when the calls inside a tool were made.
         if ("tool_calls" in self._own.unknown and "tool_calls" not in self._unknowns.unknown) or (

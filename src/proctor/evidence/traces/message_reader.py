@@ -8,14 +8,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from types import NoneType
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from proctor.evidence.shared.blocks import CALLS, GAPS, HOSTED_SUFFIXES, KEYED_CALLS, KEYED_RESULTS, RESULTS, SILENT, Dialect, Draft
-from proctor.evidence.shared.conversation import Message, Role, ToolResult
+from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.message_reader import CALL_LISTS, ROLES, fill, find_role, read_role
 from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.text_messages import TEXT_MESSAGES, TextMessage, TextPart
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.access import dict_or_empty, find_first, split_words
 from proctor.evidence.values.json_bytes import decode_container
@@ -23,7 +24,6 @@ from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
-from proctor.model.typed import make_json_decoder
 
 _EVENT_ROLES = {**vocabulary.INPUT_EVENTS, "gen_ai.choice": "assistant"}
 SPAN = Dialect(is_span=True)
@@ -33,6 +33,7 @@ PRINTED = ("McpCall(", *(f"Response{kind}" for kind in ("Function", "CustomTool"
 """Prefixes of OpenAI's Responses items that Python printed."""
 _LONGEST = 20_000
 """Maximum characters of a printed object; Python's parser is slow."""
+_CALLS_AND_ANSWER = (*CALL_PARTS, "answer")
 _ALONE = CALLS | RESULTS | SILENT | GAPS
 """Kinds of a block that may replace a message."""
 _OF_ONE_MESSAGE = split_words("text output_text input_text refusal summary_text tool_call tool_use tool_result tool_call_response")
@@ -41,22 +42,6 @@ _CALL_LISTS = (*CALL_LISTS, "tool_call_chunks")
 _PLAIN_FIELDS = frozenset(("role", "parts", "finish_reason"))
 _MORE_THAN_WORDS = (*PRINTED, "[", "{")
 """Prefixes of a text that may contain an object or a conversation."""
-
-
-class _PlainPart(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    type: Literal["text"]
-    content: str
-
-
-class _PlainMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A message of only texts, as OpenTelemetry defines it; most messages are of this kind."""
-
-    role: str
-    parts: list[_PlainPart]
-    finish_reason: str | msgspec.UnsetType | None = msgspec.UNSET
-
-
-_PLAIN_MESSAGES = make_json_decoder(list[_PlainMessage])
 
 
 class SpanDraft(Draft):
@@ -131,7 +116,7 @@ class ParsedMessages:
     def unrecognised(self) -> list[str]:
         """The unrecognised items that may act or speak."""
         unknown = self._unknowns.unknown if self._unknowns is not None else None
-        return list(dict.fromkeys(why for part, why in unknown.items() if part in (*CALL_PARTS, "answer"))) if unknown else []
+        return list(dict.fromkeys(why for part, why in unknown.items() if part in _CALLS_AND_ANSWER)) if unknown else []
 
     def list_unrecognised(self) -> list[str]:
         """Return the unrecognised items of a place that only contains messages, where a bare text is not a message."""
@@ -235,22 +220,22 @@ class ParsedMessages:
             or (self.messages and self.messages[-1].calls)
         ):
             return False
-        texts: list[_PlainPart] = []
+        texts: list[TextPart] = []
         for part in parts:
             if type(part) is not dict or len(part) != 2 or part.get("type") != "text" or type(part.get("content")) is not str:
                 return False
-            texts.append(_PlainPart("text", part["content"]))
-        return self._add_plain([_PlainMessage(role, texts, finish)])
+            texts.append(TextPart("text", part["content"]))
+        return self._add_plain([TextMessage(role, texts, finish)])
 
     def read_plain_text(self, text: str) -> bool:
         """Read JSON with messages of only texts in a third of the time; return False and read nothing for any other."""
         try:
-            given = _PLAIN_MESSAGES.decode(text)
+            given = TEXT_MESSAGES.decode(text)
         except (RecursionError, UnicodeError, msgspec.MsgspecError):
             return False
         return self._add_plain(given)
 
-    def _add_plain(self, given: list[_PlainMessage]) -> bool:
+    def _add_plain(self, given: list[TextMessage]) -> bool:
         found: list[Message] = []
         for message in given:
             role, parts = ROLES.get(message.role), message.parts
@@ -285,7 +270,7 @@ class ParsedMessages:
         if isinstance(value.get("prompt"), str):
             self.messages.append(Message(role=role, text=value["prompt"]))
             return True
-        if any(isinstance(value.get(key), list) for key in (*_CALL_LISTS, "content")) or any(
+        if any(isinstance(value.get(key), list) for key in [*_CALL_LISTS, "content"]) or any(
             isinstance(value.get(key), str) for key in ("text", "content")
         ):
             self._read_message(value, role)

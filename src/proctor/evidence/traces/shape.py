@@ -62,7 +62,7 @@ class Shape:
         self.tool_marks = tuple(key for key in keys if key in vocabulary.TOOL_MARKS)
         self.has_model_mark = not vocabulary.MODEL_MARKS.isdisjoint(keys)
         self.has_agent_mark = not _SPEAKING.isdisjoint(keys)
-        words = [key for key in (*names["kind"], *names["tool_name"], *_KIND_WORDS) if key in keys]
+        words = [key for key in [*names["kind"], *names["tool_name"], *_KIND_WORDS] if key in keys]
         self.kind_words = itemgetter(*words) if words and _PLAIN.issuperset(types[keys.index(key)] for key in words) else None
         """Returns the values that determine the kind of a span together with its name, unless one of them is a list or an object."""
         self.kinds: dict[object, str | None] = {}
@@ -91,7 +91,7 @@ class Shape:
         self.near_misses = tuple((key, parts) for key in keys if key not in _RECOGNISED and (parts := find_near_parts(key)))
         """Attributes that are one letter away from a read attribute, and the parts that it carries."""
         wrong = (key for key, kind in zip(keys, types, strict=True) if kind not in (_TYPES.get(key, kind), type(None)))
-        self.suspects = tuple(key for key in (NOT_UNDERSTOOD, *wrong) if key in keys)
+        self.suspects = tuple(key for key in [NOT_UNDERSTOOD, *wrong] if key in keys)
         """Attributes that may be unreadable: neither a text nor a count as their names require."""
         self.is_clean = not (self.unrecognised or self.near_misses or self.suspects)
 
@@ -122,12 +122,12 @@ def find_near_parts(key: str) -> tuple[Part, ...]:
 
 
 _MAX_CACHED_SHAPES = 1024
-_shapes: dict[tuple[str | type, ...], Shape] = {}
+_shapes: dict[tuple[object, ...], Shape] = {}
 
 
 def find_shape(attributes: dict[str, Json]) -> Shape:
     """Return the shape of a span with these attributes."""
-    key = (*attributes, *map(type, attributes.values()))
+    key: tuple[object, ...] = (*attributes, *map(type, attributes.values()))
     shape = _shapes.get(key)
     if shape is None:
         shape = Shape(tuple(attributes), tuple(map(type, attributes.values())))

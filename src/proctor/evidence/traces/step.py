@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from proctor.evidence.otlp.spans import Span, SpanEvent, is_event_only
-from proctor.evidence.shared.conversation import Message, Role
+from proctor.evidence.shared.message import Message, Role
 from proctor.evidence.shared.usage import read_count
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.kind import find_kind, name_of_span
@@ -49,8 +49,6 @@ class Step:
     parent: Step | None = None
     holder: Step | None = None
     """The nearest step above that is not a tool."""
-    above = _NO_STEPS
-    """The nearest step above of each kind."""
     depth = 0
     inputs: list[Message] | None = None
     """The messages that a model received; None if they were not captured."""
@@ -58,8 +56,6 @@ class Step:
     calls: Sequence[ToolCall] = ()
     text: str | None = None
     model: str | None = None
-    finish = _NO_REASON
-    """Why the model stopped, in lower case."""
     choices = 1
     """The number of answers requested or returned."""
     is_whole = False
@@ -81,6 +77,10 @@ class Step:
         self.failed = span.failed or (bool(shape.failures) and _reports_failure(span.attributes, shape.failures))
         self.cache = cache
         self.children: list[Step] = []
+        self.above = _NO_STEPS
+        """The nearest step above of each kind."""
+        self.finish = _NO_REASON
+        """Why the model stopped, in lower case."""
         if self.kind == "model":
             model = find_value(span.attributes, shape.names["model_name"])
             # MLflow writes every attribute as JSON, so a name may have quotes.

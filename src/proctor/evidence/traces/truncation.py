@@ -8,6 +8,7 @@ longer, show the limit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,7 +24,7 @@ _SHORTEST_LIMIT = 64
 """Characters: limits on values are rarely shorter, and shorter texts that are not JSON are usually complete."""
 
 
-class Loss(msgspec.Struct, frozen=True):
+class Loss(NamedTuple):
     """Data that a span has lost."""
 
     span_id: str

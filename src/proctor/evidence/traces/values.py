@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from proctor.evidence.otlp.spans import Span
-from proctor.evidence.shared.conversation import Role
+from proctor.evidence.shared.message import Role
 from proctor.evidence.shared.usage import find_count, find_usage, read_count, read_usage
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text

@@ -164,8 +164,9 @@ def reports_failure(name: str, value: Json, *, status: bool = True, own: bool = 
         return status or name != "status"
     if name in STOP_FIELDS:
         words = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else [value]
-        # The field exists only if the answer is incomplete.
-        return any(find_stop(word) in ("failed", "limit", *(("cut",) if name == "incomplete_details" else ())) for word in words)
+        # The field `incomplete_details` exists only if the answer is incomplete.
+        stops = ("failed", "limit", "cut") if name == "incomplete_details" else ("failed", "limit")
+        return any(find_stop(word) in stops for word in words)
     return status and name in STATUS_FIELDS and reports_unfinished(value, own=own)
 
 

@@ -110,7 +110,7 @@ def list_calls(value: Json, *, suggested: bool = True) -> list[dict[str, Any]]:
                 found.append(current)  # Groq uses the type as the name of a tool that it ran itself.
             elif depth:
                 # Entries of a list of calls need no arguments.
-                listed = (member for key in CALL_FIELDS & current.keys() for member in list_of(current[key]))
+                listed = (member for key in CALL_FIELDS.intersection(current) for member in list_of(current[key]))
                 found.extend(member for member in listed if isinstance(member, dict) and not is_call(member) and name_call(member))
                 for key, member in current.items():
                     if isinstance(member, (dict, list)) and (suggested or key not in HARMLESS):
