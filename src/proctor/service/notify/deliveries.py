@@ -1,4 +1,4 @@
-"""Sends messages of alerts, with retries: signed to webhooks, as text to Slack-compatible webhooks, by e-mail (`mail.py`).
+"""Sends messages of alerts, with retries: signed to webhooks, as text to Slack-compatible webhooks, by e-mail.
 
     x-proctor-delivery: ald_...                     the same for every attempt
     x-proctor-timestamp: 1794723000
