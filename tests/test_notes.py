@@ -16,6 +16,9 @@ GUIDES = [
     ROOT / "docs/how-to/write-a-simulator.md",
     *sorted((ROOT / "design").glob("*.md")),
 ]
+MODULE = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
+FOREIGN = {"strands/agent/agent.py"}
+"""Files of other packages, which docstrings name."""
 SHOWN_ONLY = {"tests/simulators/test_doorbell.py", "tests/checks/test_brevity.py"}
 """Files that a guide makes."""
 
@@ -27,6 +30,19 @@ def test_every_file_that_a_guide_names_is_there(path: Path) -> None:
     # Capitals stand for what differs: `tests/checks/cases/NAME.yaml`.
     named = {name for name in PATH.findall(prose) if not re.search("[A-Z]{3}", name)} - SHOWN_ONLY
     assert [name for name in sorted(named) if not any((home / name).exists() for home in homes)] == []
+
+
+def test_every_module_that_a_docstring_names_is_there() -> None:
+    sources = [path for folder in ("src", "tests", "docs", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    # The end of a path counts, from any folder on.
+    there = {"/".join(path.parts[start:]) for path in sources for start in range(-8, 0)} | FOREIGN
+    assert [
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in sources
+        if path.is_relative_to(ROOT / "src")
+        for name in MODULE.findall(path.read_text(encoding="utf-8"))
+        if name not in there
+    ] == []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "design").glob("*.md")), ids=lambda path: path.stem)

@@ -2,8 +2,8 @@
 
 `given` is the document (or `file`, a sample), `expect` what must be found: a mapping of paths into the evidence to values
 (`tool_calls.0.name: search`), or a list of such mappings where the document holds several runs. `error` is the whole message of the
-refusal. Fields with default values are absent from the evidence as it is compared, so `tool_calls: absent` means not recorded.
-`unknown` lists the parts that the account marks as unknown.
+refusal; `{formats}` in it stands for the names of all formats. Fields with default values are absent from the evidence as it is
+compared, so `tool_calls: absent` means not recorded. `unknown` lists the parts that the account marks as unknown.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
+from proctor.evidence.recognise import FORMATS
 from proctor.model.evidence import Evidence
 from tests.tables import rows
 
@@ -67,7 +68,7 @@ def run(row: dict[str, Any]) -> None:
     if "error" in row:
         with pytest.raises(EvidenceError) as caught:
             read_document(document, format=row.get("format"))
-        assert caught.value.message == row["error"].rstrip("\n")
+        assert caught.value.message == row["error"].rstrip("\n").replace("{formats}", ", ".join(FORMATS))
         assert caught.value.code == row.get("code", "unreadable_evidence")
         return
     compare(read_document(document, format=row.get("format")), row["expect"])

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.service.access import agents, audit, keys, projects
 from proctor.service.access.callers import LOCAL, Caller
-from proctor.service.agent import SizedLruCache
+from proctor.service.caches import SizedLruCache
 from proctor.service.hub import Hub
 from proctor.service.labels.annotations import list_annotations
 from proctor.service.notify import alerts

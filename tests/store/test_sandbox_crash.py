@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from proctor.service.agent import SizedLruCache
+from proctor.service.caches import SizedLruCache
 from proctor.simulators.rows import Snapshot
 from proctor.store.accounts.sandboxes import DatabaseStore, SandboxLimits, find_heads
 from proctor.store.sql.database import Database

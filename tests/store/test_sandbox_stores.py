@@ -11,7 +11,7 @@ import pytest
 
 from proctor.errors import StoreError
 from proctor.model.evidence import StateRequest
-from proctor.service.agent import SizedLruCache
+from proctor.service.caches import SizedLruCache
 from proctor.simulators.rows import Change, MemoryStore, Rows, SandboxFull, SandboxStore
 from proctor.store.accounts.sandboxes import DatabaseStore, SandboxLimits
 from proctor.store.sql.database import Database, open_database

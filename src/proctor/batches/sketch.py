@@ -109,7 +109,7 @@ class CostSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How long traces took, how many tokens they used and what they cost, as buckets of `amount_sketch.py`."""
+    """How long traces took, how many tokens they used and what they cost, as buckets of `scoring/amounts.py`."""
 
     durations: dict[int, int] = {}
     tokens: dict[int, int] = {}

@@ -1,7 +1,8 @@
 """Calls one model of a judge: cache first, then through the gate, with a timeout and retries where they help.
 
 All of it happens below the tape: a recording has the reply of a request, cached or not, and a replay neither waits nor calls the model. A
-request that would exceed the budget is not sent.
+request that would exceed the budget is not sent. A model that fails `MOST_FAULTS` times in a row or
+refuses the key is not called for `PAUSE_S`.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ Part = Callable[[FastAPI, Hub], AbstractAsyncContextManager[None]]
 
 WORKERS: list[str] = [
     "proctor.service.traces.evaluator:evaluate_traces",
-    "proctor.service.notify.webhooks:watch_alerts",
+    "proctor.service.notify.deliveries:watch_alerts",
     "proctor.service.notify.export:export_results",
     "proctor.rest.app:sweep_old",
     "proctor.service.runs.worker:run_worker",

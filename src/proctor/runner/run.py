@@ -1,7 +1,7 @@
 """Drives every case of a suite against a target, decides it, and stores each result.
 
-A failed attempt is an `error` of that attempt; the others go on. A run ends early when it is cancelled or its budget is spent; finished
-results stay stored.
+A fault is retried if nothing reached the agent (`safe`), and so is an answer 429. A failed attempt is an `error` of that attempt; the
+others go on. A run ends early when it is cancelled or its budget is spent; finished results stay stored.
 
 Every attempt is a task. A finished one starts the next itself, before its result is written: between an answer and the next request there
 is nothing to wait for.

@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.model.stamps import stamp_moment
 from proctor.service.access.secret_box import SecretBox
-from proctor.service.agent import AgentCache, SizedLruCache, Turns
+from proctor.service.caches import AgentCache, SizedLruCache, Turns
 from proctor.service.decisions.pool import Decisions, ThreadDecisions
 from proctor.service.fair_queue import FairQueue
 from proctor.service.settings import ServiceSettings

@@ -13,7 +13,7 @@ from proctor.rest.settings import read_settings
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.projects import update_project
 from proctor.service.hub import Hub
-from proctor.service.notify import webhooks
+from proctor.service.notify import deliveries
 from proctor.service.notify.alerts import (
     AlertDraft,
     NewAlert,
@@ -25,7 +25,7 @@ from proctor.service.notify.alerts import (
     send_test,
     update_alert,
 )
-from proctor.service.notify.webhooks import deliver_due, write_message, write_slack
+from proctor.service.notify.deliveries import deliver_due, write_message, write_slack
 from proctor.service.refusals import Refusal
 from proctor.service.runs.scheduler import start_due_runs
 from proctor.service.runs.schedules import get_schedule, run_now
@@ -33,7 +33,7 @@ from proctor.service.settings import MAIL_ADDRESS, ServiceSettings
 from proctor.store.sql.tables import runs
 from tests.databases import TestDatabase
 from tests.service.notify.mail_server import mail_server, make_certificate
-from tests.service.notify.test_webhooks import webhook
+from tests.service.notify.test_deliveries import webhook
 from tests.service.schedules.test_schedules import START, TARGET, a_schedule, at
 from tests.service.trace_world import Clock, world
 
@@ -122,7 +122,7 @@ def test_an_e_mail_that_is_not_accepted_is_sent_again_later(
     database: TestDatabase, server: dict[str, Any], settings: dict[str, Any], error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if server.get("silent"):
-        monkeypatch.setattr(webhooks, "TIMEOUT_S", 0.3)
+        monkeypatch.setattr(deliveries, "TIMEOUT_S", 0.3)
     clock = Clock()
 
     async def use(hub: Hub, mails: Any) -> None:

@@ -3,7 +3,7 @@
 Read are `{"task": {...}, "criteria": [...]}`, a task or a list of tasks with `criteria` inside, a benchmark with `tasks`, criteria as a
 list (grouped by `task_id`), one criterion, the `{"data": [...]}` of a list call, and the arguments of a `create` call of the MCP tools.
 All names come in snake_case or camelCase; `evals` and a text `assert` are the generations before: JSON in that text is the
-typed assertion, English is left to a judge, who sees the state. A document that brings its environment (`verial_systems.py`) can be run:
+typed assertion, English is left to a judge, who sees the state. A document that brings its environment (`systems.py`) can be run:
 every attempt gets the simulated systems, and the criteria are decided on what they hold in the end.
 
 A criterion that cannot be understood fails with its full weight and a warning at its position; the rest of the file

@@ -174,7 +174,7 @@ async def _make_form(request: Request, project: Record, kind: AlertKind, rule: R
     shown = ("email", "active") if rule and rule["channel"] == "email" else ("webhook_url", "active")
     shown += ("secret",) if rule and rule["channel"] == "webhook" else ()
     kind_fields: Table = {
-        **{name: _OWN[name] for name in own[: 1 if rule is not None or KINDS[kind].of_schedules else 2]},
+        **{name: _OWN[name] for name in own[: 1 if rule is not None or not KINDS[kind].watched.of_agents else 2]},
         **{name: _SETTINGS[name] for name in KINDS[kind].settings},
         **{name: _OWN[name] for name in own[2:] if rule is None or name in shown},
     }

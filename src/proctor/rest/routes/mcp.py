@@ -1,7 +1,7 @@
 """`/mcp`: the MCP server over streamable HTTP, inside the same middleware as REST.
 
-`sandbox_mcp.py` serves simulated systems in the same way. The servers are stateless: there are no streams (GET) and no sessions (DELETE),
-and only POST is answered. MCP is not part of OpenAPI.
+`sandbox_surfaces.py` serves simulated systems in the same way. The servers are stateless: there are no streams (GET) and no sessions
+(DELETE), and only POST is answered. MCP is not part of OpenAPI.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import asyncio
 
 import sqlalchemy as sa
 
-from proctor.service.agent import Agent, Reading
+from proctor.service.caches import Agent, Reading
 from proctor.service.hub import Hub
 from proctor.store.sql.pages import Row
 from proctor.store.sql.tables import agents, projects

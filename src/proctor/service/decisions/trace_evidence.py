@@ -31,7 +31,7 @@ from proctor.store.sql.compressed_json import BodyTooLarge, expand_bytes, from_j
 
 if TYPE_CHECKING:
     # The decision process needs no database.
-    from proctor.service.agent import Agent
+    from proctor.service.caches import Agent
 
 LARGEST_EVIDENCE = 128 * 1024 * 1024
 """Bytes of JSON of the largest trace that is read. Stored, it may be a hundredth; in memory it is ten times as large."""

@@ -1,4 +1,4 @@
-"""Decides traces against prepared cases, one at a time.
+"""Decides which traces are for a case (`when`, `sample`), and evaluates them against prepared cases, one at a time.
 
 Input and output are plain data, so that it can run in a separate process (`process.py`) without a database. A case is prepared once per
 version. Judged cases are returned undecided. An error of one trace does not affect others.

@@ -1,6 +1,6 @@
 """The labelling queue: questions that judges decided and that no person labelled.
 
-It is read from the index of judged claims (`indexing.py`). Claims with the same criterion, answer and context are one question. Passed and
+It is read from the index of judged claims (`claims.py`). Claims with the same criterion, answer and context are one question. Passed and
 failed questions alternate, since agreement needs both; the least certain come first. A second opinion asks about what others labelled.
 """
 

@@ -1,1 +1,1 @@
-"""Messages of the service: alerts, webhooks, exported verdicts."""
+"""Messages of the service: alerts and their delivery, exported verdicts."""

@@ -1,20 +1,21 @@
 """The kinds of alerts: the measured value, when each fires, its settings and its texts.
 
-A new kind is an entry of `KINDS` and of `AlertKind`; one that counts neither results nor scheduled runs also needs a query
-(`design/architecture.md` lists the places).
+A new kind is an entry of `KINDS` and of `AlertKind`; one that counts neither results nor scheduled runs also needs a `Watched` with its
+query in `store/accounts/alerts.py`.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number
 from proctor.service.refusals import Refusal
+from proctor.store.accounts.alerts import Outcomes, select_results, select_scheduled_runs
 
 AlertKind = Literal["pass_rate", "failing_case", "missing_evidence", "scheduled_run"]
 LONGEST_WINDOW_S = 30 * 86_400
@@ -27,6 +28,21 @@ class Counts(msgspec.Struct, frozen=True):
     """Decided results."""
     passed: int
     missing_evidence: int
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """What rules count."""
+
+    select: Callable[[Mapping[str, Any], Mapping[str, Any], str], Outcomes]
+    """The query of a rule: its place, its settings, and the start of the window."""
+    finding: str
+    """What a message says about the window, with counts in braces."""
+    of_agents: bool = True
+    """Whether a rule may be limited to one agent."""
+
+
+RESULTS = Watched(select_results, "{failed} of {results} results did not pass")
+SCHEDULED_RUNS = Watched(select_scheduled_runs, "{failed} of {results} scheduled runs did not pass", of_agents=False)
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -63,8 +79,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the measured value in messages."""
     is_share: bool = True
     """Whether the measured value is a share from 0 to 1."""
-    of_schedules: bool = False
-    """Whether it counts the ended runs of schedules instead of the results of traces."""
+    watched: Watched = RESULTS
 
     @property
     def defaults(self) -> dict[str, Json]:
@@ -126,7 +141,7 @@ KINDS: dict[AlertKind, Kind] = {
         measure=lambda counts: counts.results - counts.passed,
         fires=operator.ge,
         is_share=False,
-        of_schedules=True,
+        watched=SCHEDULED_RUNS,
     ),
 }
 

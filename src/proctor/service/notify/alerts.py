@@ -185,7 +185,7 @@ async def create_alert(hub: Hub, caller: Caller, spec: NewAlert) -> NewAlertShow
     check_fields({"name": spec.name})
     _check_destination(hub, spec.channel, {"webhook_url": spec.webhook_url, "email": spec.email})
     complete = read_settings(spec.kind, spec.settings or {})
-    if KINDS[spec.kind].of_schedules and spec.agent_id is not None:
+    if not KINDS[spec.kind].watched.of_agents and spec.agent_id is not None:
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"agent_id": ["scheduled runs belong to no agent"]})
     plain = (spec.secret or f"whsec_{secrets.token_urlsafe(32)}") if spec.channel == "webhook" else None
     if plain is not None:
@@ -234,12 +234,9 @@ async def preview_alert(hub: Hub, caller: Caller, draft: AlertDraft) -> AlertPre
         await check_place(connection, caller, draft.project_id, draft.agent_id)
         await check_case(connection, caller, settings)
         # From one window before the period: these results still count at its start.
-        found = await _list_outcomes(
-            connection,
-            {"organization_id": caller.organization_id, "project_id": draft.project_id, "agent_id": draft.agent_id, "kind": draft.kind},
-            settings,
-            begin - float(settings["window_s"]),
-        )
+        place = {"organization_id": caller.organization_id, "project_id": draft.project_id, "agent_id": draft.agent_id}
+        outcomes = KINDS[draft.kind].watched.select(place, settings, stamp(begin - float(settings["window_s"])))
+        found = await rows.list_outcomes(connection, outcomes, MOST_RESULTS + 1)
     complete = len(found) <= MOST_RESULTS
     past = [(datetime.fromisoformat(at).timestamp(), outcome, code) for at, outcome, code in reversed(found[:MOST_RESULTS])]
     since = begin if complete or not past else max(begin, past[0][0] + float(settings["window_s"]))
@@ -337,12 +334,7 @@ async def _check_rule(hub: Hub, rule: Row) -> bool:
     settings = {**KINDS[rule["kind"]].defaults, **(rule["settings"] or {})}
     since = hub.clock() - float(settings["window_s"])
     async with hub.database.reading() as connection:
-        if KINDS[rule["kind"]].of_schedules:
-            ended = Counter(outcome for _, outcome, _ in await _list_outcomes(connection, rule, settings, since))
-            counts = [(outcome, None, count) for outcome, count in ended.items()]
-        else:
-            place = rule["organization_id"], rule["project_id"], stamp(since)
-            counts = await rows.count_outcomes(connection, *place, agent_id=rule["agent_id"], case_id=settings.get("case_id"))
+        counts = await rows.count_outcomes(connection, KINDS[rule["kind"]].watched.select(rule, settings, stamp(since)))
     figures, _, firing = judge_counts(rule["kind"], settings, counts)
     if firing is None:
         return False
@@ -357,17 +349,6 @@ async def _check_rule(hub: Hub, rule: Row) -> bool:
         if before is not None or firing:
             await _queue_delivery(connection, hub, rule, "alert.firing" if firing else "alert.resolved", figures)
     return True
-
-
-async def _list_outcomes(
-    connection: AsyncConnection, rule: Row, settings: Mapping[str, Json], since: float
-) -> list[tuple[str, str, str | None]]:
-    """Return what a rule watches since a time: results of traces, or ended runs of schedules."""
-    place = rule["organization_id"], rule["project_id"], stamp(since)
-    if KINDS[rule["kind"]].of_schedules:
-        return await rows.list_scheduled_outcomes(connection, *place, limit=MOST_RESULTS + 1, schedule_id=settings.get("schedule_id"))
-    more = {"agent_id": rule["agent_id"], "case_id": settings.get("case_id")}
-    return await rows.list_outcomes(connection, *place, limit=MOST_RESULTS + 1, **more)
 
 
 async def _queue_delivery(connection: AsyncConnection, hub: Hub, rule: Row, event: str, seen: dict[str, Json]) -> Row:

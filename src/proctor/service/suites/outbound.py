@@ -1,6 +1,6 @@
 """What sent suites may connect to and start.
 
-A sender is not the administrator. Connections of a suite, or of the settings of its project, use a guarded transport (`network.py`):
+A sender is not the administrator. Connections of a suite, or of the settings of its project, use a guarded transport (`network/guard.py`):
 the public internet, and addresses in `allowed_addresses`. Local commands, functions and files must be in `allowed_commands`:
 
     COMMAND ARG ...           an MCP server over stdio, or a program as the target; a final `*` allows further arguments

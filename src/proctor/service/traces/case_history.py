@@ -27,7 +27,7 @@ from proctor.scoring.score import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, list_seen, query_seen, require_reader, require_run_reader
-from proctor.service.agent import Agent
+from proctor.service.caches import Agent
 from proctor.service.decisions.trace_evidence import read_agent_evidence
 from proctor.service.decisions.trace_verdicts import ActiveCase, is_selected
 from proctor.service.hub import Hub

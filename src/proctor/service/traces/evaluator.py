@@ -25,7 +25,7 @@ from proctor.model.judgement import Opinion, Question
 from proctor.runner.ports import Judge
 from proctor.scoring.score import reduce_attempts
 from proctor.service.access.known_agents import find_agent
-from proctor.service.agent import Agent
+from proctor.service.caches import Agent
 from proctor.service.decisions.messages import TraceWork, pack_plain, unpack_plain
 from proctor.service.decisions.pool import Decisions, Requester
 from proctor.service.decisions.trace_evidence import get_declared, get_response_path

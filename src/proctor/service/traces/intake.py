@@ -1,4 +1,4 @@
-"""Receives traces: parses, routes and redacts them, and prepares them for storage.
+"""Receives traces: parses them, chooses the agent of each, redacts them, and prepares them for storage.
 
 Bodies in one piece, of every generation of Mibo: `{"spans": [...]}`, `{"data": ...}`, and a node map with `status` and `data`. OTLP: spans
 are grouped by trace and agent; unusable ones are counted. An OTLP trace is complete when its root has ended and nothing has arrived for
@@ -27,7 +27,7 @@ from proctor.service.access.agents import add_agent
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, Caller
 from proctor.service.access.known_agents import forget_agents, list_known_agents, load_agents, reload_agents
 from proctor.service.access.projects import add_project
-from proctor.service.agent import Agent
+from proctor.service.caches import Agent
 from proctor.service.field_checks import LONGEST_NAME
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import require_row

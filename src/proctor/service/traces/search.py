@@ -23,7 +23,7 @@ from proctor.model.verdict import Outcome, Verdict
 from proctor.report.words.ranges import find_ranges
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, list_seen, query_seen, require_reader
-from proctor.service.agent import Agent
+from proctor.service.caches import Agent
 from proctor.service.decisions.trace_evidence import expand_pieces, get_declared, read_agent_evidence, read_evidence
 from proctor.service.decisions.trace_verdicts import TraceDigest, read_digest
 from proctor.service.hub import Hub, stamp

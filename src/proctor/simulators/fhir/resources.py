@@ -11,7 +11,7 @@ The current version of a resource is a row of the collection of its type. Earlie
 deleted resources `_deleted/TYPE` keeps the version that the deletion was, so that nothing ever has the same version twice.
 
 A resource is refused where it has no known type, an id of the wrong form, null or something empty inside, a date that is none, or a
-reference that is no text. With `validate: true` in the seed of the server, `validation.py` looks at elements, types and codes, too.
+reference that is no text. With `validate: true` in the seed of the server, `list_issues` looks at elements, types and codes, too.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,66 +11,39 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.store.sql.pages import Row, fetch_all
 from proctor.store.sql.tables import alert_deliveries, alert_rules, results, runs
 
+Outcomes = sa.Select[Any, Any, Any, Any]
+"""A query for the time, outcome, code and id of results or runs."""
 _DESTINATION = (alert_rules.c.channel, alert_rules.c.webhook_url, alert_rules.c.email, alert_rules.c.secret)
 
 
-async def count_outcomes(
-    connection: AsyncConnection,
-    organization_id: str,
-    project_id: str,
-    since: str,
-    *,
-    agent_id: str | None = None,
-    case_id: str | None = None,
-) -> list[tuple[str, str | None, int]]:
-    """Return the number of results since a time, by outcome and code."""
-    query = sa.select(results.c.outcome, results.c.code, sa.func.count())
-    query = query.where(*_watch_results(organization_id, project_id, since, agent_id, case_id))
-    return [
-        (outcome, code, count)
-        for outcome, code, count in (await connection.execute(query.group_by(results.c.outcome, results.c.code))).all()
-    ]
+def select_results(place: Mapping[str, Any], settings: Mapping[str, Any], since: str) -> Outcomes:
+    """Select the results since a time; `place` is a rule, or the ids of its organization, project and agent."""
+    query = sa.select(results.c.created_at.label("at"), results.c.outcome, results.c.code, results.c.id)
+    query = query.where(results.c.organization_id == place["organization_id"], results.c.project_id == place["project_id"])
+    chosen = ((results.c.agent_id, place["agent_id"]), (results.c.case_id, settings.get("case_id")))
+    return query.where(results.c.created_at >= since, *(column == id for column, id in chosen if id is not None))
 
 
-async def list_scheduled_outcomes(
-    connection: AsyncConnection, organization_id: str, project_id: str, since: str, *, limit: int, schedule_id: str | None = None
-) -> list[tuple[str, str, str | None]]:
-    """Return the end times of scheduled runs since a time, with outcome, newest first; a failed run has none and counts as `error`."""
+def select_scheduled_runs(place: Mapping[str, Any], settings: Mapping[str, Any], since: str) -> Outcomes:
+    """Select the scheduled runs that ended since a time; a failed run has no outcome and counts as `error`."""
     outcome = sa.case((runs.c.status == "failed", "error"), (runs.c.status == "cancelled", "skip"), else_=runs.c.outcome)
-    query = sa.select(runs.c.completed_at, outcome).where(runs.c.organization_id == organization_id, runs.c.project_id == project_id)
-    query = query.where(runs.c.schedule_id.is_not(None) if schedule_id is None else runs.c.schedule_id == schedule_id)
-    query = query.where(runs.c.completed_at >= since).order_by(runs.c.completed_at.desc(), runs.c.id.desc()).limit(limit)
-    return [(at, outcome, None) for at, outcome in (await connection.execute(query)).all()]
+    query = sa.select(runs.c.completed_at.label("at"), outcome.label("outcome"), sa.null().label("code"), runs.c.id)
+    query = query.where(runs.c.organization_id == place["organization_id"], runs.c.project_id == place["project_id"])
+    id = settings.get("schedule_id")
+    return query.where(runs.c.schedule_id.is_not(None) if id is None else runs.c.schedule_id == id, runs.c.completed_at >= since)
 
 
-async def list_outcomes(
-    connection: AsyncConnection,
-    organization_id: str,
-    project_id: str,
-    since: str,
-    *,
-    limit: int,
-    agent_id: str | None = None,
-    case_id: str | None = None,
-) -> list[tuple[str, str, str | None]]:
-    """Return the times of results since a time, with outcome and code, newest first and at most `limit`."""
-    query = sa.select(results.c.created_at, results.c.outcome, results.c.code)
-    query = query.where(*_watch_results(organization_id, project_id, since, agent_id, case_id))
-    query = query.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(limit)
-    return [(at, outcome, code) for at, outcome, code in (await connection.execute(query)).all()]
+async def count_outcomes(connection: AsyncConnection, outcomes: Outcomes) -> list[tuple[str, str | None, int]]:
+    """Return the number of selected results or runs, by outcome and code."""
+    found = outcomes.subquery()
+    query = sa.select(found.c.outcome, found.c.code, sa.func.count()).group_by(found.c.outcome, found.c.code)
+    return [(outcome, code, count) for outcome, code, count in (await connection.execute(query)).all()]
 
 
-def _watch_results(
-    organization_id: str, project_id: str, since: str, agent_id: str | None, case_id: str | None
-) -> Iterator[sa.ColumnElement[bool]]:
-    """Yield the conditions for the results of a rule."""
-    yield results.c.organization_id == organization_id
-    yield results.c.project_id == project_id
-    yield results.c.created_at >= since
-    if agent_id is not None:
-        yield results.c.agent_id == agent_id
-    if case_id is not None:
-        yield results.c.case_id == case_id
+async def list_outcomes(connection: AsyncConnection, outcomes: Outcomes, limit: int) -> list[tuple[str, str, str | None]]:
+    """Return the times of selected results or runs, with outcome and code, newest first and at most `limit`."""
+    query = outcomes.order_by(outcomes.selected_columns["at"].desc(), outcomes.selected_columns["id"].desc()).limit(limit)
+    return [(at, outcome, code) for at, outcome, code, _ in (await connection.execute(query)).all()]
 
 
 async def list_active_rules(connection: AsyncConnection) -> list[Row]:

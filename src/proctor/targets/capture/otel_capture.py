@@ -1,7 +1,7 @@
 """Captures the OpenTelemetry spans recorded while an agent's function runs, and combines them with its return value.
 
 Installed instrumentation writes its spans to the tracer provider of the process; a span processor of ours keeps those of each call in
-memory (`span_processor.py`, `call_spans.py`), the reader of traces reads them, and `merge_returned_and_traced` makes one evidence of both.
+memory (`processor.py`, `call_spans.py`), the reader of traces reads them, and `merge_returned_and_traced` makes one evidence of both.
 If no span of a model or a tool was recorded, absence of calls is unknown, unless the function itself lists its calls.
 
 The SDK of OpenTelemetry is loaded only if a target captures.

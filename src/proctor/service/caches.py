@@ -1,4 +1,4 @@
-"""The agent of a trace. Agents are cached for a moment, so that a busy sender does not cost a query per trace."""
+"""Caches in memory: agents, so that a busy sender does not cost a query per trace; values up to a total size; locks by name."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from proctor.service.access.keys import get_organization_caller
 from proctor.service.access.projects import NewProject, create_project
 from proctor.service.hub import Hub
 from proctor.service.notify.alerts import NewAlert, create_alert, list_deliveries, send_test
-from proctor.service.notify.webhooks import ATTEMPTS_AFTER_S, PER_ORGANIZATION, PER_PROJECT, TIMEOUT_S, deliver_due, watch_alerts
+from proctor.service.notify.deliveries import ATTEMPTS_AFTER_S, PER_ORGANIZATION, PER_PROJECT, TIMEOUT_S, deliver_due, watch_alerts
 from proctor.store.accounts.alerts import lease_delivery, list_due_deliveries
 from tests.databases import TestDatabase
 from tests.service.trace_world import Clock, world
@@ -264,7 +264,7 @@ def test_tenants_take_turns(database: TestDatabase) -> None:
 
 
 def test_a_stop_does_not_wait_for_receivers_that_do_not_answer(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.service.notify.webhooks.STOP_S", 0.1)
+    monkeypatch.setattr("proctor.service.notify.deliveries.STOP_S", 0.1)
 
     async def use(hub: Hub) -> None:
         async with silent() as (slow, waiting):

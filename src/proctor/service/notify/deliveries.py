@@ -1,4 +1,4 @@
-"""Sends messages of alerts, with retries: signed to webhooks, as text to Slack-compatible webhooks, by e-mail (`mail.py`).
+"""Sends messages of alerts, with retries: signed to webhooks, as text to Slack-compatible webhooks, by e-mail.
 
     x-proctor-delivery: ald_...                     the same for every attempt
     x-proctor-timestamp: 1794723000
@@ -247,9 +247,9 @@ def write_message(settings: ServiceSettings, payload: Mapping[str, Json]) -> Mes
     title = f"{_EVENTS[payload['event']]}: {to_one_line(redact_text(rule['name']), _LONGEST_NAME)}"
     text = f"{KINDS[rule['kind']].title}."
     if "results" in seen:
-        what = "scheduled runs" if KINDS[rule["kind"]].of_schedules else "results"
         lacking = f", {seen['missing_evidence']} lack evidence" if seen["missing_evidence"] else ""
-        text += f" In the time window {seen['results'] - seen['passed']} of {seen['results']} {what} did not pass{lacking}."
+        finding = KINDS[rule["kind"]].watched.finding.format(**seen, failed=seen["results"] - seen["passed"])
+        text += f" In the time window {finding}{lacking}."
     url = None if settings.public_url is None else f"{settings.public_url}/ui/p/{rule['project_id']}/alerts/{rule['id']}"
     return Message(title, text, url)
 
