@@ -297,6 +297,16 @@ def test_a_pool_that_was_closed_leaves_no_process_and_decides_nothing() -> None:
     using(doing)
 
 
+def test_a_pool_that_is_closed_ends_its_idle_processes() -> None:
+    async def doing(pool: DecisionPool) -> None:
+        assert await codes(pool, source({"response_contains": "fine"}), "fine") == [("pass", None)]
+        (worker,) = pool._idle
+        await pool.close()
+        assert not worker.process.is_running
+
+    using(doing)
+
+
 # --- whose turn it is -------------------------------------------------------------------------------------------------
 
 
