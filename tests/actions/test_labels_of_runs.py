@@ -133,3 +133,14 @@ def test_an_object_as_context_has_its_parts_by_name(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps({"answer": "x", "criterion": str(c), "label": True, "context": c}) + "\n" for c in contexts))
     asyncio.run(calibrate(read_labels([path]).items, judge))
     assert [question.material.context for question in judge.asked] == [{"tool_results": [1]}, {"context": "the facts"}, {"context": ["a"]}]
+
+
+def test_a_label_of_a_turn_asks_about_that_turn(tmp_path: Path) -> None:
+    in_run, in_calibration = ScriptedJudge(decide), ScriptedJudge(decide)
+    turns = [{"input": f"Where is RX-{number}?", "expect": [{"judged": "It names the place."}]} for number in (1, 2)]
+    suite = proctor.parse_suite(json.dumps({"proctor": 1, "cases": [{"id": "a", "turns": turns}]}))
+    proctor.run(suite, target=lambda message: {"text": f"{message} In Linz."}, home=tmp_path, judge=in_run)
+    found = list_run_labels(tmp_path / ".proctor", "latest")
+    assert [line["answer"] for line in found.lines] == ["Where is RX-1? In Linz.", "Where is RX-2? In Linz."]
+    asyncio.run(calibrate(read_labels([fill_in(tmp_path, found.lines)]).items, in_calibration))
+    assert in_run.asked and write_questions(in_calibration) == write_questions(in_run)

@@ -55,6 +55,18 @@ def test_two_batches_of_one_data_set_are_unchanged_in_every_format(tmp_path: Pat
             assert json.loads(told)["latency"]["verdict"] == "unchanged"
 
 
+@pytest.mark.parametrize(("currency", "ratio"), [("EUR", 2), ("USD", None)])
+def test_costs_are_compared_in_one_currency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, currency: str, ratio: float | None) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, tokens, priced in (("base", 1_000_000, "EUR"), ("candidate", 2_000_000, currency)):
+        (tmp_path / "proctor.yaml").write_text(f"prices: {{small: {{input: 1, output: 2, currency: {priced}}}}}\n")
+        usage = {"input_tokens": tokens, "output_tokens": 0}
+        write_lines(tmp_path / f"{name}.jsonl", [make_trace(1, model="small", usage=usage)] * 40)
+        evaluate(write_suite(tmp_path), [tmp_path / f"{name}.jsonl"], tmp_path / name)
+    cost = compare_batches("base", "candidate").cost
+    assert (cost and cost.ratio) == (ratio and pytest.approx(ratio, rel=0.05))
+
+
 def test_a_regression_is_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_batch(tmp_path, "base", [1] * 100)
     write_batch(tmp_path, "candidate", [5] * 100)

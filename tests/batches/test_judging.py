@@ -291,6 +291,18 @@ def test_a_budget_of_tokens_is_exceeded_by_little(tmp_path: Path) -> None:
     assert 2000 <= summary.judge_tokens <= 2200 and not summary.warnings
 
 
+def test_a_judge_is_closed_even_if_it_cannot_continue(tmp_path: Path) -> None:
+    def refuse(question: Question) -> Opinion:
+        raise InputError("the recording is unusable")
+
+    write_traces(tmp_path, 20)
+    broken, working = ScriptedJudge(refuse), ScriptedJudge(say)
+    with pytest.raises(InputError, match="the recording is unusable"):
+        evaluate(tmp_path, JudgeBounds(sample=5), broken)
+    evaluate(tmp_path, JudgeBounds(sample=5), working, resume=True)
+    assert broken.closed and working.closed
+
+
 def test_a_judge_is_asked_inside_of_a_running_loop_as_notebooks_have_one(tmp_path: Path) -> None:
     write_traces(tmp_path, 20)
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.otlp import spans
-from proctor.evidence.otlp.spans import Span
+from proctor.evidence.otlp.spans import Span, SpanEvent
 from proctor.evidence.traces.shape import find_near_parts, is_recognised
 from proctor.evidence.traces.survey import MOST_NAMED, Counted, TraceSurvey, survey_trace
 
@@ -62,6 +62,12 @@ def test_a_span_that_could_tell_of_work_and_is_not_understood_is_called_so() -> 
     found = survey_trace([span("a", gen_ai__operation__nom="chat"), span("b", http__method="GET")])
     assert counts(found.kinds) == {"not understood": 1, "other": 1}
     assert counts(found.not_understood) == {"gen_ai.operation.nom": 1}
+
+
+def test_an_event_that_may_be_a_call_is_named_unless_a_tool_reports_it() -> None:
+    model, tool = (msgspec.structs.replace(one, events=(SpanEvent(f"{one.id}.tool_call.update", {}),)) for one in (ASKED, TOOL))
+    found = counts(survey_trace([AGENT, model, tool]).not_understood)
+    assert [name for name in found if name.startswith("event ")] == ['event "m.tool_call.update"']
 
 
 def test_a_trace_that_is_strange_in_a_thousand_places_is_told_in_few() -> None:

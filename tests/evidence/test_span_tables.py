@@ -111,6 +111,21 @@ def test_runs_of_langsmith_are_the_spans_of_its_sdk(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "outputs",
+    [
+        {"output": {"tool_call_id": "c1", "content": "sunny"}},
+        {"output": {"kwargs": {"tool_call_id": "c1", "content": "sunny"}}},
+        {"output": {}, "tool_call_id": "c1"},
+        {"tool_call_id": "c1", "content": "sunny"},
+        {"kwargs": {"tool_call_id": "c1"}},
+    ],
+)
+def test_a_tool_run_of_langsmith_has_the_id_of_its_call(outputs: dict[str, Any]) -> None:
+    (span,) = read_rows({"id": "a", "trace_id": "t", "run_type": "tool", "name": "weather", "outputs": outputs}) or ()
+    assert (span.attributes["gen_ai.tool.name"], span.attributes["gen_ai.tool.call.id"]) == ("weather", "c1")
+
+
+@pytest.mark.parametrize(
     "row",
     [
         {"context.trace_id": "", "context.span_id": "a"},

@@ -15,6 +15,7 @@ import pytest
 
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
+from proctor.evidence.unknowns.unrecognised import list_calls, name_call
 from proctor.model.evidence import Evidence
 from tests.evidence.harmless import Document, any_value, documents
 from tests.evidence.message_samples import NAMES
@@ -289,3 +290,16 @@ def with_acting_parts(sample: Document) -> set[str]:
 def is_of_model(span: dict[str, Any]) -> bool:
     values = {attribute["key"]: attribute["value"].get("stringValue") for attribute in span.get("attributes", ())}
     return values.get("gen_ai.operation.name") in ("chat", "generate_content") or values.get("openinference.span.kind") == "LLM"
+
+
+@pytest.mark.parametrize(
+    ("entries", "names"),
+    [
+        ([{"name": "f"}, {"function": {"name": "g"}}], ["f", "g"]),
+        ([{"name": "f", "arguments": {}}], ["f"]),
+        ([{"id": "1"}, "f", None], []),
+    ],
+    ids=["without arguments", "once", "without names"],
+)
+def test_entries_of_a_list_of_calls_need_only_names(entries: list[Any], names: list[str]) -> None:
+    assert [name_call(call) for call in list_calls({"tool_calls": entries})] == names

@@ -259,6 +259,18 @@ def test_nothing_is_decided_for_a_request_that_was_cancelled() -> None:
     using(doing)
 
 
+@pytest.mark.parametrize(("processes", "started"), [(1, 1), (2, 2), (3, 2)])
+def test_a_second_process_starts_while_the_first_one_works(processes: int, started: int) -> None:
+    async def doing(pool: DecisionPool) -> None:
+        suite = source({"response_contains": "fine"})
+        for known in (1, started, started):
+            assert await codes(pool, suite, "fine") == [("pass", None)]
+            await asyncio.gather(*pool._starts)
+            assert len(pool._idle) == known
+
+    using(doing, processes=processes)
+
+
 def test_where_no_process_can_be_started_it_is_refused() -> None:
     async def doing(pool: DecisionPool) -> None:
         with pytest.raises(Refusal) as caught:
@@ -281,6 +293,16 @@ def test_a_pool_that_was_closed_leaves_no_process_and_decides_nothing() -> None:
         for process in processes:
             assert process is not None
             await process.wait()
+
+    using(doing)
+
+
+def test_a_pool_that_is_closed_ends_its_idle_processes() -> None:
+    async def doing(pool: DecisionPool) -> None:
+        assert await codes(pool, source({"response_contains": "fine"}), "fine") == [("pass", None)]
+        (worker,) = pool._idle
+        await pool.close()
+        assert not worker.process.is_running
 
     using(doing)
 
