@@ -17,7 +17,8 @@ import msgspec
 from proctor.checks.answer.json_field import JsonField
 from proctor.checks.answer.json_path import JsonPath
 from proctor.checks.answer.json_schema import JsonSchema
-from proctor.checks.answer.text import ResponseContains, ResponseMatches, ResponseNotContains
+from proctor.checks.answer.text import ResponseContains, ResponseNotContains
+from proctor.checks.answer.text_pattern import ResponseMatches
 from proctor.checks.registry import Registry, default_registry
 from proctor.checks.run.limits import HttpStatus, RespondedWithin, TokensWithin, TurnsWithin
 from proctor.checks.tools.tool_calls import NoToolErrors, NoToolsCalled, ToolCallCount, ToolCalled, ToolNotCalled

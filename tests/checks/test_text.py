@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.checks.answer import text
+from proctor.checks.answer import text, text_pattern
 from proctor.checks.registry import collect
 from proctor.errors import CheckFault, SpecError
 from proctor.model.verdict import Verdict
 from tests.builders import evidence
 from tests.tables import rows
 
-REGISTRY = collect([text])
+REGISTRY = collect([text, text_pattern])
 
 
 def decide(name: str, fields: dict[str, Any], answer: str | None) -> Verdict:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.checks.answer.text import ResponseMatches
+from proctor.checks.answer.text_pattern import ResponseMatches
 from proctor.checks.tools.tool_calls import ToolCalled
 from proctor.checks.tools.tool_order import ExpectedCall, ToolCallsMatch, ToolsCalled
 from proctor.errors import InputError

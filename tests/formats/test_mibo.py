@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.checks.answer.json_field import JsonField
-from proctor.checks.answer.text import ResponseMatches
+from proctor.checks.answer.text_pattern import ResponseMatches
 from proctor.checks.judged.semantic import Judged
 from proctor.checks.run.nodes import NodeCalled
 from proctor.errors import InputError

@@ -34,7 +34,6 @@ from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.problem import Origin, Problem
 from proctor.model.show import nearest, shorten, show
-from proctor.patterns.globs import compile_glob
 
 # --- prices of models, from the workspace file or a separate file; not from a suite, which could make itself cheap
 
@@ -337,6 +336,8 @@ def read_workspace_settings(settings: Mapping[str, Json], *, file: str, path: st
 
 def _read_file(document: Located, reading: Reading, *, text: str | None) -> Workspace:
     workspace = _read(document, reading, text=text, trusted=True, keys=_FILE_KEYS)
+    from proctor.patterns.globs import compile_glob  # most workspaces need no file of their own
+
     patterns: list[str] = []
     for item in reading.list_items(document.get("trust"), "trust"):
         if reading.require_text(item, "trust") is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from traceback import format_list
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -81,6 +80,8 @@ def _limit_time(entry: CheckEntry, seconds: float) -> CheckEntry:
             try:
                 return call_within(lambda: inner(evidence), seconds)
             except CallTooLong as error:
+                from traceback import format_list  # loads the tokenizer, and hardly any check takes too long
+
                 own_frames = [frame for frame in error.frames if frame.filename == entry.owner]
                 place = f" (it was at {own_frames[-1].filename}:{own_frames[-1].lineno})" if own_frames else ""
                 return errored(

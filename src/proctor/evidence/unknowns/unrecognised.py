@@ -109,9 +109,11 @@ def list_calls(value: Json, *, suggested: bool = True) -> list[dict[str, Any]]:
             elif counts and "arguments" in current and isinstance(current.get("type"), str):
                 found.append(current)  # Groq uses the type as the name of a tool that it ran itself.
             elif depth:
-                # Entries of a list of calls need no arguments.
-                listed = (member for key in CALL_FIELDS.intersection(current) for member in list_of(current[key]))
-                found.extend(member for member in listed if isinstance(member, dict) and not is_call(member) and name_call(member))
+                # Entries of a list of calls need no arguments. Those with arguments are found at the next level, if there is one.
+                listed = [
+                    member for key in CALL_FIELDS.intersection(current) for member in list_of(current[key]) if isinstance(member, dict)
+                ]
+                found.extend(member for member in listed if name_call(member) and (depth == 1 or not is_call(member)))
                 for key, member in current.items():
                     if isinstance(member, (dict, list)) and (suggested or key not in HARMLESS):
                         waiting.append((member, depth - 1, counts or _SUGGESTS.search(key) is not None))

@@ -14,7 +14,8 @@ from typing import Literal, cast
 
 import msgspec
 
-from proctor.checks.answer.text import ResponseContains, ResponseMatches, ResponseNotEmpty
+from proctor.checks.answer.text import ResponseContains, ResponseNotEmpty
+from proctor.checks.answer.text_pattern import ResponseMatches
 from proctor.checks.run.limits import TokensWithin, TurnsWithin
 from proctor.checks.run.widget import WidgetNoConsoleErrors, WidgetRendered, WidgetRenderedWithin
 from proctor.checks.tools.tool_calls import NoToolErrors, ToolCalled, ToolNotCalled

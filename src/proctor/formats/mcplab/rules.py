@@ -14,14 +14,8 @@ from typing import Final
 import msgspec
 
 from proctor.checks.answer.json_path import JsonPath
-from proctor.checks.answer.text import (
-    ResponseContains,
-    ResponseEndsWith,
-    ResponseEquals,
-    ResponseMatches,
-    ResponseNotContains,
-    ResponseStartsWith,
-)
+from proctor.checks.answer.text import ResponseContains, ResponseEndsWith, ResponseEquals, ResponseNotContains, ResponseStartsWith
+from proctor.checks.answer.text_pattern import ResponseMatches
 from proctor.checks.judged.semantic import Judged
 from proctor.checks.tools.tool_arguments import ToolInputContains, ToolInputMatches, ToolInputPath
 from proctor.checks.tools.tool_calls import ToolCalled, ToolNotCalled

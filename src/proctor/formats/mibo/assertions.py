@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.checks.answer.json_field import JsonField
 from proctor.checks.answer.json_schema import JsonSchema
-from proctor.checks.answer.text import ResponseMatches
+from proctor.checks.answer.text_pattern import ResponseMatches
 from proctor.checks.judged.semantic import Judged
 from proctor.checks.run.limits import HttpStatus, RespondedWithin, TokensWithin
 from proctor.checks.run.nodes import NestedCall, NodeCalled

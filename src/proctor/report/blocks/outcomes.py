@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from proctor.report.words.html_text import Element, make
 from proctor.report.words.wording import OUTCOME_NAMES, count_noun, name_counted
 from proctor.scoring.intervals import Counts, wilson
-from proctor.scoring.paired import Change
 from proctor.scoring.statistics import count_outcomes
+
+if TYPE_CHECKING:
+    from proctor.scoring.paired import Change
 
 KINDS: dict[Change, Literal["pass", "fail", "uncertain"]] = {
     "regressed": "fail", "improved": "pass", "unchanged": "pass", "too_little_data": "uncertain",
