@@ -120,7 +120,7 @@ class AgentConversation:
             ToolDefinition(name=tool.name, description=tool.description, schema={"type": "object", **tool.schema}) for tool in tools
         )
         self._about_servers = [
-            {"id": each.server, "name": each.name, "version": each.version, "protocol": each.protocol} for each in listings
+            {"id": listing.server, "name": listing.name, "version": listing.version, "protocol": listing.protocol} for listing in listings
         ]
 
     async def work_turn(self, text: str, attachments: tuple[Attachment, ...]) -> None:
@@ -302,16 +302,16 @@ class AgentConversation:
             duration_ms=last.duration_ms,
             usage=last.usage,
             model=self._find_model_name(),
-            available_tools=tuple({each.tool: None for each in self._tools.values()}),
+            available_tools=tuple({tool.tool: None for tool in self._tools.values()}),
             account=self._make_account(),
         )
 
     def make_evidence(self, inputs: Sequence[str], duration_ms: float) -> Evidence:
         """Return all observations as evidence."""
         last = self._turns[-1] if self._turns else None
-        names = {each.tool: None for each in self._tools.values()}
+        names = {tool.tool: None for tool in self._tools.values()}
         # A claim may name a tool with or without its server, because calls have both names (`aliases`).
-        qualified = {f"{each.server}:{each.tool}": None for each in self._tools.values()}
+        qualified = {f"{tool.server}:{tool.tool}": None for tool in self._tools.values()}
         metadata: dict[str, Json] = {
             "provider": self._model.provider,
             "model": self._find_model_name(),
@@ -355,8 +355,8 @@ def _shorten_message(message: ChatMessage) -> dict[str, Json]:
         stored["text"] = cut_middle(message.text, _MESSAGE_LIMIT)
     if message.attachments:
         stored["attachments"] = [
-            {"name": each.name, "media_type": each.media_type, "url": each.url, "characters": len(each.data or "")}
-            for each in message.attachments
+            {"name": attachment.name, "media_type": attachment.media_type, "url": attachment.url, "characters": len(attachment.data or "")}
+            for attachment in message.attachments
         ]
     return stored
 

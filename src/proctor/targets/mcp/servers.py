@@ -131,11 +131,11 @@ class McpServers:
         transport: MakeTransport | None = None,
         hooks: ClientHooks | None = None,
     ) -> None:
-        ids = Counter(each.id for each in settings)
+        ids = Counter(server.id for server in settings)
         twice = [name for name, count in ids.items() if count > 1]
         if twice:
             raise TargetError(f"two MCP servers have the id {twice[0]!r}")
-        self._settings = {each.id: each for each in settings}
+        self._settings = {server.id: server for server in settings}
         self._waits_s = waits_s
         self._offline = offline
         self._transport = transport
@@ -153,7 +153,7 @@ class McpServers:
     @property
     def listings(self) -> tuple[Listing, ...]:
         """What the connected servers offer."""
-        return tuple(each.listing for each in self._connections.values() if each.listing is not None)
+        return tuple(connection.listing for connection in self._connections.values() if connection.listing is not None)
 
     async def __aenter__(self) -> McpServers:
         await self.open()
