@@ -312,10 +312,8 @@ def find_reported_failure(body: Json, *, has_answer: bool) -> str | None:
     key = next((key for key in _ERROR_FIELDS if is_error(body.get(key)) and not is_empty(body[key])), None)
     if key is not None:
         value = body[key][0] if isinstance(body[key], list) else body[key]
-        if isinstance(value, dict):
-            message = value.get("message")
-        else:
-            message = value if isinstance(value, str) else body.get("message")
+        holder = value if isinstance(value, dict) else body
+        message = value if isinstance(value, str) else holder.get("message")
         return message if isinstance(message, str) and message.strip() else show(value)
     other_fields = {key: value for key, value in body.items() if key not in _ERROR_FIELDS and key not in ANSWERS}
     return find_failure(other_fields, status=False, own=True) if has_answer else None

@@ -14,19 +14,19 @@ from typing import Any
 from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.model.evidence import Json
 from proctor.model.show import exception_text
-from proctor.targets.frameworks.shared import Framework, FrameworkRun, are_instances, is_instance_of, join_texts, list_members, read_member
+from proctor.targets.frameworks.base import Framework, RunData, are_instances, is_instance_of, join_texts, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.frameworks.streams import ReplyHistory
 
 _PACKAGE = "ag2"
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the history of a reply."""
     return _read_events(value.events, budget) if isinstance(value, ReplyHistory) else None
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the events of an agent's stream."""
     if not are_instances(items, _PACKAGE, "BaseEvent"):
         return None
@@ -37,10 +37,10 @@ def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
     return run
 
 
-def _read_events(events: list[object], budget: Budget) -> FrameworkRun:
+def _read_events(events: list[object], budget: Budget) -> RunData:
     """Read the events of a stream, exchange by exchange."""
     exchanges: list[dict[str, Any]] = []
-    run = FrameworkRun(document={"turns": exchanges})
+    run = RunData(document={"turns": exchanges})
     # A stream emits an event when all its consequences are done: a request arrives last.
     in_order = sorted(events, key=lambda event: float(read_member(event, "created_at") or 0))
     recorded = [event for event in in_order if is_instance_of(event, _PACKAGE, "ModelRequest", "ModelResponse", *_OTHER_EVENTS)]
@@ -76,7 +76,7 @@ def _read_events(events: list[object], budget: Budget) -> FrameworkRun:
 _OTHER_EVENTS = ("ToolCallEvent", "ToolCallsEvent", "ToolResultEvent", "ToolResultsEvent", "TaskStarted", "UsageEvent", "CompactionSummary")
 
 
-def _add_event(exchange: dict[str, Any], event: object, run: FrameworkRun, budget: Budget) -> None:
+def _add_event(exchange: dict[str, Any], event: object, run: RunData, budget: Budget) -> None:
     if is_instance_of(event, _PACKAGE, "ModelResponse"):
         text = read_member(event, "content")
         exchange["text"] = text if isinstance(text, str) else exchange["text"]

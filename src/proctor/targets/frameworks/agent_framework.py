@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.shared import (
+from proctor.targets.frameworks.base import (
     Framework,
-    FrameworkRun,
+    RunData,
     add_usage,
     are_instances,
     call_member,
@@ -26,7 +26,7 @@ from proctor.targets.frameworks.simplify import Budget, simplify
 _PACKAGE = "agent_framework"
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the response of an agent."""
     if not is_instance_of(value, _PACKAGE, "AgentResponse", "AgentRunResponse", "ChatResponse"):
         return None
@@ -42,7 +42,7 @@ def read(value: object, budget: Budget) -> FrameworkRun | None:
     return run
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the updates of a stream, which the framework itself joins, or a list of messages."""
     if are_instances(items, _PACKAGE, "Message", "ChatMessage"):
         run = _read_messages(items, budget)
@@ -82,9 +82,9 @@ def _is_whole(updates: list[object]) -> bool:
     return bool(ended) and response_ids - {None} <= ended
 
 
-def _read_messages(messages: list[object], budget: Budget) -> FrameworkRun:
+def _read_messages(messages: list[object], budget: Budget) -> RunData:
     written = [simplify(call_member(message, "to_dict"), budget, f"$[{at}]") for at, message in enumerate(messages)]
-    return FrameworkRun(document=written, format="agent-framework")
+    return RunData(document=written, format="agent-framework")
 
 
 FRAMEWORK = Framework(name="Microsoft Agent Framework", page="agent-framework", packages=(_PACKAGE,), read=read, read_stream=read_stream)

@@ -16,9 +16,9 @@ from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.shared import (
+from proctor.targets.frameworks.base import (
     Framework,
-    FrameworkRun,
+    RunData,
     are_instances,
     call_member,
     find_entry,
@@ -46,7 +46,7 @@ _CANCELLED = ("RunCancelledEvent", "TeamRunCancelledEvent")
 _PAUSED = ("RunPausedEvent", "TeamRunPausedEvent")
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the output of a run."""
     if not is_instance_of(value, "agno", *_RUNS):
         return None
@@ -61,10 +61,10 @@ def read(value: object, budget: Budget) -> FrameworkRun | None:
     content, status = read_member(value, "content"), document.get("status")
     has_ended = status is None or status in _ENDED
     if not document["messages"]:
-        run = FrameworkRun(document={"text": content if isinstance(content, str) and has_ended else None})
+        run = RunData(document={"text": content if isinstance(content, str) and has_ended else None})
         run.mark_calls("this output of a run keeps no messages")
     else:
-        run = FrameworkRun(document=document, format="agno")
+        run = RunData(document=document, format="agno")
     if has_ended:
         run.add_body(content, budget, "$.content")
     if status in _FAILED:
@@ -91,7 +91,7 @@ def _name_calls(message: Any) -> Any:
     return {**message, "tool_calls": calls}
 
 
-def add_inner_run(output: object, run: FrameworkRun, budget: Budget, label: str) -> None:
+def add_inner_run(output: object, run: RunData, budget: Budget, label: str) -> None:
     """Add the calls of a nested run, and mark its unknown parts."""
     inner = read(output, budget)
     if inner is None or inner.format != "agno":
@@ -100,19 +100,19 @@ def add_inner_run(output: object, run: FrameworkRun, budget: Budget, label: str)
         run.add_run(inner, label)
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read a stream that ends with the output of the run, or its events, or a list of messages."""
     if are_instances(items, "agno", "Message"):
         written = [simplify(call_member(item, "to_dict"), budget, f"$[{at}]") for at, item in enumerate(items)]
         new_messages = [_name_calls(message) for message in written if find_entry(message, "from_history") is not True]
-        return FrameworkRun(document=new_messages, format="agno", needs_message=True)
+        return RunData(document=new_messages, format="agno", needs_message=True)
     if items and is_instance_of(items[-1], "agno", *_RUNS):
         return read_last(items, read, budget)
     is_events = are_instances(items, "agno", "BaseRunOutputEvent", "BaseAgentRunEvent", "BaseTeamRunEvent")
     return read_events(items, budget) if is_events else None
 
 
-def read_events(events: list[object], budget: Budget) -> FrameworkRun:
+def read_events(events: list[object], budget: Budget) -> RunData:
     """Read the events of a stream."""
     ended = [event for event in events if is_instance_of(event, "agno", *_COMPLETED)]
     pieces = [event for event in events if is_instance_of(event, "agno", *_CONTENT_EVENTS)]
@@ -137,14 +137,14 @@ def read_events(events: list[object], budget: Budget) -> FrameworkRun:
     return run
 
 
-def write_answer(content: object, budget: Budget) -> FrameworkRun:
+def write_answer(content: object, budget: Budget) -> RunData:
     """Return the answer: a text, or a value."""
-    run = FrameworkRun(document={"text": content if isinstance(content, str) else None})
+    run = RunData(document={"text": content if isinstance(content, str) else None})
     run.add_body(content, budget, "$.content")
     return run
 
 
-def _check_end(events: list[object], run: FrameworkRun) -> None:
+def _check_end(events: list[object], run: RunData) -> None:
     """Mark the unknown parts of a run that paused, was cancelled or had an error; if the error comes last, the run failed."""
     paused = [event for event in events if is_instance_of(event, "agno", *_PAUSED)]
     if paused:

@@ -13,13 +13,13 @@ from typing import Any, cast
 
 from proctor.model.show import shorten
 from proctor.targets.frameworks.agno import NO_WORDS, add_inner_run, read_events, write_answer
-from proctor.targets.frameworks.shared import Framework, FrameworkRun, is_instance_of, list_members, read_last, read_member
+from proctor.targets.frameworks.base import Framework, RunData, is_instance_of, list_members, read_last, read_member
 from proctor.targets.frameworks.simplify import Budget
 
 _SEEN = ("agent", "team")
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the output of a workflow."""
     if not is_instance_of(value, "agno", "WorkflowRunOutput"):
         return None
@@ -50,7 +50,7 @@ def read(value: object, budget: Budget) -> FrameworkRun | None:
     return run
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read a stream that ends with the output of the workflow, or its events."""
     if not items:
         return None
@@ -87,7 +87,7 @@ def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
     return run
 
 
-def _mark_failure(run: FrameworkRun) -> None:
+def _mark_failure(run: RunData) -> None:
     if run.failed is not None:
         run.mark_all(f"a run in it ended in an error: {shorten(run.failed, 200)}")
         run.failed = None
@@ -103,7 +103,7 @@ def _list_steps(results: list[Any]) -> Iterator[object]:
             yield result
 
 
-def _check_steps(steps: list[object], run: FrameworkRun) -> None:
+def _check_steps(steps: list[object], run: RunData) -> None:
     for step in steps:
         name = read_member(step, "step_name") or "without a name"
         if read_member(step, "success") is False or read_member(step, "error"):

@@ -10,7 +10,7 @@ import re
 import msgspec
 
 from proctor.model.show import shorten
-from proctor.targets.frameworks.shared import Framework, FrameworkRun, are_instances, is_instance_of, join_texts, list_members, read_member
+from proctor.targets.frameworks.base import Framework, RunData, are_instances, is_instance_of, join_texts, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 # A team that ends with its own stop word, a handoff or an answer ends as intended.
@@ -20,7 +20,7 @@ _STOPPED = re.compile(
 _CALLING = ("ToolCallRequestEvent", "ToolCallExecutionEvent")
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the result of a task, the response of an agent, or one message."""
     if is_instance_of(value, "autogen_agentchat", "TaskResult"):
         run = _read_messages(list_members(value, "messages"), budget)
@@ -37,13 +37,13 @@ def read(value: object, budget: Budget) -> FrameworkRun | None:
     return None
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read a stream, which ends with the result, or a list of messages."""
     if not are_instances(items, "autogen_agentchat", "BaseChatMessage", "BaseAgentEvent"):
         return None
     events = [item for item in items if not is_instance_of(item, "autogen_agentchat", "ModelClientStreamingChunkEvent")]
     if not events:
-        run = FrameworkRun(document={"text": join_texts(items, "content", budget)})
+        run = RunData(document={"text": join_texts(items, "content", budget)})
         run.mark_calls("pieces of text show no calls: yield every item of `run_stream`")
         return run
     run = _read_messages(events, budget)
@@ -52,8 +52,8 @@ def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
     return run
 
 
-def _read_messages(messages: list[object], budget: Budget) -> FrameworkRun:
-    run = FrameworkRun(document=[], format="autogen")
+def _read_messages(messages: list[object], budget: Budget) -> RunData:
+    run = RunData(document=[], format="autogen")
     for at, message in enumerate(messages):
         message = simplify(message, budget, f"$[{at}]")
         spent = message.get("models_usage") if isinstance(message, dict) else None

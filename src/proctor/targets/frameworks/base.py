@@ -1,4 +1,4 @@
-"""Helpers that inspect framework objects without importing the framework, and `FrameworkRun`, the result of every framework reader.
+"""Helpers that inspect framework objects without importing the framework, and `RunData`, the result of every framework reader.
 
 An object is recognised by the names of its classes and their modules, so users' subclasses are recognised too. A missing member is None;
 a member that raises on access makes the whole value unreadable.
@@ -120,7 +120,7 @@ _STAND_INS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
-class FrameworkRun(msgspec.Struct, kw_only=True):
+class RunData(msgspec.Struct, kw_only=True):
     """What a framework reader extracts from one returned value or stream."""
 
     document: Json
@@ -157,7 +157,7 @@ class FrameworkRun(msgspec.Struct, kw_only=True):
         if value is not None and not isinstance(value, str):
             self.body = simplify(value, budget, path)
 
-    def add_run(self, run: FrameworkRun, label: str) -> Evidence:
+    def add_run(self, run: RunData, label: str) -> Evidence:
         """Add the calls and the unknown parts of a nested run, and return its evidence; `label` names the nested run in messages."""
         evidence = trust_start(read_document(run.document, format=run.format)[0])
         for part, why in (*(evidence.account.unknown.items() if evidence.account is not None else ()), *run.unknowns):
@@ -184,17 +184,17 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     """The guide under `docs/how-to/frameworks/` that explains the return value."""
     packages: tuple[str, ...]
     """The packages that define its types."""
-    read: Callable[[object, Budget], FrameworkRun | None]
+    read: Callable[[object, Budget], RunData | None]
     """Reads one returned value; returns None if it does not belong to this framework."""
     raised: tuple[str, ...] = ()
     """Prefixes of a result whose tool raised, if the framework records that only as text."""
     has_stop_reason: bool = True
     """Whether its values record why the model stopped; if not, a cut answer looks complete, and a note is added."""
-    read_stream: Callable[[list[object], Budget], FrameworkRun | None] | None = None
+    read_stream: Callable[[list[object], Budget], RunData | None] | None = None
     """Reads the items of a stream or a list; returns None if they do not belong to this framework."""
 
 
-def read_last(items: Sequence[object], read: Callable[[object, Budget], FrameworkRun | None], budget: Budget) -> FrameworkRun | None:
+def read_last(items: Sequence[object], read: Callable[[object, Budget], RunData | None], budget: Budget) -> RunData | None:
     """Read the last item of a stream or a list as the result; mark calls unknown if an earlier item is a result too."""
     run = read(items[-1], budget) if items else None
     if run is not None and any(type(item) is type(items[-1]) for item in items[:-1]):

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from proctor.evidence.reading import read_document
 from proctor.model.evidence import Json, ToolCall
 from proctor.targets.answers.account import UNFINISHED, trust_start
-from proctor.targets.frameworks.shared import (
+from proctor.targets.frameworks.base import (
     Framework,
-    FrameworkRun,
+    RunData,
     add_usage,
     are_instances,
     find_entry,
@@ -34,14 +34,14 @@ _RAISED = ("Error executing tool",)
 _NO_MESSAGES = "this output of CrewAI keeps no messages, and its text shows no calls"
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read an output."""
     if is_crew_stream(value):
         value = read_member(value, "result")
     if not is_instance_of(value, "crewai", *_OUTPUTS):
         return None
     tasks = list_members(value, "tasks_output") if is_instance_of(value, "crewai", "CrewOutput") else [value]
-    run = FrameworkRun(document={"text": read_member(value, "raw")})
+    run = RunData(document={"text": read_member(value, "raw")})
     body = read_member(value, "json_dict")
     if body is None:
         body = read_member(value, "pydantic")
@@ -61,18 +61,18 @@ def read(value: object, budget: Budget) -> FrameworkRun | None:
     return run
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the chunks of a stream without its result: the text of the last task, without tool results."""
     if not are_instances(items, "crewai", "StreamChunk", "StreamFrame"):
         return None
     last = read_member(items[-1], "task_id")
     pieces = [item for item in items if read_member(item, "task_id") == last and not read_member(item, "tool_call")]
-    run = FrameworkRun(document={"text": join_texts(pieces, "content", budget)})
+    run = RunData(document={"text": join_texts(pieces, "content", budget)})
     run.mark_calls("chunks of a stream show no calls as they were made: return the stream itself, or its `result`")
     return run
 
 
-def _read_task(task: object, run: FrameworkRun, budget: Budget) -> Iterable[ToolCall]:
+def _read_task(task: object, run: RunData, budget: Budget) -> Iterable[ToolCall]:
     written: Json = [simplify(message, budget, "$.messages") for message in list_members(task, "messages")]
     if not written:
         run.mark_calls(_NO_MESSAGES)

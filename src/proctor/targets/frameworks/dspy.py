@@ -14,21 +14,21 @@ from typing import Any, cast
 
 from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.shared import Framework, FrameworkRun, add_usage, call_member, is_instance_of
+from proctor.targets.frameworks.base import Framework, RunData, add_usage, call_member, is_instance_of
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _ASIDE = ("trajectory", "reasoning", "rationale")
 _NAMES = ("answer", "response", "output", "result")
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read a prediction."""
     if not is_instance_of(value, "dspy", "Prediction"):
         return None
     fields = cast("dict[str, object]", dict(call_member(value, "items")))
     trajectory = fields.get("trajectory")
     outputs = {str(name): simplify(member, budget, f"$.{name}") for name, member in fields.items() if name not in _ASIDE}
-    run = FrameworkRun(document=_write_answer(outputs))
+    run = RunData(document=_write_answer(outputs))
     if isinstance(trajectory, Mapping):
         _read_trajectory(simplify(trajectory, budget, "$.trajectory"), run)
     else:
@@ -49,7 +49,7 @@ def _write_answer(outputs: dict[str, Json]) -> dict[str, Json]:
     return {"text": named, "body": outputs} if named is not None else {"body": outputs}
 
 
-def _read_trajectory(trajectory: Json, run: FrameworkRun) -> None:
+def _read_trajectory(trajectory: Json, run: RunData) -> None:
     steps = [key.removeprefix("tool_name_") for key in trajectory if key.startswith("tool_name_")]
     calls: list[dict[str, Any]] = []
     for step in steps:

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 from proctor.model.evidence import Json
 from proctor.model.json_values import drop_nulls
-from proctor.targets.frameworks.shared import Framework, FrameworkRun, are_instances, is_instance_of, list_members
+from proctor.targets.frameworks.base import Framework, RunData, are_instances, is_instance_of, list_members
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read a session, or one event."""
     if is_instance_of(value, "google.adk", "Session"):
-        run = FrameworkRun(document=_write_events(list_members(value, "events"), budget), format="adk")
+        run = RunData(document=_write_events(list_members(value, "events"), budget), format="adk")
         _check_end(run)
         return run
     if is_instance_of(value, "google.adk", "Event"):
-        run = FrameworkRun(document=_write_events([value], budget), format="adk")
+        run = RunData(document=_write_events([value], budget), format="adk")
         run.mark_calls("one event was returned, which shows the last step only: return all events")
         return run
     return None
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the events of a runner."""
     if not are_instances(items, "google.adk", "Event"):
         return None
-    run = FrameworkRun(document=_write_events(items, budget), format="adk")
+    run = RunData(document=_write_events(items, budget), format="adk")
     _check_end(run)
     if not any(event.get("author") == "user" or _has_call(event) for event in run.document):
         # The last event of a run with tools looks like the only event of a run without tools.
@@ -38,7 +38,7 @@ def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
     return run
 
 
-def _check_end(run: FrameworkRun) -> None:
+def _check_end(run: RunData) -> None:
     """Check whether the last event is an error: an error without content means that the run failed."""
     last: dict[str, Json] = run.document[-1] if run.document else {}
     code, parts = last.get("error_code"), (last.get("content") or {}).get("parts")

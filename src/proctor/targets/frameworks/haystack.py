@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from proctor.model.evidence import Json
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.shared import (
+from proctor.targets.frameworks.base import (
     Framework,
-    FrameworkRun,
+    RunData,
     are_instances,
     call_member,
     find_entry,
@@ -27,7 +27,7 @@ _ENDED = ("text", "length", "content_filter")  # the answer also shows the last 
 _LAST_ONLY = "the replies of a generator show the last step only: return what the agent gives"
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the result of an agent or a pipeline, or one message."""
     if _is_message(value):
         return _read_replies([value], budget)
@@ -46,7 +46,7 @@ def read(value: object, budget: Budget) -> FrameworkRun | None:
     return _read_replies(replies[-1], budget) if replies else None
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read a list of messages, or the chunks of a stream."""
     if are_instances(items, "haystack", "StreamingChunk"):
         return _read_chunks(items, budget)
@@ -65,12 +65,12 @@ def _list_messages(part: object, key: str) -> list[Any] | None:
     return messages if all(_is_message(message) for message in messages) else None
 
 
-def _read_messages(messages: list[Any], budget: Budget) -> FrameworkRun:
+def _read_messages(messages: list[Any], budget: Budget) -> RunData:
     written = [simplify(call_member(message, "to_dict"), budget, f"$[{at}]") for at, message in enumerate(messages)]
-    return FrameworkRun(document=written, format="haystack", needs_message=True)
+    return RunData(document=written, format="haystack", needs_message=True)
 
 
-def _check_exit(reason: object, run: FrameworkRun) -> FrameworkRun:
+def _check_exit(reason: object, run: RunData) -> RunData:
     """Check why the agent stopped: it answered, its model was cut, a tool ended the run, or something else stopped it."""
     parts = [part for message in run.document for part in message.get("content") or () if isinstance(part, dict)]
     called = {find_entry(part.get("tool_call"), "tool_name") for part in parts}
@@ -80,7 +80,7 @@ def _check_exit(reason: object, run: FrameworkRun) -> FrameworkRun:
     return run
 
 
-def _read_replies(messages: list[Any], budget: Budget) -> FrameworkRun:
+def _read_replies(messages: list[Any], budget: Budget) -> RunData:
     run = _read_messages(messages, budget)
     run.mark_calls(_LAST_ONLY)
     return run
@@ -92,10 +92,10 @@ FRAMEWORK = Framework(name="Haystack", page="haystack", packages=("haystack",), 
 # --- chunks of a stream ---------------------------------------------------------------------------------------------
 
 
-def _read_chunks(chunks: list[object], budget: Budget) -> FrameworkRun:
+def _read_chunks(chunks: list[object], budget: Budget) -> RunData:
     """Read the chunks of one run of an agent."""
     messages: list[dict[str, Any]] = []
-    run = FrameworkRun(document=messages, format="haystack")
+    run = RunData(document=messages, format="haystack")
     answer = _Answer()
     for chunk in chunks:
         result = read_member(chunk, "tool_call_result")
@@ -115,7 +115,7 @@ def _read_chunks(chunks: list[object], budget: Budget) -> FrameworkRun:
         run.mark_calls("these chunks show no call, and not whether they begin with the run: yield what the agent gives after them")
     if not messages or messages[-1]["role"] == "tool" or any("tool_call" in part for part in messages[-1]["content"]):
         run.mark_all("the stream did not come to its end")
-    return run if messages else FrameworkRun(document={"text": ""}, unknowns=run.unknowns)
+    return run if messages else RunData(document={"text": ""}, unknowns=run.unknowns)
 
 
 class _Answer:
@@ -141,7 +141,7 @@ class _Answer:
         self.finish = read_member(chunk, "finish_reason") or self.finish
         self._usage = simplify(find_entry(read_member(chunk, "meta"), "usage"), budget, "$.meta.usage") or self._usage
 
-    def close(self, run: FrameworkRun) -> list[dict[str, Any]]:
+    def close(self, run: RunData) -> list[dict[str, Any]]:
         """Return the answer as a message, or None if no chunk had content."""
         text = "".join(self._pieces)
         if self.finish is None and (text or self._calls):

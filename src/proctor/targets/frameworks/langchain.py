@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from proctor.model.evidence import Json
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.shared import Framework, FrameworkRun, find_entry, is_instance_of, read_member, take_items
+from proctor.targets.frameworks.base import Framework, RunData, find_entry, is_instance_of, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
 
 _WAITS = "the graph waits for a human (`__interrupt__`): what it would do then is unknown"
@@ -25,10 +25,10 @@ def is_message(value: object) -> bool:
     return is_instance_of(value, "langchain_core", "BaseMessage")
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read a message, a state, a snapshot or the result of an `AgentExecutor`."""
     if is_message(value):
-        run = FrameworkRun(document=[_write_message(value, budget)], format="langchain")
+        run = RunData(document=[_write_message(value, budget)], format="langchain")
         run.mark_calls(_LAST_ONLY)
         return run
     if is_instance_of(value, "langgraph", "GraphOutput"):
@@ -46,7 +46,7 @@ def read(value: object, budget: Budget) -> FrameworkRun | None:
     return _read_state(value, budget) if isinstance(value, Mapping) else None
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read a list of messages, or the chunks of `stream`: states, updates of nodes, or messages with metadata."""
     if items and all(is_message(item) for item in items):
         run = _read_messages(_join_chunks(items), budget)
@@ -77,9 +77,9 @@ def _write_message(message: object, budget: Budget) -> Json:
     return {str(name): simplify(member, budget, f"$.{name}") for name, member in fields if name != "artifact"}
 
 
-def _read_messages(messages: list[Any], budget: Budget, *, is_whole: bool = False) -> FrameworkRun:
+def _read_messages(messages: list[Any], budget: Budget, *, is_whole: bool = False) -> RunData:
     """Read messages; if the list may be incomplete and has only messages of the model, earlier calls may be missing."""
-    run = FrameworkRun(document=[_write_message(message, budget) for message in messages], format="langchain")
+    run = RunData(document=[_write_message(message, budget) for message in messages], format="langchain")
     # The type of a chunk is the type of its message with a suffix.
     types = {str(read_member(message, "type")).removesuffix("MessageChunk").lower() for message in messages}
     if not is_whole and types == {"ai"} and not any(read_member(message, "tool_calls") for message in messages):
@@ -95,7 +95,7 @@ def _find_messages(state: object) -> list[Any] | None:
     return messages if any(is_message(message) for message in messages) else None
 
 
-def _read_state(state: object, budget: Budget) -> FrameworkRun | None:
+def _read_state(state: object, budget: Budget) -> RunData | None:
     messages = _find_messages(state)
     if messages is None:
         return None
@@ -106,7 +106,7 @@ def _read_state(state: object, budget: Budget) -> FrameworkRun | None:
     structured = find_entry(state, "structured_response")
     if structured is not None:
         document["structured_response"] = simplify(structured, budget, "$.structured_response")
-    run = FrameworkRun(document=document, format="langchain", needs_message=True)
+    run = RunData(document=document, format="langchain", needs_message=True)
     if find_entry(state, "__interrupt__"):
         run.mark_all(_WAITS)
     for key, member in list_fields(state) or ():
@@ -146,14 +146,14 @@ def _take_step(step: object) -> tuple[object, object] | None:
     return None
 
 
-def _read_steps(value: object, budget: Budget) -> FrameworkRun:
+def _read_steps(value: object, budget: Budget) -> RunData:
     calls: list[Json] = []
     for step in find_entry(value, "intermediate_steps"):
         action, observed = cast("tuple[object, object]", _take_step(step))
         arguments = simplify(read_member(action, "tool_input"), budget, "$.tool_input")
         calls.append({"name": read_member(action, "tool"), "arguments": arguments, "result": simplify(observed, budget, "$.observation")})
     answer = simplify(find_entry(value, "output"), budget, "$.output")
-    return FrameworkRun(
+    return RunData(
         document={
             "text": answer if isinstance(answer, str) else None,
             "body": None if isinstance(answer, str) else answer,
@@ -226,7 +226,7 @@ def _join_chunks(messages: list[object]) -> list[object]:
     return list(joined.values())
 
 
-def _read_updates(chunks: list[object], budget: Budget) -> FrameworkRun | None:
+def _read_updates(chunks: list[object], budget: Budget) -> RunData | None:
     """Read the updates that each node wrote to the state."""
     messages: dict[object, Any] = {}
     waits = False

@@ -17,14 +17,14 @@ import msgspec
 
 from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.shared import Framework, FrameworkRun, find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.base import Framework, RunData, find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _NOT_OVER = "the last output asks for a tool, so the run goes on after it: return what `agent.run` gives, or yield all events"
 _PACKAGES = ("llama_index", "llama_index_instrumentation", "workflows")
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read an output, a response or a message."""
     if _is(value, "StopEvent") and not _is(value, "AgentOutput"):
         value = read_member(value, "result")
@@ -36,26 +36,26 @@ def read(value: object, budget: Budget) -> FrameworkRun | None:
             run.mark_all(_NOT_OVER)
         return run
     if _is(value, "AgentChatResponse", "StreamingAgentChatResponse"):
-        run = FrameworkRun(document={"text": read_member(value, "response")})
+        run = RunData(document={"text": read_member(value, "response")})
         run.document["tool_calls"] = [_write_source(source, budget) for source in list_members(value, "sources")]
         return run
     if _is(value, "ChatMessage", "ChatResponse"):
         message = read_member(value, "message") if _is(value, "ChatResponse") else value
-        run = FrameworkRun(document={"text": read_member(message, "content")})
+        run = RunData(document={"text": read_member(message, "content")})
         run.mark_calls("one message was returned, which shows the last step only: return what `agent.run` gives")
         return run
     if is_instance_of(value, "llama_index", "Response", "PydanticResponse"):
-        run = FrameworkRun(document={"text": str(read_member(value, "response"))})
+        run = RunData(document={"text": str(read_member(value, "response"))})
         run.mark_calls("the response of a query engine shows no calls")
         return run
     return None
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read messages, or the events of a run: each call with its result, and the output of each step."""
     if items and all(_is(item, "ChatMessage") for item in items):
         written = [simplify(item, budget, f"$[{at}]") for at, item in enumerate(items)]
-        return FrameworkRun(document=written, format="llama-index", needs_message=True)
+        return RunData(document=written, format="llama-index", needs_message=True)
     outputs = _list_outputs(items)
     if not outputs:
         return read(items[-1], budget) if items and _is(items[-1], "StopEvent") else None
@@ -110,9 +110,9 @@ def _is(value: object, *names: str) -> bool:
     return any(is_instance_of(value, package, *names) for package in _PACKAGES)
 
 
-def _read_output(output: object, calls: list[dict[str, Json]], budget: Budget) -> FrameworkRun:
+def _read_output(output: object, calls: list[dict[str, Json]], budget: Budget) -> RunData:
     text = read_member(read_member(output, "response"), "content")
-    run = FrameworkRun(document={"text": text if isinstance(text, str) else None, "tool_calls": calls})
+    run = RunData(document={"text": text if isinstance(text, str) else None, "tool_calls": calls})
     run.add_body(read_member(output, "structured_response"), budget, "$.structured_response")
     # The stop reason is only in the provider's own response, or in its last chunk.
     raw = read_member(output, "raw")

@@ -12,10 +12,10 @@ from typing import cast
 
 from proctor.model.evidence import Json
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.shared import (
+from proctor.targets.frameworks.base import (
     LOOKS_WHOLE,
     Framework,
-    FrameworkRun,
+    RunData,
     add_usage,
     are_instances,
     call_member,
@@ -32,14 +32,14 @@ _CUT_OFF = ("response.incomplete", "response.failed")
 _EVENTS = ("RawResponsesStreamEvent", "RunItemStreamEvent", "AgentUpdatedStreamEvent")
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the result of a run."""
     if not is_instance_of(value, "agents", "RunResultBase", "RunResult", "RunResultStreaming"):
         return None
     items = call_member(value, "to_input_list")
     if not isinstance(items, list):
         raise Unreadable("to_input_list() gives no list")
-    run = FrameworkRun(
+    run = RunData(
         document=[_drop_nulls(simplify(item, budget, f"$[{index}]")) for index, item in enumerate(take_items(cast("list[object]", items)))],
         format="responses",
     )
@@ -79,7 +79,7 @@ def _list_texts(item: object) -> list[object]:
     return [read_member(part, "text") or read_member(part, "refusal") for part in list_members(item, "content")]
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the events of a stream, or a list of new items."""
     if are_instances(items, "agents", "RunItemBase"):
         return _read_items(items, budget, is_whole=any(is_instance_of(item, "agents", "ToolCallItem") for item in items))
@@ -108,16 +108,16 @@ def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
     return run
 
 
-def _read_items(items: list[object], budget: Budget, *, is_whole: bool) -> FrameworkRun:
+def _read_items(items: list[object], budget: Budget, *, is_whole: bool) -> RunData:
     written = [_drop_nulls(simplify(call_member(item, "to_input_item"), budget, f"$[{at}]")) for at, item in enumerate(items)]
-    run = FrameworkRun(document=written, format="responses")
+    run = RunData(document=written, format="responses")
     if not is_whole:
         run.mark_calls("these are not all events or items of the run: return the result, or all events of `stream_events()`")
     _mark_inner_agents(items, run)
     return run
 
 
-def _mark_inner_agents(items: list[object], run: FrameworkRun) -> None:
+def _mark_inner_agents(items: list[object], run: RunData) -> None:
     for item in items:
         origin = read_member(read_member(item, "tool_origin"), "type")
         if getattr(origin, "value", origin) == "agent_as_tool":

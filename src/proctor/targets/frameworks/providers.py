@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import cast
 
 from proctor.model.json_values import MAX_DEPTH
-from proctor.targets.frameworks.shared import (
+from proctor.targets.frameworks.base import (
     Framework,
-    FrameworkRun,
+    RunData,
     are_instances,
     find_package,
     is_instance_of,
@@ -41,22 +41,22 @@ def unpack_answers(value: object, budget: Budget, depth: int = 0) -> object:
     return simplify(value, budget) if any(package == client or package.startswith(f"{client}.") for client in _CLIENTS) else value
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the answer of a provider."""
     for package, names, format in _ANSWERS:
         if is_instance_of(value, package, *names):
-            run = FrameworkRun(document=simplify(value, budget), format=format)
+            run = RunData(document=simplify(value, budget), format=format)
             run.mark_calls("one answer of a provider shows the last step only: return the messages of the whole loop")
             return run
     return None
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the chunks of one streamed chat completion."""
     if not are_instances(items, "openai", "ChatCompletionChunk"):
         return None
     deltas = [read_member(choice, "delta") for item in items for choice in list_members(item, "choices")]
-    run = FrameworkRun(document={"text": join_texts(deltas, "content", budget)})
+    run = RunData(document={"text": join_texts(deltas, "content", budget)})
     run.mark_calls("the chunks of one completion show the last step only: return the messages of the whole loop")
     return run
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.shared import Framework, FrameworkRun, are_instances, call_member, is_instance_of, read_member
+from proctor.targets.frameworks.base import Framework, RunData, are_instances, call_member, is_instance_of, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _RESULTS = ("AgentRunResult", "StreamedRunResult", "StreamedRunResultSync", "RunResult")
@@ -18,7 +18,7 @@ _NODES = ("UserPromptNode", "ModelRequestNode", "CallToolsNode", "SetFinalResult
 _INNER = frozenset(("otel_metadata",))
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read a result, or an object that contains one."""
     if is_instance_of(value, "pydantic_ai", "AgentRunResultEvent", "AgentRun"):
         result = read_member(value, "result")
@@ -33,7 +33,7 @@ def read(value: object, budget: Budget) -> FrameworkRun | None:
         document = json.loads(written)
     except (TypeError, ValueError):
         raise Unreadable(f"{type_name(value)}.new_messages_json() is no JSON") from None
-    run = FrameworkRun(document=document, format="pydantic-ai")
+    run = RunData(document=document, format="pydantic-ai")
     if is_instance_of(value, "pydantic_ai", "StreamedRunResult", "StreamedRunResultSync"):
         if read_member(value, "is_complete") is not True:
             run.mark_all("the stream of the run was not read to its end")
@@ -46,7 +46,7 @@ def read(value: object, budget: Budget) -> FrameworkRun | None:
     return run
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the events of a run, which end with its result, or a list of messages."""
     if are_instances(items, "pydantic_ai", "ModelRequest", "ModelResponse"):
         run = _read_messages(items, budget)
@@ -57,12 +57,12 @@ def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
     return None
 
 
-def _read_messages(messages: list[object], budget: Budget) -> FrameworkRun:
+def _read_messages(messages: list[object], budget: Budget) -> RunData:
     written = [simplify(message, budget, f"$[{at}]", without=_INNER) for at, message in enumerate(messages)]
-    return FrameworkRun(document=written, format="pydantic-ai")
+    return RunData(document=written, format="pydantic-ai")
 
 
-def _read_nodes(nodes: list[object], budget: Budget) -> FrameworkRun:
+def _read_nodes(nodes: list[object], budget: Budget) -> RunData:
     """Read the nodes of `iter`: requests to the model alternate with its responses."""
     entries = [read_member(node, "request") or read_member(node, "model_response") for node in nodes]
     messages = [message for message in entries if message is not None]

@@ -39,7 +39,7 @@ from proctor.targets.frameworks import (
     smolagents,
     strands,
 )
-from proctor.targets.frameworks.shared import EVERYTHING, LOOKS_WHOLE, Framework, FrameworkRun, find_package, mark_stand_in, read_last
+from proctor.targets.frameworks.base import EVERYTHING, LOOKS_WHOLE, Framework, RunData, find_package, mark_stand_in, read_last
 from proctor.targets.frameworks.simplify import Budget
 
 FRAMEWORKS: tuple[Framework, ...] = tuple(
@@ -85,7 +85,7 @@ def read_streamed(items: list[object]) -> Evidence | None:
     return _read_first(lambda framework, budget: _read_items(framework, items, budget)) or _read_last(items)
 
 
-def _read_items(framework: Framework, items: list[object], budget: Budget) -> FrameworkRun | None:
+def _read_items(framework: Framework, items: list[object], budget: Budget) -> RunData | None:
     return framework.read_stream(items, budget) if framework.read_stream is not None else None
 
 
@@ -93,7 +93,7 @@ def _read_last(items: list[object]) -> Evidence | None:
     return _read_first(lambda framework, budget: read_last(items, framework.read, budget))
 
 
-def _read_first(read: Callable[[Framework, Budget], FrameworkRun | None]) -> Evidence | None:
+def _read_first(read: Callable[[Framework, Budget], RunData | None]) -> Evidence | None:
     """Return the evidence of the first framework whose reader recognises the value."""
     budget = Budget()
     for framework in FRAMEWORKS:
@@ -114,7 +114,7 @@ def find_page(value: object) -> str:
     return FUNCTION_PAGE
 
 
-def _make_evidence(run: FrameworkRun, framework: Framework) -> Evidence:
+def _make_evidence(run: RunData, framework: Framework) -> Evidence:
     evidence = read_document(run.document, format=run.format)[0]
     # A framework's result is a complete run unless its reader marks otherwise, even if it does not repeat the user's message.
     evidence = evidence if run.needs_message else trust_start(evidence)

@@ -12,10 +12,10 @@ import json
 from typing import Any
 
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.shared import (
+from proctor.targets.frameworks.base import (
     LOOKS_WHOLE,
     Framework,
-    FrameworkRun,
+    RunData,
     are_instances,
     call_member,
     is_instance_of,
@@ -29,7 +29,7 @@ _RAISED = ("An error occurred while invoking the function",)
 _LAST_ONLY = "one message was returned, which shows the last step only: return the response with its thread, or the `ChatHistory`"
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read a response, a history or a message."""
     if is_instance_of(value, _PACKAGE, "AgentResponseItem"):
         return _read_responses([value], budget)
@@ -44,12 +44,12 @@ def read(value: object, budget: Budget) -> FrameworkRun | None:
     return None
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the responses of `invoke`, or a list of messages."""
     if are_instances(items, _PACKAGE, "AgentResponseItem"):
         return _read_responses(items, budget)
     if are_instances(items, _PACKAGE, "StreamingChatMessageContent"):
-        run = FrameworkRun(document={"text": "".join(str(read_member(item, "content") or "") for item in items)})
+        run = RunData(document={"text": "".join(str(read_member(item, "content") or "") for item in items)})
         run.mark_calls(_LAST_ONLY)
         for item in items:
             run.mark_end(read_member(item, "finish_reason"))
@@ -62,18 +62,18 @@ def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
     return None
 
 
-def _read_responses(items: list[object], budget: Budget) -> FrameworkRun:
+def _read_responses(items: list[object], budget: Budget) -> RunData:
     history = read_member(read_member(items[-1], "thread"), "_chat_history")
     if is_instance_of(history, _PACKAGE, "ChatHistory") and list_members(history, "messages"):
         return _check_chunks(items, _read_messages(list_members(history, "messages"), budget))
     texts = [str(read_member(read_member(item, "message"), "content") or "") for item in items]
     is_streamed = is_instance_of(read_member(items[-1], "message"), _PACKAGE, "StreamingChatMessageContent")
-    run = FrameworkRun(document={"text": "".join(texts) if is_streamed else texts[-1]})
+    run = RunData(document={"text": "".join(texts) if is_streamed else texts[-1]})
     run.mark_calls("the thread of this agent keeps no history here, so its calls are unknown")
     return _check_chunks(items, run)
 
 
-def _check_chunks(items: list[object], run: FrameworkRun) -> FrameworkRun:
+def _check_chunks(items: list[object], run: RunData) -> RunData:
     """Check why the model stopped: the history of a stream lacks the reason, but one of the last chunks may have it."""
     messages = [read_member(item, "message") for item in items]
     chunks = [message for message in messages if is_instance_of(message, _PACKAGE, "StreamingChatMessageContent")]
@@ -84,7 +84,7 @@ def _check_chunks(items: list[object], run: FrameworkRun) -> FrameworkRun:
     return run
 
 
-def _read_messages(messages: list[Any], budget: Budget) -> FrameworkRun:
+def _read_messages(messages: list[Any], budget: Budget) -> RunData:
     written: list[Any] = []
     for message in messages:
         text = call_member(message, "model_dump_json", exclude_none=True)
@@ -93,7 +93,7 @@ def _read_messages(messages: list[Any], budget: Budget) -> FrameworkRun:
             written.append(json.loads(text))
         except (TypeError, ValueError):
             raise Unreadable(f"{type_name(message)}.model_dump_json() is no JSON") from None
-    run = FrameworkRun(document={"messages": written}, format="semantic-kernel")
+    run = RunData(document={"messages": written}, format="semantic-kernel")
     for item in (item for message in written for item in message.get("items") or ()):
         name = item.get("function_name") if item.get("content_type") == "function_call" else None
         if name is not None and name == item.get("plugin_name"):

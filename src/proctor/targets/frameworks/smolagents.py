@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.shared import Framework, FrameworkRun, call_member, find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.base import Framework, RunData, call_member, find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _MANAGED = "Here is the final answer from your managed agent"
@@ -21,7 +21,7 @@ _CUT_OFF = "the run was stopped at max_steps (max_steps_error): what it would ha
 _LEFT_OUT = frozenset(("model_input_messages", "raw", "observations_images", "task_images"))
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read a full result, or a memory."""
     if is_instance_of(value, "smolagents", "RunResult"):
         run = _read_steps(list_members(value, "steps") or list_members(value, "messages"), budget)
@@ -47,14 +47,14 @@ def _is_written_run(value: object) -> bool:
     return isinstance(find_entry(value, "timing"), dict) and set(cast("dict[str, Any]", value)) == _RUN_KEYS
 
 
-def _check_state(state: object, run: FrameworkRun) -> None:
+def _check_state(state: object, run: RunData) -> None:
     if state == "max_steps_error":
         run.mark_all(_CUT_OFF)
     elif state != "success":
         run.mark_all(f"the run ended with the state {state!r}")
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the steps of a run."""
     if not any(is_instance_of(item, "smolagents", "MemoryStep", "FinalAnswerStep") for item in items):
         return None
@@ -70,18 +70,18 @@ def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
     return run
 
 
-def _read_answer(step: object, budget: Budget) -> FrameworkRun:
+def _read_answer(step: object, budget: Budget) -> RunData:
     output = simplify(read_member(step, "output"), budget, "$.output")
-    run = FrameworkRun(document={"text": output} if isinstance(output, str) else {"body": output})
+    run = RunData(document={"text": output} if isinstance(output, str) else {"body": output})
     run.mark_calls("the last step shows no calls: return `agent.run(task, return_full_result=True)`, or all steps")
     return run
 
 
-def _read_steps(steps: list[Any], budget: Budget) -> FrameworkRun:
+def _read_steps(steps: list[Any], budget: Budget) -> RunData:
     written = [_write_step(step, budget, f"$[{at}]") for at, step in enumerate(steps)]
-    run = FrameworkRun(document=[step for step in written if step], format="smolagents")
+    run = RunData(document=[step for step in written if step], format="smolagents")
     if not run.document:
-        run = FrameworkRun(document={"text": ""})
+        run = RunData(document={"text": ""})
         run.mark_calls("the result keeps no steps")
     if not _counts_on(written):
         run.mark_calls("the steps are not all of the run: their numbers do not begin with 1, or one is missing")

@@ -12,16 +12,7 @@ from __future__ import annotations
 from typing import cast
 
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.shared import (
-    Framework,
-    FrameworkRun,
-    add_usage,
-    find_entry,
-    is_instance_of,
-    list_members,
-    read_last,
-    read_member,
-)
+from proctor.targets.frameworks.base import Framework, RunData, add_usage, find_entry, is_instance_of, list_members, read_last, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 # A guard's text is what the user sees. A filter cuts the answer; any other reason is not a normal end.
@@ -29,7 +20,7 @@ _ENDED = (None, "end_turn", "stop_sequence", "tool_use", "guardrail_intervened",
 _NO_MESSAGES = "the metrics of this result keep no messages of its cycles"
 
 
-def read(value: object, budget: Budget) -> FrameworkRun | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the result of an agent, or of several."""
     if is_instance_of(value, "strands", "AgentResult"):
         return _read_result(value, budget)
@@ -38,19 +29,19 @@ def read(value: object, budget: Budget) -> FrameworkRun | None:
     return None
 
 
-def read_stream(items: list[object], budget: Budget) -> FrameworkRun | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the events of `stream_async`, the last of which has the result."""
     return read_last([result for item in items if (result := find_entry(item, "result")) is not None], read, budget)
 
 
-def _read_result(value: object, budget: Budget) -> FrameworkRun:
+def _read_result(value: object, budget: Budget) -> RunData:
     last = simplify(read_member(value, "message"), budget, "$.message")
     messages = _list_messages(read_member(value, "metrics"), budget)
     if messages is None:
-        run = FrameworkRun(document=[_clean(last)], format="bedrock")
+        run = RunData(document=[_clean(last)], format="bedrock")
         run.mark_calls(_NO_MESSAGES)
     else:
-        run = FrameworkRun(document=messages, format="bedrock")
+        run = RunData(document=messages, format="bedrock")
     run.add_body(read_member(value, "structured_output"), budget, "$.structured_output")
     reason = read_member(value, "stop_reason")
     if read_member(value, "interrupts") or reason == "interrupt":
@@ -99,11 +90,11 @@ def _clean(message: Json) -> Json:
     return {key: member for key, member in message.items() if key != "tracking_id"} if isinstance(message, dict) else message
 
 
-def _read_several(value: object, budget: Budget) -> FrameworkRun:
+def _read_several(value: object, budget: Budget) -> RunData:
     results = read_member(value, "results")
     order = [read_member(node, "node_id") or node for node in list_members(value, "execution_order") or list_members(value, "node_history")]
     names = [name for name in order if find_entry(results, cast(str, name)) is not None] or list(results or ())
-    run = FrameworkRun(document={"text": None, "tool_calls": []}, calls=())
+    run = RunData(document={"text": None, "tool_calls": []}, calls=())
     if len(set(order)) < len(order):
         run.mark_calls("a node ran several times, and the result keeps the last of them")
     for name in dict.fromkeys(names):

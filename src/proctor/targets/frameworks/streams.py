@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.shared import MAX_ITEMS, call_member, is_instance_of, read_member
+from proctor.targets.frameworks.base import MAX_ITEMS, call_member, is_instance_of, read_member
 from proctor.targets.frameworks.simplify import MAX_BYTES
 
 

@@ -22,8 +22,8 @@ from typing import Any, cast
 from proctor.errors import SpecError
 from proctor.model.show import exception_text, shorten
 from proctor.processes.threads import is_interrupt
+from proctor.targets.frameworks.base import find_package
 from proctor.targets.frameworks.recognise import FUNCTION_PAGE, find_page
-from proctor.targets.frameworks.shared import find_package
 
 _MORE = ("handoffs", "mcp_servers", "managed_agents", "sub_agents", "agents", "members", "tool_retriever", "python_executor")
 """Members through which an agent gets tools of others, or runs code that looks like a tool."""

@@ -41,9 +41,9 @@ from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank,
 from proctor.targets.answers.json_answers import read_json_answer, replace_answer
 from proctor.targets.answers.plain_values import Unreadable, plain_evidence, plain_value, type_name
 from proctor.targets.capture.otel_capture import NEXT_STEP, Capture, Captured, capture_call, check_capture, prepare_capture
+from proctor.targets.frameworks.base import mark_stand_in
 from proctor.targets.frameworks.providers import unpack_answers
 from proctor.targets.frameworks.recognise import find_page, read_returned, read_streamed
-from proctor.targets.frameworks.shared import mark_stand_in
 from proctor.targets.frameworks.simplify import Budget
 from proctor.targets.frameworks.streams import Streamed, drain, drain_async, is_blocking_stream
 from proctor.targets.local.agent_objects import (
@@ -399,8 +399,8 @@ class CallableTarget:
 def load_function(reference: str, *, base: Path | None = None, trusted: bool = True) -> Function:
     """Return the function that `module:function` names; raises `SpecError` if there is none.
 
-    If the reference is not trusted (the suite may come from a stranger), only modules in the folder `base` are accepted: the
-    library of Python has functions that must not be called with a message out of a suite.
+    If the reference is not trusted (the suite may come from anyone), only modules in the folder `base` are accepted: Python's standard
+    library has functions that must not be called with text from a suite.
     """
     module_name, colon, path = reference.partition(":")
     if (colon and not path) or not all(part.isidentifier() for part in (*module_name.split("."), *(path.split(".") if colon else ()))):

@@ -172,12 +172,10 @@ def load_attachments(case: Case) -> tuple[Attachment, ...]:
     found: list[Attachment] = []
     for attachment in case.settings.get("attachments") or ():
         if not attachment.get("data") and not attachment.get("url"):
-            raise TargetError(
-                f"case {case.id!r}: the attachment {show(attachment.get('path') or attachment.get('name'), 80)} was not loaded"
-            )
-        found.append(
-            Attachment(**{key: attachment[key] for key in ("media_type", "data", "url", "name") if attachment.get(key) is not None})
-        )
+            name = show(attachment.get("path") or attachment.get("name"), 80)
+            raise TargetError(f"case {case.id!r}: the attachment {name} was not loaded")
+        fields = {key: attachment[key] for key in ("media_type", "data", "url", "name") if attachment.get(key) is not None}
+        found.append(Attachment(**fields))
     return tuple(found)
 
 

@@ -34,7 +34,7 @@ from proctor.llm.ports import Attachment, ChatMessage, ChatModel, ChatReply, Cha
 from proctor.model.account import Account
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, find_result_error
-from proctor.model.show import nearest, show
+from proctor.model.show import show, suggest
 from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
 from proctor.targets.mcp.results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
@@ -246,8 +246,7 @@ class AgentConversation:
         arguments = {} if call.arguments is None else call.arguments
         is_gone = False
         if tool is None:
-            close = nearest(call.name, self._tools)
-            why = f"there is no tool {show(call.name, 80)}" + (f"; nearest: {', '.join(close)}" if close else "")
+            why = f"there is no tool {show(call.name, 80)}" + suggest(call.name, self._tools)
             record = ToolCall(name=call.name, arguments=arguments, id=call.id, error=why, error_kind=PROTOCOL_ERROR)
         else:
             record = ToolCall(name=tool.tool, arguments=arguments, id=call.id, server=tool.server, aliases=(f"{tool.server}:{tool.tool}",))

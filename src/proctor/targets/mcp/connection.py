@@ -153,9 +153,9 @@ class ServerWire:
         self.session_id = response.headers.get("mcp-session-id") or self.session_id
 
     def _tap(self, wire: Any) -> Any:
-        return _Tap(wire, self._hear) if self._hooks.on_message is not None or self._hooks.on_notification is not None else wire
+        return _Tap(wire, self._on_message) if self._hooks.on_message is not None or self._hooks.on_notification is not None else wire
 
-    def _hear(self, direction: str, item: Any) -> None:
+    def _on_message(self, direction: str, item: Any) -> None:
         """Pass on a message of the wire, and notifications that the package drops."""
         if not isinstance(item, SessionMessage):
             return
@@ -171,7 +171,7 @@ class ServerWire:
             self._notify(message.method, plain.get("params") or {})
 
     def _notify(self, method: str, params: dict[str, Json]) -> None:
-        """Call the handler in its own task: one that makes a request must not stop the reading."""
+        """Call the handler in its own task: a handler that makes a request must not block reading."""
         handler = self._hooks.on_notification
         if handler is None:
             return
@@ -284,21 +284,21 @@ def _make_progress(call: OnProgress | None) -> Any:
 class _Tap:
     """A transport whose messages are shown to a listener on their way."""
 
-    def __init__(self, inner: Any, hear: Callable[[str, Any], None]) -> None:
+    def __init__(self, inner: Any, on_message: Callable[[str, Any], None]) -> None:
         self._inner = inner
-        self._hear = hear
+        self._on_message = on_message
 
     async def __aenter__(self) -> tuple[Any, Any]:
-        return tuple(_TappedStream(stream, self._hear) for stream in await self._inner.__aenter__())  # type: ignore[return-value]
+        return tuple(_TappedStream(stream, self._on_message) for stream in await self._inner.__aenter__())  # type: ignore[return-value]
 
     async def __aexit__(self, *reason: Any) -> None:
         await self._inner.__aexit__(*reason)
 
 
 class _TappedStream:
-    def __init__(self, inner: Any, hear: Callable[[str, Any], None]) -> None:
+    def __init__(self, inner: Any, on_message: Callable[[str, Any], None]) -> None:
         self._inner = inner
-        self._hear = hear
+        self._on_message = on_message
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -315,11 +315,11 @@ class _TappedStream:
 
     async def __anext__(self) -> Any:
         item = await self._inner.__anext__()
-        self._hear("receive", item)
+        self._on_message("receive", item)
         return item
 
     async def send(self, item: Any) -> None:
-        self._hear("send", item)
+        self._on_message("send", item)
         await self._inner.send(item)
 
 
@@ -517,7 +517,7 @@ class Connection:
         return hide_secrets_in(mend_texts(plain_result(plain, content=False)), self.list_secrets())
 
     async def listen(self, uris: Iterable[str]) -> None:
-        """In the stateless era, let the server send notices: of changed lists, and of these resources."""
+        """With a stateless protocol, subscribe to notifications about changed lists and these resources."""
         client = self._client
         if client is None or not self.is_stateless:
             return
@@ -529,8 +529,8 @@ class Connection:
         }
         ready = asyncio.Event()
 
-        async def hear() -> None:
-            # The events also come as notifications; here they are only taken off the queue.
+        async def drain_events() -> None:
+            # The same events also arrive as notifications, so here they are only removed from the queue.
             with suppress(MCPError, RuntimeError, TimeoutError):
                 async with client.listen(**lists, resource_subscriptions=uris) as events:
                     ready.set()
@@ -539,7 +539,7 @@ class Connection:
             ready.set()
 
         if any(lists.values()) or uris:
-            self._listener = asyncio.create_task(hear())
+            self._listener = asyncio.create_task(drain_events())
             await ready.wait()
 
     async def _end_listener(self) -> None:

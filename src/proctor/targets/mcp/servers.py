@@ -25,7 +25,7 @@ import msgspec
 
 from proctor.errors import MissingExtra, TargetError
 from proctor.model.evidence import Json
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 from proctor.processes.programs import finish_despite_cancel
 from proctor.targets.mcp.results import CallResult, Listing
 from proctor.targets.mcp.settings import ClientHooks, ServerFault, ServerSettings
@@ -230,8 +230,7 @@ class McpServers:
         """Return the connection to a server, connected or not yet."""
         if server not in self._connections:
             if server not in self._settings:
-                close = nearest(server, self._settings)
-                raise TargetError(f"unknown MCP server {server!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+                raise TargetError(f"unknown MCP server {server!r}" + suggest_one(server, self._settings))
             if importlib.util.find_spec("mcp") is None:
                 raise MissingExtra("An MCP server", "mcp")
             from proctor.targets.mcp.auth import FetchedToken  # loads the `mcp` package: 1.5 seconds

@@ -23,7 +23,7 @@ from proctor.model.account import Account, Part
 from proctor.model.attempt import Attempt, Speaker
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, UserEnding
-from proctor.model.show import nearest, show
+from proctor.model.show import show, suggest
 from proctor.model.typed import convert_to
 from proctor.targets.shared.faults import TargetFault
 
@@ -48,8 +48,7 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True):
 
     def describe_unknown_server(self, known: tuple[str, ...]) -> str:
         """Return the message for a target without such a server."""
-        close = nearest(self.server, known)
-        hint = f"; nearest: {', '.join(close)}" if close else ""
+        hint = suggest(self.server, known)
         return f"a toolCall step: there is no MCP server {show(self.server, 80)}{hint}; known: {', '.join(known) or 'none'}"
 
 
