@@ -79,17 +79,18 @@ class SheetTable:
         self._path, self._options = path, options
         self._sheet = ""
         self.columns: tuple[str, ...] = ()
-        # Up to the first row, which has the header above it; opening the file again would decompress all its texts again.
-        begun = self._read(path, options)
-        self._begun: Iterator[Row] | None = itertools.chain([first], begun) if (first := next(begun, None)) is not None else iter(())
+        # Read up to the first row, to know the header. The iterator is reused: opening the file again would decompress all its texts again.
+        rows = self._read(path, options)
+        first = next(rows, None)
+        self._open_rows: Iterator[Row] | None = iter(()) if first is None else itertools.chain([first], rows)
 
     def choose_columns(self, names: Sequence[str]) -> None:
         """Do nothing: a row of a sheet is read completely."""
 
     def rows(self) -> Iterator[Row]:
         """Yield every row below the header."""
-        begun, self._begun = self._begun, None
-        return begun if begun is not None else self._read(self._path, self._options)
+        rows, self._open_rows = self._open_rows, None
+        return rows if rows is not None else self._read(self._path, self._options)
 
     def _read(self, path: Path, options: TableOptions) -> Iterator[Row]:
         workbook = _load(path, self.file)

@@ -80,12 +80,12 @@ def _read_json(path: Path, label: str, check_inside: CheckInside) -> dict[str, J
     check_inside(path)
     check_size(path, label, MAX_WHOLE)
     try:
-        found = decode(path.read_bytes())
+        document = decode(path.read_bytes())
     except (OSError, EvidenceError) as error:
         raise refuse_at(label, None, f"cannot be read: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise refuse_at(label, None, "expected an object")
-    return {str(key): value for key, value in found.items()}
+    return {str(key): value for key, value in document.items()}
 
 
 def _name_split(file: Path, folder: Path) -> str:
