@@ -183,16 +183,16 @@ def draw_sample(folder: OutputFolder, manifest: Manifest, strata: Strata, size: 
         chance = random.Random("\0".join((manifest.suite.digest, *stratum)))
         orders[stratum] = chance.sample(range(strata[stratum]), number)
     positions = {stratum: sorted((position, rank) for rank, position in enumerate(order)) for stratum, order in orders.items()}
-    places: dict[tuple[str, str], dict[int, Drawn]] = {stratum: {} for stratum in positions}
+    chosen: dict[tuple[str, str], dict[int, Drawn]] = {stratum: {} for stratum in positions}
     before = dict.fromkeys(positions, 0)
     for partition, counts in _iterate_counts(folder, manifest, cases):
         for stratum, number in counts.items():
             waiting, end = positions[stratum], before[stratum] + number
             while waiting and waiting[0][0] < end:
                 position, rank = waiting.pop(0)
-                places[stratum][rank] = Drawn(partition, *stratum, position - before[stratum])
+                chosen[stratum][rank] = Drawn(partition, *stratum, position - before[stratum])
             before[stratum] = end
-    return list(_interleave([[by_rank[rank] for rank in sorted(by_rank)] for by_rank in places.values()]))
+    return list(_interleave([[by_rank[rank] for rank in sorted(by_rank)] for by_rank in chosen.values()]))
 
 
 def find_places(folder: OutputFolder, manifest: Manifest, partition: int, drawn: Iterable[Drawn]) -> list[tuple[Drawn, PlaceInFile]]:

@@ -24,7 +24,7 @@ from proctor.model.batch import (
     Slice,
     SlicedBy,
 )
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 from proctor.report.words.wording import count_noun
 from proctor.scoring.amounts import find_percentile
 from proctor.scoring.intervals import wilson
@@ -82,15 +82,11 @@ def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
     if names is None:
         return
     for name in names.missing:
-        close = nearest(name, names.keys)
-        hint = f"; they have {', '.join(names.keys[:10])}" if names.keys else ""
-        hint = f"; nearest: {close[0]!r}" if close else hint
+        hint = suggest_one(name, names.keys) or (f"; they have {', '.join(names.keys[:10])}" if names.keys else "")
         yield f"--where asks for {name!r}, which none of {count_noun(names.lines, 'line')} has{hint}"
     for comparison, number in names.unlike.items():
-        yield (
-            f"--where compares {comparison}, and {number:,} of {count_noun(names.lines, 'line')} have something of another kind there, "
-            "of which that is never true"
-        )
+        total = count_noun(names.lines, "line")
+        yield f"--where compares {comparison}, and {number:,} of {total} have a value of another type there and never match"
 
 
 def _list_missing_names(sketch: Sketch, by: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -145,8 +145,8 @@ def add_spending(details: dict[str, Json], by_request: Sequence[Opinion], opinio
         "repaired": any(opinion.details.get("repaired") for opinion in opinions),
         "notes": list(dict.fromkeys(note for each in paid for note in each.get("notes", ()))),
     }
-    others = {name: value for name, value in details.items() if name != "cached"}
-    return {**others, **{name: value for name, value in spending.items() if value not in (None, [], {}, False)}}
+    known = {name: value for name, value in spending.items() if value not in (None, [], {}, False)}
+    return {**{name: value for name, value in details.items() if name != "cached"}, **known}
 
 
 def make_pending(

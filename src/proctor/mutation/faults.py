@@ -223,7 +223,7 @@ def _plant_in_text(
     if document is not None:
         start = text.index(inner, start)
         end = start + len(inner)
-        # As the answer was written: over several lines, in one line, or without blanks.
+        # As the answer is written: on several lines, on one line, or without blanks.
         indent = 2 if "\n" in inner else None
         separators = None if indent or '": ' in inner else (",", ":")
         for kind, member, steps, before, changed in _change_members(document, edits):

@@ -19,7 +19,7 @@ from proctor.evidence.otlp.spans import fold_id
 from proctor.evidence.tables.read import find_columns, find_companion_table
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.json_values import drop_nulls
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 from proctor.sources.datasets.files import import_arrow
 from proctor.sources.records import MAX_LINE_BYTES
 from proctor.sources.tables.text import make_json
@@ -174,8 +174,7 @@ def choose_columns(schema: Any, column: str | None) -> Columns:
         return _make_whole(names[0], schema) if single else Columns(names=tuple(names), whole=False)
     if column is not None:
         if column not in names:
-            near = nearest(column, names)
-            hint = f"; nearest: {near[0]!r}" if near else ""
+            hint = suggest_one(column, names)
             raise EvidenceError(f"there is no column {column!r}{hint}; it has {', '.join(names) or 'none'}", code="missing_column")
         _require_record(schema.field(column), column)
         return _make_whole(column, schema)

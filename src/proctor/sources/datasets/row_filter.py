@@ -19,7 +19,7 @@ import msgspec
 
 from proctor.errors import InputError
 from proctor.model.evidence import Json
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 
 Value = str | int | float | bool
 Lookup = Callable[[str], Json]
@@ -140,7 +140,7 @@ def list_comparisons(condition: Condition) -> Iterator[Compare]:
 
 
 def has_other_type(comparison: Compare, value: Json) -> bool:
-    """Return whether there is a value of another kind than it is compared with, so that the result is never true or false."""
+    """Return whether the value has another type than the constant, so that the comparison is neither true nor false."""
     return value is not None and _compare(comparison, value) is None
 
 
@@ -346,6 +346,5 @@ class _Reader:
 
 def describe_unknown(name: str, known: list[str]) -> str:
     """Return the error text for an unknown column, with the nearest name."""
-    near = nearest(name, known)
-    hint = f"; nearest: {near[0]!r}" if near else ""
+    hint = suggest_one(name, known)
     return f"--where: there is no column {name!r}{hint}; it has {', '.join(known) or 'none'}"

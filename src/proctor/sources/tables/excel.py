@@ -17,7 +17,7 @@ from proctor.errors import InputError, MissingExtra
 from proctor.formats.text.row_shapes import Row, TableOptions
 from proctor.model.evidence import Json
 from proctor.model.problem import Origin
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 from proctor.sources.scratch_files import FileTexts
 from proctor.sources.tables.text import MAX_FIELD, MAX_ROWS, check_size, make_json, refuse_at, refuse_more_rows
 
@@ -98,8 +98,7 @@ class SheetTable:
             names: list[str] = list(workbook.sheetnames)
             self._sheet = options.sheet or names[0]
             if self._sheet not in names:
-                close = nearest(self._sheet, names)
-                near = f"; nearest: {close[0]!r}" if close else ""
+                near = suggest_one(self._sheet, names)
                 raise refuse_at(self.file, None, f"there is no sheet {self._sheet!r}{near}; the file has {', '.join(map(repr, names))}")
             count, has_header = 0, False
             for number, cells in enumerate(self._list_rows(workbook[self._sheet]), 1):

@@ -15,7 +15,7 @@ from proctor.errors import EvidenceError, InputError
 from proctor.evidence.values.json_bytes import decode
 from proctor.formats.text.row_shapes import Table, TableOptions
 from proctor.model.evidence import Json
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 from proctor.sources.tables.arrow import open_arrow, open_parquet
 from proctor.sources.tables.text import MAX_WHOLE, check_size, refuse_at
 
@@ -102,6 +102,5 @@ def _choose_split(known: list[str], wanted: str | None, label: str) -> str:
     if wanted is None:
         raise InputError(f"{label}: several splits ({listed}); choose one with `split`")
     if wanted not in known:
-        close = nearest(wanted, known)
-        raise InputError(f"{label}: there is no split {wanted!r}{f'; nearest: {close[0]!r}' if close else ''}; known: {listed}")
+        raise InputError(f"{label}: there is no split {wanted!r}{suggest_one(wanted, known)}; known: {listed}")
     return wanted

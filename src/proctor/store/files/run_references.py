@@ -23,7 +23,7 @@ import msgspec
 from proctor.errors import InputError, StoreError
 from proctor.model.json_values import write_document
 from proctor.model.run import RunHeader
-from proctor.model.show import is_seen, nearest, suggest
+from proctor.model.show import is_seen, suggest
 from proctor.model.typed import decode_json
 
 LATEST, PREVIOUS, BASELINE, MAIN = "latest", "previous", "baseline", "main"
@@ -89,8 +89,7 @@ class RunReferences:
     def _find_newest(self, word: str, fitting: Sequence[str], how: str) -> RunMatch:
         if not fitting:
             known = sorted({f"@{tag}" for _, header in self._headers() for tag in header.tags})
-            close = nearest(word, known)
-            hint = f"; nearest: {', '.join(close)}" if close else f"; tags there are: {', '.join(known[:5])}" if known else ""
+            hint = suggest(word, known) or (f"; tags there are: {', '.join(known[:5])}" if known else "")
             raise StoreError(f"no run is tagged {word!r}{hint}")
         several = f", the newest of {len(fitting)} runs {how} so" if len(fitting) > 1 else ""
         return RunMatch(folder=self._runs / fitting[0], note=f"{word} is {fitting[0]}{several}")
