@@ -113,7 +113,7 @@ def check_everywhere(suite: Suite, row: dict[str, Any]) -> dict[str, Any]:
             render = make_renderer(format, output, no_color=True)
             for result in collect(stream, evidence, judge):
                 render.add(result)
-            render.finish(stream.finish(render.held))
+            render.finish(stream.finish(render.in_memory))
         told[format] = neutral(place)
     return told
 

@@ -186,7 +186,7 @@ def test_a_budget_stops_a_conversation_in_its_middle(
         # It was over before anything more would have been sent: a result like any other.
         assert (done.ended, len(done.entries)) == ("completed", 1)
         return
-    assert (done.ended, done.reason) == ("budget", f"{reason}; the conversation of 'a' was left in its middle")
+    assert (done.ended, done.reason) == ("budget", f"{reason}; the conversation of 'a' was ended early")
     assert not done.entries and done.result.incomplete is not None and done.result.outcome != "pass"
     resumed = run(suite, tmp_path, answer, resume=done.result.run_id)
     assert (resumed.ended, resumed.result.outcome) == ("completed", "pass")

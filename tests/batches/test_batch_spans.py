@@ -157,8 +157,8 @@ def test_a_share_larger_than_the_memory_is_read_in_turns_and_a_trace_that_is_too
     suite = write_suite(tmp_path, text=SPAN_SUITE)
     lines = write_lines(tmp_path / "a.jsonl", write_requests(RECORDING))
     evaluate(suite, [lines], tmp_path / "plain")
-    monkeypatch.setattr(span_spill, "HELD_BYTES", 20_000)
-    monkeypatch.setattr(span_spill, "WAITING_BYTES", 10_000)
+    monkeypatch.setattr(span_spill, "MOST_BYTES_PER_PASS", 20_000)
+    monkeypatch.setattr(span_spill, "MOST_BUFFERED_BYTES", 10_000)
     evaluate(suite, [lines], tmp_path / "turns")
     assert tell(tmp_path / "turns") == tell(tmp_path / "plain")
     from proctor.batches import worker

@@ -79,6 +79,6 @@ def test_a_conversation_that_leaves_nothing_has_spent_what_it_took() -> None:
     outcome = asyncio.run(runner.run())
     assert runner._tapes == {}, "a run that goes on for long must not hold the tapes of what it left"  # pyright: ignore[reportPrivateUsage]
     # Each case talks twice, and each talk takes 25: the fourth reaches the bound.
-    told = "100 tokens spent (80 of them by simulated users), the limit is 100; the conversation of 'c1' was left in its middle"
+    told = "100 tokens spent (80 of them by simulated users), the limit is 100; the conversation of 'c1' was ended early"
     assert (outcome.ended, outcome.reason) == ("budget", told)
     assert [(entry.case, entry.outcome) for entry in log.kept] == [("c0", "error")]

@@ -13,7 +13,7 @@ import pytest
 
 from proctor.model.case import System
 from proctor.sandboxes.outside import MOST_BYTES, fetch_outside
-from proctor.sandboxes.server import LoopbackServer, Place
+from proctor.sandboxes.server import LoopbackServer, SandboxAddress
 from proctor.simulators.exchange import Errand
 from proctor.simulators.rows import MemoryStore
 from proctor.simulators.sandbox import Sandbox, provision_rows
@@ -28,7 +28,7 @@ SYSTEMS = (
 class Service(BaseHTTPRequestHandler):
     """A service of CDS Hooks that reads the patient before it answers."""
 
-    place: Place
+    place: SandboxAddress
 
     def do_GET(self) -> None:
         body = (

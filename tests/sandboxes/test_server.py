@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from proctor.model.case import System
-from proctor.sandboxes.server import MOST_BYTES, LoopbackServer, Place
+from proctor.sandboxes.server import MOST_BYTES, LoopbackServer, SandboxAddress
 from proctor.simulators.rows import MemoryStore
 from proctor.simulators.sandbox import Sandbox, provision_rows
 from tests.simulators.workplace import make_surroundings
@@ -34,7 +34,7 @@ class Site:
         self.server.open()
         self.sandbox = Sandbox("s1", SYSTEMS, MemoryStore(), around)
         asyncio.run(self.sandbox.provision(provision_rows(SYSTEMS, around)))
-        self.place: Place = self.server.add(self.sandbox, ("clinic", "drop"))
+        self.place: SandboxAddress = self.server.add(self.sandbox, ("clinic", "drop"))
         self.address = urlsplit(self.place.url)
 
     def ask(self, method: str, path: str, body: Any = None, token: str | None = None, **headers: str) -> tuple[int, bytes, Any]:

@@ -15,7 +15,7 @@ import pytest
 
 from proctor.errors import MissingExtra
 from proctor.model.case import System, list_variables
-from proctor.sandboxes.server import LoopbackServer, Place
+from proctor.sandboxes.server import LoopbackServer, SandboxAddress
 from proctor.simulators.rows import MemoryStore
 from proctor.simulators.sandbox import Sandbox, provision_rows
 from tests.simulators.workplace import make_surroundings
@@ -36,7 +36,7 @@ class Serving:
         self.server.open()
         self.sandbox = Sandbox("s1", self.systems, MemoryStore(), around)
         asyncio.run(self.sandbox.provision(provision_rows(self.systems, around)))
-        self.place: Place = self.server.add(self.sandbox, ("drop",), sftp=("drop",))
+        self.place: SandboxAddress = self.server.add(self.sandbox, ("drop",), sftp=("drop",))
 
     @asynccontextmanager
     async def connect(self, password: str | None = None) -> AsyncIterator[Any]:
@@ -144,7 +144,7 @@ async def test_a_wrong_password_is_refused(serving: Serving, password: str) -> N
 async def test_limits_are_told_and_nothing_beyond_them_is_kept(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sftp, "MOST_BYTES", 10)
     monkeypatch.setattr("proctor.simulators.kinds.files.MOST_BYTES", 10)
-    monkeypatch.setattr(sftp, "MOST_HELD", 25)
+    monkeypatch.setattr(sftp, "MOST_BUFFERED", 25)
     monkeypatch.setattr(sftp, "MOST_FILES", 3)
     async with serving.connect() as client:
         file = await client.open("big", "wb")

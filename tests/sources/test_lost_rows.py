@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from proctor.sources.datasets.columns import find_traces, read_lost_traces
+from proctor.sources.datasets.columns import read_lost_traces, read_trace_ids
 
 RAW = bytes(range(0x80, 0x90))
 
@@ -26,11 +26,11 @@ RAW = bytes(range(0x80, 0x90))
     ],
 )
 def test_ids_are_told_as_rows_that_can_be_read_have_them(ids: list[Any], kind: Any, expected: set[str] | None) -> None:
-    assert find_traces(pa.table({"trace_id": pa.array(ids, kind)})) == expected
+    assert read_trace_ids(pa.table({"trace_id": pa.array(ids, kind)})) == expected
 
 
 def test_ids_that_are_no_utf8_are_nobodys() -> None:
-    assert find_traces(pa.table({"trace_id": pa.array([b"\xff\xfe"], pa.binary()).view(pa.string())})) is None
+    assert read_trace_ids(pa.table({"trace_id": pa.array([b"\xff\xfe"], pa.binary()).view(pa.string())})) is None
 
 
 class _Broken:

@@ -83,7 +83,7 @@ def test_the_guard_stands_before_the_connections_of_the_http_client() -> None:
 
 def test_without_the_place_of_its_connections_the_guard_lets_nothing_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(httpx2.AsyncHTTPTransport, "__init__", lambda self, **named: setattr(self, "_connections", None))
-    with pytest.raises(RuntimeError, match="keeps its connections elsewhere"):
+    with pytest.raises(RuntimeError, match="stores its connection pool elsewhere"):
         GuardedTransport(Guard())
 
 

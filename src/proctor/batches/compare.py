@@ -38,10 +38,11 @@ def compare_batches(base: str, candidate: str, *, alpha: float = 0.05) -> RunCom
     import_arrow("pyarrow.parquet")
     before, after = _open(base), _open(candidate)
     counts = _count_cases(before.sketch), _count_cases(after.sketch)
-    found = compare_runs(*counts, alpha=alpha)
+    comparison = compare_runs(*counts, alpha=alpha)
     # With very many traces nearly every case has some failures, and recorded traces are not repeats, so `flaky` is meaningless.
-    steady = msgspec.structs.replace(found.candidate, flaky=())
-    found = msgspec.structs.replace(found, candidate=steady, repeats_needed=())
+    steady = msgspec.structs.replace(comparison.candidate, flaky=())
+    regressed = (change.case for change in comparison.changes if change.verdict == "regressed")
+    comparison = msgspec.structs.replace(comparison, candidate=steady, repeats_needed=())
     first, second = sum_whole(before.sketch), sum_whole(after.sketch)
     shared = [currency for currency in first.costs if currency in second.costs]
     cost: AmountChange | None = None
@@ -50,11 +51,11 @@ def compare_batches(base: str, candidate: str, *, alpha: float = 0.05) -> RunCom
     return RunComparison(
         base=before.make_header(),
         candidate=after.make_header(),
-        comparison=found,
+        comparison=comparison,
         latency=compare_sketches(first.durations, second.durations, alpha=alpha, least_change=LEAST_LATENCY_CHANGE_MS),
         tokens=compare_sketches(first.tokens, second.tokens, alpha=alpha),
         cost=cost,
-        reasons=_find_reasons(after.sketch, {*found.newly_failing, *(one.case for one in found.changes if one.verdict == "regressed")}),
+        reasons=_find_reasons(after.sketch, {*comparison.newly_failing, *regressed}),
         failing=tuple(list_failing_cases(counts[1], {})),
         warnings=(*(line for opened in (before, after) for line in opened.list_warnings()), *_list_differences(before, after)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,21 +29,21 @@ from proctor.sources.span_lines import is_metrics
 
 MAX_TRACE_BYTES = MAX_LINE_BYTES
 """The maximum size of a trace, the same as that of a record."""
-WAITING_BYTES = 32 * 1024 * 1024
-"""The bytes that a writer buffers in memory."""
-HELD_BYTES = 128 * 1024 * 1024
-"""Bytes of a share that a reader holds."""
+MOST_BUFFERED_BYTES = 32 * 1024 * 1024
+"""Maximum bytes that a writer buffers in memory."""
+MOST_BYTES_PER_PASS = 128 * 1024 * 1024
+"""Maximum bytes of a share that a reader loads at once; a larger share is read in several passes."""
 ERRORS = -1
-"""In the index, in place of a share."""
+"""The share number of errors in the index."""
 EVERYWHERE = -2
-"""The same for losses whose traces are unknown."""
+"""The share number of lost spans whose traces are unknown."""
 
 
 Extra = tuple[str | None, ...] | None
 """The extra values by which a batch is sliced, as text; None if there are none."""
 
 
-class HeldSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SpilledSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One span, with its place."""
 
     trace: str
@@ -54,7 +55,7 @@ class HeldSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """As JSON; empty if `lost` has a reason."""
     extra: Extra = None
     lost: str | None = None
-    """Why a span of the trace could not be read, and where it stood."""
+    """Where and why a span of the trace could not be read."""
     file: int = 0
     """The number of its file in its partition."""
 
@@ -106,12 +107,12 @@ class GatheredTrace(msgspec.Struct):
         """Return a list of one evidence or none, limited to `parts`; incomplete parts are unknown. Raises `EvidenceError`."""
         from proctor.evidence.traces.read_otlp import read_batches  # a third of the imports of a worker, and most have no spans to read
 
-        found = read_batches([[_read_span(span) for span in self.spans]], parts)
-        return found if self.lost is None else [mark_lost_spans(evidence, self.lost) for evidence in found]
+        listed = read_batches([[_read_span(span) for span in self.spans]], parts)
+        return listed if self.lost is None else [mark_lost_spans(evidence, self.lost) for evidence in listed]
 
 
 _span_decoder = make_json_decoder(Span)
-_spans_decoder = make_msgpack_decoder(list[HeldSpan])
+_spans_decoder = make_msgpack_decoder(list[SpilledSpan])
 _ERRORS = make_msgpack_decoder(list[GatheredError])
 _LOSSES = make_msgpack_decoder(list[str])
 _INDEX = make_msgpack_decoder(list[Segment])
@@ -143,7 +144,7 @@ class SpillWriter:
         self._file = path.open("wb")
         self._codec = import_arrow("pyarrow").Codec("zstd")
         self._index: list[Segment] = []
-        self._waiting: dict[int, list[Any]] = {}
+        self._buffered: dict[int, list[Any]] = {}
         self._size = self._position = 0
         self._lost_everywhere: str | None = None
 
@@ -153,38 +154,38 @@ class SpillWriter:
         for span in spans:
             run = runs.setdefault(span.trace_id, len(runs))
             data = encode_strangers(span)
-            item = HeldSpan(span.trace_id, row, offset, run, data, extra, None, self.file)
-            self._hold(digest_trace(span.trace_id) % self._shares, item, len(data))
+            item = SpilledSpan(span.trace_id, row, offset, run, data, extra, None, self.file)
+            self._buffer(digest_trace(span.trace_id) % self._shares, item, len(data))
 
     def add_error(self, error: GatheredError, traces: frozenset[str] | None = None) -> None:
-        """Add an error about these traces, or without them about any trace."""
-        self._hold(ERRORS, error, len(error.reason) + 100)
+        """Add an error about spans of these traces; None means that it may affect any trace."""
+        self._buffer(ERRORS, error, len(error.reason) + 100)
         if traces is None:
             self._lost_everywhere = self._lost_everywhere or error.describe_loss()
         for trace in sorted(traces or ()):
-            lost = HeldSpan(trace, error.row, error.offset, 0, b"", None, error.describe_loss())
-            self._hold(digest_trace(trace) % self._shares, lost, len(error.reason) + 100)
+            lost = SpilledSpan(trace, error.row, error.offset, 0, b"", None, error.describe_loss())
+            self._buffer(digest_trace(trace) % self._shares, lost, len(error.reason) + 100)
 
-    def _hold(self, share: int, value: Any, size: int) -> None:
-        self._waiting.setdefault(share, []).append(value)
+    def _buffer(self, share: int, value: Any, size: int) -> None:
+        self._buffered.setdefault(share, []).append(value)
         self._size += size
-        if self._size > WAITING_BYTES:
+        if self._size > MOST_BUFFERED_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        for share in sorted(self._waiting):
-            data = _encode(self._waiting[share])
+        for share in sorted(self._buffered):
+            data = _encode(self._buffered[share])
             packed = self._codec.compress(data, asbytes=True)
             self._file.write(packed)
             self._index.append(Segment(share, self._position, len(packed), len(data)))
             self._position += len(packed)
-        self._waiting.clear()
+        self._buffered.clear()
         self._size = 0
 
     def finish(self) -> Path:
         """Write the remaining spans and the index; returns the file."""
         if self._lost_everywhere is not None:
-            self._hold(EVERYWHERE, self._lost_everywhere, len(self._lost_everywhere))
+            self._buffer(EVERYWHERE, self._lost_everywhere, len(self._lost_everywhere))
         self._flush()
         index = _encode(self._index)
         self._file.write(index + len(index).to_bytes(8, "big"))
@@ -212,25 +213,25 @@ class Spills:
         """Yield the traces of one share, each with all of its spans."""
         segments, lost = self._list_segments(share, EVERYWHERE)
         size = sum(segment.size for listed in segments for segment in listed)
-        passes = -(-size // HELD_BYTES) or 1
-        everywhere = next((loss for _, data in self._read_segments(lost) for loss in _LOSSES.decode(data)), None)
-        for turn in range(passes):
-            # Divided first: within a share all digests have the same remainder, so every trace would be in the same turn.
-            for trace in self._read_turn(segments, lambda trace, turn=turn: digest_trace(trace) // shares % passes == turn):
-                trace.lost = trace.lost or everywhere
+        passes = max(1, math.ceil(size / MOST_BYTES_PER_PASS))
+        lost_everywhere = next((loss for _, data in self._read_segments(lost) for loss in _LOSSES.decode(data)), None)
+        for number in range(passes):
+            # All digests of a share have the same remainder modulo `shares`, so the quotient decides the pass.
+            for trace in self._read_pass(segments, lambda trace, number=number: digest_trace(trace) // shares % passes == number):
+                trace.lost = trace.lost or lost_everywhere
                 yield trace
 
-    def _read_turn(self, segments: list[list[Segment]], is_wanted: Callable[[str], bool]) -> Iterator[GatheredTrace]:
-        found: dict[str, GatheredTrace | None] = {}
+    def _read_pass(self, segments: list[list[Segment]], is_wanted: Callable[[str], bool]) -> Iterator[GatheredTrace]:
+        traces: dict[str, GatheredTrace | None] = {}
         for number, data in self._read_segments(segments):
             for item in _spans_decoder.decode(data):
-                trace = found.get(item.trace)
+                trace = traces.get(item.trace)
                 if trace is None:
-                    if item.trace in found or not is_wanted(item.trace):
-                        # Remembered, so that the digest of an unwanted trace is computed once per turn, not for each of its spans.
-                        found[item.trace] = None
+                    if item.trace in traces or not is_wanted(item.trace):
+                        # Remembered, so that the digest of an unwanted trace is computed once per pass, not for each of its spans.
+                        traces[item.trace] = None
                         continue
-                    trace = found[item.trace] = GatheredTrace(item.trace, number, item.row, item.offset, item.run, item.extra)
+                    trace = traces[item.trace] = GatheredTrace(item.trace, number, item.row, item.offset, item.run, item.extra)
                 elif trace.extra is not None and item.extra is not None and None in trace.extra:
                     trace.extra = tuple([a if a is not None else b for a, b in zip(trace.extra, item.extra, strict=True)])
                 if item.lost is not None:
@@ -247,7 +248,7 @@ class Spills:
                     # Its spans are dropped, but its size is still counted, which marks it as too large.
                     trace.spans.clear()
         # A trace without a readable span is reported by its errors.
-        yield from (trace for trace in found.values() if trace is not None and trace.size)
+        yield from (trace for trace in traces.values() if trace is not None and trace.size)
 
     def _list_segments(self, share: int, also: int) -> tuple[list[list[Segment]], list[list[Segment]]]:
         """Return the segments of two shares in every file; the indexes of all shares would not fit into memory."""
@@ -259,8 +260,8 @@ class Spills:
                 length = int.from_bytes(file.read(8), "big")
                 file.seek(end - length)
                 index = _INDEX.decode(file.read(length))
-            for found, wanted in zip(listed, (share, also), strict=True):
-                found.append([segment for segment in index if segment.share == wanted])
+            for segments, wanted in zip(listed, (share, also), strict=True):
+                segments.append([segment for segment in index if segment.share == wanted])
         return listed
 
     def _read_segments(self, listed: list[list[Segment]]) -> Iterator[tuple[int, bytes]]:

@@ -183,16 +183,16 @@ def draw_sample(folder: OutputFolder, manifest: Manifest, strata: Strata, size: 
         chance = random.Random("\0".join((manifest.suite.digest, *stratum)))
         orders[stratum] = chance.sample(range(strata[stratum]), number)
     positions = {stratum: sorted((position, rank) for rank, position in enumerate(order)) for stratum, order in orders.items()}
-    found: dict[tuple[str, str], dict[int, Drawn]] = {stratum: {} for stratum in positions}
+    chosen: dict[tuple[str, str], dict[int, Drawn]] = {stratum: {} for stratum in positions}
     before = dict.fromkeys(positions, 0)
     for partition, counts in _iterate_counts(folder, manifest, cases):
         for stratum, number in counts.items():
             waiting, end = positions[stratum], before[stratum] + number
             while waiting and waiting[0][0] < end:
                 position, rank = waiting.pop(0)
-                found[stratum][rank] = Drawn(partition, *stratum, position - before[stratum])
+                chosen[stratum][rank] = Drawn(partition, *stratum, position - before[stratum])
             before[stratum] = end
-    return list(_interleave([[by_rank[rank] for rank in sorted(by_rank)] for by_rank in found.values()]))
+    return list(_interleave([[by_rank[rank] for rank in sorted(by_rank)] for by_rank in chosen.values()]))
 
 
 def find_places(folder: OutputFolder, manifest: Manifest, partition: int, drawn: Iterable[Drawn]) -> list[tuple[Drawn, PlaceInFile]]:
@@ -200,12 +200,13 @@ def find_places(folder: OutputFolder, manifest: Manifest, partition: int, drawn:
     compute = import_arrow("pyarrow.compute")
     columns = ["case", "outcome", "file", "row", "offset", "run", "trace"]
     rows = folder.read_result(manifest.partitions[partition].id, columns)
-    found: list[tuple[Drawn, PlaceInFile]] = []
-    for one in drawn:
-        fitting = compute.indices_nonzero(compute.and_(compute.equal(rows["case"], one.case), compute.equal(rows["outcome"], one.outcome)))
-        (row,) = rows.slice(fitting[one.number].as_py(), 1).to_pylist()
-        found.append((one, PlaceInFile(row["file"], row["row"], row["offset"], row["run"], row["trace"])))
-    return found
+    located: list[tuple[Drawn, PlaceInFile]] = []
+    for draw in drawn:
+        in_stratum = compute.and_(compute.equal(rows["case"], draw.case), compute.equal(rows["outcome"], draw.outcome))
+        fitting = compute.indices_nonzero(in_stratum)
+        (row,) = rows.slice(fitting[draw.number].as_py(), 1).to_pylist()
+        located.append((draw, PlaceInFile(row["file"], row["row"], row["offset"], row["run"], row["trace"])))
+    return located
 
 
 def _iterate_counts(folder: OutputFolder, manifest: Manifest, cases: Sequence[str]) -> Iterator[tuple[int, Strata]]:
@@ -217,7 +218,7 @@ def _iterate_counts(folder: OutputFolder, manifest: Manifest, cases: Sequence[st
 
 def _interleave(lists: Sequence[list[Drawn]]) -> Iterator[Drawn]:
     for position in range(max(map(len, lists), default=0)):
-        yield from (one[position] for one in lists if position < len(one))
+        yield from (entries[position] for entries in lists if position < len(entries))
 
 
 _Key = tuple[int | None, int | None]
@@ -230,14 +231,17 @@ def read_traces(evaluator: Evaluator, partition: Partition, wanted: Collection[P
         return _read_gathered(evaluator, partition, wanted)
     if partition.parts:
         names = {part.file.name: part for part in partition.parts}
-        by_file = {name: [place for place in wanted if place.file == name] for name in dict.fromkeys(place.file for place in wanted)}
-        return {place: trace for name in by_file for place, trace in read_traces(evaluator, names[name], by_file[name]).items()}
+        by_file: dict[str, list[PlaceInFile]] = {}
+        for place in wanted:
+            by_file.setdefault(place.file, []).append(place)
+        files = (read_traces(evaluator, names[name], places_in_file) for name, places_in_file in by_file.items())
+        return {place: trace for traces in files for place, trace in traces.items()}
     places: dict[_Key, list[PlaceInFile]] = {}
     for place in wanted:
         places.setdefault((place.row if place.offset is None else None, place.offset), []).append(place)
     file = partition.file
     evaluator.reader.begin_file(file.local_lines)
-    found: dict[PlaceInFile, Evidence] = {}
+    evidence: dict[PlaceInFile, Evidence] = {}
     for part in _narrow(partition, places):
         row = part.first_row
         for cells in read_cells(part, evaluator.settings.column, evaluator.choice):
@@ -247,21 +251,22 @@ def read_traces(evaluator: Evaluator, partition: Partition, wanted: Collection[P
                 wanted_here = places.get((row if offset is None else None, offset))
                 if wanted_here and isinstance(record, bytes):
                     traces = list(_read_record(evaluator, record, Source(file.name, row)))
-                    found |= {place: trace for place in wanted_here if place.run < len(traces) and (trace := traces[place.run]) is not None}
+                    read = {place: traces[place.run] for place in wanted_here if place.run < len(traces)}
+                    evidence |= {place: trace for place, trace in read.items() if trace is not None}
             row += max(0, cells.lost - 1)
-    return found
+    return evidence
 
 
 def _read_gathered(evaluator: Evaluator, partition: Partition, wanted: Collection[PlaceInFile]) -> dict[PlaceInFile, Evidence]:
     """Return traces of one share of the gathered spans, which exist until the batch is finished."""
     places = {place.trace: place for place in wanted}
-    found: dict[PlaceInFile, Evidence] = {}
+    evidence: dict[PlaceInFile, Evidence] = {}
     for trace in evaluator.open_spills().read_share(partition.start, partition.end):
         place = places.get(trace.trace)
         if place is not None:
             # All spans belong to one trace, so there is one.
-            (found[place],) = trace.read_evidence()
-    return found
+            (evidence[place],) = trace.read_evidence()
+    return evidence
 
 
 def _read_record(evaluator: Evaluator, record: bytes, source: Source) -> Iterator[Evidence | None]:
@@ -269,7 +274,7 @@ def _read_record(evaluator: Evaluator, record: bytes, source: Source) -> Iterato
     if evidence is not None:
         yield evidence
     else:
-        yield from (one.evidence for one in evaluator.reader.read_record(record, source))
+        yield from (piece.evidence for piece in evaluator.reader.read_record(record, source))
 
 
 def _narrow(partition: Partition, places: Collection[_Key]) -> Iterator[Partition]:
@@ -325,12 +330,12 @@ def find_judge(suite: Suite, judge: JudgeLike, memory: Path) -> Judge | None:
 
 def _list_judged_cases(suite: Suite, registry: Registry) -> dict[str, tuple[int, ...]]:
     """Return the cases with claims that need a judge, and the numbers of these assertions."""
-    found: dict[str, tuple[int, ...]] = {}
+    numbers: dict[str, tuple[int, ...]] = {}
     for case in suite.cases:
         judged = tuple(number for number, a in enumerate(case.assertions) if registry.get_for(a.check, a.spec).judged)
         if judged:
-            found[case.id] = judged
-    return found
+            numbers[case.id] = judged
+    return numbers
 
 
 class JudgedSample:
@@ -370,29 +375,29 @@ class JudgedSample:
 
     async def _judge_some(self, some: Sequence[Drawn]) -> None:
         sampled: list[tuple[Drawn, PlaceInFile, Evidence]] = []
-        for partition in sorted({one.partition for one in some}):
-            places = find_places(self._folder, self._manifest, partition, (one for one in some if one.partition == partition))
+        for partition in sorted({draw.partition for draw in some}):
+            places = find_places(self._folder, self._manifest, partition, (draw for draw in some if draw.partition == partition))
             traces = read_traces(self._evaluator, self._manifest.partitions[partition], {place for _, place in places})
-            sampled += [(one, place, traces[place]) for one, place in places if place in traces]
-        results = await asyncio.gather(*(self._ask(one.case, evidence) for one, _, evidence in sampled))
-        for (one, place, evidence), result in zip(sampled, results, strict=True):
+            sampled += [(draw, place, traces[place]) for draw, place in places if place in traces]
+        results = await asyncio.gather(*(self._ask(draw.case, evidence) for draw, _, evidence in sampled))
+        for (draw, place, evidence), result in zip(sampled, results, strict=True):
             self._tokens += sum(_count_tokens(verdict.details.get("usage")) for verdict in result.verdicts)
-            self._results.setdefault(one.partition, []).append((one, place, evidence, result))
+            self._results.setdefault(draw.partition, []).append((draw, place, evidence, result))
 
     async def _ask(self, case: str, evidence: Evidence) -> CaseResult:
         stream = self._evaluator.stream
         if stream.fixed_now is not None:
             evidence = msgspec.structs.replace(evidence, now=stream.fixed_now)
         cases = (stream.prepared.cases[position] for position in stream.prepared.find(evidence) or ())
-        prepared = next(each for each in cases if each.case.id == case)
+        prepared = next(prepared_case for prepared_case in cases if prepared_case.case.id == case)
         return await decide_with_judge(prepared, evidence, self._judge, source=Source(), clock=stream.clock())
 
     def _finish(self, strata: Strata) -> JudgedTally:
         parts = {key: JudgedStratum(case=key[0], outcome=key[1], results=number) for key, number in strata.items()}
         for partition, results in self._results.items():
             self._write(partition, results)
-            for one, _, _, result in results:
-                parts[one.case, one.outcome].add(result)
+            for draw, _, _, result in results:
+                parts[draw.case, draw.outcome].add(result)
         return JudgedTally(
             suite=self._manifest.suite.digest, judged=self._judged, tokens=self._tokens, strata=list(parts.values()), sketch=self._sketch
         )
@@ -460,7 +465,8 @@ class JudgedStratum(msgspec.Struct, kw_only=True):
         """Count one result of the sample."""
         self.judged += 1
         self.checks = self.checks or [{} for _ in result.case.assertions]
-        for counts, outcome in zip((self.counts, *self.checks), (result.outcome, *(one.outcome for one in result.verdicts)), strict=False):
+        outcomes = (result.outcome, *(verdict.outcome for verdict in result.verdicts))
+        for counts, outcome in zip((self.counts, *self.checks), outcomes, strict=False):
             counts[outcome] = counts.get(outcome, 0) + 1
 
 
@@ -501,16 +507,16 @@ def estimate_case(tally: JudgedTally, case: str, labels: Sequence[str]) -> Judge
     """Return the sampled figures of a case; None if it has nothing to judge."""
     if case not in tally.judged:
         return None
-    strata = [one for one in tally.strata if one.case == case]
+    strata = [stratum for stratum in tally.strata if stratum.case == case]
     checks = {
-        labels[number]: _estimate(strata, [one.checks[number] if one.checks else {} for one in strata])
+        labels[number]: _estimate(strata, [stratum.checks[number] if stratum.checks else {} for stratum in strata])
         for number in tally.judged[case]
         if number < len(labels)
     }
     return JudgedCase(
-        judged=sum(one.judged for one in strata),
-        of=sum(one.results for one in strata),
-        rate=_estimate(strata, [one.counts for one in strata]),
+        judged=sum(stratum.judged for stratum in strata),
+        of=sum(stratum.results for stratum in strata),
+        rate=_estimate(strata, [stratum.counts for stratum in strata]),
         checks=checks,
     )
 
@@ -518,9 +524,9 @@ def estimate_case(tally: JudgedTally, case: str, labels: Sequence[str]) -> Judge
 def _estimate(strata: Iterable[JudgedStratum], counts: Iterable[Mapping[str, int]]) -> JudgedRate | None:
     parts: list[Stratum] = []
     totals: dict[str, int] = {}
-    for one, found in zip(strata, counts, strict=True):
-        parts.append(Stratum(one.results, one.judged, count_outcomes(found)))
-        for outcome, number in found.items():
+    for stratum, counted in zip(strata, counts, strict=True):
+        parts.append(Stratum(stratum.results, stratum.judged, count_outcomes(counted)))
+        for outcome, number in counted.items():
             totals[outcome] = totals.get(outcome, 0) + number
     estimate = estimate_rate(parts)
     if estimate is None:

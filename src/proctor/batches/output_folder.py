@@ -4,7 +4,7 @@
     suites/DIGEST/            the suite as the workers read it
     spans/part-ID.N.spill     the spans of a partition on the way to their shares; gone when the batch is finished
     results/part-ID.parquet   one row for every trace and case; its footer names the suite and holds the sketch
-    errors/part-ID.parquet    one row for everything that could not be read; only where there was any
+    errors/part-ID.parquet    one row for each part that could not be read; only if there are any
     judged/part-ID.parquet    the judged sample, with its verdicts
     index.json                the sum of all footers, so that they are read once
         judged.json               the result of the sample; written when all of it is judged
@@ -52,7 +52,7 @@ _INDEX = "index.json"
 _AT_ONCE = 32
 """Footers that are read at the same time: in an object store each takes two requests."""
 _ROUND = 2_048
-"""Footers that are held before they are summed up."""
+"""Footers that are buffered before they are merged."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -53,7 +53,7 @@ class LocalStore:
         self.place = str(path)
 
     def read(self, name: str) -> bytes | None:
-        """Return a whole file; None where it is not there."""
+        """Return the content of a file; None if it does not exist."""
         try:
             return (self.path / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -75,8 +75,8 @@ class LocalStore:
     def list_states(self, folder: str) -> dict[str, State]:
         """Return the size of each file in a folder and when it was changed."""
         place = self.path / folder
-        found = ((entry.name, entry.stat()) for entry in os.scandir(place)) if place.is_dir() else ()
-        return {name: (state.st_size, state.st_mtime_ns) for name, state in found}
+        entries = ((entry.name, entry.stat()) for entry in os.scandir(place)) if place.is_dir() else ()
+        return {name: (state.st_size, state.st_mtime_ns) for name, state in entries}
 
     def begin(self, name: str) -> Path:
         """Return where to write a file until it is finished."""
@@ -127,7 +127,7 @@ class RemoteStore:
         return f"{self._root}/{name}" if name else self._root
 
     def read(self, name: str) -> bytes | None:
-        """Return a whole file; None where it is not there."""
+        """Return the content of a file; None if it does not exist."""
         try:
             with self.open(name) as file:
                 return file.read()
@@ -170,11 +170,11 @@ class RemoteStore:
 
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with everything in it, if it is there."""
-        found = self._files.get_file_info(self._find(name))
-        if found.is_file:
-            self._files.delete_file(found.path)
-        elif found.type == import_arrow("pyarrow.fs").FileType.Directory:
-            self._files.delete_dir(found.path)
+        info = self._files.get_file_info(self._find(name))
+        if info.is_file:
+            self._files.delete_file(info.path)
+        elif info.type == import_arrow("pyarrow.fs").FileType.Directory:
+            self._files.delete_dir(info.path)
 
     @contextlib.contextmanager
     def lock(self) -> Generator[None]:

@@ -22,7 +22,7 @@ from proctor.model.mapping import DeclaredEvidence
 from proctor.model.show import nearest
 from proctor.report.words.wording import count_noun
 from proctor.sources.datasets.cells import Cells, read_cells
-from proctor.sources.datasets.files import SUFFIXES, DataFile, LeftOut, find_local_path, import_arrow, list_files, name_places, open_file
+from proctor.sources.datasets.files import SUFFIXES, DataFile, Skipped, find_local_path, import_arrow, list_files, name_places, open_file
 from proctor.sources.datasets.plan import Partition, choose_partition_bytes, merge_small_files, plan_partitions, plan_shares
 from proctor.sources.datasets.row_filter import Condition, list_names, read_filter
 from proctor.sources.datasets.rows import decode_line, list_fitting_files, read_folder_keys
@@ -77,7 +77,7 @@ def make_plan(
     folder: OutputFolder, before: Manifest | None, identity: SuiteIdentity, options: BatchOptions, *, read_again: bool = False
 ) -> Planned:
     """Plan a batch that continues an earlier one; `read_again` if traces are read again after everything is decided."""
-    left_out = LeftOut()
+    left_out = Skipped()
     files, ruled_out, partition_bytes, planned = _plan_files(folder, before, options, left_out)
     shares = plan_shares([part for part in planned if part.spans], partition_bytes, before.shares if before is not None else None)
     merged = merge_small_files(planned, partition_bytes, (*before.partitions, *before.sources) if before is not None else ())
@@ -112,7 +112,7 @@ def make_plan(
 
 
 def _plan_files(
-    folder: OutputFolder, before: Manifest | None, options: BatchOptions, left_out: LeftOut
+    folder: OutputFolder, before: Manifest | None, options: BatchOptions, left_out: Skipped
 ) -> tuple[list[DataFile], int, int, list[Partition]]:
     """Return the files of the data set, how many were ruled out, how large its partitions are, and the partitions."""
     files = list_files(options.places, leave_out=folder.path, left_out=left_out)

@@ -20,7 +20,7 @@ from proctor.sources.datasets.columns import ID_NAMES
 from proctor.sources.datasets.files import import_arrow
 
 ROWS_AT_ONCE = 16_384
-"""Rows that are held and written together."""
+"""Rows that are buffered and written together."""
 ERRORS_AT_ONCE = 10_000
 """The same for errors: an unreadable file must not fill the memory."""
 
@@ -45,9 +45,9 @@ def make_schema(carry: Sequence[str] = ()) -> Any:
 def find_trace_id(metadata: dict[str, Json]) -> str | None:
     """Return the trace id of a recording, if it has one."""
     for key in ID_NAMES:
-        found = metadata.get(key)
-        if isinstance(found, str) or is_integer(found):
-            return str(found)
+        id = metadata.get(key)
+        if isinstance(id, str) or is_integer(id):
+            return str(id)
     return None
 
 
@@ -64,10 +64,11 @@ class ResultTable:
         self._begin_group()
 
     def _begin_group(self) -> None:
+        # A kind is a distinct result, which many rows repeat; the lists have one entry per row.
         self._kinds: list[tuple[CaseResult, TracePlace | None]] = []
         self._by_verdicts: dict[int, int] = {}
         self._by_parts: dict[tuple[object, ...], int] = {}
-        self._which: list[int] = []
+        self._kind_numbers: list[int] = []
         self._files: list[str] = []
         self._rows: list[int | None] = []
         self._offsets: list[int | None] = []
@@ -96,8 +97,8 @@ class ResultTable:
         if kind is None or result.outcome != "pass" or result.code is not None:
             kind = self._find_kind(result, row, offset, trace)
         if result.cost is not None:
-            self._costs[len(self._which)] = result
-        self._which.append(kind)
+            self._costs[len(self._kind_numbers)] = result
+        self._kind_numbers.append(kind)
         if not self._one_file:
             self._files.append(self.file)
         self._rows.append(row)
@@ -107,7 +108,7 @@ class ResultTable:
         usage = evidence.usage
         tokens = (None, None) if usage is None else (usage.input_tokens, usage.output_tokens)
         self._evidence.append((evidence.model, evidence.now or result.now, evidence.duration_ms, *tokens))
-        if len(self._which) >= ROWS_AT_ONCE:
+        if len(self._kind_numbers) >= ROWS_AT_ONCE:
             self.flush()
 
     def _find_kind(self, result: CaseResult, row: int | None, offset: int | None, trace: str | None) -> int:
@@ -127,21 +128,22 @@ class ResultTable:
         return known
 
     def flush(self) -> None:
-        """Write what was gathered."""
-        if not self._which:
+        """Write the buffered rows."""
+        if not self._kind_numbers:
             return
-        arrow, count = self._arrow, len(self._which)
-        for kind, number in Counter(self._which).items():
+        arrow, count = self._arrow, len(self._kind_numbers)
+        for kind, number in Counter(self._kind_numbers).items():
             self._sketch.count(self._kinds[kind][0], number, self._kinds[kind][1])
         kinds = arrow.RecordBatch.from_pylist([_write_kind(result) for result, _ in self._kinds], schema=self._make_kind_schema())
-        repeated = kinds.take(arrow.array(self._which, arrow.int32()))
+        repeated = kinds.take(arrow.array(self._kind_numbers, arrow.int32()))
         columns = {name: repeated.column(name) for name in repeated.schema.names}
         model, at, duration, tokens_in, tokens_out = zip(*self._evidence, strict=True)
         total = [self._find_cost(number) for number in range(count)] if self._costs else [(None, None)] * count
         cost, currency = zip(*total, strict=True)
         columns |= {"row": self._rows, "offset": self._offsets, "run": self._runs, "duration_ms": duration, "cost": cost}
-        texts = {"trace": self._traces, "model": model, "at": at, "currency": currency}
-        columns |= {name: _mend(values) for name, values in {**texts, "input_tokens": tokens_in, "output_tokens": tokens_out}.items()}
+        untrusted = {"trace": self._traces, "model": model, "at": at, "currency": currency}
+        untrusted |= {"input_tokens": tokens_in, "output_tokens": tokens_out}
+        columns |= {name: _fit_all(values) for name, values in untrusted.items()}
         columns |= dict(zip(self._carry, zip(*self._carried, strict=True), strict=True)) if self._carry else {}
         columns["file"] = arrow.repeat(self.file, count) if self._one_file else arrow.array(self._files, arrow.string())
         arrays = [
@@ -165,11 +167,11 @@ class ResultTable:
         self._writer.close()
 
     def close(self) -> None:
-        """Give the file back, whole or not."""
+        """Close the file, complete or not."""
         self._writer.close()
 
 
-def _mend(values: Any) -> list[Any]:
+def _fit_all(values: Any) -> list[Any]:
     # A recording may have any number of tokens, and half a surrogate pair in the name of a model.
     return [_fit(value) if type(value) is str or type(value) is int else value for value in values]
 
@@ -234,6 +236,6 @@ class ErrorTable:
         return None if self._writer is None else self.path
 
     def close(self) -> None:
-        """Give the file back, whole or not."""
+        """Close the file, complete or not."""
         if self._writer is not None:
             self._writer.close()

@@ -1,11 +1,10 @@
-"""The contribution of a partition to the summary: counts, and the commonest reasons with samples. Two sketches can be merged.
+"""The contribution of a partition to the summary: counts, and the most common reasons with samples. Two sketches can be merged.
 
-A sketch grows with the cases and with the shapes of their reasons, never with the traces, and both are bounded: a driver that merges a
-hundred thousand partitions holds one of them.
+The size of a sketch depends on the number of cases and of different reasons, both of which are bounded, and not on the number of traces.
+So a driver can merge a hundred thousand partitions in the memory of one sketch.
 
-A slice has the results of traces that share a value (a day, a model, a tier): counts by case, and amounts in buckets. A table of slices is
-bounded: the heaviest are held, the others are counted together. Its capacity depends only on the number of cases, so its size never grows
-with the traces.
+A slice has the results of traces that share a value (a day, a model, a tier): counts by case, and amounts in buckets. A table has the
+largest slices, and counts the others together. Its capacity depends only on the number of cases.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from proctor.model.batch import TracePlace
 from proctor.model.result import CaseResult
 from proctor.report.words.findings import find_shape
 
-# The most frequent entries in a table of bounded size: the space-saving algorithm in batches, mergeable, with a known error.
+# The space-saving algorithm: the most frequent entries in a table of bounded size, with a known error; tables can be merged.
 
 
 class Counted(Protocol):
@@ -29,7 +28,7 @@ class Counted(Protocol):
     count: int
     missed: int
 
-    def merge(self, other: Any) -> None:  # noqa: D102 - above
+    def merge(self, other: Any) -> None:  # noqa: D102 - see the class
         ...
 
 
@@ -171,8 +170,8 @@ class SliceTable(msgspec.Struct, kw_only=True, omit_defaults=True):
     def cut(self) -> bool:
         """Merge the lightest slices if there are too many; returns whether there were."""
         lightest = self.held.cut(self.most)
-        for one in lightest:
-            self.others.merge(one)
+        for entry in lightest:
+            self.others.merge(entry)
         return bool(lightest)
 
     def merge(self, other: SliceTable) -> None:
@@ -212,7 +211,7 @@ _MOST_KEYS = 200
 
 
 class Reason(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Verdicts that are alike."""
+    """Identical verdicts, counted together."""
 
     check: str
     outcome: str

@@ -34,17 +34,17 @@ def list_groupings(by: Sequence[Grouping]) -> tuple[Grouping, ...]:
 
 def read_groupings(texts: Iterable[str]) -> tuple[Grouping, ...]:
     """Return the tables that `--by model,day` asks for, one for each text. Raises `InputError`."""
-    found: list[Grouping] = []
+    groupings: list[Grouping] = []
     for text in texts:
         names = tuple(name.strip() for name in text.split(","))
         if not all(names) or len(set(names)) < len(names):
             raise InputError(f"--by {text!r}: expected columns or keys of metadata, each once: model, or model,day for both together")
         if len(names) > MOST_NAMES:
             raise InputError(f"--by {text!r}: expected at most {MOST_NAMES} names")
-        found.append(names)
-    if len(found) > MOST_TABLES:
-        raise InputError(f"--by: expected at most {MOST_TABLES} tables, found {len(found)}")
-    return tuple(dict.fromkeys(found))
+        groupings.append(names)
+    if len(groupings) > MOST_TABLES:
+        raise InputError(f"--by: expected at most {MOST_TABLES} tables, found {len(groupings)}")
+    return tuple(dict.fromkeys(groupings))
 
 
 def list_extra_columns(by: Sequence[Grouping]) -> tuple[str, ...]:
@@ -56,9 +56,9 @@ _Entry = tuple[int | None, int | None, "tuple[str, float, int | None] | None", i
 """One trace, for all tables: the buckets of its duration and its tokens, its cost, and the number of its outcomes."""
 _Outcomes = tuple[tuple[str, str], ...]
 _MOST_OUTCOMES = 10_000
-"""Different outcomes of a whole trace that are remembered between some rows and the next."""
+"""Maximum distinct outcomes of a trace in the lookup table; then it is cleared."""
 SETTLED_AT_ONCE = 1_024
-"""Traces that are held until they are counted together."""
+"""Traces that are buffered and counted together."""
 
 
 class _Gathered:

@@ -79,17 +79,18 @@ def hash_parts(parts: Iterable[bytes]) -> str:
 
 def _describe_matching(suite: Suite) -> str:
     names: set[str] = set()
-    clear = True
+    is_by_name = True
     identities: list[bytes] = []
-    # Cases from one place in the file are one test case, which a record may name.
-    first: dict[Origin, int] = {}
+    # Cases with the same origin are variants of one test case, whose name a record may have.
+    first_position: dict[Origin, int] = {}
     for position, case in enumerate(suite.cases):
         own = {case.id, case.name, case.own_id or ""} - {""}
-        clear = clear and not _has_messages(case) and not is_variant(case) and names.isdisjoint(own)
+        is_by_name = is_by_name and not _has_messages(case) and not is_variant(case) and names.isdisjoint(own)
         names |= own
         messages = (case.input, case.custom_body, [turn.input for turn in case.turns])
-        identities.append(msgspec.json.encode((case.id, case.own_id, case.name, messages, first.setdefault(case.origin, position))))
-    return BY_NAME if clear else hash_parts(identities)
+        first = first_position.setdefault(case.origin, position)
+        identities.append(msgspec.json.encode((case.id, case.own_id, case.name, messages, first)))
+    return BY_NAME if is_by_name else hash_parts(identities)
 
 
 def _has_messages(case: Case) -> bool:
@@ -143,15 +144,15 @@ def _list_imported(named: Sequence[Path]) -> list[Path]:
     """Return the files in the folder of custom checks that these import, directly or indirectly; installed packages are left out."""
     folders = {path.parent.resolve() for path in named}
     pending = [module for path in named if (module := sys.modules.get(f"{OWN_MODULE}{path.stem}")) is not None]
-    found: dict[str, Path] = {}
+    modules: dict[str, Path] = {}
     while pending:
         for value in list(vars(pending.pop()).values()):
             module = value if isinstance(value, ModuleType) else sys.modules.get(str(getattr(value, "__module__", "")))
             path = None if module is None else _find_file(module, folders)
-            if module is not None and path is not None and module.__name__ not in found:
-                found[module.__name__] = path
+            if module is not None and path is not None and module.__name__ not in modules:
+                modules[module.__name__] = path
                 pending.append(module)
-    return sorted(found.values())
+    return sorted(modules.values())
 
 
 def _find_file(module: ModuleType, folders: Set[Path]) -> Path | None:

@@ -24,7 +24,7 @@ from proctor.model.batch import (
     Slice,
     SlicedBy,
 )
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 from proctor.report.words.wording import count_noun
 from proctor.scoring.amounts import find_percentile
 from proctor.scoring.intervals import wilson
@@ -82,21 +82,19 @@ def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
     if names is None:
         return
     for name in names.missing:
-        close = nearest(name, names.keys)
-        hint = f"; nearest: {close[0]!r}" if close else f"; they have {', '.join(names.keys[:10])}" if names.keys else ""
+        hint = suggest_one(name, names.keys) or (f"; they have {', '.join(names.keys[:10])}" if names.keys else "")
         yield f"--where asks for {name!r}, which none of {count_noun(names.lines, 'line')} has{hint}"
     for comparison, number in names.unlike.items():
-        yield (
-            f"--where compares {comparison}, and {number:,} of {count_noun(names.lines, 'line')} have something of another kind there, "
-            "of which that is never true"
-        )
+        total = count_noun(names.lines, "line")
+        yield f"--where compares {comparison}, and {number:,} of {total} have a value of another type there and never match"
 
 
 def _list_missing_names(sketch: Sketch, by: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield a warning for each name of `--by` that no trace has: most often it is misspelt."""
     missing: dict[str, None] = {}
     for names in by:
-        values = [one.values for one in sketch.tables[",".join(names)].held.items.values()] if ",".join(names) in sketch.tables else []
+        table = sketch.tables.get(",".join(names))
+        values = [] if table is None else [entry.values for entry in table.held.items.values()]
         missing |= {name: None for number, name in enumerate(names) if values and all(value[number] is None for value in values)}
     for name in missing:
         yield (
@@ -228,8 +226,8 @@ def number_duplicates(labels: Sequence[str]) -> list[str]:
     return numbered
 
 
-def _describe_judged(id: str, found: CaseSketch, tally: JudgedTally) -> JudgedCase | None:
-    judged = estimate_case(tally, id, number_duplicates(found.labels))
+def _describe_judged(id: str, case: CaseSketch, tally: JudgedTally) -> JudgedCase | None:
+    judged = estimate_case(tally, id, number_duplicates(case.labels))
     if judged is None or id not in tally.sketch.cases:
         return judged
     # The reasons of deterministic checks are those of all results, not of the sample.
@@ -287,8 +285,8 @@ def sum_amounts(sketch: Sketch) -> AmountFigures:
 
 def list_days(sketch: Sketch) -> tuple[tuple[Slice, ...], Slice | None]:
     """Return the trend by day, and the days that are not in it; nothing if no trace has a day."""
-    found, others = _choose_slices(_find_table(sketch, TREND))
-    return (found, others) if any(one.values != (None,) for one in found) else ((), None)
+    slices, others = _choose_slices(_find_table(sketch, TREND))
+    return (slices, others) if any(entry.values != (None,) for entry in slices) else ((), None)
 
 
 def list_slices(sketch: Sketch, by: Iterable[Grouping]) -> tuple[SlicedBy, ...]:
@@ -307,42 +305,42 @@ def _make_table(names: Grouping, table: SliceTable) -> SlicedBy:
 
 def _choose_slices(table: SliceTable) -> tuple[tuple[Slice, ...], Slice | None]:
     """Return the heaviest slices in the order of their values, and everything else."""
-    ranked = sorted(table.held.items.values(), key=lambda one: -one.count)
+    ranked = sorted(table.held.items.values(), key=lambda entry: -entry.count)
     others = SliceSketch()
-    for one in (table.others, *ranked[table.most :]):
-        others.merge(one)
-    found = sorted(ranked[: table.most], key=lambda one: [(value is None, value or "") for value in one.values])
+    for entry in (table.others, *ranked[table.most :]):
+        others.merge(entry)
+    found = sorted(ranked[: table.most], key=lambda entry: [(value is None, value or "") for value in entry.values])
     return tuple(map(_make_slice, found)), _make_slice(others) if others.count else None
 
 
-def _make_slice(found: SliceSketch) -> Slice:
+def _make_slice(sketch: SliceSketch) -> Slice:
     totals: dict[str, int] = {}
-    for counts in found.cases.values():
+    for counts in sketch.cases.values():
         for outcome, number in counts.items():
             totals[outcome] = totals.get(outcome, 0) + number
-    cases = {case: make_rate(counts) for case, counts in found.cases.items()} if len(found.cases) <= MOST_CASES else {}
+    cases = {case: make_rate(counts) for case, counts in sketch.cases.items()} if len(sketch.cases) <= MOST_CASES else {}
     return Slice(
-        values=found.values,
-        traces=found.count,
-        missed=found.missed,
+        values=sketch.values,
+        traces=sketch.count,
+        missed=sketch.missed,
         rate=make_rate(totals),
-        amounts=_make_amounts(found.amounts),
+        amounts=_make_amounts(sketch.amounts),
         cases=cases,
     )
 
 
-def _make_amounts(found: Amounts) -> AmountFigures:
+def _make_amounts(amounts: Amounts) -> AmountFigures:
     costs: list[CostFigures] = []
-    for currency, cost in found.costs.items():
+    for currency, cost in amounts.costs.items():
         each = _find_percentiles(cost.buckets, 9)
         if each is not None:
             costs.append(CostFigures(currency=currency, total=round(cost.total, 9), each=each))
-    return AmountFigures(latency=_find_percentiles(found.durations, 3), tokens=_find_percentiles(found.tokens, 0), cost=tuple(costs))
+    return AmountFigures(latency=_find_percentiles(amounts.durations, 3), tokens=_find_percentiles(amounts.tokens, 0), cost=tuple(costs))
 
 
 def _find_percentiles(buckets: Mapping[int, int], places: int) -> Percentiles | None:
-    found: Sequence[float | None] = [find_percentile(buckets, share) for share in (0.5, 0.95, 0.99)]
-    p50, p95, p99 = (None if amount is None else round(amount, places) for amount in found)
+    percentiles: Sequence[float | None] = [find_percentile(buckets, share) for share in (0.5, 0.95, 0.99)]
+    p50, p95, p99 = (None if amount is None else round(amount, places) for amount in percentiles)
     if p50 is None or p95 is None or p99 is None:
         return None
     return Percentiles(traces=sum(buckets.values()), p50=p50, p95=p95, p99=p99)

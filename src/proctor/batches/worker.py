@@ -223,7 +223,7 @@ class Evaluator:
         deciding.decide_grouped()
         if names_seen is not None and names_seen.lines:
             keys = list(names_seen.keys) if names_seen.missing else []
-            names = LineNames(lines=names_seen.lines, missing=sorted(names_seen.missing), keys=keys, unlike=names_seen.unlike)
+            names = LineNames(lines=names_seen.lines, missing=sorted(names_seen.missing), keys=keys, unlike=names_seen.mismatched)
             sketch.merge(Sketch(names=names))
 
     def _watch_names(self, partition: Partition) -> FilterNames | None:
@@ -236,7 +236,8 @@ class Evaluator:
         spill = SpillWriter(self._folder.name_spill_part(partition.id, self.settings.shares), self.settings.shares)
         try:
             records = 0
-            for spill.file, part in enumerate(partition.list_parts()):
+            for number, part in enumerate(partition.list_parts()):
+                spill.file = number
                 records += gather_spans(self.reader, part, self.settings.column, self.choice, spill)
             self._folder.commit_spill(spill.finish(), partition.id, self.settings.shares)
         finally:

@@ -289,10 +289,10 @@ def find_first_difference(recorded: Json, now: Json) -> Difference | None:
             waiting.extend(reversed([(f"{path}[{at}]", one, other) for at, (one, other) in pairs]))
         elif left is MISSING or right is MISSING or isinstance(left, bool) != isinstance(right, bool) or left != right:
             # `True` equals 1 in Python but not in JSON, hence the comparison of `bool`.
-            found = Difference(path, left, right)
+            difference = Difference(path, left, right)
             if _mask_marker(left) != _mask_marker(right):
-                return found
-            marked = marked or found
+                return difference
+            marked = marked or difference
     return marked
 
 
@@ -305,27 +305,27 @@ def _describe_nearest(near: Line, request: Json, elsewhere: bool, played: bool) 
     entry = near.entry
     place = f"line {near.number}" + (f" ({entry.scope})" if elsewhere else "") + (", already played" if played else "")
     out = [f"  nearest: {place}" + (f": {entry.about}" if entry.about else "")]
-    found = find_first_difference(entry.request, request)
-    if found is None:
+    difference = find_first_difference(entry.request, request)
+    if difference is None:
         reason = "the same request, recorded for another attempt" if elsewhere else "the same request, sent more often than it was recorded"
         return [*out, f"  {reason}"]
-    sides: list[Any] = [found.recorded, found.now]
+    sides: list[Any] = [difference.recorded, difference.now]
     shown = ["nothing" if isinstance(side, Missing) else show(side) for side in sides]
     if all(isinstance(side, str) for side in sides) and max(map(len, sides)) > _WINDOW:
         masked = [_mask_marker(side) for side in sides]
         # If the texts differ only in the marker, the marker is shown.
-        compared = zip(*(sides if masked[0] == masked[1] else masked), strict=False)
-        same = next((at for at, (one, other) in enumerate(compared) if one != other), min(map(len, sides)))
-        start = max(0, same - _WINDOW // 3)
+        compared = enumerate(zip(*(sides if masked[0] == masked[1] else masked), strict=False))
+        first_difference = next((at for at, (recorded, now) in compared if recorded != now), min(map(len, sides)))
+        start = max(0, first_difference - _WINDOW // 3)
         end = start + _WINDOW
         shown = [f"{'…' if start else ''}{show(side[start:end])}{'…' if end < len(side) else ''}" for side in sides]
-    return [*out, f"  differs at {found.path}", f"    recorded {shown[0]}", f"    now      {shown[1]}"]
+    return [*out, f"  differs at {difference.path}", f"    recorded {shown[0]}", f"    now      {shown[1]}"]
 
 
 def _count_leaves(value: Json) -> Counter[tuple[str, str]]:
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     waiting: list[tuple[str, Json]] = [("$", value)]
-    while waiting and len(found) < _MOST_LEAVES:
+    while waiting and len(counts) < _MOST_LEAVES:
         path, item = waiting.pop()
         if isinstance(item, dict):
             waiting.extend((f"{path}.{key}", member) for key, member in item.items())
@@ -333,8 +333,8 @@ def _count_leaves(value: Json) -> Counter[tuple[str, str]]:
             waiting.extend((f"{path}[{at}]", member) for at, member in enumerate(item))
         else:
             # A prompt may be very long; its beginning is enough for ranking.
-            found[path, str(item)[:500]] += 1
-    return found
+            counts[path, str(item)[:500]] += 1
+    return counts
 
 
 _MOST_SHOWN = 3
@@ -397,9 +397,9 @@ class Player:
 
     def note_miss(self, scope: Scope, kind: Kind, request: Json) -> CassetteMiss:
         """Store a missing request and return the error for it."""
-        found = make_miss(str(self._path), scope, kind, request, self._lines, self._played)
-        self._misses.append(found)
-        return found
+        miss = make_miss(str(self._path), scope, kind, request, self._lines, self._played)
+        self._misses.append(miss)
+        return miss
 
 
 class PlayingTape:

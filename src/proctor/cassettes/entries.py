@@ -122,15 +122,15 @@ def summarise(kind: Kind, request: Json) -> str:
     if not isinstance(request, dict):
         return ""
     if kind == "http":
-        words = [request.get("method"), request.get("url")]
+        parts = [request.get("method"), request.get("url")]
     elif kind == "tool":
-        words = [request.get("server"), request.get("tool") or request.get("name") or request.get("method")]
+        parts = [request.get("server"), request.get("tool") or request.get("name") or request.get("method")]
     else:
         messages: Json = request.get("messages")
         last = messages[-1] if isinstance(messages, list) and messages else None
         text = last.get("text") if isinstance(last, dict) else None
-        words = [request.get("provider"), request.get("model"), show(text, 60) if text else None]
-    return shorten(" ".join(word for word in words if isinstance(word, str) and word), 200)
+        parts = [request.get("provider"), request.get("model"), show(text, 60) if text else None]
+    return shorten(" ".join(word for word in parts if isinstance(word, str) and word), 200)
 
 
 def read_file(path: Path) -> Contents:
@@ -167,14 +167,14 @@ def read_file(path: Path) -> Contents:
         document = _decode_line(path, number, raw)
         is_start = isinstance(document, dict) and "begin" in document
         try:
-            found = convert_to(document["begin"], Scope) if is_start else convert_to(document, Entry)
+            record = convert_to(document["begin"], Scope) if is_start else convert_to(document, Entry)
         except msgspec.ValidationError as error:
             raise _make_error(path, number, f"not an entry of a cassette: {error}") from None
-        if isinstance(found, Scope):
+        if isinstance(record, Scope):
             replaced = True
-            valid.pop(found, None)
+            valid.pop(record, None)
         else:
-            valid.setdefault(found.scope, []).append(Line(number, raw + b"\n", found))
+            valid.setdefault(record.scope, []).append(Line(number, raw + b"\n", record))
     # Restores file order, so that a compacted file differs only by the removed lines.
     lines = sorted((line for group in valid.values() for line in group), key=lambda line: line.number)
     return Contents(header=rows[0] + b"\n", lines=tuple(lines), size=len(data) - len(torn), replaced=replaced)
@@ -368,8 +368,8 @@ class Scrubber:
         return self.scrub_value(value)
 
 
-def _redact_tail(found: re.Match[str]) -> str:
-    return found["head"] + REDACTED
+def _redact_tail(match: re.Match[str]) -> str:
+    return match["head"] + REDACTED
 
 
 def _redact(value: str) -> str:

@@ -107,19 +107,19 @@ def names_a_secret(name: str) -> bool:
 
 
 def _redact_pair(holder: dict[str, Json]) -> bool:
-    """Redact `{key: "authorization", value: ...}`, as in OTLP and header lists, and text pairs; return whether nothing is left to do."""
+    """Redact a pair `{key: "authorization", value: ...}`, as in OTLP attributes and lists of headers; return whether that is all of it."""
     name = holder.get("key", holder.get("name"))
     if not isinstance(name, str):
         return False
     value = holder["value"]
-    of_otlp = isinstance(value, dict) and len(value) == 1 and next(iter(value)).endswith("Value")
+    is_otlp_value = isinstance(value, dict) and len(value) == 1 and next(iter(value)).endswith("Value")
     if names_a_secret(name):
-        if of_otlp:
+        if is_otlp_value:
             holder["value"] = value if "boolValue" in value else {"stringValue": REDACTED}
         elif value and not isinstance(value, bool):
             holder["value"] = REDACTED
         return len(holder) == 2
-    if not of_otlp or len(holder) != 2:
+    if not is_otlp_value or len(holder) != 2:
         return False
     text: Json = value.get("stringValue")
     if isinstance(text, str):

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 # The original function: `refuse_silent_pass` replaces it.
 end_process = os._exit
-"""Ends this process at once with any code, for a command that means it."""
+"""Ends this process at once with any exit code, unchecked by `refuse_silent_pass`."""
 
 
 class Exit(IntEnum):

@@ -105,7 +105,7 @@ def select_cases(suite: Suite, options: argparse.Namespace) -> Suite | None:
     reason = f"no case fits -k {options.k!r}" if options.k else "the suite has no cases"
     if suite.cases and getattr(options, "last_failed", False):
         from proctor.actions.history.chosen_runs import choose_failed_cases, find_last_failed
-        from proctor.actions.workspace.run_history import find_home  # as above
+        from proctor.actions.workspace.run_history import find_home  # rarely needed
 
         last = find_last_failed(find_home(options.home), suite)
         suite = choose_failed_cases(suite, last)

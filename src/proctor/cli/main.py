@@ -11,7 +11,7 @@ from typing import NamedTuple
 from proctor.cli.commands import load_command
 from proctor.cli.exit_codes import Exit, ParserDone, refuse_silent_pass
 from proctor.errors import ProctorError
-from proctor.model.show import escape_unseen, nearest
+from proctor.model.show import escape_unseen, suggest
 
 
 class Command(NamedTuple):
@@ -153,7 +153,6 @@ def _dispatch(arguments: list[str]) -> int:
     for command in COMMANDS:
         if command.name == word:
             return command.run(rest)
-    close = nearest(word, [command.name for command in COMMANDS])
-    print(f"proctor: unknown command {word!r}" + (f"; nearest: {', '.join(close)}" if close else ""), file=sys.stderr)
+    print(f"proctor: unknown command {word!r}" + suggest(word, [command.name for command in COMMANDS]), file=sys.stderr)
     print("  `proctor --help` lists the commands", file=sys.stderr)
     return Exit.USAGE

@@ -23,10 +23,10 @@ RUN_HELP = "a run: its id or the beginning of one, its name, @TAG, latest, previ
 
 def choose_run(home: Path, word: str, *, quiet: bool = False) -> str:
     """Return the id or folder of a run. Raises `StoreError`."""
-    found = find_chosen_run(home, word)
-    if found.note is not None and not quiet and word != LATEST:
-        print(found.note, file=sys.stderr)
-    return found.run
+    run = find_chosen_run(home, word)
+    if run.note is not None and not quiet and word != LATEST:
+        print(run.note, file=sys.stderr)
+    return run.run
 
 
 def choose_run_not_file(home: Path, word: str, *, quiet: bool = False) -> str:

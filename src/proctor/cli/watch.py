@@ -66,8 +66,9 @@ def list_watched_files(suites: Iterable[str], home: Path) -> Iterator[Path]:
     workspace = get_workspace_folder(home)
     settings = [workspace / name for name in (*WORKSPACE_FILES, PYPROJECT, DOTENV_FILE)]
     suite_files = [file for suite in suites for file in _list_suite_files(Path(suite))]
+    named_files = _list_named([*settings[:-1], *suite_files], [Path.cwd(), workspace])
     seen: set[Path] = set()
-    for path in (*settings, *suite_files, *_list_named([*settings[:-1], *suite_files], [Path.cwd(), workspace])):
+    for path in (*settings, *suite_files, *named_files):
         absolute = Path(os.path.abspath(path))
         if absolute not in seen:
             seen.add(absolute)

@@ -21,7 +21,7 @@ import msgspec
 
 from proctor.codecs.fhir_matching import (
     MODIFIERS,
-    Found,
+    PlacedResource,
     Test,
     compile_value,
     find_reference_text,
@@ -103,10 +103,10 @@ class ResourceIndex:
 
     def list_keys(self, clues: Sequence[Clue]) -> list[str]:
         """Return the keys of all candidates, in the order of the store."""
-        each = [[table.get(word, ()) for word in clue.words] for clue in clues for table in (self._tables.find(clue.parameter),)]
+        tables = [(clue, self._tables.find(clue.parameter)) for clue in clues]
+        candidates = [[key for word in clue.words for key in table.get(word, ())] for clue, table in tables]
         # One clue is enough, the one with the fewest candidates: the search tests all conditions of these anyway.
-        fewest = min(each, key=lambda found: sum(map(len, found)))
-        keys = {key for found in fewest for key in found if key not in self._written}
+        keys = {key for key in min(candidates, key=len) if key not in self._written}
         # The search must reach these and raise its fault, as in a store without an index.
         keys.update(key for key in self._tables.unread if key not in self._written)
         keys.update(key for key, position in self._written.items() if position is not None)
@@ -125,10 +125,10 @@ class _Tables:
         self.positions = {key: position for position, key in enumerate(rows)}
         self.unread: set[str] = set()
         """Resources with too many values: the search itself reports that."""
-        self._made: dict[str, Table] = {}
+        self._tables_by_name: dict[str, Table] = {}
 
     def find(self, parameter: Parameter) -> Table:
-        known = self._made.get(parameter.name)
+        known = self._tables_by_name.get(parameter.name)
         if known is not None:
             return known
         table: Table = {}
@@ -140,7 +140,7 @@ class _Tables:
             except CheckFault:
                 self.unread.add(key)
         # Two threads may build the same table; either one is used.
-        self._made[parameter.name] = table
+        self._tables_by_name[parameter.name] = table
         return table
 
 
@@ -168,11 +168,11 @@ class IndexedStore(ABC):
     """The rows of a server: resources by type, with a lookup of candidates. A Bundle is an ordinary resource."""
 
     @abstractmethod
-    def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[Found]:
+    def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[PlacedResource]:
         """Yield all candidate resources of a type, in the order of the store."""
 
     @abstractmethod
-    def get(self, resource_type: str, key: str) -> Found | None:
+    def get(self, resource_type: str, key: str) -> PlacedResource | None:
         """Return the resource with this id."""
 
 
@@ -182,13 +182,13 @@ class ServedResources(IndexedStore):
     def __init__(self, resources: Sequence[dict[str, Json]]) -> None:
         self._resources = resources
 
-    def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[Found]:
+    def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[PlacedResource]:
         """Yield all resources of a type."""
         for index, resource in enumerate(self._resources):
             if resource.get("resourceType") == resource_type:
-                yield Found(f"resources[{index}]", resource)
+                yield PlacedResource(f"resources[{index}]", resource)
 
-    def get(self, resource_type: str, key: str) -> Found | None:
+    def get(self, resource_type: str, key: str) -> PlacedResource | None:
         """Return the resource with this id."""
         return next((found for found in self.pick(resource_type, ()) if found.resource.get("id") == key), None)
 
@@ -223,31 +223,33 @@ def compile_include(name: str, value: str, *, field: str) -> Include:
     return Include(source, chosen, target or None, name == "_revinclude")
 
 
-def find_included(includes: Iterable[Include], matches: Sequence[Found], resources: Iterable[Json] | IndexedStore) -> list[Found]:
+def find_included(
+    includes: Iterable[Include], matches: Sequence[PlacedResource], resources: Iterable[Json] | IndexedStore
+) -> list[PlacedResource]:
     """Return the added resources, without matches; each is looked up directly instead of searched for."""
-    store = resources if isinstance(resources, IndexedStore) else ServedResources([found.resource for found in open_store(resources)])
+    store = resources if isinstance(resources, IndexedStore) else ServedResources([entry.resource for entry in open_store(resources)])
     matched = {match.name for match in matches}
-    brought: dict[str, Found] = {}
+    added: dict[str, PlacedResource] = {}
     for include in includes:
-        for found in _find_pointing(include, matched, store) if include.reverse else _find_pointed_at(include, matches, store):
-            if found.name not in matched:
-                brought.setdefault(found.name, found)
-    return list(brought.values())
+        for entry in _find_pointing(include, matched, store) if include.reverse else _find_pointed_at(include, matches, store):
+            if entry.name not in matched:
+                added.setdefault(entry.name, entry)
+    return list(added.values())
 
 
-def _find_pointed_at(include: Include, matches: Sequence[Found], store: IndexedStore) -> Iterator[Found]:
+def _find_pointed_at(include: Include, matches: Sequence[PlacedResource], store: IndexedStore) -> Iterator[PlacedResource]:
     names: dict[str, None] = {}
     for match in matches:
         if match.resource.get("resourceType") == include.source:
-            names.update((name, None) for each in include.parameters for name in iterate_reference_names(match.resource, each))
+            names.update((name, None) for parameter in include.parameters for name in iterate_reference_names(match.resource, parameter))
     for name in names:
         kind, _, key = name.partition("/")
-        found = store.get(kind, key) if include.target in (None, kind) else None
-        if found is not None:
-            yield found
+        entry = store.get(kind, key) if include.target in (None, kind) else None
+        if entry is not None:
+            yield entry
 
 
-def _find_pointing(include: Include, matched: set[str], store: IndexedStore) -> Iterator[Found]:
+def _find_pointing(include: Include, matched: set[str], store: IndexedStore) -> Iterator[PlacedResource]:
     for parameter in include.parameters if matched else ():
         for entry in store.pick(include.source, (make_reference_clue(parameter, sorted(matched)),)):
             names = (name for each in include.parameters for name in iterate_reference_names(entry.resource, each))
@@ -261,7 +263,7 @@ _MOST_CHAINS = 20
 """The maximum number of chained parameters in one search: each may examine every type for each link."""
 
 Filter = Callable[[dict[str, Json]], bool]
-Known = dict[int, frozenset[str]]
+SearchResults = dict[int, frozenset[str]]
 """The names found by searches, by the identity of the search."""
 
 
@@ -278,39 +280,41 @@ class Search(msgspec.Struct, frozen=True):
     clues: tuple[Clue, ...] = ()
     """Conditions that an index can use; the filters include them."""
 
-    def find(self, resources: Iterable[Json] | IndexedStore) -> list[Found]:
+    def find(self, resources: Iterable[Json] | IndexedStore) -> list[PlacedResource]:
         """Return the matching resources, in order, up to the requested number."""
-        found = self.list_matches(resources)
-        return found if self.most is None else found[: self.most]
+        matches = self.list_matches(resources)
+        return matches if self.most is None else matches[: self.most]
 
-    def list_matches(self, resources: Iterable[Json] | IndexedStore, known: Known | None = None) -> list[Found]:
+    def list_matches(self, resources: Iterable[Json] | IndexedStore, known: SearchResults | None = None) -> list[PlacedResource]:
         """Return all matching resources, in order; in an indexed store, only candidates are examined.
 
         `known` are the results of inner searches so far.
         """
         known = {} if known is None else known
-        # A chain iterates over all resources before the search itself does, and an iterator can be used only once.
-        held = resources if not self.chains or isinstance(resources, (Sequence, IndexedStore)) else tuple(resources)
-        linked = [(chain, chain.find_names(held, known)) for chain in self.chains]
+        if self.chains and not isinstance(resources, (Sequence, IndexedStore)):
+            # A chain iterates over all resources before the search itself does, and an iterator can be used only once.
+            resources = tuple(resources)
+        linked = [(chain, chain.find_names(resources, known)) for chain in self.chains]
         clues = (*self.clues, *(make_reference_clue(chain.parameter, names) for chain, names in linked))
-        found = [
+        candidates = resources.pick(self.resource_type, clues) if isinstance(resources, IndexedStore) else open_store(resources)
+        matches = [
             entry
-            for entry in (held.pick(self.resource_type, clues) if isinstance(held, IndexedStore) else open_store(held))
+            for entry in candidates
             if entry.resource.get("resourceType") == self.resource_type
             and all(fits(entry.resource) for fits in self.filters)
             and all(chain.fits(entry.resource, names) for chain, names in linked)
         ]
-        # The last key first: sorting is stable, so the first key has the final say.
+        # Sorting is stable: sorted by the last key first, so that the first key decides.
         for parameter, descending in reversed(self.order):
-            spend(len(found))
-            with_key = [(key, entry) for entry in found if (key := _find_sort_key(entry.resource, parameter, descending)) is not None]
+            spend(len(matches))
+            with_key = [(key, entry) for entry in matches if (key := _find_sort_key(entry.resource, parameter, descending)) is not None]
             # By identity: a resource contains dicts, which have no hash, and two resources may be equal.
             keyed = {id(entry) for _, entry in with_key}
             with_key.sort(key=lambda pair: pair[0], reverse=descending)
-            found = [entry for _, entry in with_key] + [entry for entry in found if id(entry) not in keyed]
-        return found
+            matches = [entry for _, entry in with_key] + [entry for entry in matches if id(entry) not in keyed]
+        return matches
 
-    def find_included(self, matches: Sequence[Found], resources: Iterable[Json] | IndexedStore) -> list[Found]:
+    def find_included(self, matches: Sequence[PlacedResource], resources: Iterable[Json] | IndexedStore) -> list[PlacedResource]:
         """Return the resources that `_include` and `_revinclude` add to these matches."""
         return find_included(self.includes, matches, resources) if self.includes else []
 
@@ -326,15 +330,15 @@ class Chain(msgspec.Struct, frozen=True):
     inner: tuple[Search, ...]
     """One search for each possible target type."""
 
-    def find_names(self, resources: Iterable[Json] | IndexedStore, known: Known) -> frozenset[str]:
+    def find_names(self, resources: Iterable[Json] | IndexedStore, known: SearchResults) -> frozenset[str]:
         """Return the resources that the reference must point at."""
-        found: set[str] = set()
+        names: set[str] = set()
         for search in self.inner:
             # Several links may lead to one search with the same results; without this their number would multiply.
             if id(search) not in known:
                 known[id(search)] = frozenset(entry.name for entry in search.list_matches(resources, known))
-            found |= known[id(search)]
-        return frozenset(found)
+            names |= known[id(search)]
+        return frozenset(names)
 
     def fits(self, resource: dict[str, Json], names: frozenset[str]) -> bool:
         """Return whether a resource points at one of `names`."""
@@ -392,13 +396,15 @@ def _compile_chain(resource_type: str, pair: tuple[str, str], field: str, made: 
     wanted = rest.partition(".")[0].partition(":")[0]
     targets = {place.target for place in parameter.places if place.target is not None}
     # If no type is given, every type that has the parameter is searched.
-    types = [of_type] if of_type else sorted(targets) or [each for each in list_resource_types() if wanted in list_parameters(each)]
+    if of_type:
+        targets = {of_type}
+    types = sorted(targets) or [each for each in list_resource_types() if wanted in list_parameters(each)]
     if not types:
         raise CheckFault("unsupported_search", f"no resource type has the search parameter {wanted!r} of {name!r}")
-    for each in types:
-        if (each, rest, value) not in made:
-            made[each, rest, value] = _compile(each, [(rest, value)], field, made)
-    return Chain(parameter, tuple(made[each, rest, value] for each in types))
+    for type_name in types:
+        if (type_name, rest, value) not in made:
+            made[type_name, rest, value] = _compile(type_name, [(rest, value)], field, made)
+    return Chain(parameter, tuple(made[type_name, rest, value] for type_name in types))
 
 
 def _find_parameter(resource_type: str, name: str, known: Mapping[str, Parameter]) -> Parameter:
@@ -432,23 +438,21 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
     # FHIR's `:not` also finds resources without any value there.
     negated = modifier == "not"
 
-    def test(resource: dict[str, Json]) -> bool:
-        return (
-            any(one(element) for element in _count_elements(iterate_values(resource, parameter), len(fits)) for one in fits) is not negated
-        )
+    def matches(resource: dict[str, Json]) -> bool:
+        elements = _count_elements(iterate_values(resource, parameter), len(fits))
+        return any(test(element) for element in elements for test in fits) is not negated
 
-    return test, find_clue(parameter, modifier, parts)
+    return matches, find_clue(parameter, modifier, parts)
 
 
 def _count_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
     """Yield the elements, counting the work of each comparison."""
     for element in elements:
         parts = element.values() if isinstance(element, dict) else (element,)
-        # Counted before anything is compared, so that a resource with huge lists exceeds the budget instead of taking long; texts count by
-        # their length.
-        spend(
-            tests * (1 + sum(len(part) if isinstance(part, list) else len(part) // 16 for part in parts if isinstance(part, (list, str))))
-        )
+        # Counted before comparing, so that a resource with huge lists exceeds the budget instead of taking long. 16 characters count as 1.
+        list_sizes = sum(len(part) for part in parts if isinstance(part, list))
+        text_sizes = sum(len(part) // 16 for part in parts if isinstance(part, str))
+        spend(tests * (1 + list_sizes + text_sizes))
         yield element
 
 

@@ -108,8 +108,8 @@ def _make_token_test(value: str) -> Test:
     )
 
 
-def _is_code(wanted: str, system: str | None, found: str) -> bool:
-    return found == wanted or (system == EMAIL and found == wanted.lower())
+def _is_code(wanted: str, system: str | None, actual: str) -> bool:
+    return actual == wanted or (system == EMAIL and actual == wanted.lower())
 
 
 def _make_description_test(value: str) -> Test:
@@ -155,13 +155,14 @@ def _make_reference_test(value: str, of_type: str | None) -> Test:
         wanted, bare = f"{of_type}/{wanted}", False
 
     def fits(element: Json) -> bool:
-        if (found := find_reference_text(element)) is None:
+        if (reference := find_reference_text(element)) is None:
             return False
         if bare:
             # An id may end a relative reference, an address, or a `urn:uuid:`.
-            return found == wanted or found.endswith((f"/{wanted}", f":{wanted}"))
+            return reference == wanted or reference.endswith((f"/{wanted}", f":{wanted}"))
         # One side may be an address and the other relative to it.
-        return found == wanted or found.endswith(f"/{wanted}") or ("://" in wanted and "/" in found and wanted.endswith(f"/{found}"))
+        is_relative = "://" in wanted and "/" in reference
+        return reference == wanted or reference.endswith(f"/{wanted}") or (is_relative and wanted.endswith(f"/{reference}"))
 
     return fits
 
@@ -237,21 +238,21 @@ def _make_number_test(value: str, field: str) -> Test:
     # FHIR recommends a tenth of the stated value for `ap`.
     tolerance = abs(stated) / 10
     compare: dict[str, Callable[[Decimal], bool]] = {
-        "eq": lambda found: low <= found < high,
-        "ne": lambda found: not low <= found < high,
-        "gt": lambda found: found > stated,
-        "lt": lambda found: found < stated,
-        "ge": lambda found: found >= stated,
-        "le": lambda found: found <= stated,
-        "sa": lambda found: found >= high,
-        "eb": lambda found: found < low,
-        "ap": lambda found: abs(found - stated) <= tolerance,
+        "eq": lambda actual: low <= actual < high,
+        "ne": lambda actual: not low <= actual < high,
+        "gt": lambda actual: actual > stated,
+        "lt": lambda actual: actual < stated,
+        "ge": lambda actual: actual >= stated,
+        "le": lambda actual: actual <= stated,
+        "sa": lambda actual: actual >= high,
+        "eb": lambda actual: actual < low,
+        "ap": lambda actual: abs(actual - stated) <= tolerance,
     }
     holds = compare[prefix]
 
     def fits(element: Json) -> bool:
-        found = _parse_decimal(element)
-        return found is not None and holds(found)
+        actual = _parse_decimal(element)
+        return actual is not None and holds(actual)
 
     return fits
 
@@ -342,8 +343,8 @@ _CHOICES = (
 )
 
 
-class Found(msgspec.Struct, frozen=True):
-    """One resource and its position in the store: `resources[3]`, `resources[0].entry[1].resource`."""
+class PlacedResource(msgspec.Struct, frozen=True):
+    """One resource and its position in the store, such as `resources[3]` or `resources[0].entry[1].resource`."""
 
     place: str
     resource: dict[str, Json]
@@ -355,7 +356,7 @@ class Found(msgspec.Struct, frozen=True):
         return f"{kind}/{key}" if isinstance(key, str) else str(kind)
 
 
-def open_store(resources: Iterable[Json]) -> Iterator[Found]:
+def open_store(resources: Iterable[Json]) -> Iterator[PlacedResource]:
     """Yield every resource in order, Bundles replaced by their entries (also a Bundle inside a Bundle, to a depth)."""
     # A stack instead of recursion, as bundles may contain bundles; reversed, so that resources come in store order.
     waiting = [(f"resources[{index}]", resource, 0) for index, resource in enumerate(resources)]
@@ -366,7 +367,7 @@ def open_store(resources: Iterable[Json]) -> Iterator[Found]:
             continue
         entries = resource.get("entry")
         if resource.get("resourceType") != "Bundle" or not isinstance(entries, list) or depth >= _MOST_BUNDLES:
-            yield Found(place, resource)
+            yield PlacedResource(place, resource)
             continue
         inner = [
             (f"{place}.entry[{index}].resource", entry.get("resource"), depth + 1)
@@ -400,8 +401,8 @@ def _may_point_at(element: Json, target: str, resource: dict[str, Json]) -> bool
     contained = resource.get("contained")
     if not text.startswith("#") or not isinstance(contained, list):
         return True
-    targets = (each for each in contained if isinstance(each, dict) and each.get("id") == text[1:])
-    return any(each.get("resourceType") == target for each in targets)
+    targets = (entry for entry in contained if isinstance(entry, dict) and entry.get("id") == text[1:])
+    return any(entry.get("resourceType") == target for entry in targets)
 
 
 def _find_elements(resource: dict[str, Json], place: Place) -> list[Json]:

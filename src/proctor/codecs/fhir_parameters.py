@@ -70,16 +70,16 @@ def _list_common() -> dict[str, Parameter]:
 @functools.cache
 def _split_blocks() -> dict[str, list[str]]:
     """Return the table split at its headings, wrapped lines joined."""
-    found: dict[str, list[str]] = {}
+    by_type: dict[str, list[str]] = {}
     rows: list[str] = []
     for line in _TABLE.splitlines():
         if not line.startswith(" "):
-            rows = found.setdefault(line, []) if line else []
+            rows = by_type.setdefault(line, []) if line else []
         elif line.startswith("    "):
             rows[-1] += " " + line.strip()
         else:
             rows.append(line.strip())
-    return found
+    return by_type
 
 
 def _parse_rows(rows: list[str]) -> dict[str, Parameter]:
@@ -477,12 +477,12 @@ def _read_period(value: dict[str, Json]) -> Range:
     return Range((start or _EVER).start, (end or _EVER).end)
 
 
-def _equal(stated: Range, found: Range) -> bool:
-    return stated.start <= found.start and found.end <= stated.end
+def _equal(stated: Range, actual: Range) -> bool:
+    return stated.start <= actual.start and actual.end <= stated.end
 
 
-def _is_about(stated: Range, found: Range) -> bool:
-    return found.start < stated.end + _DAY and stated.start - _DAY < found.end
+def _is_about(stated: Range, actual: Range) -> bool:
+    return actual.start < stated.end + _DAY and stated.start - _DAY < actual.end
 
 
 COMPARISONS: dict[str, Callable[[Range, Range], bool]] = {

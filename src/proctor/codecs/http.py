@@ -13,7 +13,6 @@ from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 ACCEPT_ENCODING = "gzip, deflate"
-"""The value of `accept-encoding`."""
 _PIECE = 1 << 20
 """The maximum size of one decompressed piece: a few bytes can become gigabytes."""
 _GZIP_BEGINS = b"\x1f\x8b"
@@ -138,9 +137,9 @@ def read_retry_after_s(headers: Mapping[str, str], *, clock: Callable[[], float]
 
 
 def _read_seconds(text: str) -> float | None:
-    found = _SECONDS.fullmatch(text.strip())
+    seconds = _SECONDS.fullmatch(text.strip())
     # More than nine digits are cut: that is decades, so there is no retry.
-    return float(found[1] + (found[2] or "")) if found else None
+    return float(seconds[1] + (seconds[2] or "")) if seconds else None
 
 
 def _read_date(text: str) -> float | None:

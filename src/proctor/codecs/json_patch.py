@@ -106,8 +106,8 @@ def _add(document: Json, path: list[str], value: Json, at: str) -> Json:
     if isinstance(holder, dict):
         holder[path[-1]] = value
     elif isinstance(holder, list):
-        held = cast("list[Json]", holder)
-        held.insert(len(held) if path[-1] == "-" else _read_index(path[-1], len(held), at), value)
+        items = cast("list[Json]", holder)
+        items.insert(len(items) if path[-1] == "-" else _read_index(path[-1], len(items), at), value)
     else:
         raise SpecError(f"nothing can be added at /{'/'.join(path)}", field=at)
     return document

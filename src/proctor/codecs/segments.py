@@ -417,15 +417,15 @@ def read_interchanges(text: str) -> Interchanges:
     if not text.startswith("ISA", position):
         begins = show(text[position : position + 20])
         raise EvidenceError(f"not an X12 interchange: it begins with {begins} instead of ISA")
-    found: list[X12Transaction] = []
+    transactions: list[X12Transaction] = []
     gaps: list[str] = []
     while text.startswith("ISA", position):
-        end, gap = _read_interchange(text, position, found)
+        end, gap = _read_interchange(text, position, transactions)
         position = _skip_blanks(text, end)
         gaps += [gap] if gap else []
     if position < len(text):
         gaps.append(f"unexpected text after the last interchange: {show(text[position : position + 20])}")
-    return Interchanges(found, gaps[0] if gaps else "")
+    return Interchanges(transactions, gaps[0] if gaps else "")
 
 
 def _skip_blanks(text: str, position: int) -> int:
@@ -450,7 +450,7 @@ def _read_header(text: str, start: int) -> tuple[list[str], int]:
     return [*elements, text[position]], position + 1
 
 
-def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> tuple[int, str]:
+def _read_interchange(text: str, start: int, transactions: list[X12Transaction]) -> tuple[int, str]:
     """Read one interchange into `found`; return the position after it, and its gap."""
     elements, position = _read_header(text, start)
     divider, terminator = text[start + 3], text[position]
@@ -459,7 +459,7 @@ def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> tup
     interchange = Segment("ISA", text[start:position], tuple(elements), start)
     group: Segment | None = None
     current: list[Segment] = []
-    previous_count = len(found)
+    previous_count = len(transactions)
     # The expected end: of a group, or of an interchange without content so far.
     expected_end = "IEA"
     position += 1
@@ -487,13 +487,13 @@ def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> tup
         elif current and name:
             current.append(segment)
         if name == "SE" and current:
-            found.append(X12Transaction(delimiters, tuple(current), interchange, group))
+            transactions.append(X12Transaction(delimiters, tuple(current), interchange, group))
             current = []
     if current:
         # Cut off before SE: the part that is there is still evidence.
-        found.append(X12Transaction(delimiters, tuple(current), interchange, group, is_whole=False))
+        transactions.append(X12Transaction(delimiters, tuple(current), interchange, group, is_whole=False))
         return position, "a transaction ends without SE"
     # People write single transactions without the end of their interchange.
-    if not expected_end or (expected_end == "IEA" and len(found) > previous_count):
+    if not expected_end or (expected_end == "IEA" and len(transactions) > previous_count):
         return position, ""
     return position, f"it ends without {expected_end}"

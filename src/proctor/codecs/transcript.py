@@ -3,9 +3,9 @@
 - WebVTT: cues with `<v Name>` spans; NOTE, STYLE and REGION blocks, other tags and timestamps are dropped.
 - SubRip: numbered cues; tags are dropped.
 - In both, a line `Name: text` names its speaker where no span does, and cues of one speaker that follow each other are one turn:
-  captions are cut by time, not by sense.
-- JSON: a list of turns, or an object holding one under `turns`, `transcript`, `messages`, `utterances` or `segments`; turns
-  stay as they are recorded. A turn, or the object for all of them, names its call, the number that was called and the one that called.
+  captions are split by time, not by sentence.
+- JSON: a list of turns, or an object with one under `turns`, `transcript`, `messages`, `utterances` or `segments`; turns are not merged.
+  A turn, or the object for all turns, may have the call's id, the called number and the caller's number.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def read_transcript(text: str, kind: TranscriptKind | None = None) -> tuple[Voic
 
 def read_call(*entries: Mapping[str, Json]) -> dict[str, str]:
     """Return the call of a turn, and its numbers, from the first entry that names them."""
-    found = {field: [entry.get(name) for entry in entries for name in names] for field, names in _CALL_NAMES.items()}
-    return {field: next((value for value in values if isinstance(value, str)), "") for field, values in found.items()}
+    candidates = {field: [entry.get(name) for entry in entries for name in names] for field, names in _CALL_NAMES.items()}
+    return {field: next((value for value in values if isinstance(value, str)), "") for field, values in candidates.items()}
 
 
 def _recognise_kind(text: str) -> TranscriptKind:

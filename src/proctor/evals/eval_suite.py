@@ -70,19 +70,20 @@ class EvalSuite(Figures):
 
     async def run(self, agent: EvalAgent, *, iterations: int, on_progress: OnProgress | None = None, **options: Any) -> EvalSuiteResult:
         """Run every test with the same options. `on_progress` counts over all tests; `on_failure` is called once per test that failed."""
-        each, finished = max(0, iterations), 0
-        total = each * len(self._tests)
+        per_test, finished = max(0, iterations), 0
+        total = per_test * len(self._tests)
 
         def counted(completed: int, _of_this_test: int) -> object:
             # `finished` is read at every call: it grows with each test that has ended.
             return on_progress(finished + completed, total) if on_progress is not None else None
 
-        found: dict[str, EvalRunResult] = {}
+        results: dict[str, EvalRunResult] = {}
         for name, test in self._tests.items():
-            found[name] = await test.run(agent, iterations=iterations, on_progress=counted, **options)
-            finished += each
-        hashes = [each.evaluation_config.hash for each in found.values() if each.evaluation_config is not None]
-        self._result = EvalSuiteResult(tests=found, aggregate=_aggregate(found.values()), evaluation_config_hash=suite_config_hash(hashes))
+            results[name] = await test.run(agent, iterations=iterations, on_progress=counted, **options)
+            finished += per_test
+        hashes = [result.evaluation_config.hash for result in results.values() if result.evaluation_config is not None]
+        aggregate = _aggregate(results.values())
+        self._result = EvalSuiteResult(tests=results, aggregate=aggregate, evaluation_config_hash=suite_config_hash(hashes))
         return self._result
 
     def run_sync(self, agent: EvalAgent, **options: Any) -> EvalSuiteResult:
@@ -114,13 +115,13 @@ class EvalSuite(Figures):
 
 def _aggregate(results: Iterable[EvalRunResult]) -> SuiteAggregate:
     listed = list(results)
-    iterations, successes = sum(each.iterations for each in listed), sum(each.successes for each in listed)
-    spent = tuple(each.token_usage.total for each in listed)
+    iterations, successes = sum(test.iterations for test in listed), sum(test.successes for test in listed)
+    spent = tuple(test.token_usage.total for test in listed)
     return SuiteAggregate(
         iterations=iterations,
         successes=successes,
         failures=iterations - successes,
         accuracy=accuracy(successes, iterations),
         token_usage=SuiteTokens(total=sum(spent), per_test=spent),
-        latency=summarise_latency(part for each in listed for part in each.latency.per_iteration),
+        latency=summarise_latency(part for test in listed for part in test.latency.per_iteration),
     )

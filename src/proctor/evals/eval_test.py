@@ -41,15 +41,7 @@ from proctor.evals.grading.score_rows import (
     not_applicable,
     scored,
 )
-from proctor.evals.grading.scorers import (
-    DEFAULT_LIMITS,
-    Scenario,
-    Scorer,
-    ScorerLimits,
-    define_predicate,
-    make_context,
-    run_scorers,
-)
+from proctor.evals.grading.scorers import DEFAULT_LIMITS, Scenario, Scorer, ScorerLimits, define_predicate, make_context, run_scorers
 from proctor.formats.native.drafting import make_slug
 from proctor.matchers.calls import ToolCallMatch
 from proctor.model.evidence import Json, ToolCall
@@ -171,7 +163,7 @@ def _decide_attempt(attempt: _Attempt, grading: Grading, tried: int) -> Iteratio
     match = grading.expectations.match_calls(calls)
     predicates = grading.expectations.decide_predicates(prompts)
     return IterationResult(
-        passed=attempt.answer and (match is None or match.passed) and all(each.passed for each in predicates),
+        passed=attempt.answer and (match is None or match.passed) and all(predicate.passed for predicate in predicates),
         latencies=tuple(prompt.get_latency() for prompt in prompts) or (LatencyBreakdown(),),
         tokens=sum(
             (Tokens(total=each.total_tokens(), input=each.input_tokens(), output=each.output_tokens()) for each in prompts), Tokens()
@@ -299,7 +291,7 @@ class EvalTest(Figures):
         before = self._match_options, self._scorers
         if self._match_options is None and match_options is not None:
             self._match_options = dict(match_options)
-        self._scorers = (*(each for each in scorers if each not in self._scorers), *self._scorers)
+        self._scorers = (*(scorer for scorer in scorers if scorer not in self._scorers), *self._scorers)
         try:
             self._grading = self._make_grading()
         except Exception:
@@ -422,21 +414,21 @@ class EvalTest(Figures):
 
     def get_failed_iterations(self) -> list[IterationResult]:
         """Return the iterations that failed."""
-        return [each for each in self._get_totals().iteration_details if not each.passed]
+        return [iteration for iteration in self._get_totals().iteration_details if not iteration.passed]
 
     def get_successful_iterations(self) -> list[IterationResult]:
         """Return the iterations that passed."""
-        return [each for each in self._get_totals().iteration_details if each.passed]
+        return [iteration for iteration in self._get_totals().iteration_details if iteration.passed]
 
     def get_failure_report(self) -> str:
         """Return a text about every failed iteration: the error, mismatches, and the messages of every prompt."""
         details = self._get_totals().iteration_details
-        failed = [(number, each) for number, each in enumerate(details, 1) if not each.passed]
+        failed = [(number, scorer) for number, scorer in enumerate(details, 1) if not scorer.passed]
         if not failed:
             return NO_FAILURES
-        scorer_ids = {each.definition.scorer_id for each in self._scorers}
+        scorer_ids = {scorer.definition.scorer_id for scorer in self._scorers}
         return "\n\n".join(
-            _report_iteration(f"{self._name}: iteration {number} of {len(details)} failed", each, scorer_ids) for number, each in failed
+            _report_iteration(f"{self._name}: iteration {number} of {len(details)} failed", scorer, scorer_ids) for number, scorer in failed
         )
 
 
@@ -451,10 +443,10 @@ def _report_iteration(header: str, iteration: IterationResult, scorers: set[str]
         lines += [f"missing call: {call.name} {show(call.arguments)}" for call in match.missing]
         lines += [f"call not expected: {call.name} {show(call.arguments)}" for call in match.extra]
         lines += [
-            f"arguments of {each.tool_name}: expected {show(each.expected_args)}, found {show(each.actual_args)}"
-            for each in match.argument_mismatches
+            f"arguments of {entry.tool_name}: expected {show(entry.expected_args)}, found {show(entry.actual_args)}"
+            for entry in match.argument_mismatches
         ]
-    lines += [f"predicate {each.predicate.get('type')}: {each.reason}" for each in iteration.predicate_results if not each.passed]
+    lines += [f"predicate {entry.predicate.get('type')}: {entry.reason}" for entry in iteration.predicate_results if not entry.passed]
     lines += [
         _describe_row(row) for row in iteration.scores if row.scorer_id in scorers and not row.passed and row.status != "not_applicable"
     ]
@@ -488,10 +480,10 @@ class Grading:
     def __init__(self, expectations: Expectations, scorers: Iterable[Scorer], scenario: Scenario, expected_output: str | None) -> None:
         self.expectations = expectations
         self.scorers = tuple(scorers)
-        for each in self.scorers:
+        for scorer in self.scorers:
             # The list comes from the caller and may have other types.
-            if not isinstance(each, Scorer):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(f"scorers: expected scorers, made by `scorer` or `judge_scorer`, found {type(each).__name__}")
+            if not isinstance(scorer, Scorer):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"scorers: expected scorers, made by `scorer` or `judge_scorer`, found {type(scorer).__name__}")
         self._scenario = scenario
         self._expected_output = expected_output
         # Compared with no calls, every expected one is missing, so they are returned in one form, however they were written.
@@ -510,8 +502,8 @@ class Grading:
         graded_by.update({"isNegativeTest": True} if options.negative else {})
         graded_by.update({"positiveOnly": True} if options.positive_only else {})
         self._match = ScoreDefinition(scorer_id=TOOL_MATCH, implementation_hash=canonical_digest(graded_by), label="expected tool calls")
-        self._predicates = tuple(define_predicate(each, ordinal=index) for index, each in enumerate(expectations.predicates))
-        self.config = EvaluationConfig.of((self._test, self._match, *self._predicates, *(each.definition for each in self.scorers)))
+        self._predicates = tuple(define_predicate(scorer, ordinal=index) for index, scorer in enumerate(expectations.predicates))
+        self.config = EvaluationConfig.of((self._test, self._match, *self._predicates, *(scorer.definition for scorer in self.scorers)))
 
     @property
     def scenario_hash(self) -> str:
@@ -556,8 +548,8 @@ def _score_match(match: ToolCallMatch | None) -> ScoreOutcome:
         return not_applicable("no tool calls are expected and none are forbidden")
     parts = {
         "missing": [call.name for call in match.missing],
-        "other arguments": [each.tool_name for each in match.argument_mismatches],
-        "out of order": [each.tool_name for each in match.out_of_order],
+        "other arguments": [entry.tool_name for entry in match.argument_mismatches],
+        "out of order": [entry.tool_name for entry in match.out_of_order],
         "extra": [call.name for call in match.extra],
     }
     outcome = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts.items() if names)

@@ -9,8 +9,8 @@
     call       = ( "len" | "exists" ) "(" path ")" | FUNCTION "(" [ value { "," value } ] ")"
     path       = NAME { "." NAME | "[" NUMBER "]" | "[" TEXT "]" | "[*]" }
 
-This file has the tree and its parser; a syntax error is a `SpecError` with its offset. The check `that` decides. There is no loop and no
-definition in the language, so that deciding always ends; nothing is ever run as code.
+This file has the tree and its parser; a syntax error is a `SpecError` with its offset. The check `that` decides. The language has no loops
+and no definitions, so deciding always ends, and nothing is executed as code.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def list_values(condition: Condition) -> list[Value]:
 
 
 def list_paths(value: Value) -> list[Path]:
-    """Return the paths in a value that stand for a value; those inside `len` and `exists` are excluded."""
+    """Return the paths whose values are compared, without those that only `len` or `exists` examines."""
     match value:
         case Path():
             return [value]
@@ -228,7 +228,7 @@ def _get_types(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 def _strip_none(kind: Any) -> Any:
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
-        inner = [each for each in typing.get_args(kind) if each is not type(None)]
+        inner = [member for member in typing.get_args(kind) if member is not type(None)]
         # The actual kind is known only with the evidence, so any name is allowed below it.
         return inner[0] if len(inner) == 1 else Any
     return kind
@@ -292,8 +292,7 @@ class _Parser:
     def _require(self, kind: str, where: str) -> Token:
         word = self._next()
         if word.kind != kind:
-            found = "the end" if word.kind == "end" else repr(shorten(word.source, 40))
-            raise SpecError(f"expected {kind!r} {where}, found {found}", offset=word.offset)
+            raise SpecError(f"expected {kind!r} {where}, found {word.describe()}", offset=word.offset)
         return word
 
     def _get_source(self, start: int) -> str:
@@ -394,8 +393,7 @@ class _Parser:
             if word.kind == "[":
                 return Listed(self._read_values("]", "in the list"), word.offset)
             if word.kind != "name" or word.value in _RESERVED:
-                found = "the end" if word.kind == "end" else repr(shorten(word.source, 40))
-                raise SpecError(f"expected a value or a path, found {found}", offset=word.offset)
+                raise SpecError(f"expected a value or a path, found {word.describe()}", offset=word.offset)
             if self._peek().kind == "(":
                 return self._read_call(word)
             if word.value in _CONSTANTS:
@@ -418,8 +416,7 @@ class _Parser:
             if word.kind == closing:
                 return tuple(values)
             if word.kind != ",":
-                found = "the end" if word.kind == "end" else repr(shorten(word.source, 40))
-                raise SpecError(f"expected ',' or {closing!r} {where}, found {found}", offset=word.offset)
+                raise SpecError(f"expected ',' or {closing!r} {where}, found {word.describe()}", offset=word.offset)
 
     def _read_call(self, name: Token) -> Value:
         word = name.value.lower()
@@ -472,8 +469,9 @@ class _Parser:
         word = self._next()
         if opening.kind == ".":
             if word.kind != "name":
-                found = "the end" if word.kind == "end" else repr(shorten(word.source, 40))
-                raise SpecError(f"expected a name after '.', found {found}", offset=word.offset, hint='other keys are written ["..."]')
+                raise SpecError(
+                    f"expected a name after '.', found {word.describe()}", offset=word.offset, hint='other keys are written ["..."]'
+                )
             return Key(word.value)
         if word.kind == "text":
             step: Step = Key(word.value)

@@ -3,12 +3,12 @@
     expression = call | TEXT | NUMBER | "true" | "false" | "null" | NAME
     call       = NAME "(" [ expression { "," expression } ] ")"
 
-A name with parentheses is a function, in any case of letters. A bare name is a variable of the context; where the context has
-none of that name, `TODAY` and `NOW` are calls. There are no operators and no loops, so an expression always ends; its depth, its
-length and the amount of text it may make or read are bounded.
+A name with parentheses is a function; case is ignored. A bare name is a variable of the context, but `TODAY` and `NOW` are calls
+if the context has no such variable. There are no operators and no loops, so an expression always ends. Its depth, its length and the
+amount of text that it may create or read are bounded.
 
-What is wrong with the text itself is a `SpecError` with its offset, when the suite is read. What is wrong on one piece of evidence
-(a variable that is not there, text that is no date) is a `CheckFault` with code `expression_error`.
+A syntax error is a `SpecError` with its offset, raised when the suite is read. An error on one piece of evidence (a missing variable,
+text that is not a date) is a `CheckFault` with code `expression_error`.
 """
 
 from __future__ import annotations
@@ -74,10 +74,6 @@ class Expression:
     def list_variables(self) -> tuple[Variable, ...]:
         """Return every bare name, in order, including calls without parentheses (`TODAY`)."""
         return tuple(_iterate_variables(self.root))
-
-    def list_unknown(self, context: dict[str, Json]) -> tuple[Variable, ...]:
-        """Return the bare names that have no value in a context."""
-        return tuple(v for v in self.list_variables() if v.name not in context and not is_bare_call(v.name))
 
     def evaluate(self, scope: Scope) -> Json:
         """Return the value: JSON, or a `date`, or an aware `datetime`."""
@@ -168,8 +164,7 @@ class _Parser:
                 if word.kind == ")":
                     break
                 if word.kind != ",":
-                    found = "the end" if word.kind == "end" else repr(shorten(word.source, 40))
-                    raise SpecError(f"expected ',' or ')' in the arguments of {function.name}, found {found}", offset=word.offset)
+                    raise SpecError(f"expected ',' or ')' in the arguments of {function.name}, found {word.describe()}", offset=word.offset)
         if not function.accepts(len(arguments)):
             raise SpecError(f"wrong number of arguments ({len(arguments)}) in {name.value}; write {function.signature}", offset=name.offset)
         for index, argument in enumerate(arguments):

@@ -53,10 +53,10 @@ def take_moment(value: Json) -> Moment:
     """Return a date: the result of another function, or ISO text (not yet in a zone)."""
     if isinstance(value, date):
         return value
-    read = read_moment(value) if isinstance(value, str) else None
-    if read is None:
+    moment = read_moment(value) if isinstance(value, str) else None
+    if moment is None:
         raise Unfit(f"expected a date, found {_describe_found(value)}")
-    return read
+    return moment
 
 
 def count(value: Json) -> float | int:
@@ -77,10 +77,10 @@ def take_unit(value: Json) -> str:
 
 def take_clock(value: Json) -> time:
     """Return a clock time."""
-    read = read_clock(value) if isinstance(value, str) else None
-    if read is None:
+    clock = read_clock(value) if isinstance(value, str) else None
+    if clock is None:
         raise Unfit(f"expected a time such as '14:30', '09:00:00' or '3:30 PM', found {_describe_found(value)}")
-    return read
+    return clock
 
 
 def take_date_format(value: Json) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
+from proctor.model.show import shorten
 
 LONGEST = 10_000
 """The maximum length of an expression in characters."""
@@ -47,12 +48,16 @@ class Token(msgspec.Struct, frozen=True):
     offset: int
     source: str
 
+    def describe(self) -> str:
+        """Return the token for an error message."""
+        return "the end" if self.kind == "end" else repr(shorten(self.source, 40))
+
 
 def split_tokens(text: str, symbols: tuple[str, ...] = SYMBOLS) -> list[Token]:
     """Return all tokens of `text` and a final `end`. Raises `SpecError` with the offset of an invalid character."""
     if len(text) > LONGEST:
         raise SpecError(f"the expression has {len(text)} characters; at most {LONGEST} are read", offset=LONGEST)
-    found: list[Token] = []
+    tokens: list[Token] = []
     at = 0
     while at < len(text):
         char = text[at]
@@ -60,14 +65,14 @@ def split_tokens(text: str, symbols: tuple[str, ...] = SYMBOLS) -> list[Token]:
             at += 1
             continue
         token = _read_token(text, at, char, symbols)
-        found.append(token)
+        tokens.append(token)
         at += len(token.source)
-    found.append(Token("end", None, len(text), ""))
-    return found
+    tokens.append(Token("end", None, len(text), ""))
+    return tokens
 
 
 def _read_token(text: str, at: int, char: str, symbols: tuple[str, ...]) -> Token:
-    symbol = next((each for each in symbols if text.startswith(each, at)), None)
+    symbol = next((candidate for candidate in symbols if text.startswith(candidate, at)), None)
     if symbol is not None:
         return Token(symbol, symbol, at, symbol)
     if char in "'\"":

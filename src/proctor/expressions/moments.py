@@ -68,13 +68,6 @@ def read_moment(text: str) -> Moment | None:
         return None
 
 
-def parse_moment(text: str) -> Moment:
-    """Read a moment as `read_moment` does, but raise `ValueError` if the text is neither a day nor a time."""
-    if (moment := read_moment(text)) is None:
-        raise ValueError(f"no ISO 8601 date or time: {text[:80]!r}")
-    return moment
-
-
 def read_clock(text: str) -> time | None:
     """Return a clock time: `14:30`, `09:00:00`, `3:30 PM`, `3:30pm`, `3 PM`; None for any other text."""
     match = _CLOCK.fullmatch(text.strip()) if len(text) <= 20 else None

@@ -111,16 +111,16 @@ def _write_blocks(message: ChatMessage) -> list[dict[str, Any]]:
 
 
 def _write_attachment(attachment: Attachment) -> dict[str, Any]:
-    sort = classify_attachment(attachment)
-    if sort == "audio":
+    kind = classify_attachment(attachment)
+    if kind == "audio":
         raise refuse_attachment(attachment)
-    if sort == "text":
+    if kind == "text":
         return {"type": "text", "text": read_text_attachment(attachment)}
     if attachment.data is not None:
         source = {"type": "base64", "media_type": attachment.media_type, "data": attachment.data}
     else:
         source = {"type": "url", "url": attachment.url}
-    return {"type": sort, "source": source}
+    return {"type": kind, "source": source}
 
 
 def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: ConcededParts) -> ChatReply:

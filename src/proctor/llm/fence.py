@@ -130,5 +130,5 @@ def _has_sign(text: str) -> bool:
     return any(sign in text for sign in _SIGNS)
 
 
-def _replace_delimiter(found: re.Match[str]) -> str:
-    return found[0].translate(_LOOK_ALIKES)
+def _replace_delimiter(match: re.Match[str]) -> str:
+    return match[0].translate(_LOOK_ALIKES)

@@ -168,11 +168,11 @@ def _list_unread(message: dict[str, Json], text: str, *, filtered: bool) -> tupl
     calls: Json = message.get("tool_calls")
     listed = calls if isinstance(calls, list) else []
     unknown_calls = [call for call in listed if not (isinstance(call, dict) and isinstance(call.get("function"), dict))]
-    found = [*list_unread_kinds(unknown_calls, (), "a tool call"), *list_unread_kinds(message.get("content"), _KNOWN_PARTS, "a part")]
+    unread = [*list_unread_kinds(unknown_calls, (), "a tool call"), *list_unread_kinds(message.get("content"), _KNOWN_PARTS, "a part")]
     if calls and not isinstance(calls, list):
-        found.append(f"tool calls that are not a list but {kind_of(calls)}")
+        unread.append(f"tool calls that are not a list but {kind_of(calls)}")
     if message.get("audio") and not text:
-        found.append("an answer that is spoken, without its words")
+        unread.append("an answer that is spoken, without its words")
     if filtered:
-        found.append("an answer that a content filter has cut")
-    return tuple(found)
+        unread.append("an answer that a content filter has cut")
+    return tuple(unread)

@@ -33,7 +33,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool call that the model requests.
 
-    `arguments` is the object it gave; what it gave instead, where that is no JSON object, stays the text it was.
+    `arguments` is an object, or the original text if the model did not write a JSON object.
     """
 
     id: str

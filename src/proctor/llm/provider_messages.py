@@ -55,8 +55,8 @@ _MOST_REMEMBERED: Final = 1000
 """Maximum number of responses stored to be sent back unchanged."""
 
 
-class HeardResponses:
-    """Responses with tool calls, found by the ids of the calls; only the latest are stored."""
+class EarlierResponses:
+    """The latest responses with tool calls, by the ids of the calls, so that they can be sent back unchanged."""
 
     def __init__(self) -> None:
         self._responses: OrderedDict[tuple[str, ...], ModelResponse] = OrderedDict()
@@ -70,15 +70,15 @@ class HeardResponses:
 
     def find(self, message: ChatMessage) -> ModelResponse | None:
         """Return the response that an assistant message was read from, if the content is equal."""
-        found = self._responses.get(tuple(call.id for call in message.tool_calls)) if message.tool_calls else None
-        if found is None:
+        response = self._responses.get(tuple(call.id for call in message.tool_calls)) if message.tool_calls else None
+        if response is None:
             return None
         # Ids may repeat between conversations; only a message with the same content is sent back unchanged.
-        text, calls = _read_output(found)
-        return found if text == message.text and calls == message.tool_calls else None
+        text, calls = _read_output(response)
+        return response if text == message.text and calls == message.tool_calls else None
 
 
-def write_messages(request: ChatRequest, heard: HeardResponses) -> list[ModelMessage]:
+def write_messages(request: ChatRequest, earlier: EarlierResponses) -> list[ModelMessage]:
     """Return the conversation. Raises `ModelFault` for an unsupported attachment."""
     names = {call.id: call.name for message in request.messages for call in message.tool_calls}
     out: list[ModelMessage] = []
@@ -88,7 +88,7 @@ def write_messages(request: ChatRequest, heard: HeardResponses) -> list[ModelMes
             if waiting:
                 out.append(ModelRequest(parts=waiting))
                 waiting = []
-            out.append(heard.find(message) or ModelResponse(parts=_write_assistant(message)))
+            out.append(earlier.find(message) or ModelResponse(parts=_write_assistant(message)))
         else:
             waiting.append(_write_part(message, names))
     if waiting:
@@ -120,10 +120,10 @@ def read_reply(response: ModelResponse, request: ChatRequest, *, native: bool) -
     text, calls = _read_output(response)
     notes: tuple[str, ...] = ()
     if request.answer_schema is not None and not native:
-        given = next((call for call in calls if call.name == request.answer_name), None)
+        answer_call = next((call for call in calls if call.name == request.answer_name), None)
         calls = tuple(call for call in calls if call.name != request.answer_name)
-        if given is not None:
-            text = write_as_text(given.arguments)
+        if answer_call is not None:
+            text = write_as_text(answer_call.arguments)
         notes = ("answer_schema was sent as a tool: the model does not support JSON Schema",)
     # An answer given through a tool ends the turn, whatever finish reason the provider reports.
     reason = "stop" if response.finish_reason == "tool_call" and not calls else response.finish_reason
@@ -166,8 +166,8 @@ def _write_part(message: ChatMessage, names: Mapping[str, str]) -> ModelRequestP
 
 
 def _write_attachment(attachment: Attachment) -> UserContent:
-    sort = classify_attachment(attachment)
-    if sort == "text":
+    kind = classify_attachment(attachment)
+    if kind == "text":
         return read_text_attachment(attachment)
     if attachment.data is not None:
         try:
@@ -177,7 +177,7 @@ def _write_attachment(attachment: Attachment) -> UserContent:
         return BinaryContent(data=data, media_type=attachment.media_type)
     # Fetched by the provider, or by pydantic-ai, which rejects local addresses.
     url = attachment.url or ""
-    match sort:
+    match kind:
         case "image":
             return ImageUrl(url=url, media_type=attachment.media_type)
         case "document":

@@ -76,16 +76,16 @@ class ProviderModel:
 
     def __init__(self, provider: str, model: Model[Any], settings: ModelSettings) -> None:
         """Raises `SpecError` for headers that would not be sent to the provider."""
-        from proctor.llm.provider_messages import HeardResponses  # loads pydantic-ai
+        from proctor.llm.provider_messages import EarlierResponses  # loads pydantic-ai
 
         if settings.headers and "extra_headers" in model.unsupported_settings:
-            raise SpecError(f"models of {provider} take no headers of one's own", field="headers")
+            raise SpecError(f"models of {provider} take no custom headers", field="headers")
         self.provider, self.name = provider, settings.model
         self.address = None if settings.base_url is None else strip_url(settings.base_url)
         """The address of the model, without secrets, if configured: it distinguishes models of the same name."""
         self._model = model
         self._settings = settings
-        self._heard = HeardResponses()
+        self._earlier = EarlierResponses()
         self._entered = False
         self._entering = asyncio.Lock()
         self._secrets = sorted({secret for secret in settings.list_secrets() if len(secret) >= 4}, key=len, reverse=True)
@@ -102,7 +102,7 @@ class ProviderModel:
 
         request = self.fill_defaults(request)
         native = bool(self._model.profile.get("supports_json_schema_output", False))
-        messages = write_messages(request, self._heard)
+        messages = write_messages(request, self._earlier)
         parameters = write_parameters(request, native=native)
         sent, notes = self._write_settings(request)
         settings = {key: value for key, value in sent.items() if key in REQUEST_SETTINGS}
@@ -124,7 +124,7 @@ class ProviderModel:
             raise self._explain_error(error) from None
         duration_ms = (time.perf_counter() - started) * 1000
         reply = read_reply(response, request, native=native)
-        self._heard.keep(reply, response)
+        self._earlier.keep(reply, response)
         return msgspec.structs.replace(
             reply,
             raw_request=raw,
@@ -212,9 +212,9 @@ def _make_provider(name: str, settings: ModelSettings) -> Provider[Any]:
     from pydantic_ai.providers import infer_provider_class
 
     provider_class = infer_provider_class(name)
-    given = {key: getattr(settings, key) for key in ("api_key", "base_url") if getattr(settings, key) is not None}
+    options = {key: getattr(settings, key) for key in ("api_key", "base_url") if getattr(settings, key) is not None}
     parameters = inspect.signature(provider_class).parameters
-    for key in given:
+    for key in options:
         if key not in parameters:
             raise SpecError(f"{key} is unknown to models of {name}", field=key)
-    return provider_class(**given)
+    return provider_class(**options)

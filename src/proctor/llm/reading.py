@@ -18,10 +18,10 @@ from proctor.model.show import kind_of, show
 
 _TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml")
 
-Sort = Literal["image", "document", "audio", "text"]
+AttachmentKind = Literal["image", "document", "audio", "text"]
 
 
-def classify_attachment(attachment: Attachment) -> Sort:
+def classify_attachment(attachment: Attachment) -> AttachmentKind:
     """Return the kind of an attachment. Raises `ModelFault` for one that no provider supports."""
     if attachment.data is None and attachment.url is None:
         raise ModelFault("bad_request", f"the attachment {_show_name(attachment)} has neither data nor an address")
@@ -69,12 +69,12 @@ def refuse_answer(answer: Json, why: str) -> ModelFault:
 
 def make_reported_fault(error: Json, who: str, codes: dict[str, FaultCode], key: str = "code") -> ModelFault:
     """Return the fault for a failure that an answer reports; `codes` are those of the provider under `key`, or statuses of HTTP."""
-    given: Json = error.get(key) if isinstance(error, dict) else None
+    code: Json = error.get(key) if isinstance(error, dict) else None
     text = error.get("message") if isinstance(error, dict) else error
     message = f"{who} reported an error: {text if isinstance(text, str) else show(error)}"
-    if isinstance(given, int) and given >= 400:
-        return ModelFault(classify_status(given), message, status=given)
-    return ModelFault(codes.get(str(given), codes["*"]), message)
+    if isinstance(code, int) and code >= 400:
+        return ModelFault(classify_status(code), message, status=code)
+    return ModelFault(codes.get(str(code), codes["*"]), message)
 
 
 def read_arguments(value: Json) -> Json:
@@ -111,8 +111,8 @@ def list_unread_kinds(values: Json, known: Collection[str], what: str) -> tuple[
     """Describe the list members of unknown kinds: they may be requests of the model."""
     if not isinstance(values, list):
         return ()
-    found = [each.get("type") if isinstance(each, dict) else kind_of(each) for each in values]
-    return tuple(dict.fromkeys(f"{what} of the kind {show(kind, 60)}" for kind in found if not (isinstance(kind, str) and kind in known)))
+    kinds = [value.get("type") if isinstance(value, dict) else kind_of(value) for value in values]
+    return tuple(dict.fromkeys(f"{what} of the kind {show(kind, 60)}" for kind in kinds if not (isinstance(kind, str) and kind in known)))
 
 
 def list_objects(value: Json) -> list[dict[str, Any]]:
@@ -132,9 +132,9 @@ def complete_usage(usage: Usage | None) -> Usage | None:
     return msgspec.structs.replace(usage, total_tokens=usage.input_tokens + usage.output_tokens)
 
 
-def read_finish(reason: Json, words: dict[str, Finish], calls: tuple[ModelCall, ...]) -> Finish:
+def read_finish(reason: Json, meanings: dict[str, Finish], calls: tuple[ModelCall, ...]) -> Finish:
     """Return why the model stopped. Some servers report `stop` together with tool calls."""
-    finish = words.get(reason, "other") if isinstance(reason, str) else "stop"
+    finish = meanings.get(reason, "other") if isinstance(reason, str) else "stop"
     return "tool_calls" if calls and finish in ("stop", "other") else finish
 
 

@@ -68,13 +68,13 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def list_secrets(self) -> tuple[str, ...]:
         """Return the values that must never be exposed."""
-        found = [self.api_key or "", *self.headers.values()]
+        secrets = [self.api_key or "", *self.headers.values()]
         # `Bearer KEY`: the key alone is also secret.
-        found.extend(value.partition(" ")[2] for value in self.headers.values())
+        secrets.extend(value.partition(" ")[2] for value in self.headers.values())
         for address in (self.base_url, self.proxy):
             with suppress(ValueError):
-                found.append(urlsplit(address or "").password or "")
-        return tuple(value for value in found if value)
+                secrets.append(urlsplit(address or "").password or "")
+        return tuple(value for value in secrets if value)
 
 
 def show_settings(settings: ModelSettings) -> dict[str, Json]:

@@ -78,8 +78,8 @@ class _Equal:
         return actual is not MISSING and equal(self._value, actual, same=self._same)
 
     def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str:
-        found = absent_mismatch(path, show(self._value)) if actual is MISSING else find_difference(self._value, actual, path)
-        return found.describe() if found is not None else f"{path} is different: expected {show(self._value)}, found {show(actual)}"
+        mismatch = absent_mismatch(path, show(self._value)) if actual is MISSING else find_difference(self._value, actual, path)
+        return mismatch.describe() if mismatch is not None else f"{path} is different: expected {show(self._value)}, found {show(actual)}"
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
         if isinstance(actual, str) and actual:
@@ -100,8 +100,8 @@ class _Placeholder:
 
     def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str:
         wanted = "any value" if self._word == "any" else f"any value of type {self._word}"
-        found = absent_mismatch(path, wanted) if actual is MISSING else Mismatch(path, f"is {kind_of(actual)}", wanted, actual)
-        return found.describe()
+        mismatch = absent_mismatch(path, wanted) if actual is MISSING else Mismatch(path, f"is {kind_of(actual)}", wanted, actual)
+        return mismatch.describe()
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
         return iter(())
@@ -119,8 +119,8 @@ class _Matcher:
         return self._expected.find_mismatch(actual, scope) is None
 
     def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str:
-        found = self._expected.find_mismatch(actual, scope, path)
-        return found.describe() if found is not None else f"{path} fits"
+        mismatch = self._expected.find_mismatch(actual, scope, path)
+        return mismatch.describe() if mismatch is not None else f"{path} fits"
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
         return self._expected.iterate_ranges(actual, scope, path)
@@ -160,22 +160,22 @@ class ArgumentRule:
                 if self.fits(arguments, scope)
                 else [Difference(path, f"{path} is {kind_of(arguments)} instead of object: found {show(arguments)}")]
             )
-        found: list[Difference] = []
+        differences: list[Difference] = []
         for name, test in self._fields:
             actual = arguments.get(name, MISSING)
             at = join_path(path, name)
             # One mismatch decides the verdict; a later argument that cannot be compared must not undo it.
             try:
                 if not test.fits(actual, scope):
-                    found.append(Difference(at, test.explain(actual, scope, at)))
+                    differences.append(Difference(at, test.explain(actual, scope, at)))
             except CheckFault as fault:
-                found.append(Difference(at, f"{at} could not be compared: {fault.message}"))
+                differences.append(Difference(at, f"{at} could not be compared: {fault.message}"))
         if self._closed:
-            found.extend(
+            differences.extend(
                 Difference(join_path(path, str(name)), unexpected_mismatch(join_path(path, str(name)), arguments[name]).describe())
                 for name in self._list_unexpected(arguments)
             )
-        return found
+        return differences
 
     def iterate_ranges(self, arguments: Json, scope: Scope, path: str) -> Iterator[TextRange]:
         """Yield the ranges of characters that made the arguments fit."""

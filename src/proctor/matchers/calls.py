@@ -29,7 +29,7 @@ from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Differe
 from proctor.matchers.lists import estimate_work, find_maximum_pairing
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.json_values import is_integer
-from proctor.model.show import nearest, show
+from proctor.model.show import show, suggest_one
 from proctor.model.verdict import TextRange
 from proctor.work import spend
 
@@ -91,8 +91,7 @@ def check_options(options: MatchOptions) -> tuple[str, str] | None:
     ]
     for name, value, allowed in closed:
         if value not in allowed:
-            close = nearest(value, allowed) if isinstance(value, str) else ()
-            suffix = f"; nearest: {close[0]!r}" if close else ""
+            suffix = suggest_one(value, allowed) if isinstance(value, str) else ""
             return name, f"{name}: expected one of {', '.join(allowed)}, found {show(value)}{suffix}"
     limit: Json = options.max_extra
     if limit is not None and (not is_integer(limit) or limit < 0):
@@ -240,21 +239,21 @@ class _Attempt:
             return pairs
         # A call found no partner, perhaps because an earlier one took its only partner, so now all choices are compared.
         edges = [self._find_candidates(index, len(wanted), unused) for index in wanted]
-        found = find_maximum_pairing(edges, len(self.actual))
-        return {index: at for index, at in zip(wanted, found, strict=True) if at >= 0}
+        partners = find_maximum_pairing(edges, len(self.actual))
+        return {index: at for index, at in zip(wanted, partners, strict=True) if at >= 0}
 
     def _find_candidates(self, index: int, enough: int, unused: Mapping[str, Sequence[int]]) -> list[int]:
-        """Return the actual calls that fit. As many as there are expected calls are enough: the other calls cannot take them all."""
-        found: list[int] = []
+        """Return actual calls that fit, at most `enough`: with one for each expected call, the other expected calls cannot use them all."""
+        candidates: list[int] = []
         for at in unused[self.expected[index].name]:
             if self._does_fit(index, at):
-                found.append(at)
-                if len(found) == enough:
+                candidates.append(at)
+                if len(candidates) == enough:
                     break
-        return found
+        return candidates
 
     def _find_mismatches(self) -> list[ArgumentMismatch]:
-        found: list[ArgumentMismatch] = []
+        mismatches: list[ArgumentMismatch] = []
         used = set(self.pairs.values())
         # Start positions and used calls only grow, so the list of each name is walked once.
         walks: dict[str, Iterator[int]] = {}
@@ -268,20 +267,20 @@ class _Attempt:
             for at in choices:
                 if at not in used and at >= self.begins[index]:
                     used.add(at)
-                    found.append(ArgumentMismatch(call.name, call.arguments, self.actual[at].arguments, index, at))
+                    mismatches.append(ArgumentMismatch(call.name, call.arguments, self.actual[at].arguments, index, at))
                     break
-        return found
+        return mismatches
 
     def _find_out_of_order(self, missing: list[int], used: set[int], mismatches: list[ArgumentMismatch]) -> tuple[OutOfOrder, ...]:
         if self.options.order == "ignore" or not missing:
             return ()
-        found = self._find_most_pairs(missing, frozenset(used))
+        made = self._find_most_pairs(missing, frozenset(used))
         if self.options.order == "superset":
-            placed = {**self.pairs, **{entry.expected_index: entry.actual_index for entry in mismatches}, **found}
-            # A call that was not found because the walk had ended is only missing; it is out of order only on the wrong side of another.
+            placed = {**self.pairs, **{entry.expected_index: entry.actual_index for entry in mismatches}, **made}
+            # A call that the walk did not reach is only missing, unless it was made on the wrong side of another expected call.
             crossing = _find_crossing(placed)
-            found = {index: at for index, at in found.items() if index in crossing}
-        return tuple(OutOfOrder(self.expected[index].name, index, found[index]) for index in missing if index in found)
+            made = {index: at for index, at in made.items() if index in crossing}
+        return tuple(OutOfOrder(self.expected[index].name, index, made[index]) for index in missing if index in made)
 
 
 def _find_crossing(placed: dict[int, int]) -> set[int]:

@@ -145,12 +145,12 @@ class Object(Expected):
         for key, step, member in self._members:
             if key in actual:
                 seen += 1
-                found = member.find_mismatch(actual[key], scope, path + step)
+                mismatch = member.find_mismatch(actual[key], scope, path + step)
             else:
                 # Compared anyway: an optional member accepts an absent value.
-                found = member.find_mismatch(MISSING, scope, path + step)
-            if found is not None:
-                return found
+                mismatch = member.find_mismatch(MISSING, scope, path + step)
+            if mismatch is not None:
+                return mismatch
         # Counted first, so that the set of known keys is built only if there is an extra key.
         if seen < len(actual):
             known = {key for key, _, _ in self._members}

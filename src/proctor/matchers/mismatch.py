@@ -59,18 +59,19 @@ def _describe_how(expected: Json, actual: Json) -> str:
     return f"is {kinds[1]} instead of {kinds[0]}"
 
 
-def equal_after_conversion(one: Json, other: Json) -> bool:
+def equal_after_conversion(text: Json, value: Json) -> bool:
     """Return whether a text would equal a number or boolean after conversion."""
-    if isinstance(other, str):
-        one, other = other, one
+    if isinstance(value, str):
+        text, value = value, text
     # Python alone reads `1_000` as a number, and converting many digits takes quadratic time.
-    if not isinstance(one, str) or len(one) > 400 or "_" in one:
+    if not isinstance(text, str) or len(text) > 400 or "_" in text:
         return False
-    if isinstance(other, bool):
-        return one.strip().lower() == ("true" if other else "false")
-    if isinstance(other, (int, float)):
+    if isinstance(value, bool):
+        return text.strip().lower() == ("true" if value else "false")
+    if isinstance(value, (int, float)):
         try:
-            return float(one) == other if isinstance(other, float) or "." in one or "e" in one.lower() else int(one) == other
+            is_float = isinstance(value, float) or "." in text or "e" in text.lower()
+            return float(text) == value if is_float else int(text) == value
         except (ValueError, OverflowError):
             return False
     return False
@@ -83,21 +84,21 @@ def find_difference(expected: Json, actual: Json, path: str = "$") -> Mismatch |
     reached = PairsMet()
     while waiting:
         left, right, at = waiting.pop()
-        found: Mismatch | list[tuple[Json, Json, str]] | None = None
+        result: Mismatch | list[tuple[Json, Json, str]] | None = None
         if isinstance(left, (dict, list, tuple)) and reached.add(left, right):
             continue
         if isinstance(left, dict) and isinstance(right, dict):
-            found = _compare_members(left, right, at)
+            result = _compare_members(left, right, at)
         elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-            found = _compare_elements(left, right, at)
+            result = _compare_elements(left, right, at)
         # A list or object that gets here is compared with a value of another kind.
         elif isinstance(left, (dict, list, tuple)) or not is_same_scalar(left, right):
-            found = different_mismatch(at, left, right)
-        if isinstance(found, Mismatch):
-            return found
-        if found is not None:
+            result = different_mismatch(at, left, right)
+        if isinstance(result, Mismatch):
+            return result
+        if result is not None:
             # Reversed, so that the first pair is on top and the first difference in reading order is reported.
-            waiting.extend(reversed(found))
+            waiting.extend(reversed(result))
     return None
 
 

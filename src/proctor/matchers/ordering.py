@@ -22,11 +22,11 @@ from proctor.model.show import describe_value, kind_of, show
 
 def moment_of(value: Json, scope: Scope) -> Moment | None:
     """Return a date, or ISO text read in the zone, or None for anything else."""
-    read = value if isinstance(value, date) else read_moment(value) if isinstance(value, str) else None
-    if read is None:
+    moment = read_moment(value) if isinstance(value, str) else value
+    if not isinstance(moment, date):
         return None
     try:
-        return move_to_zone(read, find_zone(scope.zone))
+        return move_to_zone(moment, find_zone(scope.zone))
     except OverflowError:  # The zone moved the first or last day of the calendar out of range.
         return None
 

@@ -89,10 +89,10 @@ class Computed(Expected):
             return absent_mismatch(path, shown)
         if isinstance(value, date):
             zone = find_zone(scope.zone)
-            if (found := moment_of(actual, scope)) is None:
+            if (mismatch := moment_of(actual, scope)) is None:
                 return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)
             try:
-                same = to_instant(found, zone) == to_instant(value, zone)
+                same = to_instant(mismatch, zone) == to_instant(value, zone)
             except OverflowError:
                 # The zone moved a time out of the calendar's range: no other time can equal it.
                 same = False
@@ -102,11 +102,11 @@ class Computed(Expected):
         except SpecError as error:
             # The depth of a computed value is known only with the evidence, so this is not an error of the suite.
             raise CheckFault("value_too_deep", f"{shown}: {error.message}") from None
-        found = expected.find_mismatch(actual, scope, path)
-        if found is None or self._operand.expression is None:
-            return found
-        source = from_expression(value, self._operand.expression.text) if found.path == path else f"{found.expected} (in {shown})"
-        return Mismatch(found.path, found.why, source, found.actual)
+        mismatch = expected.find_mismatch(actual, scope, path)
+        if mismatch is None or self._operand.expression is None:
+            return mismatch
+        source = from_expression(value, self._operand.expression.text) if mismatch.path == path else f"{mismatch.expected} (in {shown})"
+        return Mismatch(mismatch.path, mismatch.why, source, mismatch.actual)
 
 
 @matcher(
@@ -304,7 +304,7 @@ class OneOf(Compound):
         # A list or object equals no plain value, and building its key would walk all of it.
         if actual is not MISSING and not isinstance(actual, (dict, list, tuple)) and make_canonical_key(actual) in self._plain_keys:
             return None
-        # A few variants cost as much as any comparison; only many of them multiply.
+        # Comparing with a few variants is cheap; with many, the work is the product of two untrusted sizes.
         if len(self._others) > _FEW:
             bound_product(self.size, actual, f"{path} is too large to be compared with {len(self._others)} variants")
         for variant in self._others:
@@ -366,9 +366,9 @@ class AllOf(Compound):
         if len(self._parts) > _FEW:
             bound_product(self.size, actual, f"{path} is too large to be compared with {len(self._parts)} matchers")
         for part in self._parts:
-            found = part.find_mismatch(actual, scope, path)
-            if found is not None:
-                return found
+            mismatch = part.find_mismatch(actual, scope, path)
+            if mismatch is not None:
+                return mismatch
         return None
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
@@ -456,9 +456,9 @@ class Regex(Expected):
 
     def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
         """Yield the leftmost match."""
-        found = self._pattern.search(actual) if isinstance(actual, str) else None
-        if found is not None:
-            yield TextRange(path, found.start, found.end)
+        match = self._pattern.search(actual) if isinstance(actual, str) else None
+        if match is not None:
+            yield TextRange(path, match.start, match.end)
 
 
 @matcher(

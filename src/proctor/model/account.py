@@ -52,7 +52,6 @@ class PartState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     status: Literal["recorded", "none", "unknown", "not known"]
     why: str | None = None
-    """Why it is unknown."""
 
     @property
     def is_unknown(self) -> bool:

@@ -214,9 +214,9 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
         """Whether everything was read, something was decided, something of each judged case was judged, and all of that passed."""
         passed = all(case.rate.passed == case.rate.decided for case in self.cases)
         judged = [case.judged for case in self.cases if case.judged is not None]
-        agreed = all(each.rate is None or each.rate.counts.keys() <= {"pass", "skip"} for each in judged)
-        looked = all(each.judged or not each.of for each in judged)
-        return self.is_complete and not self.errors and self.has_decided and passed and agreed and looked
+        all_judged_passed = all(result.rate is None or result.rate.counts.keys() <= {"pass", "skip"} for result in judged)
+        each_was_judged = all(result.judged or not result.of for result in judged)
+        return self.is_complete and not self.errors and self.has_decided and passed and all_judged_passed and each_was_judged
 
     def passes_at_least(self, share: float) -> bool:
         """Return whether everything was read, and each case passed on at least this share of its decided results."""

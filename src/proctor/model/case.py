@@ -85,7 +85,7 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     advisory: bool = False
     """Reported, but it enters neither outcome nor score."""
     when_missing: WhenMissing | None = None
-    """What missing evidence is; left out: a `fail` of a claim that something is there, an `error` of a claim that needs absence."""
+    """The outcome if evidence is missing; None: `fail` for a claim that something is present, `error` for a claim that it is absent."""
     depends_on: tuple[str, ...] = ()
     because: str = ""
     """Why the claim is made: the rule and the recordings it was generated from, or a note of the author."""

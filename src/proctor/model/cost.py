@@ -62,13 +62,13 @@ def price_usage(usage: Usage | None, model: str | None, prices: PriceList) -> fl
     models = usage.models or ((model,) if model is not None else ())
     if not models:
         return "the name of the model is not recorded"
-    found = [(name, prices.find(name)) for name in models]
-    unpriced = [name for name, price in found if price is None]
+    priced = [(name, prices.find(name)) for name in models]
+    unpriced = [name for name, price in priced if price is None]
     if unpriced:
         return f"no price for the model {', '.join(unpriced[:5])}"
-    price = found[0][1]
+    price = priced[0][1]
     assert price is not None
-    if any(other != price for _, other in found):
+    if any(other != price for _, other in priced):
         return f"the tokens of several models ({', '.join(models[:5])}) are recorded in one sum"
     cached = min(usage.cached_input_tokens or 0, usage.input_tokens)
     written = min(usage.cache_write_tokens or 0, usage.input_tokens - cached)

@@ -97,7 +97,7 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PendingVerdict(Verdict, frozen=True, gc=False):
-    """A verdict that waits for a judge; until then it is the error that there is none."""
+    """A verdict that waits for a judge; without one it is the error `judge_unavailable`."""
 
     questions: tuple[Question, ...] = ()
     settle: Callable[[Sequence[Opinion]], Verdict] | None = None
@@ -122,27 +122,30 @@ class PendingVerdict(Verdict, frozen=True, gc=False):
         settled = self.settle(opinions)
         # Questions that are asked together share requests, and each of their opinions has the tokens and cost of the request. Cached
         # replies have no number: then the material identifies the request.
-        asked: dict[tuple[Json, ...], Opinion] = {}
+        by_request: dict[tuple[Json, ...], Opinion] = {}
         for question, opinion in zip(self.questions, opinions, strict=True):
-            sent = tuple(request["id"] for request in opinion.details.get("judge_requests", ()))
-            asked.setdefault(sent or (id(question.material), question.threshold is None, "windows" in opinion.details), opinion)
+            request_ids = tuple(request["id"] for request in opinion.details.get("judge_requests", ()))
+            by_request.setdefault(request_ids or (id(question.material), question.threshold is None, "windows" in opinion.details), opinion)
         # Here instead of in each check, because all opinions were paid for, however a check uses them.
-        return msgspec.structs.replace(settled, details=add_spending(settled.details, list(asked.values()), opinions))
+        return msgspec.structs.replace(settled, details=add_spending(settled.details, list(by_request.values()), opinions))
 
 
-def add_spending(details: dict[str, Json], asked: Sequence[Opinion], opinions: Sequence[Opinion]) -> dict[str, Json]:
-    """Return details with replies, tokens and cost of all requests for `opinions`; `asked` are those that share no request."""
-    each = [opinion.details for opinion in asked]
-    found: dict[str, Json] = {"replies": [reply for one in each for reply in one.get("replies", ())]}
-    usages: list[dict[str, int]] = [one["usage"] for one in each if "usage" in one]
-    found["usage"] = {name: sum(usage.get(name, 0) for usage in usages) for usage in usages for name in usage}
-    costs = [one["cost"] for one in each if "cost" in one]
-    found["cost"] = math.fsum(costs) if costs else None
-    found["judge_requests"] = list({one["id"]: one for opinion in opinions for one in opinion.details.get("judge_requests", ())}.values())
-    found["cached"] = all(one.get("cached") for one in each)
-    found["repaired"] = any(opinion.details.get("repaired") for opinion in opinions)
-    found["notes"] = list(dict.fromkeys(note for one in each for note in one.get("notes", ())))
-    known = {name: value for name, value in found.items() if value not in (None, [], {}, False)}
+def add_spending(details: dict[str, Json], by_request: Sequence[Opinion], opinions: Sequence[Opinion]) -> dict[str, Json]:
+    """Return details with replies, tokens and cost of all requests for `opinions`; `by_request` has one opinion for each request."""
+    paid = [opinion.details for opinion in by_request]
+    usages: list[dict[str, int]] = [each["usage"] for each in paid if "usage" in each]
+    costs = [each["cost"] for each in paid if "cost" in each]
+    requests = {request["id"]: request for opinion in opinions for request in opinion.details.get("judge_requests", ())}
+    spending: dict[str, Json] = {
+        "replies": [reply for each in paid for reply in each.get("replies", ())],
+        "usage": {name: sum(usage.get(name, 0) for usage in usages) for usage in usages for name in usage},
+        "cost": math.fsum(costs) if costs else None,
+        "judge_requests": list(requests.values()),
+        "cached": all(each.get("cached") for each in paid),
+        "repaired": any(opinion.details.get("repaired") for opinion in opinions),
+        "notes": list(dict.fromkeys(note for each in paid for note in each.get("notes", ()))),
+    }
+    known = {name: value for name, value in spending.items() if value not in (None, [], {}, False)}
     return {**{name: value for name, value in details.items() if name != "cached"}, **known}
 
 

@@ -12,16 +12,16 @@ from typing import TypeVar, overload
 from proctor.model.case import Assertion, Case
 from proctor.model.scratch import IN_MEMORY, Numbers, Scratch
 
-# --- rare traits of very many cases, noted when each case is first created: a question about all of them need not create them again
+# --- rare traits of cases, recorded when each case is first created, so that a query over all cases need not create them again
 
 RARE = ("turns", "user", "systems", "settings", "skip", "repetitions")
-"""Fields that most cases leave out."""
+"""Fields that most cases do not set."""
 EMPTY = "empty"
 """The trait of a case without claims."""
 
 
 class CaseTraits:
-    """Notes about cases. A selection has the notes of all cases: a trait that is not noted is absent from all of them."""
+    """Which rare fields and which checks occur in a suite. A selection of its cases shares this, so it may list more than it has itself."""
 
     def __init__(self) -> None:
         self.fields: set[str] = set()
@@ -30,7 +30,7 @@ class CaseTraits:
         """One claim of each check."""
 
     def note(self, case: Case) -> None:
-        """Take notes about one more case."""
+        """Add the traits of a case."""
         for field in RARE:
             if getattr(case, field):
                 self.fields.add(field)
@@ -43,7 +43,7 @@ class CaseTraits:
 
 
 def join_traits(parts: Iterable[CaseTraits | None]) -> CaseTraits | None:
-    """Return the notes about all parts; None if one of them has no notes."""
+    """Return the traits of all parts; None if those of one part are unknown."""
     joined = CaseTraits()
     for part in parts:
         if part is None:
@@ -92,14 +92,14 @@ class LazySequence(Sequence[T]):
             index += self._count
         if not 0 <= index < self._count:
             raise IndexError(index)
-        found = self._made.get(index)
-        if found is None:
-            found = self._make(index)
+        item = self._made.get(index)
+        if item is None:
+            item = self._make(index)
             if len(self._made) >= self._remember:
                 # Use the first one; another thread may have created it at the same time.
                 self._made.pop(next(iter(self._made), -1), None)
-            self._made[index] = found
-        return found
+            self._made[index] = item
+        return item
 
 
 def join_cases(parts: Sequence[Sequence[Case]]) -> Sequence[Case]:

@@ -101,9 +101,9 @@ class DeclaredEvidence(EvidenceSettings, frozen=True, kw_only=True, omit_default
 
 def merge_declared(*declared: DeclaredEvidence | None) -> DeclaredEvidence | None:
     """Return the first mapping and the first list of complete parts, or None if there is neither."""
-    given = [one for one in declared if one is not None]
-    mapped = next((one.map for one in given if one.map is not None), None)
-    complete = next((one for one in given if one.complete), None)
+    candidates = [setting for setting in declared if setting is not None]
+    mapped = next((setting.map for setting in candidates if setting.map is not None), None)
+    complete = next((setting for setting in candidates if setting.complete), None)
     if mapped is None and complete is None:
         return None
     return DeclaredEvidence(map=mapped, complete=complete.complete if complete else (), source=complete.source if complete else "")
@@ -111,11 +111,11 @@ def merge_declared(*declared: DeclaredEvidence | None) -> DeclaredEvidence | Non
 
 def list_paths(value: msgspec.Struct, at: str = "") -> list[tuple[str, str]]:
     """Return every path of a mapping with its field: `("tool_calls.each", "$.actions[*]")`."""
-    found: list[tuple[str, str]] = []
+    paths: list[tuple[str, str]] = []
     for field in value.__struct_fields__:
         member = getattr(value, field)
         if isinstance(member, str):
-            found.append((at + field, member))
+            paths.append((at + field, member))
         elif isinstance(member, msgspec.Struct):
-            found += list_paths(member, f"{at}{field}.")
-    return found
+            paths += list_paths(member, f"{at}{field}.")
+    return paths

@@ -51,7 +51,7 @@ class Scratch(Protocol):
         ...
 
 
-class HeldTexts:
+class MemoryTexts:
     """Texts in one piece of memory."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class MemoryScratch:
 
     def make_texts(self) -> Texts:
         """Return an empty list of texts that can grow."""
-        return HeldTexts()
+        return MemoryTexts()
 
 
 IN_MEMORY = MemoryScratch()
@@ -98,14 +98,14 @@ class NameTable:
 
     def __init__(self, scratch: Scratch = IN_MEMORY) -> None:
         self._scratch = scratch
-        # By the last bits of a hash: its lower half, and below that one more than the number of the newest entry with it; 0 is a free slot.
-        # Half of the hash distinguishes nearly all names, so that a lookup reads one number.
+        # Open addressing by the last bits of the hash. The upper 32 bits of a slot are half of the hash, the lower 32 bits are the number
+        # of the newest entry with that hash, from 1; 0 is a free slot. Half a hash is enough for nearly all lookups to read one number.
         self._places = scratch.make_numbers("Q", _FIRST_SIZE)
         self._size = _FIRST_SIZE
         self._used = 0
         self._hashes = scratch.make_numbers("Q")
         self._positions = scratch.make_numbers("Q")
-        """For each entry its position, and above that one more than the number of the previous entry with the same hash."""
+        """For each entry: its position (lower 32 bits) and the number of the previous entry with the same hash, from 1 (upper 32 bits)."""
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -125,17 +125,17 @@ class NameTable:
         """Yield every position of this name, or of one with the same hash, newest first."""
         _, entry = self._find_place(hash(name) & _MASK)
         while entry:
-            found = self._positions[entry - 1]
-            yield found & _HALF
-            entry = found >> 32
+            packed = self._positions[entry - 1]
+            yield packed & _HALF
+            entry = packed >> 32
 
     def _find_place(self, hashed: int) -> tuple[int, int]:
         """Return the slot of a hash with its newest entry, or its free slot and 0."""
         places, last, half = self._places, self._size - 1, hashed & _HALF
         place = hashed & last
-        while found := places[place]:
-            if found >> 32 == half and self._hashes[(found & _HALF) - 1] == hashed:
-                return place, found & _HALF
+        while slot := places[place]:
+            if slot >> 32 == half and self._hashes[(slot & _HALF) - 1] == hashed:
+                return place, slot & _HALF
             place = (place + 1) & last
         return place, 0
 
@@ -143,19 +143,19 @@ class NameTable:
         # In slot order: each entry goes to the same slot of one of the quarters, so that few pages are touched at a time.
         old_slots, self._size = self._places, 4 * self._size
         places, last = self._scratch.make_numbers("Q", self._size), self._size - 1
-        for found in old_slots:
-            if found:
-                place = found >> 32 & last
+        for slot in old_slots:
+            if slot:
+                place = slot >> 32 & last
                 while places[place]:
                     place = (place + 1) & last
-                places[place] = found
+                places[place] = slot
         self._places = places
 
 
 class TakenNames:
-    """The set of taken names: the first ones as text, and the hashes of all further ones.
+    """The set of taken names: the first `held` as text, and only the hashes of the others.
 
-    Beyond `held` names, a free name is reported as taken with a chance of 1 in 10^19 for each taken name.
+    Beyond that number, a free name is reported as taken with a chance of 1 in 10^19 for each taken name.
     """
 
     def __init__(self, held: int = 5_000, scratch: Scratch = IN_MEMORY) -> None:
@@ -173,7 +173,7 @@ class TakenNames:
         return self._more is not None and isinstance(name, str) and next(self._more.find(name), None) is not None
 
     def add(self, name: str) -> None:
-        """Take a name; a taken name stays taken."""
+        """Mark a name as taken, if it is not yet."""
         if name in self:
             return
         if len(self._names) < self._held:

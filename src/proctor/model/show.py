@@ -107,8 +107,8 @@ def _is_small(value: object) -> bool:
             continue
         more: Collection[object] = ()
         if kind is dict:
-            held = cast("dict[object, object]", part)
-            more = (*held, *held.values())
+            entries = cast("dict[object, object]", part)
+            more = (*entries, *entries.values())
         elif isinstance(part, (str, bytes, bytearray)):
             left -= len(part)
         elif isinstance(part, (list, tuple, set, frozenset)):
@@ -198,18 +198,24 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return f"; nearest: {', '.join(near)}" if near else ""
 
 
-def explain_alike(expected: str, found: str) -> str | None:
+def suggest_one(word: str, known: Iterable[str]) -> str:
+    """Return `; nearest: 'word'` with the known word most like `word`; empty if none is."""
+    near = nearest(word, known)
+    return f"; nearest: {near[0]!r}" if near else ""
+
+
+def explain_alike(expected: str, actual: str) -> str | None:
     """Return how two similar-looking texts differ, such as a letter with an accent and a letter followed by one; None for others."""
-    if expected == found or (expected.isascii() and found.isascii()) or max(len(expected), len(found)) > ENOUGH:
+    if expected == actual or (expected.isascii() and actual.isascii()) or max(len(expected), len(actual)) > ENOUGH:
         return None
     from unicodedata import normalize  # hardly any text needs it
 
-    if normalize("NFKC", expected) != normalize("NFKC", found):
+    if normalize("NFKC", expected) != normalize("NFKC", actual):
         return None
-    shorter = min(len(expected), len(found))
-    at = next((number for number in range(shorter) if expected[number] != found[number]), shorter)
+    shorter = min(len(expected), len(actual))
+    at = next((number for number in range(shorter) if expected[number] != actual[number]), shorter)
     start = max(0, at - 10)
-    shown = (shorten(text[start : at + 20], 60).encode("unicode_escape").decode("ascii") for text in (expected, found))
+    shown = (shorten(text[start : at + 20], 60).encode("unicode_escape").decode("ascii") for text in (expected, actual))
     return 'only the Unicode form differs: expected "{}", found "{}"'.format(*shown)
 
 

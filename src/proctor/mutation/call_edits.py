@@ -27,7 +27,7 @@ def list_steps(evidence: Evidence) -> tuple[Node, ...]:
 
 
 def edit_calls(evidence: Evidence, edit: Edit) -> Evidence:
-    """Return the evidence with the same change at every place that records as many calls as the run has."""
+    """Return the evidence with the same edit in each of its call lists (run, turns, nodes), unless a list is incomplete."""
     count = len(list_calls(evidence))
     changes: dict[str, object] = {}
     if evidence.tool_calls is not None:

@@ -28,7 +28,7 @@ UNKNOWN_TOOL = "delete_record"
 """The tool of an extra effect, if the recordings know none with effects."""
 EXTRA_ARGUMENT = "unexpected"
 _MOST_PLACES = 12
-"""Calls or steps that get each fault."""
+"""Maximum calls or steps that get each fault."""
 _MOST_ARGUMENTS = 8
 _MOST_MEMBERS = 8
 """Members of a JSON answer that are changed, one after the other."""
@@ -37,7 +37,7 @@ _MOST_NUMBERS = 3
 _AROUND = 20
 """Characters around a changed number that a claim about it may repeat."""
 _LONG_TEXT = 20
-"""Characters from which on a member of a JSON answer is also cut."""
+"""Minimum length of a text in a JSON answer that is also truncated, in characters."""
 _NUMBER = re.compile(r"^\s*\d+[.)]\s|(?<![\w.,-])(\d+(?:[.,]\d+)*)(?![\w-])", re.MULTILINE)
 """A number of a text; the first alternative skips the numbers of lists."""
 
@@ -102,15 +102,16 @@ def _plant_in_calls(evidence: Evidence, tools: Sequence[str]) -> Iterator[Fault]
         def plant(kind: str, edit: Callable[[list[ToolCall]], list[ToolCall]], *, at: int = at, place: str = place) -> Fault:
             return Fault(kind, place, edit_calls(evidence, edit), tool=calls[at].name, call=at)
 
-        yield plant("call_dropped", lambda found, at=at: found[:at] + found[at + 1 :])
-        yield plant("call_repeated", lambda found, at=at: [*found[: at + 1], msgspec.structs.replace(found[at]), *found[at + 1 :]])
+        yield plant("call_dropped", lambda edited, at=at: edited[:at] + edited[at + 1 :])
+        yield plant("call_repeated", lambda edited, at=at: [*edited[: at + 1], msgspec.structs.replace(edited[at]), *edited[at + 1 :]])
         if at + 1 < len(calls) and (call.name, call.arguments) != (calls[at + 1].name, calls[at + 1].arguments):
-            yield plant("calls_swapped", lambda found, at=at: [*found[:at], found[at + 1], found[at], *found[at + 2 :]])
-        other = next((name for name in (*tools, *(each.name for each in calls)) if not call.goes_by(name)), f"other_{call.name}")
-        yield plant("call_replaced", lambda found, at=at, other=other: _change_call(found, at, name=other, aliases=()))
+            yield plant("calls_swapped", lambda edited, at=at: [*edited[:at], edited[at + 1], edited[at], *edited[at + 2 :]])
+        known_names = (*tools, *(each.name for each in calls))
+        other = next((name for name in known_names if not call.goes_by(name)), f"other_{call.name}")
+        yield plant("call_replaced", lambda edited, at=at, other=other: _change_call(edited, at, name=other, aliases=()))
         if not call.failed():
             yield plant(
-                "error_swallowed", lambda found, at=at: _change_call(found, at, error="the tool failed", error_kind="content-error")
+                "error_swallowed", lambda edited, at=at: _change_call(edited, at, error="the tool failed", error_kind="content-error")
             )
 
 
@@ -118,23 +119,23 @@ def _plant_in_arguments(evidence: Evidence, tools: Sequence[str]) -> Iterator[Fa
     calls = list_calls(evidence)
     seen = [value for call in calls if isinstance(call.arguments, dict) for value in call.arguments.values()]
     for at, call in enumerate(calls[:_MOST_PLACES]):
-        given = call.arguments
-        if not isinstance(given, dict):
+        original = call.arguments
+        if not isinstance(original, dict):
             continue
 
         def plant(
-            kind: str, key: str, arguments: dict[str, Json], *, at: int = at, call: ToolCall = call, given: dict[str, Json] = given
+            kind: str, key: str, arguments: dict[str, Json], *, at: int = at, call: ToolCall = call, original: dict[str, Json] = original
         ) -> Fault:
-            changed = edit_calls(evidence, lambda found: _change_call(found, at, arguments=arguments))
+            changed = edit_calls(evidence, lambda edited: _change_call(edited, at, arguments=arguments))
             place = f"call {at + 1}, {call.name}, {key}"
-            return Fault(kind, place, changed, tool=call.name, argument=key, call=at, before=given.get(key))
+            return Fault(kind, place, changed, tool=call.name, argument=key, call=at, before=original.get(key))
 
-        for key, value in list(given.items())[:_MOST_ARGUMENTS]:
-            yield plant("argument_wrong", key, {**given, key: change_value(value, seen)})
-            yield plant("argument_missing", key, {name: each for name, each in given.items() if name != key})
-            yield plant("argument_mistyped", key, {**given, key: _change_type(value)})
-        if EXTRA_ARGUMENT not in given:
-            yield plant("argument_extra", EXTRA_ARGUMENT, {**given, EXTRA_ARGUMENT: True})
+        for key, value in list(original.items())[:_MOST_ARGUMENTS]:
+            yield plant("argument_wrong", key, {**original, key: change_value(value, seen)})
+            yield plant("argument_missing", key, {name: each for name, each in original.items() if name != key})
+            yield plant("argument_mistyped", key, {**original, key: _change_type(value)})
+        if EXTRA_ARGUMENT not in original:
+            yield plant("argument_extra", EXTRA_ARGUMENT, {**original, EXTRA_ARGUMENT: True})
 
 
 def change_value(value: Json, others: Sequence[Json] = ()) -> Json:
@@ -175,7 +176,7 @@ def _plant_effect(evidence: Evidence, tools: Sequence[str]) -> Iterator[Fault]:
         added = msgspec.structs.replace(again, arguments=arguments)
     else:
         added = ToolCall(name=unused or UNKNOWN_TOOL, arguments={"id": 1}, result={"ok": True})
-    changed = edit_calls(evidence, lambda found: [*found, added])
+    changed = edit_calls(evidence, lambda edited: [*edited, added])
     yield Fault("extra_effect", f"after the last call, {added.name}", changed, tool=added.name, call=len(calls))
 
 
@@ -213,7 +214,7 @@ def _plant_in_answer(evidence: Evidence) -> Iterator[Fault]:
 def _plant_in_text(
     text: str, edits: dict[str, Callable[[str], str]], place: str, path: str, write: Callable[[str], Evidence]
 ) -> Iterator[Fault]:
-    """Plant faults in a whole answer, then in its members if it is JSON, else in its numbers."""
+    """Plant faults in the answer as a text, then in its members if it is JSON, else in its numbers."""
     for kind, edit in edits.items():
         yield Fault(kind, place, write(edit(text)), path=path, before=text)
     start, end = find_fenced(text) or (0, len(text))
@@ -222,18 +223,21 @@ def _plant_in_text(
     if document is not None:
         start = text.index(inner, start)
         end = start + len(inner)
-        indent, separators = (2, None) if "\n" in inner else (None, None if '": ' in inner else (",", ":"))
+        # As the answer is written: on several lines, on one line, or without blanks.
+        indent = 2 if "\n" in inner else None
+        separators = None if indent or '": ' in inner else (",", ":")
         for kind, member, steps, before, changed in _change_members(document, edits):
             written = json.dumps(changed, indent=indent, separators=separators, ensure_ascii=False)
             where = write_json_path(steps) if path == "text" else path
             yield Fault(kind, f"{place}, {member}", write(text[:start] + written + text[end:]), path=where, before=before)
         return
-    for found in [each for each in _NUMBER.finditer(text) if each[1]][:_MOST_NUMBERS]:
-        changed = text[: found.end() - 1] + str((int(found[1][-1]) + 1) % 10) + text[found.end() :]
-        # Whole words around the number.
-        begin, end = max(0, found.start() - _AROUND), found.end() + _AROUND
-        part = text[text.rfind(" ", 0, begin + 1) + 1 : len(text) if (after := text.find(" ", end)) < 0 else after]
-        yield Fault("answer_different", f"{place}, {found[1]}", write(changed), path=path, before=part)
+    for number in [match for match in _NUMBER.finditer(text) if match[1]][:_MOST_NUMBERS]:
+        changed = text[: number.end() - 1] + str((int(number[1][-1]) + 1) % 10) + text[number.end() :]
+        # The number with the text around it, extended to whole words.
+        begin = text.rfind(" ", 0, max(0, number.start() - _AROUND) + 1) + 1
+        end = text.find(" ", number.end() + _AROUND)
+        part = text[begin : end if end >= 0 else len(text)]
+        yield Fault("answer_different", f"{place}, {number[1]}", write(changed), path=path, before=part)
 
 
 def _edit_turn(evidence: Evidence, at: int, text: str) -> Evidence:
@@ -255,10 +259,10 @@ def _replace_text(record: Json, before: str, after: str) -> Json:
 def _read_json(text: str) -> Json:
     """Return the object or list that a text is as JSON; None for any other text."""
     try:
-        found = json.loads(text) if text.lstrip()[:1] in ("{", "[") else None
+        document = json.loads(text) if text.lstrip()[:1] in ("{", "[") else None
     except (ValueError, RecursionError):
         return None
-    return found or None
+    return document or None
 
 
 def _replace_leaves(value: Json, before: str, after: str) -> Json:

@@ -59,7 +59,7 @@ class Measurement:
         self._claims: dict[str, PreparedCase | None] = {}
         self._judged = 0
         for case in suite.cases:
-            decided = [each for each in case.assertions if not self._registry.get_for(each.check, each.spec).judged]
+            decided = [assertion for assertion in case.assertions if not self._registry.get_for(assertion.check, assertion.spec).judged]
             self._judged += len(case.assertions) - len(decided)
             self._cases[case.id] = PreparedCase(drop_assertions(case, decided), self._registry)
 
@@ -96,12 +96,12 @@ class Measurement:
             for position, verdict in enumerate(result.verdicts):
                 if verdict.outcome in ("fail", "error"):
                     self._uses[case.id, position] += 1
-            found = PlantedFault(case=case.id, record=record, kind=fault.kind, place=fault.place, status=status)
+            planted = PlantedFault(case=case.id, record=record, kind=fault.kind, place=fault.place, status=status)
             if status == "survived":
                 claims = tuple(propose_claims(fault, evidence))
-                self._survivors.setdefault(case.id, []).append(_Survivor(found, fault.evidence, evidence, claims))
+                self._survivors.setdefault(case.id, []).append(_Survivor(planted, fault.evidence, evidence, claims))
             else:
-                self._faults.append(found)
+                self._faults.append(planted)
 
     def finish(self) -> MutationResult:
         """Return the result, with claims that detect the survivors."""
@@ -109,17 +109,19 @@ class Measurement:
         for case_id, survivors in self._survivors.items():
             proposals += self._propose(case_id, survivors)
         order = {case.id: at for at, case in enumerate(self._suite.cases)}
-        faults = sorted([*self._faults, *(each.fault for all in self._survivors.values() for each in all)], key=lambda one: order[one.case])
+        survived = [survivor.fault for survivors in self._survivors.values() for survivor in survivors]
+        faults = sorted([*self._faults, *survived], key=lambda fault: order[fault.case])
+        kinds = dict.fromkeys(fault.kind for fault in faults)
         return MutationResult(
             suite_name=self._suite.name,
             suite_path=self._suite.path,
             dialect=self._suite.dialect,
             records=sum(self._used.values()),
             total=count_faults(faults),
-            kinds={kind: count_faults(one for one in faults if one.kind == kind) for kind in dict.fromkeys(one.kind for one in faults)},
-            cases={case: count_faults(one for one in faults if one.case == case) for case in self._used},
+            kinds={kind: count_faults(fault for fault in faults if fault.kind == kind) for kind in kinds},
+            cases={case: count_faults(fault for fault in faults if fault.case == case) for case in self._used},
             faults=tuple(faults),
-            proposals=tuple(sorted(proposals, key=lambda one: (order[one.case], -one.survivors))),
+            proposals=tuple(sorted(proposals, key=lambda fault: (order[fault.case], -fault.survivors))),
             unused=tuple(self._list_unused()),
             claims=sum(len(self._cases[case].case.assertions) for case in self._used),
             skipped=dict(self._skipped),
@@ -127,11 +129,11 @@ class Measurement:
         )
 
     def _propose(self, case_id: str, survivors: Sequence[_Survivor]) -> list[ProposedClaim]:
-        """Set the claim of each survivor, and return few claims that together detect as many survivors as possible.
+        """Return a small set of claims that detect as many survivors as possible, and note for each survivor the claim that detects it.
 
-        A claim must hold of every record of the case, so that all of them can be added.
+        A claim must pass on every record of the case, so that all of them can be added to the case.
         """
-        originals = list({id(each.original): each.original for each in survivors}.values())
+        originals = list({id(survivor.original): survivor.original for survivor in survivors}.values())
         candidates: dict[str, PreparedCase] = {}
         for survivor in survivors:
             for claim in survivor.claims:
@@ -149,16 +151,16 @@ class Measurement:
         chosen: list[ProposedClaim] = []
         left = set(range(min(len(survivors), _MOST_COVERED)))
         while left and candidates:
-            line = min(candidates, key=lambda each: (is_tailored(each), -len(detects[each] & left), ranks[each]))
-            found = sorted(detects[line] & left)
-            if not found:
+            line = min(candidates, key=lambda candidate: (is_tailored(candidate), -len(detects[candidate] & left), ranks[candidate]))
+            covered = sorted(detects[line] & left)
+            if not covered:
                 del candidates[line]
                 continue
-            for at in found:
+            for at in covered:
                 survivors[at].fault = msgspec.structs.replace(survivors[at].fault, claim=line)
-            kinds = tuple(dict.fromkeys(survivors[at].fault.kind for at in found))
-            chosen.append(ProposedClaim(case=case_id, line=f"- {line}", survivors=len(found), kinds=kinds))
-            left -= set(found)
+            kinds = tuple(dict.fromkeys(survivors[at].fault.kind for at in covered))
+            chosen.append(ProposedClaim(case=case_id, line=f"- {line}", survivors=len(covered), kinds=kinds))
+            left -= set(covered)
         return chosen
 
     def _prepare_claim(self, case_id: str, claim: Json, key: str) -> PreparedCase | None:
@@ -180,8 +182,8 @@ class Measurement:
 
 def drop_assertions(case: Case, decided: Sequence[Assertion]) -> Case:
     """Return a case with some of its assertions, which no longer depend on the others."""
-    ids = {each.id for each in decided}
-    left = (msgspec.structs.replace(each, depends_on=tuple(one for one in each.depends_on if one in ids)) for each in decided)
+    ids = {assertion.id for assertion in decided}
+    left = (msgspec.structs.replace(each, depends_on=tuple(id for id in each.depends_on if id in ids)) for each in decided)
     return msgspec.structs.replace(case, assertions=tuple(left), captures=())
 
 

@@ -32,7 +32,7 @@ def propose_claims(fault: Fault, evidence: Evidence) -> Iterator[Json]:
 def _propose_for_calls(fault: Fault, evidence: Evidence) -> Iterator[Json]:
     calls = list_calls(evidence)
     call = calls[fault.call]
-    names = [each.name for each in calls]
+    names = [other.name for other in calls]
     count = names.count(call.name)
     if count == 1 and fault.kind != "call_repeated":
         yield {"tool_called": call.name}
@@ -52,7 +52,7 @@ def _propose_order(fault: Fault, evidence: Evidence) -> Iterator[Json]:
 def _propose_for_argument(fault: Fault, evidence: Evidence) -> Iterator[Json]:
     calls = list_calls(evidence)
     call = calls[fault.call]
-    same = [each for each in calls if each.name == call.name]
+    same = [other for other in calls if other.name == call.name]
     if fault.kind == "argument_extra":
         yield _claim_call(call, calls)
         yield _claim_types(call)
@@ -63,7 +63,7 @@ def _propose_for_argument(fault: Fault, evidence: Evidence) -> Iterator[Json]:
     place: dict[str, Json] = {"tool": call.name, "argument": fault.argument}
     if len(same) == 1 and not isinstance(fault.before, (dict, list)):
         yield {"tool_argument": {**place, "value": cut_value(fault.before)}}
-    fitting = sum(1 for each in same if isinstance(each.arguments, dict) and each.arguments.get(fault.argument) == fault.before)
+    fitting = sum(1 for other in same if isinstance(other.arguments, dict) and other.arguments.get(fault.argument) == fault.before)
     claim: dict[str, Json] = {"name": call.name, "arguments": {fault.argument: fault.before}, "values": "literal"}
     yield {"tool_called": {**claim, "at_least": fitting} if fitting > 1 else claim}
     yield _claim_call(call, calls)
@@ -80,8 +80,8 @@ def _propose_for_argument(fault: Fault, evidence: Evidence) -> Iterator[Json]:
 def _claim_types(call: ToolCall) -> Json:
     """Return the claim that every call of a tool has these arguments, of these types, and no other."""
     kinds = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
-    given = call.arguments if isinstance(call.arguments, dict) else {}
-    types = {name: {"$type": kinds[type(value)]} if type(value) in kinds else "*" for name, value in given.items()}
+    arguments = call.arguments if isinstance(call.arguments, dict) else {}
+    types = {name: {"$type": kinds[type(value)]} if type(value) in kinds else "*" for name, value in arguments.items()}
     return {"tool_called": {"name": call.name, "arguments": types, "strict": True, "every": True}}
 
 
@@ -94,7 +94,7 @@ def cut_value(value: Json) -> Json:
 
 def _claim_call(call: ToolCall, calls: Sequence[ToolCall]) -> Json:
     """Return the claim that there are as many calls with exactly these arguments as there were."""
-    fitting = sum(1 for each in calls if (each.name, each.arguments) == (call.name, call.arguments))
+    fitting = sum(1 for other in calls if (other.name, other.arguments) == (call.name, call.arguments))
     claim: dict[str, Json] = {"name": call.name, "arguments": call.arguments, "match": "exact", "values": "literal"}
     return {"tool_called": {**claim, "at_least": fitting} if fitting > 1 else claim}
 
@@ -121,7 +121,7 @@ def _propose_no_errors(fault: Fault, evidence: Evidence) -> Iterator[Json]:
 
 
 def _propose_answer(fault: Fault, evidence: Evidence) -> Iterator[Json]:
-    """Propose an answer that is not empty, a value from the calls, a number, the end, the longest words."""
+    """Propose that the answer is not empty, leaks nothing, or contains a part of the original: values, numbers, its end, long words."""
     if fault.path.startswith("$"):
         yield {"json_path": {"path": fault.path, "equals": fault.before}}
         return

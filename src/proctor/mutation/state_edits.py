@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import msgspec
@@ -27,7 +28,8 @@ def plant_state_faults(state: State) -> Iterator[tuple[str, str, Json, State]]:
     changed_rows = _list_changed_rows(state)
     for family in _FAMILIES:
         for steps, value in _list_values(document.get(family), (family,), changed_rows):
-            new = not value if isinstance(value, bool) else f"{value} (changed)" if isinstance(value, str) else value + 1
+            changed = f"{value} (changed)" if isinstance(value, str) else value + 1
+            new = not value if isinstance(value, bool) else changed
             edited = replace_leaf(document, steps, new)
             yield "state_wrong", write_path(steps), value, convert_to(edited, State)
     if state.changes is not None:
@@ -56,8 +58,8 @@ def _list_values(value: Json, steps: tuple[Step, ...], changed: set[str] | None)
         if changed is not None and any(isinstance(row, dict) and "id" in row for row in value):
             rows = [(at, row) for at, row in rows if isinstance(row, dict) and str(row.get("id")) in changed]
         for at, row in rows[:_MOST_ROWS]:
-            found = (pair for pair in list_leaves(row, (*steps, at)) if pair[0][-1] not in _KEYS)
-            yield from (pair for pair, _ in zip(found, range(_MOST_VALUES), strict=False))
+            leaves = (pair for pair in list_leaves(row, (*steps, at)) if pair[0][-1] not in _KEYS)
+            yield from itertools.islice(leaves, _MOST_VALUES)
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from _list_values(item, (*steps, key), changed)

@@ -35,8 +35,8 @@ _LONGEST_NAME = 253
 
 async def _resolve(host: str, port: int) -> Sequence[str]:
     # In a thread of the loop, since the system's resolver blocks; the caller's `asyncio.timeout` limits it.
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 class Guard:
@@ -77,27 +77,27 @@ class Guard:
         if known is not None:
             self._check(host, known)
             return [str(known)]
-        found = await self._look_up(host, port)
-        for text in found:
+        addresses = await self._look_up(host, port)
+        for text in addresses:
             address = parse_address(text)
             if address is None:
                 raise AddressRefused(f"{host} has an address that cannot be read")
             # One forbidden address is enough: the owner of the name chooses which one answers.
             self._check(host, address)
         # Connect to the checked addresses themselves: a second resolution of the name could differ (DNS rebinding).
-        return [str(parse_address(text)) for text in found]
+        return [str(parse_address(text)) for text in addresses]
 
     async def _look_up(self, host: str, port: int) -> Sequence[str]:
         known = parse_address(host)
         if known is not None:
             return [str(known)]
         try:
-            found = await self._resolve(host, port)
+            addresses = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:
             raise httpcore2.ConnectError(f"the host {host} cannot be found: {error}") from error
-        if not found:
+        if not addresses:
             raise httpcore2.ConnectError(f"the host {host} has no address")
-        return found
+        return addresses
 
     def _check(self, host: str, address: Address) -> None:
         why = explain_refusal(address, self._allowed)
@@ -153,9 +153,9 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
 
     def __init__(self, guard: Guard, *, verify: ssl.SSLContext | bool = True, limits: httpx2.Limits | None = None) -> None:
         super().__init__(verify=verify, trust_env=False)
-        # A private attribute: if it is missing, our replacement would guard nothing.
+        # A private attribute: if it has another name in a later version, replacing it would have no effect.
         if not isinstance(getattr(self, "_pool", None), httpcore2.AsyncConnectionPool):
-            raise RuntimeError("this version of httpx2 keeps its connections elsewhere: nothing can stand before them")
+            raise RuntimeError("this version of httpx2 stores its connection pool elsewhere, so requests cannot be guarded")
         # Created here, because the pool that was built with the given context is replaced.
         context = verify if not isinstance(verify, bool) else httpx2.create_ssl_context(verify=verify, trust_env=False)
         bounds = limits or httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=5.0)

@@ -35,12 +35,12 @@ __all__ = [
     "KINDS",
     "assertions",
     "chance",
-    "contest",
     "counts",
     "dumbbell",
     "facts",
     "known",
     "label",
+    "label_buttons",
     "mark",
     "markup",
     "name_run",
@@ -76,13 +76,13 @@ def outcome(word: str) -> Markup:
     return markup(draw_outcome(word))
 
 
-def steps(shown: Sequence[tuple[int, Json]], whole: str | None = None, rich: bool = False) -> Element:
-    """Return a timeline; `whole` is the base address for texts that were shortened, `rich` renders Markdown."""
-    return draw_steps(shown, None if whole is None else lambda place: f"{whole}/text?at={quote_part(place)}", rich=rich)
+def steps(shown: Sequence[tuple[int, Json]], full: str | None = None, rich: bool = False) -> Element:
+    """Return a timeline; `full` is the base address for the full text of shortened ones, `rich` renders Markdown."""
+    return draw_steps(shown, None if full is None else lambda place: f"{full}/text?at={quote_part(place)}", rich=rich)
 
 
-def contest(address: str, proof: str, subject: str, id: str, claim: int, back: str, label: str = "") -> Element:
-    """Return buttons to label a claim where its verdict is shown; `subject` is `result` or `attempt`, `back` is where they lead."""
+def label_buttons(address: str, proof: str, subject: str, id: str, claim: int, back: str, label: str = "") -> Element:
+    """Return the form with which a user labels a judged claim; `subject` is `result` or `attempt`, `back` the address of the next page."""
     hidden = {"proof": proof, "subject": subject, "id": id, "claim": str(claim), "back": back}
     return make(
         "form",
@@ -91,8 +91,7 @@ def contest(address: str, proof: str, subject: str, id: str, claim: int, back: s
         make("span", "side", "Your label" if label else "Is the judge right? Your label"),
         [
             make("button", "button tight", draw_mark(word), f" {word.capitalize()}", name="label", value=word, aria_pressed=pressed)
-            for word in ("pass", "fail")
-            for pressed in ("true" if label == word else None,)
+            for word, pressed in (("pass", "true" if label == "pass" else None), ("fail", "true" if label == "fail" else None))
         ],
         method="post",
         action=address,

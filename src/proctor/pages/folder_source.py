@@ -118,7 +118,7 @@ class FolderSuites:
 
     def read(self, run: RunFolder) -> ReadSuite:
         """Return the suite of a run. Raises `ProctorError`."""
-        files = _look_at_files(run)
+        files = _stat_files(run)
         with self._lock:
             known = self._known.get(run.folder)
             if known is not None and known[0] == files and time.monotonic() - known[1] < _FRESH_S:
@@ -134,13 +134,13 @@ class FolderSuites:
         return read
 
 
-def _look_at_files(run: RunFolder) -> tuple[tuple[int, int] | None, ...]:
+def _stat_files(run: RunFolder) -> tuple[tuple[int, int] | None, ...]:
     """Return size and time of the files of the suite."""
     path = run.header.suite_path
-    return (_look_at(run.folder / SUITE), _look_at(run.folder / CASES), None if path is None else _look_at(Path(path)))
+    return (_stat_file(run.folder / SUITE), _stat_file(run.folder / CASES), None if path is None else _stat_file(Path(path)))
 
 
-def _look_at(path: Path) -> tuple[int, int] | None:
+def _stat_file(path: Path) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -187,7 +187,7 @@ def _compare(base: IndexedRun, candidate: IndexedRun) -> RunComparison:
     before, after = RunTally.of(base.log.iterate_digests()), RunTally.of(candidate.log.iterate_digests())
     first, second = base.run.header, candidate.run.header
     found = compare_tallies((first, before), (second, after), candidate.suite.suite)
-    changes = describe_changes(*(read_snapshot(each.run.folder, SERVERS) for each in (base, candidate)))
+    changes = describe_changes(*(read_snapshot(run.run.folder, SERVERS) for run in (base, candidate)))
     return msgspec.structs.replace(
         found,
         server_changes=changes,
@@ -201,7 +201,7 @@ def read_folder_answers(runs: Sequence[IndexedRun], case: str, attempt: int | No
     attempts: list[ReadAttempt] = []
     for number, (run, log, suite) in enumerate(runs):
         found = [(str(at), log.read_digest(at)) for at in log.find_numbers(case=case)]
-        listed = tuple(AttemptOutcome(id=id, attempt=one.attempt, outcome=one.outcome) for id, one in found if one.case == case)
+        listed = tuple(AttemptOutcome(id=id, attempt=digest.attempt, outcome=digest.outcome) for id, digest in found if digest.case == case)
         chosen = choose_attempt(listed, is_base=number == 0, attempt=attempt)
         entry = None if chosen is None else log.read(int(chosen.id))
         attempts.append(ReadAttempt(run_id=run.header.run_id, attempts=listed, chosen=chosen, entry=entry, case=suite.find_case(case)))
@@ -214,7 +214,7 @@ _MOST_BEFORE = 100
 """Number of runs searched for the previous one."""
 _THRESHOLD = b"pass_rate"
 """Occurs in a stored suite if a case may pass although an attempt failed."""
-_LARGEST_LOOKED_AT = 16 * 1024 * 1024
+_MOST_SEARCHED_BYTES = 16 * 1024 * 1024
 """Bytes of a stored suite that are searched for it."""
 
 
@@ -319,7 +319,7 @@ def _decide_outcome(home: Path, folder: Path, stored: StoredRun, counts: LogCoun
     """Return the outcome as `proctor show` does, without reading the suite if the counts are enough."""
     outcomes = counts.outcomes
     if outcomes.get("fail", 0) or outcomes.get("error", 0):
-        if not any(_may_say_threshold(folder / name) for name in (SUITE, CASES)):
+        if not any(_may_set_threshold(folder / name) for name in (SUITE, CASES)):
             return "fail" if outcomes.get("fail", 0) else "error"
     elif outcomes.get("pass", 0) == counts.different == stored.planned:
         return "pass"
@@ -327,16 +327,16 @@ def _decide_outcome(home: Path, folder: Path, stored: StoredRun, counts: LogCoun
     return _find_outcome(home, stored.run_id, results.stat().st_size if results.exists() else 0)
 
 
-def _may_say_threshold(path: Path) -> bool:
+def _may_set_threshold(path: Path) -> bool:
     try:
         with open(path, "rb", opener=open_regular) as file:
-            text = file.read(_LARGEST_LOOKED_AT + 1)
+            text = file.read(_MOST_SEARCHED_BYTES + 1)
     except FileNotFoundError:
         return False
     # An unreadable file may contain it.
     except OSError:
         return True
-    return len(text) > _LARGEST_LOOKED_AT or _THRESHOLD in text
+    return len(text) > _MOST_SEARCHED_BYTES or _THRESHOLD in text
 
 
 @functools.lru_cache(maxsize=512)
@@ -606,14 +606,14 @@ class FolderSource:
         """Return what a page shows of an attempt; cached for large ones."""
 
         def show() -> Record:
-            found = self._runs.open_indexed(run_id)
+            run = self._runs.open_indexed(run_id)
 
             def make() -> Record:
-                return write(self._read_attempt(run_id, found, result_id))
+                return write(self._read_attempt(run_id, run, result_id))
 
             # The suite is part of the key: a new version may change the document of the attempt.
-            is_large = found.log.measure(_read_number(found.log, result_id)) > _LARGE
-            return found.log.remember(("shown", result_id, view, found.suite), make) if is_large else make()
+            is_large = run.log.measure(_read_number(run.log, result_id)) > _LARGE
+            return run.log.remember(("shown", result_id, view, run.suite), make) if is_large else make()
 
         return await _read(show)
 

@@ -19,8 +19,8 @@ from proctor.service.verification.shared.fields import Table
 
 FORM_ERRORS = ("VALIDATION_ERROR", "BAD_REQUEST", "CONFLICT", "PAYLOAD_TOO_LARGE")
 """Errors after which the form is shown again; NOT_FOUND only if a field names the record."""
-Ways = Sequence[tuple[str, str]]
-"""Addresses and names of the pages above."""
+Breadcrumbs = Sequence[tuple[str, str]]
+"""Address and name of each parent page, from the top."""
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     """The version (`updated_at`) that the form was opened with."""
     updated_at: str = ""
     """The current version: a form submitted again after a conflict overwrites it."""
-    crumbs: Ways = ()
+    crumbs: Breadcrumbs = ()
     kinds: Sequence[tuple[str, str, bool]] = ()
     """Forms of other kinds: address, name, and whether it is this one."""
     extra: str = ""
@@ -88,7 +88,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     button: str
     back: str
-    crumbs: Ways = ()
+    crumbs: Breadcrumbs = ()
 
 
 def ask_first(request: Request, question: Question) -> Response:

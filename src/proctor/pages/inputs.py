@@ -37,9 +37,9 @@ def derive_fields(kind: type[msgspec.Struct], *names: str) -> dict[str, Field]:
         if names and field.name not in names:
             continue
         # Of a declared type that may be null, too.
-        hint = next((one for one in (hints[field.name], *get_args(hints[field.name])) if get_origin(one) is Annotated), None)
-        metas = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, msgspec.Meta)]
-        meta = {name: value for one in metas for name in _DESCRIBED if (value := getattr(one, name)) is not None}
+        annotated = next((hint for hint in (hints[field.name], *get_args(hints[field.name])) if get_origin(hint) is Annotated), None)
+        metas = [each for each in getattr(annotated, "__metadata__", ()) if isinstance(each, msgspec.Meta)]
+        meta = {name: value for each in metas for name in _DESCRIBED if (value := getattr(each, name)) is not None}
         required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
         values = _derive_kind(hints[field.name], meta)
         found[field.name] = Field(
@@ -57,7 +57,7 @@ def _derive_kind(hint: Any, meta: Mapping[str, Any]) -> Kind:
     """Return the values of a declared type, without null."""
     if get_origin(hint) is Annotated:
         base, *more = get_args(hint)
-        return _derive_kind(next((one for one in more if get_origin(one) is Literal), base), meta)
+        return _derive_kind(next((each for each in more if get_origin(each) is Literal), base), meta)
     parts = [part for part in get_args(hint) if part is not type(None)]
     if get_origin(hint) is Literal:
         return fields.one_of(*parts, exact=True)
@@ -124,7 +124,7 @@ def make_inputs(
         options = tuple(chosen.get(name, ())) or tuple((word, word) for word in field.kind.schema.get("enum", ()))
         if name in chosen and _is_texts(field):
             control = "ticks"
-            options += tuple((one, one) for one in value.splitlines() if all(one != known for known, _ in options))
+            options += tuple((line, line) for line in value.splitlines() if all(line != known for known, _ in options))
         elif name in chosen and control in ("line", "number"):
             # A choice instead of an id; a value that is not listed stays.
             control = "choice"
@@ -167,7 +167,7 @@ def read_inputs(table: Table, form: Mapping[str, str], *, before: Mapping[str, s
 
     Empty inputs are left out, or null in a change. Raises a `Refusal` that names every invalid input.
     """
-    given: dict[str, Json] = {}
+    inputs: dict[str, Json] = {}
     wrong: dict[str, list[str]] = {}
     for name, field in table.items():
         text = _normalise(form.get(name, ""))
@@ -180,10 +180,10 @@ def read_inputs(table: Table, form: Mapping[str, str], *, before: Mapping[str, s
             wrong[name] = [str(error)]
             continue
         if value is not None or before is not None:
-            given[name] = value
+            inputs[name] = value
     if wrong:
         raise Refusal("VALIDATION_ERROR", "the form cannot be read", fields=wrong)
-    return given
+    return inputs
 
 
 def write_typed(field: Field, value: Json) -> str:
@@ -193,7 +193,7 @@ def write_typed(field: Field, value: Json) -> str:
     if _is_flag(field):
         return "on" if value else ""
     if _is_texts(field):
-        return "\n".join(str(one) for one in cast(list[Json], value))
+        return "\n".join(str(item) for item in cast(list[Json], value))
     if isinstance(value, str):
         return _normalise(value)
     if isinstance(value, (dict, list)):

@@ -1,4 +1,4 @@
-"""Objects of the verification API as pages: operations by address, and the fields of tables.
+"""Pages for the objects of the verification API ("nouns"): finds the operation of an address, and the fields of tables.
 
 Everything is derived from `service/verification/nouns.py`. A page has the REST path below `/ui`, with `/new`, `/change` and `/delete`.
 """
@@ -38,7 +38,7 @@ Parts = Sequence[str]
 
 def find_operation(method: str, parts: Parts) -> Operation | None:
     """Return the operation at an address: `("POST", ["benchmarks", "bench_1", "publish"])`."""
-    return next((one for one in OPERATIONS if one.method == method and _matches(one, parts)), None)
+    return next((operation for operation in OPERATIONS if operation.method == method and _matches(operation, parts)), None)
 
 
 def find_link(method: str, parts: Parts) -> Operation | None:
@@ -49,7 +49,7 @@ def find_link(method: str, parts: Parts) -> Operation | None:
 
 def list_nouns() -> list[tuple[str, Resource]]:
     """Return the nouns that have a list, with its path."""
-    return [(one.path[1:], one.noun) for one in OPERATIONS if one.method == "GET" and one.pages and one.path.count("/") == 1]
+    return [(each.path[1:], each.noun) for each in OPERATIONS if each.method == "GET" and each.pages and each.path.count("/") == 1]
 
 
 def list_below(parts: Parts) -> list[tuple[Operation, list[str]]]:
@@ -58,12 +58,12 @@ def list_below(parts: Parts) -> list[tuple[Operation, list[str]]]:
     if record is None or not record.ids:
         return []
     id_name = record.ids[-1]
-    nested = [(one, [*parts, one.path.rpartition("/")[2]]) for one in OPERATIONS if _is_inside(one, parts)]
+    nested = [(operation, [*parts, operation.path.rpartition("/")[2]]) for operation in OPERATIONS if _is_inside(operation, parts)]
     related = {
         # If two nouns show the same records (criteria and the older evals), the first is listed.
-        one.noun.kind: (one, [one.path[1:]])
-        for one in reversed(OPERATIONS)
-        if one.within == id_name and one.method == "GET" and len(parts) == 2
+        operation.noun.kind: (operation, [operation.path[1:]])
+        for operation in reversed(OPERATIONS)
+        if operation.within == id_name and operation.method == "GET" and len(parts) == 2
     }
     return [*reversed(related.values()), *nested]
 
@@ -73,24 +73,25 @@ def list_apart(parts: Parts) -> list[tuple[Operation, list[str]]]:
     record = find_operation("GET", parts)
     if record is None or not record.ids:
         return []
-    below = [(one, [*parts, one.path.rpartition("/")[2]]) for one in OPERATIONS if one.method == "GET" and not one.path.endswith("}")]
-    return [(one, address) for one, address in below if _matches(one, address) and not _is_inside(one, parts)]
+    documents = [each for each in OPERATIONS if each.method == "GET" and not each.path.endswith("}")]
+    below = [(each, [*parts, each.path.rpartition("/")[2]]) for each in documents]
+    return [(operation, address) for operation, address in below if _matches(operation, address) and not _is_inside(operation, parts)]
 
 
 def list_actions(parts: Parts) -> list[tuple[str, Operation]]:
-    """Return the actions of a record: last path segment and operation."""
-    found: list[tuple[str, Operation]] = []
-    for one in OPERATIONS:
-        words = one.path[1:].split("/")
-        last = words[-1]
-        if one.method in ("POST", "PUT") and len(words) == len(parts) + 1 and not last.startswith("{") and _matches(one, [*parts, last]):
-            found.append((f"{last}/new" if find_operation("GET", [*parts, last]) else last, one))
-        elif one.method in ("POST", "DELETE") and len(words) == len(parts) + 2 and find_link(one.method, [*parts, words[-2]]) is one:
-            if one.method == "POST":
-                found.append((words[-2], one))
-            elif find_operation("GET", [*parts, words[-2]]) is None and not _has_list(parts, words[-2]):
-                found.append((f"{words[-2]}/remove", one))
-    return found
+    """Return the actions of a record: the end of the page's address, and the operation."""
+    actions: list[tuple[str, Operation]] = []
+    for operation in OPERATIONS:
+        *_, above, last = operation.path.split("/")
+        method, depth = operation.method, operation.path.count("/") - len(parts)
+        if depth == 1 and method in ("POST", "PUT") and not last.startswith("{") and _matches(operation, [*parts, last]):
+            actions.append((f"{last}/new" if find_operation("GET", [*parts, last]) else last, operation))
+        elif depth == 2 and method in ("POST", "DELETE") and find_link(method, [*parts, above]) is operation:
+            if method == "POST":
+                actions.append((above, operation))
+            elif find_operation("GET", [*parts, above]) is None and not _has_list(parts, above):
+                actions.append((f"{above}/remove", operation))
+    return actions
 
 
 def is_possible(last: str, record: Mapping[str, Json]) -> bool:
@@ -110,9 +111,10 @@ def make_address(parts: Parts) -> str:
 
 def find_record_address(kind: str | None, id: str) -> str | None:
     """Return the page of a record that a field refers to."""
-    for one in OPERATIONS:
-        if one.method == "GET" and not one.pages and one.path.count("/") == 2 and one.noun.kind == kind and one.gives is not None:
-            return make_address([one.path.split("/")[1], id])
+    for operation in OPERATIONS:
+        is_record = operation.method == "GET" and not operation.pages and operation.path.count("/") == 2 and operation.gives is not None
+        if is_record and operation.noun.kind == kind:
+            return make_address([operation.path.split("/")[1], id])
     return None
 
 
@@ -163,7 +165,7 @@ def choose_columns(shape: Shape) -> list[tuple[str, Field]]:
 
 def choose_facts(shape: Shape, parts: Parts) -> tuple[Table, Table, Table]:
     """Return the fields of a record in three groups: short, large, and nested records not listed below."""
-    listed = {one.path.rpartition("/")[2].replace("-", "_") for one, _ in list_below(parts)}
+    listed = {operation.path.rpartition("/")[2].replace("-", "_") for operation, _ in list_below(parts)}
     fields = {name: field for name, field in shape.fields.items() if name not in ("id", "organization_id") and name not in listed}
     nested = {name: field for name, field in fields.items() if field.kind.shape is not None}
     short = {name: field for name, field in fields.items() if _is_short(field) and name not in TITLES}

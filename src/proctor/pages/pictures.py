@@ -170,18 +170,18 @@ def draw_rates(found: Sequence[RatePoint], title: str) -> Markup:
     """Return pass rates with intervals, oldest first, each linked to its run. Lines join runs of one suite that have a rate."""
     points: dict[str, list[Point | None]] = {}
     markup = ""
-    for number, one in enumerate(found):
-        line = points.setdefault(one.suite, [])
-        if one.rate is None:
+    for number, run in enumerate(found):
+        line = points.setdefault(run.suite, [])
+        if run.rate is None:
             line.append(None)
             continue
-        rate, low, high = one.rate
+        rate, low, high = run.rate
         x = _RATES.find_x(number, len(found))
         line.append((x, _RATES.find_y(rate)))
         bar = f'<line class="interval" x1="{x}" y1="{_RATES.find_y(high)}" x2="{x}" y2="{_RATES.find_y(low)}"/>'
         dot = draw_dot((x, _RATES.find_y(rate)), 4)
         area = f'<rect class="hit" x="{x - 12}" y="0" width="24" height="{_RATES.height}"/>'
-        markup += f'<a href="{escape(one.address)}" aria-label="{escape(one.text)}"><title>{escape(one.text)}</title>{area}{bar}{dot}</a>'
+        markup += f'<a href="{escape(run.address)}" aria-label="{escape(run.text)}"><title>{escape(run.text)}</title>{area}{bar}{dot}</a>'
     drawn = _RATES.draw_grid() + "".join(draw_lines(split_at_gaps(line)) for line in points.values()) + markup
     size = f"0 0 {_RATES.width} {_RATES.height}"
     # A group and not an image, since it has links.

@@ -38,7 +38,7 @@ def make_environment() -> Environment:
         from jinja2 import Environment, PackageLoader  # only for pages
     except ModuleNotFoundError:
         raise MissingExtra("The web interface", "serve") from None
-    from proctor.pages.undefined import UnknownName  # as above
+    from proctor.pages.undefined import UnknownName  # only for pages
 
     environment = Environment(
         loader=PackageLoader("proctor.pages"), autoescape=True, undefined=UnknownName, trim_blocks=True, lstrip_blocks=True

@@ -61,19 +61,19 @@ def drop_session_cookie(response: Response, scope: Scope) -> None:
 def make_form_proof(scope: Scope) -> str:
     """Return a proof for a form of this session, different each time."""
     mask = secrets.token_bytes(_PROOF)
-    masked = bytes(one ^ other for one, other in zip(mask, _derive_proof(scope), strict=True))
+    masked = bytes(left ^ right for left, right in zip(mask, _derive_proof(scope), strict=True))
     return (mask + masked).hex()
 
 
-def is_form_proof(scope: Scope, given: str) -> bool:
+def is_form_proof(scope: Scope, sent: str) -> bool:
     """Return whether a form has the proof of this session."""
     try:
-        masked = bytes.fromhex(given)
+        masked = bytes.fromhex(sent)
     except ValueError:
         return False
     if len(masked) != 2 * _PROOF:
         return False
-    proof = bytes(one ^ other for one, other in zip(masked[:_PROOF], masked[_PROOF:], strict=True))
+    proof = bytes(left ^ right for left, right in zip(masked[:_PROOF], masked[_PROOF:], strict=True))
     # Compared in constant time.
     return hmac.compare_digest(proof, _derive_proof(scope))
 

@@ -198,4 +198,3 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "noun_name": name_noun,
     "axis_name": name_axis,
 }
-"""The filters of templates."""

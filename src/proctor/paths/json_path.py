@@ -82,13 +82,13 @@ class CompiledPath:
         walk = Walk(document)
         return [node[0] for node in walk.select_query(self.query, walk.root)]
 
-    def find_nodes(self, document: Json) -> list[Found]:
+    def find_nodes(self, document: Json) -> list[Node]:
         """Return the result of `find` as nodes, for `list_keys`."""
         walk = Walk(document)
         return walk.select_query(self.query, walk.root)
 
 
-def list_keys(node: Found, document: Json) -> tuple[str | int, ...] | None:
+def list_keys(node: Node, document: Json) -> tuple[str | int, ...] | None:
     """Return the keys and positions that lead to a node; None for one outside the document, such as a length."""
     keys: list[str | int] = []
     value, key, parent = node
@@ -119,7 +119,7 @@ def _list_straight_steps(query: Query) -> tuple[str | int, ...] | None:
 MOST_STEPS: Final = 500_000
 """The maximum number of nodes that one evaluation may visit: filters inside descents take quadratic time."""
 
-Found = tuple[Json, "str | int | None", "Found | None"]
+Node = tuple[Json, "str | int | None", "Node | None"]
 """Value, key, parent."""
 
 
@@ -129,7 +129,7 @@ class Walk:
     __slots__ = ("left", "root")
 
     def __init__(self, document: Json) -> None:
-        self.root: Found = (document, None, None)
+        self.root: Node = (document, None, None)
         self.left = MOST_STEPS
 
     def spend(self, steps: int) -> None:
@@ -140,7 +140,7 @@ class Walk:
         if self.left < 0:
             raise CheckFault("path_limit", f"the path visits more than {MOST_STEPS} nodes of this document")
 
-    def select_query(self, query: Query, current: Found) -> list[Found]:
+    def select_query(self, query: Query, current: Node) -> list[Node]:
         """Return the nodes that `query` selects."""
         nodes = [self.root if query.from_root else current]
         for part in query.segments:
@@ -149,7 +149,7 @@ class Walk:
                 break
         return nodes
 
-    def step(self, step: Step, nodes: list[Found]) -> list[Found]:
+    def step(self, step: Step, nodes: list[Node]) -> list[Node]:
         """Select the parents of nodes, or their names instead of their values."""
         self.spend(len(nodes))
         if step.kind == "parent":
@@ -157,9 +157,9 @@ class Walk:
         # A name is not part of the document, so it has no parent, and `list_keys` finds no place for it.
         return [(node[1], None, None) for node in nodes if node[1] is not None]
 
-    def select_segment(self, segment: Segment, nodes: list[Found]) -> list[Found]:
+    def select_segment(self, segment: Segment, nodes: list[Node]) -> list[Node]:
         """Return the results of one segment's selectors on every node."""
-        found: list[Found] = []
+        found: list[Node] = []
         selectors = segment.selectors
         for node in nodes:
             for start in self.iterate_below(node) if segment.descendant else (node,):
@@ -168,7 +168,7 @@ class Walk:
                     found.extend(self.select(selector, start))
         return found
 
-    def iterate_below(self, node: Found) -> Iterator[Found]:
+    def iterate_below(self, node: Node) -> Iterator[Node]:
         """Yield a node and everything below it, parents first."""
         pending = [node]
         while pending:
@@ -181,7 +181,7 @@ class Walk:
                 children.reverse()
                 pending.extend(children)
 
-    def select(self, selector: Selector, node: Found) -> list[Found]:
+    def select(self, selector: Selector, node: Node) -> list[Node]:
         """Return the children that one selector picks."""
         value = node[0]
         match selector:
@@ -214,7 +214,7 @@ class Walk:
                 self.spend(len(children))
                 return [child for child in children if self.holds(expression, child)]
 
-    def holds(self, expression: Logical, current: Found) -> bool:
+    def holds(self, expression: Logical, current: Node) -> bool:
         """Return whether a filter expression holds for a node."""
         self.spend(1)
         match expression:
@@ -232,7 +232,7 @@ class Walk:
                 nodes = self.select_query(subject, current)
                 return bool(nodes) and (not truthy or _is_truthy(nodes[0][0]))
 
-    def find_value(self, operand: Operand, current: Found) -> Json | Missing:
+    def find_value(self, operand: Operand, current: Node) -> Json | Missing:
         """Return the one value of an operand, or `MISSING`."""
         match operand:
             case Constant(value):
@@ -243,7 +243,7 @@ class Walk:
             case Call(name, arguments):
                 return self.call(name, arguments[0], current)
 
-    def call(self, name: str, argument: Operand, current: Found) -> Json | Missing:
+    def call(self, name: str, argument: Operand, current: Node) -> Json | Missing:
         """Return the result of a function that returns a value."""
         if name == "length":
             # RFC 9535 counts characters here; only MCPLab's `.length` counts UTF-16 units, as JavaScript does.
@@ -256,7 +256,7 @@ class Walk:
         # The function `value`: several nodes give nothing, like no node (RFC 9535, section 2.4.8).
         return nodes[0][0] if len(nodes) == 1 else MISSING
 
-    def matches(self, call: Call, current: Found) -> bool:
+    def matches(self, call: Call, current: Node) -> bool:
         """Evaluate `match` and `search`: false for anything that is not text, and for a pattern that is not an I-Regexp."""
         text, source = (self.find_value(argument, current) for argument in call.arguments)
         if not isinstance(text, str) or not isinstance(source, str):
@@ -281,7 +281,7 @@ class Walk:
                 return _is_less(right, left) or equal(left, right, spend=self.spend)
 
 
-def _list_children(node: Found) -> list[Found]:
+def _list_children(node: Node) -> list[Node]:
     value = node[0]
     if isinstance(value, dict):
         return [(child, name, node) for name, child in value.items()]
@@ -290,7 +290,7 @@ def _list_children(node: Found) -> list[Found]:
     return []
 
 
-def _pick_element(node: Found, position: int) -> list[Found]:
+def _pick_element(node: Node, position: int) -> list[Node]:
     value = node[0]
     size = len(value)
     if not -size <= position < size:
@@ -300,7 +300,7 @@ def _pick_element(node: Found, position: int) -> list[Found]:
     return [(value[position], position, node)]
 
 
-def _find_loose_name(name: str, where: str, node: Found) -> list[Found]:
+def _find_loose_name(name: str, where: str, node: Node) -> list[Node]:
     """Return what MCPLab's library finds by name outside objects: `length`, and positions written as names."""
     value = node[0]
     if isinstance(value, (list, tuple)):

@@ -219,7 +219,7 @@ class _Parser:
         )
 
     def read_segments(self) -> tuple[Segment | Step, ...]:
-        found: list[Segment | Step] = []
+        segments: list[Segment | Step] = []
         while True:
             start = self.scan.at
             self.scan.skip_blanks()
@@ -227,8 +227,8 @@ class _Parser:
             if segment is None:
                 # Blanks belong to the next segment; a path must not end with them.
                 self.scan.at = start
-                return tuple(found)
-            found.append(segment)
+                return tuple(segments)
+            segments.append(segment)
 
     def read_segment(self) -> Segment | Step | None:
         scan = self.scan
@@ -460,17 +460,17 @@ class _Parser:
         self.depth += 1
         if self.depth > _DEEPEST:
             raise self.scan.make_fault("the expression is nested too deeply")
-        given = self.read_operand()
+        argument = self.read_operand()
         self.depth -= 1
         if wanted == "nodes":
-            if not isinstance(given, Query):
+            if not isinstance(argument, Query):
                 raise self.scan.make_fault(f"`{function}` takes a path", at=start)
-        elif isinstance(given, Query):
-            if not given.is_singular():
+        elif isinstance(argument, Query):
+            if not argument.is_singular():
                 raise self.scan.make_fault(f"`{function}` takes a value; this path may select several", at=start)
-        elif isinstance(given, Call) and FUNCTIONS[given.name][1] != "value":
-            raise self.scan.make_fault(f"`{function}` takes a value; `{given.name}` returns true or false", at=start)
-        return given
+        elif isinstance(argument, Call) and FUNCTIONS[argument.name][1] != "value":
+            raise self.scan.make_fault(f"`{function}` takes a value; `{argument.name}` returns true or false", at=start)
+        return argument
 
     def test(self, subject: Operand, start: int) -> Test:
         if isinstance(subject, Query):

@@ -1,12 +1,12 @@
 """Ends a call to custom code that takes too long.
 
-In the main thread a timer of the system raises `OutOfTime` inside the call, again and again until it has ended: also out of a sleep or a
-wait for the network. Elsewhere (another thread, or a system without such timers) the call runs in its own thread, which is asked to stop
-and then abandoned. A timer cannot stop code that catches everything over and over, or one step inside a C extension that does not return;
-an abandoned thread goes on with that until the process ends.
+In the main thread, a system timer raises `OutOfTime` inside the call repeatedly until the call ends; this also interrupts a sleep or a wait
+for the network. In other threads, and on systems without such timers, the call runs in its own thread, which is asked to stop and then
+abandoned. Neither can stop code that always catches the exception, or a C extension that does not return. An abandoned thread runs until
+the process ends.
 
-Ctrl-C ends the call at once, also if an event loop has the signal handler and would only see it after the call. The signal is then passed
-on to the earlier handler.
+Ctrl-C ends the call at once, even if an event loop owns the signal handler and would only notice it after the call. The signal is then
+passed on to that handler.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _call_under_timer(work: Callable[[], T], seconds: float) -> T:
         _pass_interrupt_on(interrupts_before)
     if call.frames is not None:
         raise CallTooLong(seconds, call.frames)
-    return answer  # type: ignore[return-value]  # what no signal has ended has returned
+    return answer  # type: ignore[return-value]  # if no signal ended the call, it returned
 
 
 def _can_take_interrupts() -> bool:

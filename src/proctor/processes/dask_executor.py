@@ -52,22 +52,22 @@ class DaskExecutor:
         """Without `scheduler` and `client`, a cluster of this many processes is started on this machine."""
         self._distributed = import_distributed()
         self._scheduler, self._tls, self._workers = scheduler, tls, workers
-        self._given = client
+        self._own_client = client
         self._client: Any = client
         self._stack = ExitStack()
         self._cancelled = threading.Event()
 
     def __enter__(self) -> DaskExecutor:
-        if self._given is None:
+        if self._own_client is None:
             self._client = self._connect()
         else:
             expected = "expected an engine 'local', 'dask', or a client of dask.distributed"
-            if not isinstance(self._given, self._distributed.Client):
-                raise InputError(f"{expected}, found {type(self._given).__name__}")
-            if self._given.asynchronous:
+            if not isinstance(self._own_client, self._distributed.Client):
+                raise InputError(f"{expected}, found {type(self._own_client).__name__}")
+            if self._own_client.asynchronous:
                 raise InputError(f"{expected} that waits: Client(...) without asynchronous=True, also in a notebook")
-            if self._given.status != "running":
-                raise InputError(f"{expected} that is connected; this one is {self._given.status}")
+            if self._own_client.status != "running":
+                raise InputError(f"{expected} that is connected; this one is {self._own_client.status}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -154,12 +154,12 @@ class DaskExecutor:
         except TimeoutError as error:
             raise StopWork(f"no worker came to the Dask scheduler at {_name_scheduler(client)} within {WORKERS_WITHIN_S} s") from error
         try:
-            found = client.run(read_versions)
+            versions = client.run(read_versions)
         except _GONE:
             raise
         except Exception as error:  # any error of a worker: proctor is missing or broken there
             raise StopWork(f"the workers of Dask cannot import proctor; install the same version there: {error}") from error
-        for address, (version, _) in found.items():
+        for address, (version, _) in versions.items():
             if version != __version__:
                 raise StopWork(f"the worker {address} has proctor {version}; this is {__version__}, which may decide otherwise")
 

@@ -77,17 +77,17 @@ def send(number: int, groups: "set[int]", strays: "list[int]") -> bool:
 
 def marked_processes(mark: bytes) -> "list[int]":
     """Return every process with the mark in its environment, if the system exposes that."""
-    found: list[int] = []
+    pids: list[int] = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/environ", "rb") as file:
                     if mark in file.read().split(b"\0"):
-                        found.append(int(name))
+                        pids.append(int(name))
             # Already ended, or of another user.
             except OSError:
                 continue
-    return found
+    return pids
 
 
 if __name__ == "__main__":

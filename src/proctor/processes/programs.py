@@ -100,11 +100,11 @@ class Program:
         """Kill all processes with the mark of this program, also those that left its group."""
         # Several rounds: a dying process may have started another in the meantime.
         for _ in range(3):
-            found = marked_processes(f"{_MARK}={self._mark}".encode())
-            for pid in found:
+            pids = marked_processes(f"{_MARK}={self._mark}".encode())
+            for pid in pids:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-            if not found:
+            if not pids:
                 return
 
     def release(self) -> None:

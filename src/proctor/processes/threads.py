@@ -1,8 +1,8 @@
 """Runs blocking user code in a daemon thread, and asynchronous code from ordinary code.
 
-Code under test may raise anything, `KeyboardInterrupt` too. The user's own comes from a handler of the signal, and only in the main
-thread: the handler of an event loop's runner shows in the traceback, Python's own does not and could have raised it anywhere. Where a
-loop watches for the signal itself, none is raised at all.
+Code under test may raise anything, even `KeyboardInterrupt`. A real Ctrl-C is raised by a signal handler, and only in the main thread. If
+that is the handler of `asyncio.Runner`, it is visible in the traceback. Python's default handler is not, so any `KeyboardInterrupt` in the
+main thread may then be real. An event loop that handles the signal itself raises nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_loop_running() -> bool:
 async def run_in_thread(work: Callable[[], object], context: contextvars.Context, name: str) -> tuple[Any, BaseException | None]:
     """Run `work` in a thread and return its result and its exception; the thread is abandoned at the timeout.
 
-    What it raises is handed over as a value: an exception that ends generators or programs would end more than this call on its way.
+    The exception is returned, not raised: a `StopIteration` or `SystemExit` would end the event loop's task or the program instead.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()

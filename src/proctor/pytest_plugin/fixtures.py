@@ -39,7 +39,7 @@ class ReadEvidence:
     def __call__(self, source: Mapping[str, Json] | list[Json] | str | Path, *, format: str | None = None) -> Evidence:
         """One piece of evidence from a file, a mapping, or a list of messages."""
         __tracebackhide__ = True
-        from proctor.actions.checking.check import read_evidence  # see above
+        from proctor.actions.checking.check import read_evidence  # slow to load
         from proctor.errors import ProctorError
 
         try:
@@ -72,7 +72,7 @@ class AskTarget:
         call it with `await asyncio.to_thread(proctor_target, ...)`.
         """
         __tracebackhide__ = True
-        from proctor.errors import ProctorError  # see above
+        from proctor.errors import ProctorError  # slow to load
         from proctor.pytest_plugin.reporting import ask_target, find_run_home
 
         home = find_run_home(self._folder, self._root)
@@ -99,8 +99,8 @@ class CheckSuite:
         `suite` is a path, the text of a suite (more than one line), or a loaded suite; `case` selects the case with that id.
         """
         __tracebackhide__ = True
-        from proctor.actions.checking.check import all_records  # see above
-        from proctor.actions.checking.check_stream import CheckStream  # see above
+        from proctor.actions.checking.check import all_records  # slow to load
+        from proctor.actions.checking.check_stream import CheckStream  # slow to load
         from proctor.actions.checking.judged_check import finish_stream
         from proctor.actions.judging.trust import trust_for
         from proctor.actions.workspace.run_history import find_home
@@ -146,14 +146,14 @@ class AskJudge:
         __tracebackhide__ = True
         opinion = self.opinion(answer, criterion, threshold=threshold, context=context)
         if opinion.outcome != "pass":
-            from proctor.pytest_plugin.reporting import make_refusal  # see above
+            from proctor.pytest_plugin.reporting import make_refusal  # slow to load
 
             raise make_refusal(criterion, opinion, threshold)
         return opinion
 
     def opinion(self, answer: Any, criterion: str, *, threshold: float | None = None, context: dict[str, Any] | None = None) -> Opinion:
         """Return the opinion of the judge."""
-        import asyncio  # see above
+        import asyncio  # slow to load
 
         from proctor.cassettes.ports import LIVE
         from proctor.model.judgement import Material, Question
@@ -176,7 +176,7 @@ class AskJudge:
 def proctor_judge(request: pytest.FixtureRequest) -> AskJudge:
     """Asks the judge of proctor.yaml or of the environment; without one, the test is skipped."""
     from proctor.actions.judging.judges import open_home_judge
-    from proctor.actions.workspace.run_history import find_home  # see above
+    from proctor.actions.workspace.run_history import find_home  # slow to load
 
     home = find_home(None, request.path.parent)
 
@@ -193,7 +193,7 @@ def proctor_check(request: pytest.FixtureRequest) -> CheckSuite:
 
 def _fail_test(error: Exception) -> NoReturn:
     __tracebackhide__ = True
-    from proctor.pytest_plugin.reporting import make_fault  # see above
+    from proctor.pytest_plugin.reporting import make_fault  # slow to load
 
     raise make_fault(str(error)) from None
 
@@ -204,7 +204,7 @@ def _find_file(path: str | Path, folder: Path) -> Path:
 
 
 def _load_suite(suite: Suite | str | Path, folder: Path) -> Suite:
-    from proctor.actions.workspace.suites import load_suite, parse_suite  # see above
+    from proctor.actions.workspace.suites import load_suite, parse_suite  # slow to load
 
     if isinstance(suite, str) and "\n" in suite:
         return parse_suite(suite)
@@ -212,28 +212,28 @@ def _load_suite(suite: Suite | str | Path, folder: Path) -> Suite:
 
 
 def _select_case(suite: Suite, case: str | None) -> Suite:
-    from proctor.decide.selection import select_cases  # see above
+    from proctor.decide.selection import select_cases  # slow to load
     from proctor.errors import InputError
     from proctor.model.show import nearest
 
     if case is None:
         return suite
-    cases = [one for one in suite.cases if one.id == case]
+    cases = [candidate for candidate in suite.cases if candidate.id == case]
     if not cases:
-        close = nearest(case, [one.id for one in suite.cases])
+        close = nearest(case, [candidate.id for candidate in suite.cases])
         raise InputError(f"the suite {suite.name!r} has no case {case!r}" + (f"; nearest: {', '.join(map(repr, close))}" if close else ""))
     return select_cases(suite, cases)
 
 
 def _read_evidence(source: EvidenceSource, folder: Path) -> Any:
-    from proctor.actions.checking.check import read_all_evidence  # see above
+    from proctor.actions.checking.check import read_all_evidence  # slow to load
 
     return read_all_evidence(_find_file(source, folder)) if isinstance(source, (str, Path)) else source
 
 
 def _require_matches(result: RunResult) -> None:
     """Fail for evidence of an unknown case, or if no evidence matches: the test would decide nothing."""
-    from proctor.errors import EvidenceError  # see above
+    from proctor.errors import EvidenceError  # slow to load
 
     if result.outcome == "skip" and result.unmet.cases_without_evidence and not result.unmatched_evidence:
         raise EvidenceError("no evidence answers any case of the suite, so that nothing was decided: give it what the agent did")
@@ -250,14 +250,14 @@ class ExamineServer:
         """Examine the server; the options are those of `proctor.examine_server`, which stores no run here unless `store=True`."""
         __tracebackhide__ = True
         from proctor.actions.running.examine_server import examine_server
-        from proctor.doctor.report import build_document  # see above
+        from proctor.doctor.report import build_document  # slow to load
         from proctor.report.document.terminal import write_terminal
 
         options.setdefault("store", False)
-        found = examine_server(server, **options)
-        if found.failed or found.incomplete:
-            pytest.fail(write_terminal(build_document(found, "terminal")), pytrace=False)
-        return found
+        examination = examine_server(server, **options)
+        if examination.failed or examination.incomplete:
+            pytest.fail(write_terminal(build_document(examination, "terminal")), pytrace=False)
+        return examination
 
 
 @pytest.fixture

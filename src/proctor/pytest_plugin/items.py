@@ -109,9 +109,9 @@ class SuiteFile(pytest.File):
 
     def find_evidence(self) -> tuple[str, ...]:
         """Return the paths of the evidence of this suite, if any."""
-        given: list[str] = self.config.getoption("proctor_evidence") or []
-        if given:
-            return tuple(given)
+        paths: list[str] = self.config.getoption("proctor_evidence") or []
+        if paths:
+            return tuple(paths)
         next_to_suite = self.path.with_name(f"{_get_bare_name(self.path)}.evidence.jsonl")
         if next_to_suite.is_file():
             return (str(next_to_suite),)
@@ -154,8 +154,8 @@ class SuiteFile(pytest.File):
         if self._has_evidence is None:
             index, own_count = self._build_index(), len(self.suite.cases)
             records = self.read_all() if self.find_evidence() else ()
-            found = (index.find(record.evidence) or () for record in records if record.evidence is not None)
-            self._has_evidence = any(position < own_count for positions in found for position in positions)
+            matches = (index.find(record.evidence) or () for record in records if record.evidence is not None)
+            self._has_evidence = any(position < own_count for positions in matches for position in positions)
         return self._has_evidence
 
     def explain_undecided(self, case: Case) -> str:
@@ -182,8 +182,8 @@ class SuiteFile(pytest.File):
 class CaseItem(pytest.Item):
     """One case of a suite."""
 
-    def __init__(self, *, case: Case, markers: _Markers, **given: Json) -> None:
-        super().__init__(**given)
+    def __init__(self, *, case: Case, markers: _Markers, **arguments: Json) -> None:
+        super().__init__(**arguments)
         self.case = case
         self._line = case.origin.line or 1
         self.stash[WRITTEN_AT] = (str(self.path), self._line)
@@ -223,8 +223,8 @@ class CaseItem(pytest.Item):
         from proctor.pytest_plugin.reporting import drive_suite
 
         trust, home = file.find_trust()
-        given: str | None = self.config.getoption("proctor_target")
-        target = choose_target(given, suite, home, capture=self.config.getoption("proctor_capture"))
+        name: str | None = self.config.getoption("proctor_target")
+        target = choose_target(name, suite, home, capture=self.config.getoption("proctor_capture"))
         return drive_suite(suite, target=target, home=home, note=f"pytest {self.nodeid}", trust=trust.granted).result
 
     @property
@@ -246,8 +246,8 @@ class CaseItem(pytest.Item):
 class MutationItem(pytest.Item):
     """The share of planted faults that a suite detects, for `--proctor-mutate`."""
 
-    def __init__(self, **given: Json) -> None:
-        super().__init__(**given)
+    def __init__(self, **arguments: Json) -> None:
+        super().__init__(**arguments)
         self.stash[WRITTEN_AT] = (str(self.path), 1)
         self.add_marker("proctor")
 
@@ -262,13 +262,13 @@ class MutationItem(pytest.Item):
             pytest.skip("no evidence for this suite, so no faults can be planted")
         try:
             records = [(case.id, record.evidence) for case in file.suite.cases for record in file.list_records(case) if record.evidence]
-            found = mutate(file.suite, records)
+            result = mutate(file.suite, records)
         except ProctorError as error:
             raise make_fault(str(error)) from error
         percent: float = self.config.getoption("proctor_mutate") or 0
         least = percent / 100
-        document = build_mutation(found, "terminal", least)
-        share = found.total.share
+        document = build_mutation(result, "terminal", least)
+        share = result.total.share
         if share is None:
             raise make_fault("no fault was planted: no record passes a case that is decided without a judge")
         self.add_report_section("call", "proctor", document.headline)
@@ -288,17 +288,17 @@ class MutationItem(pytest.Item):
 
 
 class _Markers:
-    """Tags as markers for `-m`; each is registered, so that `--strict-markers` accepts it.
+    """Turns tags of cases into pytest markers for `-m`, and registers them for `--strict-markers`.
 
-    A tag `key: value` is the marker `key` with that `value` and, if the value is a text, the marker named like the value. Markers that take
-    arguments (`skip(reason)`, `timeout(seconds)`) affect a test, so a tag of that name becomes `tag_skip`.
+    A tag `key: value` becomes the marker `key` with that `value` and, if the value is a text, also a marker with the text as its name.
+    Markers with arguments, such as `skip(reason)`, change how a test runs, so a tag `skip` becomes the marker `tag_skip`.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         lines: list[str] = config.getini("markers")
         self._known = {re.split(r"[:(]", line)[0].strip() for line in lines}
-        self._acting = {line.partition("(")[0].strip() for line in lines if "(" in line.partition(":")[0]}
+        self._with_arguments = {line.partition("(")[0].strip() for line in lines if "(" in line.partition(":")[0]}
 
     def list_markers(self, case: Case) -> Iterator[pytest.MarkDecorator]:
         """Yield the markers of a case."""
@@ -312,7 +312,7 @@ class _Markers:
         name = _NOT_IN_A_MARKER.sub("-", tag).strip("-_")
         if not name:
             return
-        if name in self._acting or name in _WORDS_OF_EXPRESSIONS:
+        if name in self._with_arguments or name in _WORDS_OF_EXPRESSIONS:
             name = f"tag_{name}"
         if name not in self._known:
             self._known.add(name)
@@ -341,41 +341,41 @@ def _describe_unreadable(records: Iterable[Record]) -> str:
     return "\n  ".join(["evidence that cannot be used, and may be the one of this case", *lines[:_SHOWN_UNREADABLE], *more])
 
 
-def refuse_strangers(items: Iterable[pytest.Item], config: pytest.Config) -> None:
-    """Raise `pytest.UsageError` with everything that untrusted suites of these items name."""
+def refuse_untrusted_suites(items: Iterable[pytest.Item], config: pytest.Config) -> None:
+    """Raise `pytest.UsageError` if suites of these items are untrusted and name code, targets or judges; the message lists them."""
     cases: dict[SuiteFile, list[Case]] = {}
     for item in items:
         # Skipped cases are neither run nor judged.
         if isinstance(item, CaseItem) and isinstance(item.parent, SuiteFile) and item.case.skip is None:
             cases.setdefault(item.parent, []).append(item.case)
-    found: list[tuple[Suite, list[Named]]] = []
+    named: list[tuple[Suite, list[Named]]] = []
     for file, selected in cases.items():
         trust, home = file.find_trust()
         if not trust.takes(file.suite):
-            found += _list_named(file, selected, trust, home)
+            named += _list_named(file, selected, trust, home)
     try:
-        refuse_untrusted(found, trust_for("running", granted=config.getoption("proctor_trust")))
+        refuse_untrusted(named, trust_for("running", granted=config.getoption("proctor_trust")))
     except InputError as error:
         # The message is written for the command line, where the flag has another name.
         raise pytest.UsageError(f"proctor: {error}".replace("--trust", "--proctor-trust")) from None
 
 
 def _list_named(file: SuiteFile, selected: Sequence[Case], trust: Trust, home: Path) -> list[tuple[Suite, list[Named]]]:
-    """Return what a suite names for its live cases, and for its judged recorded cases."""
+    """Return what an untrusted suite would use: targets of its live cases, and the judge of its recorded cases."""
     config, suite = file.config, file.suite
     recorded = [case for case in selected if _is_recorded(file, case)]
-    found: list[tuple[Suite, list[Named]]] = []
+    named: list[tuple[Suite, list[Named]]] = []
     try:
         if recorded and CheckStream(_take(suite, recorded)).judged:
-            found.append((suite, name_judge(suite, workspace_for(suite, home), None, trust)))
+            named.append((suite, name_judge(suite, workspace_for(suite, home), None, trust)))
         driven = _take(suite, [case for case in selected if case not in recorded])
         if driven.cases and config.getoption("proctor_live"):
             policy = Policy(home, trust, dict(os.environ))
             target: str | None = config.getoption("proctor_target")
-            found += policy.list_named(driven, target, own_agents=drives_own_agents(driven, target, policy))
+            named += policy.list_named(driven, target, own_agents=drives_own_agents(driven, target, policy))
     except InputError:
         pass  # its cases show the error and are not run
-    return found
+    return named
 
 
 def _is_recorded(file: SuiteFile, case: Case) -> bool:

@@ -58,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini(
         "proctor_without_evidence",
-        "what becomes of a suite none of whose cases has evidence, without --proctor-live: fail (default) or skip",
+        "without --proctor-live: whether a suite without evidence for any of its cases is a fail (default) or skip",
         default="fail",
     )
     parser.addini("proctor_complete", "parts that recordings contain completely, as `proctor check --complete`", default="")
@@ -120,24 +120,24 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Only if a suite was collected; with xdist, the controller does it for all workers.
     if "proctor.pytest_plugin.items" not in sys.modules or config.option.collectonly or hasattr(config, "workerinput"):
         return
-    from proctor.pytest_plugin.items import refuse_strangers  # the rules of runs; see above
+    from proctor.pytest_plugin.items import refuse_untrusted_suites  # slow to load
 
-    refuse_strangers(session.items, config)
+    refuse_untrusted_suites(session.items, config)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
-    """Do the same under pytest-xdist, after all workers have reported their items."""
+    """Reject untrusted suites under pytest-xdist, after all workers have reported their items."""
     session: pytest.Session | None = node.config.pluginmanager.getplugin("session")
     places = dict.fromkeys(node.config.rootpath / id.partition("::")[0] for id in ids)
     suites = [path for path in places if path.name.endswith(SUITE_ENDINGS) or _is_listed(path, node.config)]
     if session is None or not suites:
         return
-    from proctor.pytest_plugin.items import SuiteFile, refuse_strangers  # see above
+    from proctor.pytest_plugin.items import SuiteFile, refuse_untrusted_suites  # slow to load
 
     selected = set(ids)
     items = [item for path in suites for item in SuiteFile.from_parent(session, path=path).collect()]
-    refuse_strangers([item for item in items if item.nodeid in selected], node.config)
+    refuse_untrusted_suites([item for item in items if item.nodeid in selected], node.config)
 
 
 @pytest.hookimpl(wrapper=True)

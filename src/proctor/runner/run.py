@@ -1,7 +1,7 @@
 """Drives every case of a suite against a target, decides it, and stores each result.
 
 A fault is retried if nothing reached the agent (`safe`), and so is an answer 429. A failed attempt is an `error` of that attempt; the
-others go on. A run ends early when it is cancelled or its budget is spent; finished results stay stored.
+others continue. A run ends early if it is cancelled or its budget is spent; finished results stay stored.
 
 Every attempt is a task. A finished one starts the next itself, before its result is written: between an answer and the next request there
 is nothing to wait for.
@@ -62,7 +62,7 @@ class BudgetedSpeaker:
         if why is not None:
             # Also stored here, because targets raise their own error instead of this one.
             self.stopped = why
-            raise TargetError(f"the conversation was left in its middle: {why}", code=BUDGET)
+            raise TargetError(f"the conversation was ended early: {why}", code=BUDGET)
         return text
 
     def describe_ending(self) -> UserEnding | None:
@@ -136,11 +136,11 @@ class AttemptDriver:
                 attempt = msgspec.structs.replace(attempt, timeout_s=round(max(0.001, deadline - self._ports.clock()), 3))
             spoken = attempt
             try:
-                spoken = self._give_speaker(prepared, attempt, tape)
+                spoken = self._add_speaker(prepared, attempt, tape)
                 evidence = await self._bound_time(self._ports.target.run(spoken, tape), attempt.timeout_s)
             except TargetError as error:
                 if isinstance(spoken.speaker, BudgetedSpeaker) and spoken.speaker.stopped is not None:
-                    why = f"{spoken.speaker.stopped}; the conversation of {case.id!r} was left in its middle"
+                    why = f"{spoken.speaker.stopped}; the conversation of {case.id!r} was ended early"
                     raise AttemptStopped(why) from None
                 wait = self._choose_wait(tried, error.code, error.retry_after_s, deadline) if error.safe else None
                 if wait is None:
@@ -182,7 +182,7 @@ class AttemptDriver:
             timeout_s=self._settings.timeout_s,
         )
 
-    def _give_speaker(self, prepared: PreparedCase, attempt: Attempt, tape: Tape) -> Attempt:
+    def _add_speaker(self, prepared: PreparedCase, attempt: Attempt, tape: Tape) -> Attempt:
         """Return the attempt with a new simulated user, which has no memory of earlier tries and stops when the budget is spent."""
         if attempt.case.user is None:
             return attempt
@@ -195,7 +195,7 @@ class AttemptDriver:
         return msgspec.structs.replace(attempt, speaker=speaker)
 
     def _count_try(self, prepared: PreparedCase, number: int, seen: Evidence | None) -> None:
-        """Count the usage of a try that will be repeated: an attempt is otherwise counted by the evidence of its last try."""
+        """Count the usage of a try that will be repeated; the usage of the last try is counted with the attempt."""
         spent = self._spent.release((prepared.case.id, number))
         # The usage of a running conversation, including its user, is held in the meter.
         if spent is None and seen is not None and explain_unusable(seen) is None:
@@ -315,14 +315,14 @@ class Runner:
         # A judge that is slower than the agent must not accumulate answers without limit. Answers that are waiting when a cost limit is
         # reached are still judged, so only a few may wait if there is such a limit.
         bounded = settings.budget.max_cost is not None
-        self._at_the_judge = asyncio.Semaphore(settings.concurrency if bounded else max(16, 4 * settings.concurrency))
+        self._judge_slots = asyncio.Semaphore(settings.concurrency if bounded else max(16, 4 * settings.concurrency))
         self._gate = AttemptGate(settings.concurrency, adapt=settings.adapt, clock=ports.clock)
         self._spent = BudgetMeter(settings.budget, ports.clock, ports.judge_cost)
         self.explain_cost = self._spent.explain_cost
-        self._paid_before: Mapping[tuple[str, int], Cost | None] = {}
+        self._earlier_costs: Mapping[tuple[str, int], Cost | None] = {}
         self._stop: str | None = None
         self._waiting: Iterator[tuple[PreparedCase, int]] = iter(())
-        self._more = False
+        self._has_more = False
         """Whether anything is left to start."""
         self._changed = asyncio.Event()
         self._driver = AttemptDriver(ports, run_id, settings, gate=self._gate, spent=self._spent, on_slowdown=self._changed.set)
@@ -337,7 +337,7 @@ class Runner:
 
         Raises `TargetError` if the target cannot be opened, and `StoreError` if results or recordings cannot be stored.
         """
-        self._paid_before = paid_before
+        self._earlier_costs = paid_before
         # Attempts that an interrupted run has stored are not repeated.
         finished = set(done)
         planned = sum(self._count_repeats(case) for case in self._cases) if self._planned is None else self._planned
@@ -393,10 +393,10 @@ class Runner:
 
     def _open_tape(self, case: str, attempt: int) -> Tape:
         """Return the tape of an attempt, shared by its agent, user and judge: opening it again would start a new recording."""
-        found = self._tapes.get((case, attempt))
-        if found is None:
-            found = self._tapes[case, attempt] = self._new_tape(case, attempt)
-        return found
+        tape = self._tapes.get((case, attempt))
+        if tape is None:
+            tape = self._tapes[case, attempt] = self._new_tape(case, attempt)
+        return tape
 
     def wind_down(self, reason: str) -> None:
         """Start nothing more, finish and store running attempts, and end the run as if its budget were spent."""
@@ -419,17 +419,17 @@ class Runner:
         return count_planned_attempts(case.case, self._settings.repeat)
 
     async def _drive_attempts(self, waiting: Iterable[tuple[PreparedCase, int]]) -> RunOutcome:
-        self._waiting, self._more, self._context = iter(waiting), True, contextvars.copy_context()
+        self._waiting, self._has_more, self._context = iter(waiting), True, contextvars.copy_context()
         try:
             async with asyncio.TaskGroup() as group:
                 try:
                     self._start_attempts(group)
-                    while self._more:
+                    while self._has_more:
                         await self._wait_for_change()
                         self._start_attempts(group)
                 finally:
                     # Attempts that are being cancelled start no others.
-                    self._more = False
+                    self._has_more = False
         except BaseExceptionGroup as several:
             # Only storage errors end a run from inside; the first one is raised.
             first: BaseException = several
@@ -454,7 +454,7 @@ class Runner:
     def _start_attempts(self, group: asyncio.TaskGroup) -> None:
         """Start as many attempts as there are free slots."""
         # Finished attempts that are not yet on disk would be repeated after a crash, so only a few may wait.
-        while self._more and self._writing <= self._settings.concurrency and self._gate.enter():
+        while self._has_more and self._writing <= self._settings.concurrency and self._gate.enter():
             # The slot comes first: an attempt taken from the iterator cannot be put back.
             upcoming = next(self._waiting, None) if self._stop is None else None
             if upcoming is not None:
@@ -462,7 +462,7 @@ class Runner:
                 self._stop = self._spent.explain_exhausted()
             if upcoming is None or self._stop is not None:
                 self._gate.leave()
-                self._more = False
+                self._has_more = False
                 self._changed.set()
             else:
                 # Not in the context of the finished attempt: its context variables must not be visible to the next.
@@ -474,7 +474,7 @@ class Runner:
         self._changed.clear()
         pause = self._gate.get_pause_s()
         try:
-            # An attempt that ends during a pause starts no other, so this must do it after the pause.
+            # An attempt that ends during a pause starts no other one, so the caller must start the next ones after the pause.
             await asyncio.wait_for(self._changed.wait(), pause or None)
         except TimeoutError:
             return
@@ -500,7 +500,7 @@ class Runner:
                 if evidence is None:
                     self._count_held(key)
                 # Wait for a slot at the judge while holding the slot at the agent, so that a slow judge slows down the agent.
-                waits = result is None and await self._at_the_judge.acquire()
+                waits = result is None and await self._judge_slots.acquire()
         except asyncio.CancelledError:
             self._lost += 1
             self._tapes.pop(key, None)
@@ -528,7 +528,7 @@ class Runner:
                 self.wind_down(why)
             self._count_result(result, evidence)
             self._writing += 1
-        if (paid := self._paid_before.get(key)) is not None:
+        if (paid := self._earlier_costs.get(key)) is not None:
             result = msgspec.structs.replace(result, cost=paid if result.cost is None else add_costs(paid, result.cost))
         # A long run must not hold the tapes of all its attempts.
         self._tapes.pop((prepared.case.id, number), None)
@@ -536,7 +536,7 @@ class Runner:
             await self._ports.log.append(make_entry(result, evidence, started_at=started, duration_ms=(self._ports.clock() - began) * 1000))
         except BaseException:
             # A result that cannot be stored ends the run.
-            self._more = False
+            self._has_more = False
             raise
         finally:
             self._writing -= 1
@@ -590,7 +590,7 @@ class Runner:
             raise
         finally:
             # Acquired in `_run_attempt`, while the agent's slot was still held.
-            self._at_the_judge.release()
+            self._judge_slots.release()
 
 
 def is_cut_by_budget(verdicts: Iterable[Verdict]) -> bool:

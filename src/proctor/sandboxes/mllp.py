@@ -25,9 +25,9 @@ class OpenConnections(_Server):
 
     daemon_threads = True
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *arguments: Any) -> None:
         self._connections: set[socket.socket] = set()
-        super().__init__(*given)
+        super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Register a connection, and serve it."""

@@ -1,9 +1,9 @@
 """Serves sandboxes on loopback: `http://127.0.0.1:PORT/SANDBOX/SYSTEM/...`, with the sandbox's token as a bearer token
 or as the password of Basic authentication.
 
-One server serves all attempts of a run. It works in threads of its own, so that an agent which blocks the event loop of the run is answered
-all the same. Requests to one sandbox are handled one after the other. A sandbox that is closed answers 404; a wrong token 401, and neither
-reveals whether the other would have been right.
+One server serves all attempts of a run. It has its own threads, so that it also answers an agent that blocks the event loop of the run.
+Requests to one sandbox are handled one after the other. A closed sandbox answers 404 and a wrong token 401, so that neither answer shows
+whether the other part of the request was right.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from proctor.simulators.tools import describe_wrong_call, write_tool_refusal, wr
 
 # --- runs the remaining work of a system after its answer: a phone call continues, webhook after webhook, in the background
 
-GoOn = Callable[[str], Awaitable[str]]
-"""Runs one step of a system, and returns the next one, or None when it is done."""
+RunStep = Callable[[str], Awaitable[str]]
+"""Runs the step of a system with this path, and returns the path of the next one, or "" if there is none."""
 
 
-class Follower:
+class BackgroundWork:
     """A thread that continues a system until it is done. `close` ends it, also during an outgoing request."""
 
-    def __init__(self, go_on: GoOn, then: str) -> None:
+    def __init__(self, run_step: RunStep, first_path: str) -> None:
         started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
-        self._thread = threading.Thread(target=self._run, args=(go_on, then, started), name="proctor-following", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(run_step, first_path, started), name="proctor-following", daemon=True)
         self._thread.start()
         # Waited for: `close` may be called at once, and needs both.
         self._loop, self._task = started.result()
@@ -61,14 +61,14 @@ class Follower:
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join()
 
-    def _run(self, go_on: GoOn, then: str, started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]]) -> None:
+    def _run(self, run_step: RunStep, first_path: str, started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]]) -> None:
         async def work() -> None:
             task = asyncio.current_task()
             assert task is not None
             started.set_result((asyncio.get_running_loop(), task))
-            path = then
+            path = first_path
             while path:
-                path = await go_on(path)
+                path = await run_step(path)
 
         # A removed sandbox also stops the work of its systems.
         with contextlib.suppress(asyncio.CancelledError, ConnectionAbortedError, StoreError):
@@ -83,25 +83,25 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _PATH = re.compile(r"/([A-Za-z0-9_-]+)/([A-Za-z0-9_-]+)((?:/.*)?)")
 
 
-class Place(msgspec.Struct, frozen=True):
+class SandboxAddress(msgspec.Struct, frozen=True):
     """The address of a sandbox."""
 
     url: str
     token: str
-    lines: tuple[tuple[str, int], ...] = ()
+    ports: tuple[tuple[str, int], ...] = ()
     """Ports of systems with another protocol than HTTP, by environment variable."""
 
     def find_variables(self, systems: tuple[str, ...]) -> dict[str, str]:
         """Return the environment variables through which an agent finds the systems."""
-        found: dict[str, str] = {}
+        variables: dict[str, str] = {}
         for name in systems:
-            found[f"{name}_url"] = f"{self.url}/{name}"
-            found[f"{name}_token"] = self.token
-        found.update({variable: f"127.0.0.1:{port}" for variable, port in self.lines})
-        return found
+            variables[f"{name}_url"] = f"{self.url}/{name}"
+            variables[f"{name}_token"] = self.token
+        variables.update({variable: f"127.0.0.1:{port}" for variable, port in self.ports})
+        return variables
 
 
-class _Line(Protocol):
+class _Port(Protocol):
     """A port for another protocol than HTTP."""
 
     @property
@@ -118,14 +118,14 @@ class _Served:
         self.systems = systems
         self.token = token
         self.lock = threading.Lock()
-        self.lines: dict[_Line, str] = {}
-        self._followers: list[Follower] = []
+        self.ports: dict[_Port, str] = {}
+        self._background: list[BackgroundWork] = []
 
     def open_mllp(self, system: str) -> int:
         """Open an MLLP port for a system, and return the port."""
-        line = MllpServer(functools.partial(self.take_message, system))
-        self.lines[line] = system
-        return line.port
+        server = MllpServer(functools.partial(self.take_message, system))
+        self.ports[server] = system
+        return server.port
 
     def open_sftp(self, system: str) -> int:
         """Open an SFTP port for a system, and return the port. Raises `MissingExtra` if SFTP is not installed."""
@@ -133,33 +133,33 @@ class _Served:
             from proctor.sandboxes.sftp import SftpServer
         except ImportError:
             raise MissingExtra("SFTP", "sftp") from None
-        line = SftpServer(
+        server = SftpServer(
             functools.partial(self._ask, self.sandbox.handle, system), functools.partial(self._ask, self.sandbox.look, system), self.token
         )
-        self.lines[line] = system
-        return line.port
+        self.ports[server] = system
+        return server.port
 
-    def close_lines(self) -> None:
+    def close_ports(self) -> None:
         """Close the MLLP and SFTP ports, and drop the remaining work of systems."""
-        for line in (*self.lines, *self._followers):
-            line.close()
-        for line, system in self.lines.items():
-            self.sandbox.note_unfinished(system, line.list_unfinished())
-        self.lines.clear()
-        self._followers.clear()
+        for port in (*self.ports, *self._background):
+            port.close()
+        for port, system in self.ports.items():
+            self.sandbox.note_unfinished(system, port.list_unfinished())
+        self.ports.clear()
+        self._background.clear()
 
-    def follow(self, system: str, base: str, then: str) -> None:
+    def follow(self, system: str, base: str, first_path: str) -> None:
         """Run the remaining work of a system in a separate thread."""
 
-        async def go_on(path: str) -> str:
+        async def run_step(path: str) -> str:
             with self.lock:
                 self._require_open()
                 request = Request(method=GO_ON, path=path, base=base, token=self.token)
                 return (await self.sandbox.handle(system, request, fetch=self.fetch)).then
 
         # Otherwise ended threads would accumulate until the sandbox is closed, and a long attempt may have many.
-        self._followers = [one for one in self._followers if one.is_working]
-        self._followers.append(Follower(go_on, then))
+        self._background = [work for work in self._background if work.is_working]
+        self._background.append(BackgroundWork(run_step, first_path))
 
     async def fetch(self, errand: Errand) -> Fetched:
         """Make an outgoing request for a system; its receiver may use this sandbox in the meantime."""
@@ -209,7 +209,7 @@ class LoopbackServer:
     def close(self) -> None:
         """Stop listening."""
         for served in self._served.values():
-            served.close_lines()
+            served.close_ports()
         if self._http is not None:
             self._http.shutdown()
             self._http.close_connections()
@@ -219,7 +219,7 @@ class LoopbackServer:
             self._thread.join()
             self._thread = None
 
-    def add(self, sandbox: Sandbox, systems: tuple[str, ...], *, mllp: tuple[str, ...] = (), sftp: tuple[str, ...] = ()) -> Place:
+    def add(self, sandbox: Sandbox, systems: tuple[str, ...], *, mllp: tuple[str, ...] = (), sftp: tuple[str, ...] = ()) -> SandboxAddress:
         """Serve a sandbox, and return its address; `mllp` and `sftp` are the systems that get such a port.
 
         Raises `OSError` where none can be had, and `MissingExtra` where SFTP is not installed.
@@ -232,10 +232,10 @@ class LoopbackServer:
                 *((f"{name}_sftp", served.open_sftp(name)) for name in sftp),
             )
         except (OSError, MissingExtra):
-            served.close_lines()
+            served.close_ports()
             raise
         self._served[sandbox.name] = served
-        return Place(f"{self._find_root()}/{sandbox.name}", token, ports)
+        return SandboxAddress(f"{self._find_root()}/{sandbox.name}", token, ports)
 
     def remove(self, sandbox: Sandbox) -> None:
         """Stop serving a sandbox; running requests finish before this returns."""
@@ -244,7 +244,7 @@ class LoopbackServer:
             with served.lock:
                 served.token = ""
             # Without the lock: this waits for threads that may need it.
-            served.close_lines()
+            served.close_ports()
 
     def call_tool(self, sandbox: Sandbox, system: str, tool: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
         """Call a tool of a system as a client would, and return an MCP result; waits for the lock, so call it from a thread."""
@@ -307,8 +307,8 @@ class LoopbackServer:
 
 def _has_token(headers: dict[str, str], token: str) -> bool:
     """Return whether a request has the token: as a bearer token, or as the password of Basic, which many SDKs send."""
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    sent = given.strip().encode()
+    scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    sent = credentials.strip().encode()
     if scheme.lower() == "basic":
         try:
             sent = base64.b64decode(sent, validate=True).partition(b":")[2]
@@ -395,7 +395,7 @@ class _Handler(BaseHTTPRequestHandler):
         while True:
             head = self.rfile.readline(100)
             line = head.partition(b";")[0].strip()
-            # A longer line would continue in the bytes taken for the chunk.
+            # The rest of a longer line would be read as the content of the chunk.
             if not head.endswith(b"\n") or not line or len(line) > 15 or any(byte not in b"0123456789abcdefABCDEF" for byte in line):
                 raise _Unread("a chunk of the body has no length")
             length = int(line, 16)

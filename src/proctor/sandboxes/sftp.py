@@ -1,12 +1,12 @@
 """A port on loopback that serves SFTP, for clients that support no other protocol: one sandbox's files, with its token as password.
 
-Any user name will do. There is nothing here but SFTP: no shell, no commands, no keys, no forwarding, and nothing of this machine's files,
-since every request is answered from the rows of the sandbox (`Drop`). The server works in a thread with its own event loop,
-so that an agent which blocks the event loop of the run is answered all the same.
+Any user name is accepted. There is only SFTP: no shell, no commands, no keys, no forwarding. No request reaches the file system of this
+machine: all are answered from the rows of the sandbox (`Drop`). The server has a thread with its own event loop, so that it also answers an
+agent that blocks the event loop of the run.
 
-What is read, written, listed, removed and renamed are requests to the system, so each is an event of the sandbox. A file is read whole when
-it is opened and written whole when it is closed; until then it is held here, within limits. Folders come and go with their files; those
-that a client makes are remembered here and are no part of the state. Nothing here knows a disk: a path is the name of a row, or refused.
+Reading, writing, listing, removing and renaming a file is a request to the simulated system, and so an event of the sandbox. A file is read
+completely when it is opened, and written completely when it is closed; in between it is in memory, within limits. A folder exists while it
+has files. Folders that a client creates are remembered here and are not part of the state.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class _Guard(asyncssh.SSHServer):
         self._connections[conn] = False
         if len(self._connections) > _MOST_CONNECTIONS:
             # The oldest one: an idle connection must not block others.
-            next(one for one, is_in in self._connections.items() if not is_in).abort()
+            next(connection for connection, is_in in self._connections.items() if not is_in).abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._connection is not None:
@@ -164,9 +164,9 @@ class _Session(asyncssh.SFTPServer):
         self._drop = drop
         self._worker = worker
 
-    async def _do(self, work: Callable[..., _T], *given: Any, **named: Any) -> _T:
+    async def _do(self, work: Callable[..., _T], *arguments: Any, **named: Any) -> _T:
         """Run work outside the event loop, because it waits for the sandbox's lock."""
-        return await asyncio.get_running_loop().run_in_executor(self._worker, functools.partial(work, *given, **named))
+        return await asyncio.get_running_loop().run_in_executor(self._worker, functools.partial(work, *arguments, **named))
 
     def map_path(self, path: bytes) -> NoReturn:
         """Reject: no path here is a local path."""
@@ -247,7 +247,7 @@ class _Session(asyncssh.SFTPServer):
 Ask = Callable[[Request], Response]
 MOST_FILES = 64
 """Maximum open files, over all sessions."""
-MOST_HELD = 4 * MOST_BYTES
+MOST_BUFFERED = 4 * MOST_BYTES
 """Maximum bytes of all open files."""
 MOST_FOLDERS = 1_000
 """Maximum folders made by clients."""
@@ -270,7 +270,7 @@ class _Tree:
     """The files and folders at one moment."""
 
     def __init__(self, listed: list[dict[str, Json]], made: set[str]) -> None:
-        self.files = {str(one["path"]): one for one in listed}
+        self.files = {str(row["path"]): row for row in listed}
         self.folders = {"", "inbox"}
         for name in (*map(posixpath.dirname, self.files), *made):
             while name and name not in self.folders:
@@ -305,7 +305,7 @@ class Drop:
         self._lost: list[str] = []
 
     def open(self, path: bytes, flags: int) -> OpenFile:
-        """Open a file; if it is opened for reading, this is the request."""
+        """Open a file. Opening for reading makes the GET request to the system."""
         name = self._read_path(path)
         if len(self._open) >= MOST_FILES:
             raise SFTPFailure(f"at most {MOST_FILES} files are open at once: close some first")
@@ -319,12 +319,12 @@ class Drop:
         if flags & _READ or not flags & _WRITE:
             content = b"" if is_new and flags & _WRITE else self._ask("GET", name).body
         else:
-            # Not read by the client: the content is needed to change a part of it, and that is not an event.
+            # Needed here to change a part of the content. The client does not read it, so it must not be an event.
             content = b"" if is_new else self._look(Request(method="GET", path=_encode(name))).body
         if flags & _WRITE and flags & _TRUNCATE:
             content = b""
         file = OpenFile(name, content, flags, is_changed=bool(flags & _WRITE and (is_new or flags & _TRUNCATE)))
-        self._hold(len(content))
+        self._require_memory(len(content))
         self._open.append(file)
         return file
 
@@ -357,7 +357,7 @@ class Drop:
         """Truncate an open file, or extend it with zeros."""
         # One byte over the limit is stored, so that the system rejects the file on closing, which is an event.
         bounded = min(size, MOST_BYTES + 1)
-        self._hold(bounded - len(file.content))
+        self._require_memory(bounded - len(file.content))
         file.is_changed = True
         if bounded < len(file.content):
             del file.content[bounded:]
@@ -366,13 +366,13 @@ class Drop:
         if size > MOST_BYTES:
             raise SFTPFailure(f"a file has at most {MOST_BYTES} bytes")
 
-    def _hold(self, more: int) -> None:
-        if more > 0 and sum(len(file.content) for file in list(self._open)) + more > MOST_HELD:
-            raise SFTPFailure(f"the files that are open have more than {MOST_HELD} bytes together: close some first")
+    def _require_memory(self, more: int) -> None:
+        if more > 0 and sum(len(file.content) for file in list(self._open)) + more > MOST_BUFFERED:
+            raise SFTPFailure(f"the files that are open have more than {MOST_BUFFERED} bytes together: close some first")
 
     def close(self, file: OpenFile) -> None:
-        """Close a file; if it was written, this is the request."""
-        # First: a file that the system rejects is closed nevertheless, and uses no more memory.
+        """Close a file. Closing a changed file makes the PUT request to the system."""
+        # Removed first: also a file that the system rejects is then closed, and its memory is free.
         self._open.remove(file)
         if not file.is_changed:
             return

@@ -28,20 +28,20 @@ _QUOTED: Final = re.compile(r"""^(['"`])([\s\S]*)\1$""", re.MULTILINE)
 
 def parse_variables(text: str) -> dict[str, str]:
     """Return the variables in the text of a `.env` file."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for match in _LINE.finditer(text.replace("\r\n", "\n").replace("\r", "\n")):
         written = (match[2] or "").strip()
         value = _QUOTED.sub(r"\2", written)
         if written.startswith('"'):
             value = value.replace("\\n", "\n").replace("\\r", "\r")
-        found[match[1]] = value
-    return found
+        variables[match[1]] = value
+    return variables
 
 
 def with_dotenv(environment: Mapping[str, str], files: Iterable[Path]) -> dict[str, str]:
     """Return the environment with the variables of `.env` files added: variables that are set win, then earlier files."""
     known = dict(environment)
-    for file in dict.fromkeys(each.resolve() for each in files):
+    for file in dict.fromkeys(path.resolve() for path in files):
         data = read_bounded(file, LARGEST)
         if data is None:
             raise InputError(f"{file}: larger than {LARGEST // 1_000_000} MB, which no file of variables is")

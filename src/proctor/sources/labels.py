@@ -73,14 +73,14 @@ def read_labels(paths: Iterable[Path], check: str | None = None, *, in_one_form:
     With `check` every line is about a claim of that check. With `in_one_form` every line requires a score, or none does, so that two lines
     that differ in this alone are one.
     """
-    found = _LabelCollector(check, in_one_form)
+    collector = _LabelCollector(check, in_one_form)
     for path in paths:
         text = _read_file(path)
         _require_lines(path, text)
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
-                found.add_line(line.removesuffix("\r"), str(path), number)
-    return found.finish()
+                collector.add_line(line.removesuffix("\r"), str(path), number)
+    return collector.finish()
 
 
 class _LabelCollector:
@@ -104,8 +104,9 @@ class _LabelCollector:
             return
         item = _read_line(node, reading, self._check) if node is not None else None
         # A line was read as a separate document, so every position in it has line 1.
-        self._problems += [msgspec.structs.replace(one, origin=_move_to_line(one.origin, number)) for one in reading.problems]
-        if item is None or node is None or any(problem.level == "error" for problem in reading.problems):
+        self._problems += [msgspec.structs.replace(problem, origin=_move_to_line(problem.origin, number)) for problem in reading.problems]
+        has_errors = any(problem.level == "error" for problem in reading.problems)
+        if item is None or node is None or has_errors:
             return
         item = msgspec.structs.replace(item, origin=Origin(file=file, line=number, column=node.column))
         if not self._find_repeats(item, line):
@@ -190,7 +191,7 @@ def _read_claim(node: Located, reading: Reading) -> dict[str, Json]:
         "reference": reading.require_text(node.get("reference"), "reference"),
         "threshold": _read_threshold(node.get("threshold"), reading),
         **{
-            name: tuple(filter(None, (_read_filled_text(one, reading, name) for one in found.items())))
+            name: tuple(filter(None, (_read_filled_text(item, reading, name) for item in found.items())))
             for name, found in texts.items()
             if found
         },
@@ -233,13 +234,13 @@ def _read_claim_of_check(node: Located, reading: Reading, wanted: str | None) ->
     if not isinstance(verdict, PendingVerdict):
         reading.error(evidence, f"there is nothing to judge: {verdict.reason}", code="nothing_to_judge")
         return None
-    given = msgspec.to_builtins(built)
+    settings = msgspec.to_builtins(built)
     return LabelledAnswer(
         answer=verdict.questions[0].material.subject,
-        criterion=f"{name}: {show(given, 400)}" if given else name,
+        criterion=f"{name}: {show(settings, 400)}" if settings else name,
         label=label,
         check=name,
-        context={"with": given, "evidence": evidence.plain()},
+        context={"with": settings, "evidence": evidence.plain()},
         **notes,
     )
 
@@ -288,7 +289,7 @@ def write_line(id: str, check: str, spec: msgspec.Struct, evidence: Evidence, qu
         "kind": "hallucination" if first.grounded else None,
         "reference": first.reference,
         "rubric": first.rubric,
-        "negative_constraints": [each.criterion for each in questions[1:]],
+        "negative_constraints": [question.criterion for question in questions[1:]],
     }
     plain: dict[str, Json] = {"criterion": first.criterion, "answer": first.material.subject, "label": None}
     plain |= {} if first.threshold is None else {"threshold": first.threshold}
@@ -363,7 +364,7 @@ def _bound_problems(problems: list[Problem]) -> Iterator[Problem]:
 
 
 def _require_lines(path: Path, text: str) -> None:
-    """Raise `InputError` for a file that is not a file of lines, instead of one error per line."""
+    """Raise one `InputError` for a file that is not JSON Lines, instead of one error per line."""
     lines = [line for line in map(str.strip, text.split("\n")) if line]
     document = path.suffix.lower() in (".yaml", ".yml") or bool(lines and lines[0] in ("{", "["))
     if document or (len(lines) > 1 and not any(line.startswith("{") for line in lines)):

@@ -1,6 +1,6 @@
 """Reads recorded runs from files, folders and streams: one record each, in order, a small block of them in memory at a time.
 
-A record that cannot be read is a record with an error; the ones after it are read all the same. Lines of a JSONL file are
+An unreadable record becomes a record with an error; the following ones are still read. Lines of a JSONL file are
 bounded in length, so that a file without line breaks cannot fill the memory. OTLP requests are the exception to "one at a time":
 a trace may be spread over several of them, so their spans wait in a window.
 """
@@ -25,7 +25,7 @@ from proctor.model.account import MCPLAB_TRACE, PARTS, Account, Part
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.mapping import DeclaredEvidence, EvidenceMap
-from proctor.model.show import nearest
+from proctor.model.show import suggest
 from proctor.model.typed import decode_json
 from proctor.sources.span_lines import OTLP_WORDS, SPAN_FORMATS, may_hold_rows
 from proctor.sources.texts import check_path
@@ -68,8 +68,8 @@ class GroupedLines:
         try:
             value = decode(line)
         except EvidenceError as error:
-            words = frozenset(word.decode(errors="replace") for word in _WORD.findall(line[:_SEARCHED_BYTES]))
-            self._broken.append((self._count, words, f"line {source.line} cannot be read: {error.message}"))
+            names = frozenset(word.decode(errors="replace") for word in _WORD.findall(line[:_SEARCHED_BYTES]))
+            self._broken.append((self._count, names, f"line {source.line} cannot be read: {error.message}"))
             raise
         name = self._mapping.find_group(value)
         if name is None:
@@ -171,8 +171,7 @@ def require_format(name: str) -> None:
     from proctor.evidence.recognise import FORMATS  # loads every reader; most runs recognise plain evidence without them
 
     if name not in FORMATS:
-        close = nearest(name, FORMATS)
-        hint = f"; nearest: {', '.join(close)}" if close else ""
+        hint = suggest(name, FORMATS)
         raise InputError(f"unknown evidence format {name!r}; expected one of {', '.join(FORMATS)}{hint}")
 
 
@@ -263,14 +262,14 @@ class RecordReader:
         if is_state_folder(folder):
             yield from self._yield_records(lambda: [read_state_folder(folder)], str(folder))
             return
-        found = False
+        has_results = False
         for entry in _list_entries(folder):
-            found = True
+            has_results = True
             # MCPLab writes both files for one run: read as separate evidence, every attempt would count twice.
             if entry.name == "results.json" and is_trace_results(entry, MAX_DOCUMENT_BYTES):
                 continue
             yield from self._read_folder(entry, inner=True) if entry.is_dir() else self.read_path(entry)
-        if not found and not inner:
+        if not has_results and not inner:
             raise InputError(
                 f"nothing to read in {str(folder)!r}: expected files ending in {', '.join((*LINE_SUFFIXES, *DOCUMENT_SUFFIXES))}, "
                 "or the folder form of evidence (evidence.json, fhir/, hl7/, portal.json, files/, voice/, x12/)"
@@ -334,11 +333,11 @@ class RecordReader:
             if spans is not None:
                 yield from self._hold_spans(spans, source)
                 return
-            found = read_bytes(line, format=self._format, mapping=self._map)
+            pieces_of_evidence = read_bytes(line, format=self._format, mapping=self._map)
         except EvidenceError as error:
             yield Record(None, source, error)
             return
-        for evidence in found:
+        for evidence in pieces_of_evidence:
             yield Record(evidence if evidence.account is None else self._complete_evidence(evidence), source)
 
     @property
@@ -348,8 +347,8 @@ class RecordReader:
 
     def end_lines(self) -> Iterator[Record]:
         """Yield the runs of grouped lines; call it at the end of each file."""
-        for found, source in self._lines.read() if self._lines is not None else ():
-            yield Record(found, source) if isinstance(found, Evidence) else Record(None, source, found)
+        for evidence, source in self._lines.read() if self._lines is not None else ():
+            yield Record(evidence, source) if isinstance(evidence, Evidence) else Record(None, source, evidence)
 
     def _complete_evidence(self, evidence: Evidence) -> Evidence:
         """Return the evidence of an MCPLab trace, completed from the `results.json` next to its file."""
@@ -401,21 +400,21 @@ class RecordReader:
     def _yield_records(self, read: Callable[[], list[Evidence]], name: str) -> Iterator[Record]:
         source = Source(file=name)
         try:
-            found = read()
+            pieces_of_evidence = read()
         except EvidenceError as error:
             yield Record(None, source, error)
             return
         except OSError as error:
             yield Record(None, source, EvidenceError(f"cannot be read: {os.strerror(error.errno or 0)}"))
             return
-        for evidence in found:
+        for evidence in pieces_of_evidence:
             yield Record(evidence, source)
 
 
 def iterate_rows(path: Path) -> Iterator[tuple[dict[str, Json], Source]]:
     """Yield the rows of a CSV file as objects of texts. Raises `InputError` for a broken file, whose further rows would be missing."""
     from proctor.formats.text.row_shapes import TableOptions  # most evidence is JSON
-    from proctor.sources.tables.text import CsvTable  # as above
+    from proctor.sources.tables.text import CsvTable  # most evidence is JSON
 
     with path.open("rb") as file:
         header = file.readline(BLOCK_BYTES)
@@ -451,8 +450,8 @@ def iterate_whole_lines(file: Blocks) -> Iterator[bytes | None]:
     while block := file.read1(BLOCK_BYTES):
         if too_long:
             # Skip to its end without storing it.
-            _, found, block = block.partition(b"\n")
-            if not found:
+            _, line_break, block = block.partition(b"\n")
+            if not line_break:
                 continue
             too_long = False
             yield None

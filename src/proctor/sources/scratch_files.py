@@ -32,7 +32,7 @@ def _make_file() -> IO[bytes]:
 
 @contextlib.contextmanager
 def _explain_full_disk() -> Generator[None]:
-    """Raise `InputError` if a temporary file cannot be created or written: the user does not know it, and may suspect another file."""
+    """Raise `InputError` if a temporary file cannot be created or written, and name its folder, which the user did not choose."""
     try:
         yield
     except OSError as error:
@@ -76,8 +76,8 @@ class FileNumbers:
         stored, last = self._last
         for start in range(0, stored, _PAGE):
             count = min(_PAGE, stored - start) * self._size
-            found = b"" if self._file is None else os.pread(self._file.fileno(), count, start * self._size)
-            yield from array(self._code, found.ljust(count, b"\0"))
+            data = b"" if self._file is None else os.pread(self._file.fileno(), count, start * self._size)
+            yield from array(self._code, data.ljust(count, b"\0"))
         yield from last
 
     def append(self, value: int, /) -> None:

@@ -45,10 +45,10 @@ def read_state_folder(folder: Path) -> Evidence:
     """Return the folder as one piece of evidence."""
     document: dict[str, Json] = {}
     if (folder / "evidence.json").is_file():
-        found = _read_json(folder / "evidence.json")
-        if not isinstance(found, dict):
+        transcript = _read_json(folder / "evidence.json")
+        if not isinstance(transcript, dict):
             raise EvidenceError("evidence.json: expected an object")
-        document = found
+        document = transcript
     stated: Json = document.get("state") or {}
     if not isinstance(stated, dict):
         raise EvidenceError(f"evidence.json: $.state: expected an object, found {kind_of(stated)}")
@@ -68,9 +68,9 @@ def read_state_folder(folder: Path) -> Evidence:
     if (folder / "voice").is_dir():
         turns: list[VoiceTurn] = []
         for path in _list_files(folder / "voice", tuple(_KINDS), unread):
-            found = read_transcript(_read_text(path), _KINDS[path.suffix.lower()])
+            transcript = read_transcript(_read_text(path), _KINDS[path.suffix.lower()])
             # Each file is a separate call.
-            turns.extend(msgspec.structs.replace(turn, call=turn.call or path.stem) for turn in found)
+            turns.extend(msgspec.structs.replace(turn, call=turn.call or path.stem) for turn in transcript)
         state["voice"] = {"turns": msgspec.to_builtins(turns)}
     if (folder / "x12").is_dir():
         state["x12"] = {"responses": [_read_text(path) for path in _list_files(folder / "x12", (".edi", ".x12", ".txt"), unread)]}
@@ -87,7 +87,7 @@ def _mark_state_unknown(evidence: Evidence, unread: str) -> Evidence:
 
 def _list_files(folder: Path, suffixes: tuple[str, ...] | None, unread: list[Path]) -> list[Path]:
     """Return the files to read in the order of their names, and add the others to `unread`."""
-    found: list[Path] = []
+    files: list[Path] = []
     # By name: file systems list in any order, and the order of messages is part of the evidence.
     for path in sorted(folder.rglob("*")):
         # A link could lead out of the folder to anything the user can read.
@@ -97,10 +97,10 @@ def _list_files(folder: Path, suffixes: tuple[str, ...] | None, unread: list[Pat
             continue
         if not path.is_file():
             continue
-        found.append(path)
-        if len(found) > MAX_FILES:
+        files.append(path)
+        if len(files) > MAX_FILES:
             raise EvidenceError(f"{folder.name}/ holds more than {MAX_FILES} files", code="too_large")
-    return found
+    return files
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -74,12 +74,12 @@ def _decode(data: bytes, name: str) -> str:
 
 def list_suite_files(folder: Path) -> list[Path]:
     """Return the suite files below a folder, sorted, without hidden folders and results."""
-    found = [
+    problems = [
         path
         for path in sorted(folder.rglob("*"))
         if path.suffix.lower() in SUITE_SUFFIXES and path.is_file() and not is_hidden(path, folder)
     ]
-    return found
+    return problems
 
 
 def is_hidden(path: Path, folder: Path) -> bool:

@@ -1,6 +1,6 @@
 """Holds spans of traces that arrive in pieces: across the lines of a file, or several files.
 
-A trace is handed on at the end of the input, or when it is the oldest and too many spans are held: memory stays bounded, and only a trace
+A trace is yielded at the end of the input, or when it is the oldest and too many spans are buffered: memory stays bounded, and only a trace
 whose pieces are extremely far apart is decided in parts.
 """
 
@@ -13,7 +13,7 @@ from proctor.evidence.traces.read_otlp import read_batches
 from proctor.model.evidence import Evidence, Source
 
 MOST_SPANS = 200_000
-"""Spans held in memory, over all open traces."""
+"""Maximum spans in memory, over all open traces."""
 
 OnTrace = Callable[[Source, list[Span]], None]
 """Receives the spans of each trace before its evidence is yielded."""
@@ -29,7 +29,7 @@ class TraceWindow:
         self._traces: dict[str, tuple[Source, list[Span]]] = {}
 
     def add(self, spans: Iterable[Span], source: Source) -> Iterator[tuple[Evidence, Source]]:
-        """Add spans, and yield the evidence of the oldest traces if too many spans are held."""
+        """Add spans, and yield the evidence of the oldest traces if there are too many spans in memory."""
         for span in spans:
             entry = self._traces.get(span.trace_id)
             if entry is None:

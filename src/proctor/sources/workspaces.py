@@ -66,7 +66,7 @@ def load_library(folder: Path, path: Path | None = None) -> Library:
         servers=_read_document(folder / SERVERS_FILE),
         agents=_read_document(folder / AGENTS_FILE),
         # A test case that is checked separately is not its own library.
-        scenarios=[found for file in files if file.resolve() != suite_path and (found := _read_document(file)) is not None],
+        scenarios=[document for file in files if file.resolve() != suite_path and (document := _read_document(file)) is not None],
     )
 
 

@@ -88,12 +88,12 @@ def build_target(
     known = references or References({})
     if section.file is not None:
         base = Path(section.file).resolve().parent
-    given = section.node.get("type")
-    if given is None:
+    node = section.node.get("type")
+    if node is None:
         raise section.unknown_member_error("type", f"target {name!r} needs 'type'", TYPES, code="missing_key")
-    kind = given.value
+    kind = node.value
     if not isinstance(kind, str) or kind not in TYPES:
-        raise section.unknown_member_error("type", f"target {name!r}: unknown type {show(given.plain(), 60)}", TYPES, code="wrong_value")
+        raise section.unknown_member_error("type", f"target {name!r}: unknown type {show(node.plain(), 60)}", TYPES, code="wrong_value")
     try:
         if kind == "mcp_agent":
             from proctor.targets.mcp.agent import build_mcp_agent  # loads the MCP client

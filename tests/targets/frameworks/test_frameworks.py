@@ -14,7 +14,7 @@ import proctor
 from proctor.cassettes.ports import LIVE
 from proctor.evidence.unknowns.account import find_part_states
 from proctor.model.evidence import Evidence
-from proctor.targets.frameworks import found, recognise, streams
+from proctor.targets.frameworks import base, recognise, streams
 from proctor.targets.local.callable import CallableTarget
 from proctor.targets.shared.faults import TargetFault
 from tests.targets.frameworks import shapes
@@ -306,7 +306,7 @@ def test_what_cannot_be_read_is_told_with_its_type_and_the_guide_of_its_framewor
 
 
 def test_a_list_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(found, "MAX_ITEMS", 3)
+    monkeypatch.setattr(base, "MAX_ITEMS", 3)
     assert "more than 3" in fault_of(lambda message: shapes.langgraph_state()).message
 
 

@@ -38,7 +38,7 @@ from proctor.checks.shared.fields import (
     refuse_wrong_count,
 )
 from proctor.checks.systems._fhirpath import FhirPath, compile_fhirpath
-from proctor.codecs.fhir import Found, Search, ServedResources, compile_search
+from proctor.codecs.fhir import PlacedResource, Search, ServedResources, compile_search
 from proctor.codecs.fhir_matching import RESOURCE_TYPES, iterate_values
 from proctor.codecs.fhir_parameters import list_parameters
 from proctor.errors import CheckFault, SpecError
@@ -217,14 +217,14 @@ def _reject_capped_counts(spec: FhirResource) -> None:
         raise SpecError(f"{claim} is unknown with _count: {most}, which hides further results; remove _count", field="search._count")
 
 
-def _make_search(spec: FhirResource) -> Callable[[FhirState], list[Found]]:
+def _make_search(spec: FhirResource) -> Callable[[FhirState], list[PlacedResource]]:
     try:
         search: Search = compile_search(spec.resource_type, spec.search)
     except CheckFault as fault:
         # Not an error of the author but a limit of ours: an `error` of this claim only.
         code, message = fault.code, fault.message
 
-        def refuse(store: FhirState) -> list[Found]:
+        def refuse(store: FhirState) -> list[PlacedResource]:
             # A new fault each time: raising one again would add the traceback of earlier evidence.
             raise CheckFault(code, message)
 
@@ -232,16 +232,16 @@ def _make_search(spec: FhirResource) -> Callable[[FhirState], list[Found]]:
     return lambda store: search.find(ServedResources(store.resources) if store.served else store.resources)
 
 
-def _name_resource(found: Sequence[Found]) -> str:
+def _name_resource(found: Sequence[PlacedResource]) -> str:
     more = count_rest(len(found), 3)
     return ", ".join(entry.name for entry in found[:3]) + more
 
 
-def _point_at(found: Found) -> str:
+def _point_at(found: PlacedResource) -> str:
     return f"$.state.fhir.{found.place}"
 
 
-def _decide_verdict(spec: FhirResource, fields: tuple[_Field, ...], found: list[Found], scope: Scope, what: str) -> Verdict:
+def _decide_verdict(spec: FhirResource, fields: tuple[_Field, ...], found: list[PlacedResource], scope: Scope, what: str) -> Verdict:
     counted = () if spec.count is None else (compare_count(spec.count, len(found)),)
     if not found:
         if spec.count == 0:
@@ -269,7 +269,7 @@ def _decide_verdict(spec: FhirResource, fields: tuple[_Field, ...], found: list[
     )
 
 
-def _decide_over_all(fields: tuple[_Field, ...], found: list[Found], counted: tuple[FieldResult, ...], scope: Scope) -> Verdict:
+def _decide_over_all(fields: tuple[_Field, ...], found: list[PlacedResource], counted: tuple[FieldResult, ...], scope: Scope) -> Verdict:
     each = [(entry, [field.look(entry.resource, scope) for field in fields]) for entry in found]
     results = [result for _, results in each for result in results]
     held = sum(result.passed for result in results) + sum(result.passed for result in counted)
@@ -305,7 +305,7 @@ def _find_expected(field: _Field) -> Json:
     return True if field.must_be_true else field.comparison.expected
 
 
-def _point_at_failures(found: Found, results: Sequence[FieldResult]) -> tuple[str, ...]:
+def _point_at_failures(found: PlacedResource, results: Sequence[FieldResult]) -> tuple[str, ...]:
     """Return the paths of the failing values, or of the resource if all hold or none has a plain path."""
     base = _point_at(found)
     wrong = tuple(

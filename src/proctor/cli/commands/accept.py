@@ -36,16 +36,16 @@ def run(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     pending = [_open(options, what) for what in options.what or _find_pending_files()]
     frozen = options.frozen or is_frozen()
-    total = sum(len(each.proposals) for each in pending)
+    total = sum(len(file.proposals) for file in pending)
     if not total:
         print("nothing is pending")
         return Exit.PASSED
     decides = options.all or options.new or options.changed or options.k is not None or options.reject is not None
     if frozen or not (decides or options.review):
-        for each in pending:
+        for file in pending:
             diff = not frozen
-            print(f"{each.suite_path}: {count_noun(len(each.proposals), 'proposal')}")
-            for proposal in each.proposals:
+            print(f"{file.suite_path}: {count_noun(len(file.proposals), 'proposal')}")
+            for proposal in file.proposals:
                 _print_proposal(proposal, diff=diff)
         if frozen:
             print(
@@ -55,14 +55,14 @@ def run(arguments: list[str]) -> int:
         print("accept them: proctor accept --review, --new, --changed, --all or -k EXPR")
         return Exit.PASSED
     review, settled = _Review(), False
-    for each in pending:
-        done = _settle(each, options, review)
+    for file in pending:
+        done = _settle(file, options, review)
         parts = [
             f"{count_noun(len(found), 'proposal')} {name}"
             for name, found in (("accepted", done.accepted), ("rejected", done.rejected), ("left", done.left))
             if found
         ]
-        print(f"{each.suite_path}: {', '.join(parts) or 'nothing chosen'}")
+        print(f"{file.suite_path}: {', '.join(parts) or 'nothing chosen'}")
         settled = settled or bool(done.accepted or done.rejected)
     return Exit.PASSED if settled or options.review else Exit.NOTHING
 

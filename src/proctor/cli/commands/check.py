@@ -130,7 +130,7 @@ def run(arguments: list[str]) -> int:
         except FirstFailure:
             stream.interrupted = stopped = True
         progress.finish()
-        run_result = stream.finish(render.held)
+        run_result = stream.finish(render.in_memory)
         decision = gate.decide(run_result, choose_exit_code(run_result, strict=options.strict))
         run_result = decision.mark(run_result)
         render.finish(run_result)
@@ -203,7 +203,7 @@ def _judge_records(
 
 
 def _make_summary() -> RunReport | None:
-    """Return the report for a GitHub job summary, if there is one; results are streamed and not held."""
+    """Return the report for a GitHub job summary, if there is one; results are streamed and not in_memory."""
     if find_summary_file() is None:
         return None
     from proctor.report.builders.run import RunReport  # only for GitHub jobs

@@ -26,14 +26,7 @@ from proctor.cli.stored import RUN_HELP, choose_run, choose_two_runs
 from proctor.errors import InputError
 from proctor.model.json_values import write_document
 from proctor.report.blocks.outcomes import KINDS, write_share
-from proctor.report.builders.comparison import (
-    CaseRow,
-    RunFigures,
-    describe_chance,
-    make_case_table,
-    make_figure_table,
-    make_run_table,
-)
+from proctor.report.builders.comparison import CaseRow, RunFigures, describe_chance, make_case_table, make_figure_table, make_run_table
 from proctor.report.document.model import Block, Document, Listing, Paragraph, Section, Table, Text, Time, Tone
 from proctor.report.document.model import Output as Medium
 from proctor.report.words.neutral import to_one_line
@@ -87,30 +80,30 @@ def run(arguments: list[str]) -> int:
     if len(several) > 1:
         return _compare_several(options, parser, several, reasons)
     options.candidate = several[0] if several else None
-    found = _compare(options, parser)
+    comparison = _compare(options, parser)
     with Output(options.output) as output:
-        _write(found, options.format, output, no_color=options.no_color)
+        _write(comparison, options.format, output, no_color=options.no_color)
     if options.output is not None and not options.quiet:
         print(f"wrote {options.output}", file=sys.stderr)
-    append_summary(lambda: _write_markdown(found))
-    if found.base_incomplete is not None or found.candidate_incomplete is not None:
+    append_summary(lambda: _write_markdown(comparison))
+    if comparison.base_incomplete is not None or comparison.candidate_incomplete is not None:
         return Exit.INTERRUPTED
-    return _decide(found, reasons)
+    return _decide(comparison, reasons)
 
 
-def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParser, words: list[str], reasons: tuple[str, ...]) -> int:
+def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParser, runs: list[str], reasons: tuple[str, ...]) -> int:
     """Compare several runs with the base, with p-values adjusted for their number."""
-    if options.by is not None or options.format == "html" or len(words) >= MOST_RUNS or any(map(is_batch, (options.base, *words))):
+    if options.by is not None or options.format == "html" or len(runs) >= MOST_RUNS or any(map(is_batch, (options.base, *runs))):
         parser.error(
             f"more than two runs: up to {MOST_RUNS}, no batches, without --by and --format html (`proctor view` shows them in a browser)"
         )
     home = find_home(options.home)
-    pairs = [choose_two_runs(home, options.base, word, quiet=options.quiet) for word in words]
+    pairs = [choose_two_runs(home, options.base, word, quiet=options.quiet) for word in runs]
     joined = join_comparisons([compare(home, *pair, alpha=options.alpha) for pair in pairs])
     heads = [
-        f"{each.found.candidate.run_id}: p = {each.adjusted_p:.2g} among {len(words)} comparisons (Holm)" for each in joined.comparisons
+        f"{entry.found.candidate.run_id}: p = {entry.adjusted_p:.2g} among {len(runs)} comparisons (Holm)" for entry in joined.comparisons
     ]
-    texts = (f"{head}\n\n{_write_markdown(each.found)}" for head, each in zip(heads, joined.comparisons, strict=True))
+    texts = (f"{head}\n\n{_write_markdown(entry.found)}" for head, entry in zip(heads, joined.comparisons, strict=True))
     markdown = "\n".join(texts)
     with Output(options.output) as output:
         if options.format == "json":
@@ -118,13 +111,13 @@ def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParse
         elif options.format == "markdown":
             output.write_text(markdown)
         else:
-            for head, each in zip(heads, joined.comparisons, strict=True):
+            for head, entry in zip(heads, joined.comparisons, strict=True):
                 output.write_text(f"{head}\n")
-                _write(each.found, "terminal", output, no_color=options.no_color)
+                _write(entry.found, "terminal", output, no_color=options.no_color)
     append_summary(lambda: markdown)
-    if any(each.found.base_incomplete is not None or each.found.candidate_incomplete is not None for each in joined.comparisons):
+    if any(entry.found.base_incomplete is not None or entry.found.candidate_incomplete is not None for entry in joined.comparisons):
         return Exit.INTERRUPTED
-    return max([_decide(each.found, reasons) for each in joined.comparisons])
+    return max([_decide(entry.found, reasons) for entry in joined.comparisons])
 
 
 def _compare(options: argparse.Namespace, parser: argparse.ArgumentParser) -> RunComparison:
@@ -142,9 +135,9 @@ def _compare(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Ru
     return compare(home, base, candidate, alpha=options.alpha)
 
 
-def _read_gates(given: list[str]) -> tuple[str, ...]:
+def _read_gates(names: list[str]) -> tuple[str, ...]:
     """Return the reasons to fail for. Raises `InputError` for one that stored runs cannot show."""
-    reasons = read_reasons(given)
+    reasons = read_reasons(names)
     for reason in reasons:
         if reason not in OF_TWO_RUNS:
             raise InputError(
@@ -153,26 +146,26 @@ def _read_gates(given: list[str]) -> tuple[str, ...]:
     return reasons
 
 
-def _decide(found: RunComparison, reasons: tuple[str, ...]) -> Exit:
+def _decide(comparison: RunComparison, reasons: tuple[str, ...]) -> Exit:
     """Return the exit code, and print why it is not 0."""
-    fails = list_missing(found.unmet, found.lacking) if "missing" in reasons else []
-    fails += hold_against(found.comparison, found.failing, found.base.run_id, reasons) if reasons else []
+    fails = list_missing(comparison.unmet, comparison.lacking) if "missing" in reasons else []
+    fails += hold_against(comparison.comparison, comparison.failing, comparison.base.run_id, reasons) if reasons else []
     for line in fails:
         print(f"failed on {to_one_line(line, 500)}", file=sys.stderr)
     return Exit.FAILED if fails else Exit.PASSED
 
 
-def _write(found: RunComparison, format: str, output: Output, *, no_color: bool) -> None:
+def _write(comparison: RunComparison, format: str, output: Output, *, no_color: bool) -> None:
     if format == "json":
-        output.write(write_document(found))
+        output.write(write_document(comparison))
     else:
-        write_report(output, format, lambda kind: build_comparison(found, kind), no_color=no_color)
+        write_report(output, format, lambda kind: build_comparison(comparison, kind), no_color=no_color)
 
 
-def _write_markdown(found: RunComparison) -> str:
+def _write_markdown(comparison: RunComparison) -> str:
     from proctor.report.document.markdown import write_markdown  # only for a job summary
 
-    return write_markdown(build_comparison(found, "markdown"))
+    return write_markdown(build_comparison(comparison, "markdown"))
 
 
 MOST_CASES: Mapping[Medium, int] = {"terminal": 30, "markdown": 50, "html": 1000}
@@ -180,75 +173,75 @@ MOST_CASES: Mapping[Medium, int] = {"terminal": 30, "markdown": 50, "html": 1000
 _TONES: dict[str, Tone] = {"bad": "fail", "doubtful": "uncertain", "good": "pass", "plain": "skip"}
 
 
-def build_comparison(found: RunComparison, output: Medium) -> Document:
+def build_comparison(comparison: RunComparison, output: Medium) -> Document:
     """Return the verdict, changed cases with reasons, worst first, and figures."""
-    comparison = found.comparison
-    incomplete = describe_incomplete(found)
-    base, candidate = describe_runs(found)
-    amounts = {"latency in ms": found.latency, "tokens": found.tokens, "cost": found.cost}
+    result = comparison.comparison
+    incomplete = describe_incomplete(comparison)
+    base, candidate = describe_runs(comparison)
+    amounts = {"latency in ms": comparison.latency, "tokens": comparison.tokens, "cost": comparison.cost}
     return Document(
-        name=_name_comparison(found) if output == "html" else found.candidate.suite_name or "suite",
-        verdict=(KINDS[comparison.verdict] if not incomplete else "uncertain", comparison.verdict.replace("_", " ")),
-        headline=describe_chance(comparison),
-        about=(found.candidate.suite_name,) if output == "html" and found.candidate.suite_name else (),
+        name=_name_comparison(comparison) if output == "html" else comparison.candidate.suite_name or "suite",
+        verdict=(KINDS[result.verdict] if not incomplete else "uncertain", result.verdict.replace("_", " ")),
+        headline=describe_chance(result),
+        about=(comparison.candidate.suite_name,) if output == "html" and comparison.candidate.suite_name else (),
         blocks=(
             # The runs first, as on the web page.
             *(
-                [make_run_table(_list_runs(found))]
+                [make_run_table(_list_runs(comparison))]
                 if output == "html"
                 else [Paragraph((Text(base, "code"), " → ", Text(candidate, "code")))]
             ),
             *(Paragraph((Text(line, limit=500),), tone="error") for line in incomplete),
-            *([Listing(tuple((Text(line, limit=500),) for line in found.server_changes))] if found.server_changes else []),
-            *_list_groups(found, output),
-            *([] if output == "html" else [Section(("Figures",), (make_figure_table(comparison, amounts),))]),
-            *_list_repeats(found),
+            *([Listing(tuple((Text(line, limit=500),) for line in comparison.server_changes))] if comparison.server_changes else []),
+            *_list_groups(comparison, output),
+            *([] if output == "html" else [Section(("Figures",), (make_figure_table(result, amounts),))]),
+            *_list_repeats(comparison),
         ),
     )
 
 
-def _list_groups(found: RunComparison, output: Medium) -> Iterator[Block]:
-    groups = list_changed_cases(found)
+def _list_groups(comparison: RunComparison, output: Medium) -> Iterator[Block]:
+    groups = list_changed_cases(comparison)
     for group in groups:
         title = Text(group.title.capitalize(), tone=_TONES[group.kind])
         yield Section(
-            (title,), tuple(_list_causes(group, found, output)), about=f"{len(group.cases):,}", folded=group.title == "within chance"
+            (title,), tuple(_list_causes(group, comparison, output)), about=f"{len(group.cases):,}", folded=group.title == "within chance"
         )
     if not groups:
         yield Paragraph(("No case changed.",))
 
 
-def _list_causes(group: ChangedGroup, found: RunComparison, output: Medium) -> Iterator[Block]:
+def _list_causes(group: ChangedGroup, comparison: RunComparison, output: Medium) -> Iterator[Block]:
     """Return a table per cause with a heading, if any of them has several cases."""
     causes = split_by_cause(group.cases)
     if group.title == "within chance" or all(len(cases) == 1 for _, cases in causes):
-        yield _make_table(group, found, output)
+        yield _make_table(group, comparison, output)
         return
     for cause, cases in causes:
         yield Paragraph((Text(cause or "Other reasons", "strong", limit=300), f" · {count_noun(len(cases), 'case')}"))
-        yield _make_table(group._replace(cases=cases), found, output, cause)
+        yield _make_table(group._replace(cases=cases), comparison, output, cause)
 
 
-def _make_table(group: ChangedGroup, found: RunComparison, output: Medium, cause: str = "") -> Table:
+def _make_table(group: ChangedGroup, comparison: RunComparison, output: Medium, cause: str = "") -> Table:
     """Return the cases of a group; a reason that the heading shows is not repeated."""
-    counts = {change.case: (change.base, change.candidate) for change in found.comparison.changes}
+    counts = {change.case: (change.base, change.candidate) for change in comparison.comparison.changes}
     rows: list[CaseRow] = []
-    for each in group.cases[: MOST_CASES[output]]:
-        base, candidate = counts.get(each.case, (None, None))
-        name = Text(each.case or "(no id)", "code", limit=120)
-        rows.append(CaseRow(name=(name,), base=base, candidates=[candidate], reasons=[each.reason] if each.reason != cause else []))
+    for case in group.cases[: MOST_CASES[output]]:
+        base, candidate = counts.get(case.case, (None, None))
+        name = Text(case.case or "(no id)", "code", limit=120)
+        rows.append(CaseRow(name=(name,), base=base, candidates=[candidate], reasons=[case.reason] if case.reason != cause else []))
     return make_case_table(group.slug, rows, rest=len(group.cases) - len(rows))
 
 
-def _name_comparison(found: RunComparison) -> str:
+def _name_comparison(comparison: RunComparison) -> str:
     """Return the heading of the web page of the same comparison."""
-    candidate, base = (header.title or header.suite_name or "suite" for header in (found.candidate, found.base))
-    return f"{candidate}, compared with {base}" if found.candidate.title or found.base.title else candidate
+    candidate, base = (header.title or header.suite_name or "suite" for header in (comparison.candidate, comparison.base))
+    return f"{candidate}, compared with {base}" if comparison.candidate.title or comparison.base.title else candidate
 
 
-def _list_runs(found: RunComparison) -> list[RunFigures]:
-    comparison = found.comparison
-    rows = zip((found.base, found.candidate), (comparison.base, comparison.candidate), (None, comparison), strict=True)
+def _list_runs(comparison: RunComparison) -> list[RunFigures]:
+    result = comparison.comparison
+    rows = zip((comparison.base, comparison.candidate), (result.base, result.candidate), (None, result), strict=True)
     return [
         RunFigures(
             name=(Text(header.title or header.run_id, "strong"),),
@@ -257,12 +250,12 @@ def _list_runs(found: RunComparison) -> list[RunFigures]:
                 *((" · ", Text(header.run_id, "code")) if header.title else ()),
             ),
             counts=_count(statistics),
-            comparison=compared,
-            latency=found.latency,
-            tokens=found.tokens,
-            cost=found.cost,
+            comparison=shown_result,
+            latency=comparison.latency,
+            tokens=comparison.tokens,
+            cost=comparison.cost,
         )
-        for header, statistics, compared in rows
+        for header, statistics, shown_result in rows
     ]
 
 
@@ -270,10 +263,10 @@ def _count(statistics: SuiteStatistics) -> dict[str, int]:
     return {"pass": statistics.passes, "fail": statistics.runs - statistics.passes}
 
 
-def _list_repeats(found: RunComparison) -> Iterator[Section]:
+def _list_repeats(comparison: RunComparison) -> Iterator[Section]:
     lines = [
         f"To detect a drop of {write_share(needed.drop)} with 80 % power, run every case {count_noun(needed.repeats or 0, 'time')}."
-        for needed in list_repeats_needed(found)
+        for needed in list_repeats_needed(comparison)
     ]
     if lines:
         yield Section(("Repeats needed",), (Listing(tuple((line,) for line in lines)),))

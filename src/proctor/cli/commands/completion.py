@@ -55,19 +55,19 @@ class CommandWords(NamedTuple):
     """Words without a dash, other than files."""
 
 
-def list_command_words(commands: Iterable[tuple[str, str]]) -> list[CommandWords]:
+def list_command_words(entries: Iterable[tuple[str, str]]) -> list[CommandWords]:
     """Return the options of each command; none if its extra is not installed."""
-    found: list[CommandWords] = []
-    for name, summary in commands:
+    commands: list[CommandWords] = []
+    for name, summary in entries:
         try:
             parser = collect_parser(name)
         except ProctorError:
-            found.append(CommandWords(name, summary, (), ()))
+            commands.append(CommandWords(name, summary, (), ()))
             continue
         flags = tuple(_read_flag(action) for action in parser._actions if action.option_strings)  # pyright: ignore[reportPrivateUsage]
         words = [action for action in parser._actions if not action.option_strings]  # pyright: ignore[reportPrivateUsage]
-        found.append(CommandWords(name, summary, flags, tuple(dict.fromkeys(word for action in words for word in _list_values(action)))))
-    return found
+        commands.append(CommandWords(name, summary, flags, tuple(dict.fromkeys(word for action in words for word in _list_values(action)))))
+    return commands
 
 
 def _read_flag(action: argparse.Action) -> Flag:

@@ -94,7 +94,7 @@ def _run_export(options: argparse.Namespace) -> int:
 
 def _run_parquet_export(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> None:
-        from proctor.service.upkeep.parquet_export import export_parquet  # as above
+        from proctor.service.upkeep.parquet_export import export_parquet  # an optional part, and slow to load
 
         async with hub.database.reading() as connection:
             done = await export_parquet(connection, Path(options.file))
@@ -119,7 +119,7 @@ def _keep_private() -> Generator[None]:
 
 def _run_import(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> None:
-        from proctor.store.sql.transfer import import_lines  # as above
+        from proctor.store.sql.transfer import import_lines  # an optional part, and slow to load
 
         with _open_file(options.file) as file:
             async with hub.database.writing() as connection:
@@ -132,7 +132,7 @@ def _run_import(options: argparse.Namespace) -> int:
 
 def _run_migrate(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> None:
-        from proctor.store.sql.migrations import read_schema_state  # as above
+        from proctor.store.sql.migrations import read_schema_state  # an optional part, and slow to load
 
         async with hub.database.reading() as connection:
             state = await read_schema_state(connection)
@@ -144,7 +144,7 @@ def _run_migrate(options: argparse.Namespace) -> int:
 
 def _run_status(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> DatabaseStatus:
-        from proctor.store.sql.transfer import read_status  # as above
+        from proctor.store.sql.transfer import read_status  # an optional part, and slow to load
 
         return await read_status(hub.database)
 
@@ -167,7 +167,7 @@ def _run_status(options: argparse.Namespace) -> int:
 
 def _run_rekey(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> int:
-        from proctor.service.access.secrets import relock_all  # as above
+        from proctor.service.access.secrets import relock_all  # an optional part, and slow to load
 
         return await relock_all(hub)
 

@@ -61,8 +61,11 @@ def run(arguments: list[str]) -> int:
 
             output.write(write_document(build_native_schema(find_registry())))
         else:
-            found = describe(options.kind, options.name, registry=find_registry() if options.kind.startswith("check") else None)
-            output.write(write_document(found)) if as_json else output.write_text(_write_found(found, options.kind, options.name))
+            descriptions = describe(options.kind, options.name, registry=find_registry() if options.kind.startswith("check") else None)
+            if as_json:
+                output.write(write_document(descriptions))
+            else:
+                output.write_text(_write_found(descriptions, options.kind, options.name))
     return Exit.PASSED
 
 
@@ -80,19 +83,19 @@ def _write_kinds() -> str:
     return "".join(f"{kind:<13} {summary}\n" for kind, summary in kinds.items()) + "\n`proctor describe KIND [NAME]` shows details.\n"
 
 
-def _write_found(found: list[Description], kind: str, name: str | None) -> str:
+def _write_found(descriptions: list[Description], kind: str, name: str | None) -> str:
     if name is not None:
-        return _write_page(found[0])
+        return _write_page(descriptions[0])
     # The judge has few parts, so all are shown.
-    return "\n".join(map(_write_page, found)) if kind == "judge" else _write_listing(found)
+    return "\n".join(map(_write_page, descriptions)) if kind == "judge" else _write_listing(descriptions)
 
 
-def _write_listing(found: list[Description]) -> str:
-    width = max(len(entry.name) for entry in found)
+def _write_listing(descriptions: list[Description]) -> str:
+    width = max(len(entry.name) for entry in descriptions)
     lines: list[str] = []
-    for entry in found:
+    for entry in descriptions:
         lines += textwrap.wrap(entry.summary, WIDTH, initial_indent=f"{entry.name:<{width}}  ", subsequent_indent=" " * (width + 2))
-    kind = found[0].kind.removesuffix("s")
+    kind = descriptions[0].kind.removesuffix("s")
     return "\n".join(lines) + f"\n\n`proctor describe {kind} NAME` shows fields and an example.\n"
 
 
@@ -120,60 +123,60 @@ MOST_SHOWN = 20
 
 def describe_file(path: str, *, output: Output, as_json: bool, evidence_format: str | None) -> int:
     """Print the content of a file and what was not recognised; returns the exit code."""
-    found = describe_trace(path, format=evidence_format)
+    description = describe_trace(path, format=evidence_format)
     if as_json:
-        output.write(msgspec.json.format(encode_strangers(_make_document(found)), indent=2) + b"\n")
+        output.write(msgspec.json.format(encode_strangers(_make_document(description)), indent=2) + b"\n")
     else:
-        output.write_text(_write_text(found, output))
-    return Exit.USAGE if found.unreadable and all(record.known is None for record in found.records) else Exit.PASSED
+        output.write_text(_write_text(description, output))
+    return Exit.USAGE if description.unreadable and all(record.known is None for record in description.records) else Exit.PASSED
 
 
 def describe_log(path: str, *, output: Output, as_json: bool, evidence_format: str | None) -> int:
     """Print what was read from a log, what is unknown, and a proposed mapping; returns the exit code."""
     from proctor.actions.checking.describe_evidence import describe_evidence  # rarely needed
 
-    found = describe_evidence(path, format=evidence_format)
+    description = describe_evidence(path, format=evidence_format)
     if as_json:
-        proposed = {"map": found.map, "yaml": found.yaml} if found.map is not None else None
-        output.write(msgspec.json.format(encode_strangers({**_make_document(found.read), "proposed": proposed}), indent=2) + b"\n")
+        proposed = {"map": description.map, "yaml": description.yaml} if description.map is not None else None
+        output.write(msgspec.json.format(encode_strangers({**_make_document(description.read), "proposed": proposed}), indent=2) + b"\n")
         return Exit.PASSED
-    records, readable = found.read.records, sum(record.known is not None for record in found.read.records)
+    records, readable = description.read.records, sum(record.known is not None for record in description.read.records)
     shortened = [msgspec.structs.replace(record, error=record.error and record.error.split("\n")[0]) for record in records[:MOST_LOGGED]]
-    output.write_text(_write_text(msgspec.structs.replace(found.read, records=tuple(shortened), more=0), output))
-    more = found.read.more
+    output.write_text(_write_text(msgspec.structs.replace(description.read, records=tuple(shortened), more=0), output))
+    more = description.read.more
     output.write_text(f"\n{readable} of the {'first ' if more else ''}{count_noun(len(records), 'record')} can be read\n")
-    if found.map is not None:
+    if description.map is not None:
         output.write_text(
-            f"\nA proposed mapping, with a sample value for each path; write it in the suite or in proctor.yaml:\n\n{found.yaml}"
+            f"\nA proposed mapping, with a sample value for each path; write it in the suite or in proctor.yaml:\n\n{description.yaml}"
         )
     elif readable < len(records):
         output.write_text("\nNo mapping can be proposed; see docs/how-to/your-own-log.md to write one.\n")
     return Exit.PASSED
 
 
-def _make_document(found: FileDescription) -> dict[str, object]:
+def _make_document(description: FileDescription) -> dict[str, object]:
     return {
-        "file": found.file,
-        "records": [record_document(one.source, one.known, one.evidence, one.trace, one.error) for one in found.records],
-        "more": found.more,
-        "unreadable": found.unreadable,
-        "not_understood": counts_document(found.not_understood),
+        "file": description.file,
+        "records": [record_document(each.source, each.known, each.evidence, each.trace, each.error) for each in description.records],
+        "more": description.more,
+        "unreadable": description.unreadable,
+        "not_understood": counts_document(description.not_understood),
     }
 
 
-def _write_text(found: FileDescription, output: Output) -> str:
+def _write_text(description: FileDescription, output: Output) -> str:
     painter = TracePainter(Style(colour=wants_colour(output, no_color=False)), find_width(output))
     blocks: list[list[str]] = []
-    for one in found.records[:MOST_SHOWN]:
-        if one.known is None or one.evidence is None:
-            blocks.append(painter.paint_unreadable(one.source, one.error or "unreadable"))
+    for record in description.records[:MOST_SHOWN]:
+        if record.known is None or record.evidence is None:
+            blocks.append(painter.paint_unreadable(record.source, record.error or "unreadable"))
         else:
-            blocks.append(painter.paint_record(one.source, one.known, one.evidence, one.trace))
-    more = len(found.records) - MOST_SHOWN + found.more
+            blocks.append(painter.paint_record(record.source, record.known, record.evidence, record.trace))
+    more = len(description.records) - MOST_SHOWN + description.more
     if more > 0:
-        blocks.append([f"… and {more:,} more records; `--format json` has {'more' if found.more else 'them all'}"])
-    if len(found.records) > 1:
-        blocks.append(painter.paint_unused_attributes(found.not_understood))
-    if not found.records:
+        blocks.append([f"… and {more:,} more records; `--format json` has {'more' if description.more else 'them all'}"])
+    if len(description.records) > 1:
+        blocks.append(painter.paint_unused_attributes(description.not_understood))
+    if not description.records:
         blocks.append(["nothing is recorded here"])
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"

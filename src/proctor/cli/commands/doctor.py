@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> int:
     files = [(format, getattr(options, format)) for format in FILES if getattr(options, format) is not None]
     for _, file in [*files, ("", options.output)]:
         Output(file).probe()
-    headers = dict(_parse_header(each) for each in options.header)
+    headers = dict(_parse_header(text) for text in options.header)
     settings = find_server(options.target, find_home(options.home), headers=headers, token=options.token)
     chosen = make_options(
         calls=options.calls,
@@ -65,27 +65,27 @@ def run(arguments: list[str]) -> int:
     )
     with reserve_standard_output():
         if locks:
-            found = asyncio.run(examine(settings, chosen))
+            examination = asyncio.run(examine(settings, chosen))
             with Output(options.output or LOCK_FILE) as output:
-                output.write_text(describe_lock(found))
+                output.write_text(describe_lock(examination))
             print(f"wrote {options.output or LOCK_FILE}", file=sys.stderr)
             return Exit.PASSED
         gate = open_gate(options, make_suite(settings, chosen).name)
-        live, found = asyncio.run(_examine(settings, chosen, options))
-        if found is None or live.ended != "completed":
+        live, examination = asyncio.run(_examine(settings, chosen, options))
+        if examination is None or live.ended != "completed":
             print(f"interrupted; go on with --resume {live.result.run_id}", file=sys.stderr)
             return Exit.INTERRUPTED
         gate.add_all(live.result.cases)
-        code = Exit.FAILED if found.failed else Exit.INTERRUPTED if found.incomplete else Exit.PASSED
+        code = Exit.FAILED if examination.failed else Exit.INTERRUPTED if examination.incomplete else Exit.PASSED
         decision = gate.decide(live.result, code)
         result = decision.mark(live.result)
         if not options.quiet:
             print(f"stored in {live.folder}", file=sys.stderr)
         for format, file in [(options.format, options.output), *files]:
-            _write(found, result, live, options, format, file)
+            _write(examination, result, live, options, format, file)
             if file is not None and not options.quiet:
-                print(f"wrote {file}: {describe_verdict(found)[1]}", file=sys.stderr)
-    append_summary(lambda: _write_markdown(found))
+                print(f"wrote {file}: {describe_verdict(examination)[1]}", file=sys.stderr)
+    append_summary(lambda: _write_markdown(examination))
     return decision.finish()
 
 
@@ -99,25 +99,25 @@ async def _examine(settings: ServerSettings, chosen: Options, options: argparse.
         raise KeyboardInterrupt from None
 
 
-def _write(found: Examination, result: RunResult, live: LiveRun, options: argparse.Namespace, format: str, file: str | None) -> None:
+def _write(examination: Examination, result: RunResult, live: LiveRun, options: argparse.Namespace, format: str, file: str | None) -> None:
     """Write one format: the document of the examination, or what every run has."""
     if format in ("junit", "html"):
         show_run(result, format=format, output=file, no_color=True, entries=live.entries)
         return
     with Output(file) as output:
         if format == "json":
-            document = {**json.loads(render_json(add_exchanges(result, live.entries))), "examination": msgspec.to_builtins(found)}
+            document = {**json.loads(render_json(add_exchanges(result, live.entries))), "examination": msgspec.to_builtins(examination)}
             output.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
         elif format == "sarif":
             output.write_text(render_sarif(result, options.lock or LOCK_FILE))
         else:
-            write_report(output, format, lambda kind: build_document(found, kind), no_color=options.no_color)
+            write_report(output, format, lambda kind: build_document(examination, kind), no_color=options.no_color)
 
 
-def _write_markdown(found: Examination) -> str:
+def _write_markdown(examination: Examination) -> str:
     from proctor.report.document.markdown import write_markdown  # only for a job summary
 
-    return write_markdown(build_document(found, "markdown"))
+    return write_markdown(build_document(examination, "markdown"))
 
 
 def _make_login(options: argparse.Namespace) -> Login | None:

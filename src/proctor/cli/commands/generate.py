@@ -41,17 +41,17 @@ def run(arguments: list[str]) -> int:
         documents = _generate_from_document(options)
         notes = ["no branch to cover: propose cases of its traces instead"] if options.kind == "workflow" and not documents else []
         return _propose(options, documents, notes, f"{options.source[0]}, {count_noun(len(documents), 'case')}")
-    found = _generate_from_traces(options)
-    notes = describe_rest(found)
-    documents = [case.document for case in found.cases]
+    proposed = _generate_from_traces(options)
+    notes = describe_rest(proposed)
+    documents = [case.document for case in proposed.cases]
     if options.model is not None:
         # Models need an HTTP client, which takes a moment to load.
         from proctor.actions.generating.ask_model import extend_cases, open_model
 
         model = open_model(options.model, find_home(options.home), os.environ)
-        documents, more = asyncio.run(extend_cases(found.cases, model))
+        documents, more = asyncio.run(extend_cases(proposed.cases, model))
         notes += more
-    return _propose(options, documents, notes, f"{count_noun(found.runs, 'trace')}, {count_noun(len(found.cases), 'group')}")
+    return _propose(options, documents, notes, f"{count_noun(proposed.runs, 'trace')}, {count_noun(len(proposed.cases), 'group')}")
 
 
 def _generate_from_document(options: argparse.Namespace) -> Sequence[dict[str, Json]]:
@@ -99,13 +99,13 @@ def _generate_from_service(options: argparse.Namespace, effects: EffectNames) ->
 
 def _choose(page: Mapping[str, Json], wanted: str | None, noun: str) -> str:
     """Return the id of the record with this id or name."""
-    names: dict[str, str] = {each["name"]: each["id"] for each in page["data"]}
-    found = wanted if wanted in names.values() else names.get(wanted or "")
-    if found is None:
+    names: dict[str, str] = {agent["name"]: agent["id"] for agent in page["data"]}
+    agent_id = wanted if wanted in names.values() else names.get(wanted or "")
+    if agent_id is None:
         close = nearest(wanted or "", names)
         problem = f"there is no {noun} {wanted!r}" if wanted else f"name one {noun} with --{noun}: cases of several have less in common"
         raise InputError(f"{problem}; {'nearest' if close else 'there are'}: {', '.join(close or list(names)[:10]) or 'none'}")
-    return found
+    return agent_id
 
 
 def _propose(options: argparse.Namespace, documents: Sequence[dict[str, Json]], notes: Sequence[str], source: str) -> int:
@@ -113,13 +113,13 @@ def _propose(options: argparse.Namespace, documents: Sequence[dict[str, Json]], 
     if output is not None and not output.name.endswith(f"{PENDING}.yaml"):
         raise InputError(f"--output {options.output}: expected NAME{PENDING}.yaml, so that `proctor accept` knows the suite")
     written: Written = propose_cases(Path(options.suite), documents, notes, output=output)
-    new = [each for each in written.proposals if each.kind == "new"]
-    changed = [each for each in written.proposals if each.kind == "changed"]
+    new = [proposal for proposal in written.proposals if proposal.kind == "new"]
+    changed = [proposal for proposal in written.proposals if proposal.kind == "changed"]
     if options.format == "json":
         document = {
             "schema": "proctor.proposals/1",
             "file": str(written.path),
-            "proposals": [{"case": each.case, "kind": each.kind, "document": each.document} for each in written.proposals],
+            "proposals": [{"case": proposal.case, "kind": proposal.kind, "document": proposal.document} for proposal in written.proposals],
             "notes": list(notes),
         }
         print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
@@ -138,15 +138,16 @@ def _propose(options: argparse.Namespace, documents: Sequence[dict[str, Json]], 
     if not written.proposals:
         print(f"{source}: {options.suite} has all of it already, or it was rejected")
         return Exit.PASSED
-    claims = sum(len(each.document.get("expect", ())) for each in new) + sum(len(each.added) for each in changed)
+    claims = sum(len(proposal.document.get("expect", ())) for proposal in new) + sum(len(proposal.added) for proposal in changed)
     print(f"{source}: {len(new)} new and {count_noun(len(changed), 'changed case')}, {count_noun(claims, 'claim')}, in {written.path}")
-    is_found = written.path.parent in (Path(), Path("suites"))
-    print(f"review them: proctor accept {'' if is_found else f'{written.path} '}--review")
+    # `proctor accept` finds the files in these folders by itself.
+    argument = "" if written.path.parent in (Path(), Path("suites")) else f"{written.path} "
+    print(f"review them: proctor accept {argument}--review")
     return Exit.PASSED
 
 
-def _split(words: str) -> list[str]:
-    return [word.strip() for word in words.split(",") if word.strip()]
+def _split(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _make_parser() -> argparse.ArgumentParser:

@@ -46,7 +46,7 @@ def run(arguments: list[str]) -> int:
     if target is None:
         candidates = find_candidates(options.folder)
         kind, candidate = _choose(candidates, options.wanted)
-        others = [one for one in candidates if one is not candidate and options.wanted is None]
+        others = [other for other in candidates if other is not candidate and options.wanted is None]
         gaps = find_gaps(options.folder, is_found=bool(candidates)) if options.wanted is None else []
     starter = use_pyproject_table(Path(options.folder), find_starter(kind, candidate, target=target))
     paths = write_starter(options.folder, starter)
@@ -62,8 +62,8 @@ def run(arguments: list[str]) -> int:
         print(f"note: {escape_unseen(remark, keep=chr(10))}")
     if others:
         print("also found (use --for):")
-        for one in others:
-            print(f"  {one.kind:<16} {escape_unseen(one.why)}")
+        for other in others:
+            print(f"  {other.kind:<16} {escape_unseen(other.why)}")
     print(f"\nnext: {_describe_next(starter.next, options.folder, kind, paths)}")
     return Exit.PASSED
 
@@ -85,7 +85,7 @@ def _start_with_log(options: argparse.Namespace) -> int:
 def _choose(candidates: Sequence[Candidate], wanted: str | None) -> tuple[str, Candidate | None]:
     """Return the kind to write for, and the agent found."""
     if wanted is not None:
-        return wanted, next((one for one in candidates if one.kind == wanted), None)
+        return wanted, next((candidate for candidate in candidates if candidate.kind == wanted), None)
     if not candidates:
         return RECORDED, None
     chosen = candidates[0]
@@ -106,9 +106,9 @@ def _ask(candidates: Sequence[Candidate]) -> Candidate | None:
         # End of standard input.
         if not line:
             raise KeyboardInterrupt
-        given = line.strip() or "1"
-        if given.isdecimal() and 1 <= int(given) <= len(candidates) + 1:
-            return candidates[int(given) - 1] if int(given) <= len(candidates) else None
+        entered = line.strip() or "1"
+        if entered.isdecimal() and 1 <= int(entered) <= len(candidates) + 1:
+            return candidates[int(entered) - 1] if int(entered) <= len(candidates) else None
 
 
 def _show(candidate: Candidate) -> str:

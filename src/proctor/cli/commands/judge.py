@@ -74,22 +74,22 @@ def run(arguments: list[str]) -> int:
     if options.action == "improve":
         _require_examples_file(parser, options)
         return asyncio.run(_improve(labels.items, options))
-    found = asyncio.run(_calibrate(labels, options))
-    _show_calibration(found, options)
-    if not found.decided:
-        print(f"the judge decided nothing: {explain_undecided(found.items)}", file=sys.stderr)
+    calibration = asyncio.run(_calibrate(labels, options))
+    _show_calibration(calibration, options)
+    if not calibration.decided:
+        print(f"the judge decided nothing: {explain_undecided(calibration.items)}", file=sys.stderr)
         return Exit.FAILED
-    share, required = found.decided / len(found.items), MIN_DECIDED if options.min_decided is None else options.min_decided
+    share, required = calibration.decided / len(calibration.items), MIN_DECIDED if options.min_decided is None else options.min_decided
     if share < required - 1e-9:
-        decided = f"{found.decided} of {len(found.items)} answers ({share * 100:.1f} %)"
+        decided = f"{calibration.decided} of {len(calibration.items)} answers ({share * 100:.1f} %)"
         print(f"the judge decided {decided}; --min-decided demands {required * 100:g} %", file=sys.stderr)
         return Exit.FAILED
-    kappa = found.figures["kappa"]
+    kappa = calibration.figures["kappa"]
     # The lower bound: with few labels, kappa may be high by chance.
     if options.min_kappa is not None and (kappa.interval is None or kappa.interval.low < options.min_kappa - 1e-9):
         reached = "cannot be computed from labels that are all the same"
         if kappa.value is not None and kappa.interval is not None:
-            reached = f"{kappa.value:.3f}, at least {kappa.interval.low:.3f} with {found.confidence * 100:g} % confidence"
+            reached = f"{kappa.value:.3f}, at least {kappa.interval.low:.3f} with {calibration.confidence * 100:g} % confidence"
         print(f"kappa: {reached}; --min-kappa demands a lower bound of {options.min_kappa:g}", file=sys.stderr)
         return Exit.FAILED
     return Exit.PASSED
@@ -109,10 +109,10 @@ def _read_chosen_labels(parser: argparse.ArgumentParser, options: argparse.Names
     if not paths:
         sets = "" if options.action == "improve" else ", or take a set that comes with proctor: --starter, or --rubric NAME"
         parser.error(f"{options.action}: name a file of labels (`proctor judge labels RUN` writes one){sets}")
-    found = read_labels(paths, in_one_form=options.yes_no or options.threshold is not None)
+    labels = read_labels(paths, in_one_form=options.yes_no or options.threshold is not None)
     if not options.yes_no:
-        return found
-    return msgspec.structs.replace(found, items=tuple(msgspec.structs.replace(item, threshold=None) for item in found.items))
+        return labels
+    return msgspec.structs.replace(labels, items=tuple(msgspec.structs.replace(item, threshold=None) for item in labels.items))
 
 
 def _require_set(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -127,14 +127,14 @@ def _print_run_labels(parser: argparse.ArgumentParser, options: argparse.Namespa
     if options.output is not None:
         _require_no_labels(parser, options.output)
     home = find_home(options.home)
-    found = list_run_labels(home, choose_run(home, options.labels[0] if options.labels else LATEST, quiet=options.quiet))
+    labels = list_run_labels(home, choose_run(home, options.labels[0] if options.labels else LATEST, quiet=options.quiet))
     with Output(options.output) as output:
-        output.write(b"".join(msgspec.json.encode(line) + b"\n" for line in found.lines))
+        output.write(b"".join(msgspec.json.encode(line) + b"\n" for line in labels.lines))
     if not options.quiet:
         instruction = "write true (the claim holds) or false as the `label` of each line"
-        print(f"{count_noun(len(found.lines), 'answer')} to label: {instruction}", file=sys.stderr)
-        if found.left_out:
-            print(f"left out: {found.describe_left_out()}", file=sys.stderr)
+        print(f"{count_noun(len(labels.lines), 'answer')} to label: {instruction}", file=sys.stderr)
+        if labels.left_out:
+            print(f"left out: {labels.describe_left_out()}", file=sys.stderr)
     return Exit.PASSED
 
 
@@ -153,7 +153,7 @@ def _require_examples_file(parser: argparse.ArgumentParser, options: argparse.Na
     path = Path(options.examples)
     if not path.exists():
         return
-    if path.resolve() in {Path(each).resolve() for each in options.labels}:
+    if path.resolve() in {Path(name).resolve() for name in options.labels}:
         parser.error(f"improve: --examples {options.examples} is a file of labels, which would be lost; name another file")
     try:
         read_labels([path])
@@ -163,11 +163,11 @@ def _require_examples_file(parser: argparse.ArgumentParser, options: argparse.Na
 
 def _drop_examples(items: tuple[LabelledAnswer, ...], judge: OpenedJudge, options: argparse.Namespace) -> list[LabelledAnswer]:
     """Return the labels that are not shown to the judge as examples, with a warning about the others."""
-    found = leave_out_examples(items, judge)
-    if len(found) < len(items) and not options.quiet:
-        share = f"{len(items) - len(found)} of {len(items)} labels are also examples of the judge"
+    remaining = leave_out_examples(items, judge)
+    if len(remaining) < len(items) and not options.quiet:
+        share = f"{len(items) - len(remaining)} of {len(items)} labels are also examples of the judge"
         print(f"warning: {IS_EXAMPLE}: {share}; they are left out, as they would raise kappa", file=sys.stderr)
-    return found
+    return remaining
 
 
 async def _improve(items: tuple[LabelledAnswer, ...], options: argparse.Namespace) -> int:
@@ -197,37 +197,36 @@ async def _improve(items: tuple[LabelledAnswer, ...], options: argparse.Namespac
         return await judge.ask(request)
 
     try:
-        found = await improve(_drop_examples(items, judge, options), measure, sharpen=make_sharpen(ask))
+        improvement = await improve(_drop_examples(items, judge, options), measure, sharpen=make_sharpen(ask))
     finally:
         await judge.judge.close()
-    if found.accepted and found.way == "examples":
-        Path(options.examples).write_bytes(write_labels(found.examples))
+    if improvement.accepted and improvement.way == "examples":
+        Path(options.examples).write_bytes(write_labels(improvement.examples))
     with Output(options.output) as output:
-        output.write_text(_describe_improvement(found, spent, options))
-    return Exit.PASSED if found.accepted else Exit.FAILED
+        output.write_text(_describe_improvement(improvement, spent, options))
+    return Exit.PASSED if improvement.accepted else Exit.FAILED
 
 
-def _describe_improvement(found: Improvement, spent: JudgeSpending, options: argparse.Namespace) -> str:
+def _describe_improvement(improvement: Improvement, spent: JudgeSpending, options: argparse.Namespace) -> str:
     figures = {name: getattr(spent, name) for name in ("calls", "cached", "input_tokens", "output_tokens", "cost")}
     if options.format == "json":
-        document = {"schema": "proctor.improvement/1", **msgspec.to_builtins(found), "spent": figures}
+        document = {"schema": "proctor.improvement/1", **msgspec.to_builtins(improvement), "spent": figures}
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    kappas = ["unknown" if value is None else f"{value:.3f}" for value in (found.gain.before, found.gain.after)]
-    undecided = f" ({found.undecided[0]} and {found.undecided[1]} undecided)" if any(found.undecided) else ""
-    kind = "examples" if found.way == "examples" else "a sharper criterion"
-    head = (
-        f"kappa on {found.items} held-out labels: {kappas[0]} without {kind}, {kappas[1]} with{undecided}, p = {found.gain.p_value:.3g}\n"
-    )
+    before, after = ("unknown" if kappa is None else f"{kappa:.3f}" for kappa in (improvement.gain.before, improvement.gain.after))
+    undecided = f" ({improvement.undecided[0]} and {improvement.undecided[1]} undecided)" if any(improvement.undecided) else ""
+    p_value = improvement.gain.p_value
+    kind = "examples" if improvement.way == "examples" else "a sharper criterion"
+    head = f"kappa on {improvement.items} held-out labels: {before} without {kind}, {after} with{undecided}, p = {p_value:.3g}\n"
     cost = f", cost {spent.cost:.6g}" if spent.cost else ""
     head += f"{count_noun(spent.calls, 'request')}, {spent.cached} cached, {spent.input_tokens + spent.output_tokens:,} tokens{cost}\n"
-    if found.cause:
-        head += f"answers without a decision count as decided wrongly; most of them: {found.cause}\n"
-    if not found.accepted:
+    if improvement.cause:
+        head += f"answers without a decision count as decided wrongly; most of them: {improvement.cause}\n"
+    if not improvement.accepted:
         return head + "not accepted: kappa on held-out labels did not rise beyond chance, so nothing was written\n"
-    if found.way == "criterion":
-        lines = [f"  - {show(before)}\n  + {show(after)}\n" for before, after in found.criteria.items()]
+    if improvement.way == "criterion":
+        lines = [f"  - {show(before)}\n  + {show(after)}\n" for before, after in improvement.criteria.items()]
         return head + "accepted: replace the criterion in the suite\n" + "".join(lines)
-    count = count_noun(len(found.examples), "example")
+    count = count_noun(len(improvement.examples), "example")
     return head + f"accepted: {count} written to {options.examples}; use them with `judge: {{examples: {options.examples}}}`\n"
 
 
@@ -241,17 +240,17 @@ def _read_judge_options(options: argparse.Namespace) -> JudgeOptions:
     )
 
 
-async def _calibrate(read: Labels, options: argparse.Namespace) -> Calibration:
+async def _calibrate(labels_read: Labels, options: argparse.Namespace) -> Calibration:
     home = find_home(options.home)
     opened = judge_to_calibrate(home, _read_judge_options(options))
     try:
-        labels = _drop_examples(read.items, opened, options)
+        labels = _drop_examples(labels_read.items, opened, options)
         progress = _Progress(len(labels), quiet=options.quiet)
-        # A batch is one request, and other checks may take several.
-        is_one_each = all(label.check is None and not label.batch and not label.negative_constraints for label in labels)
-        progress.begin(opened.models, opened.settings.samples if is_one_each else None)
+        # The number of requests is unknown in advance if labels share one (a batch), or need several (other checks).
+        has_fixed_cost = all(label.check is None and not label.batch and not label.negative_constraints for label in labels)
+        progress.begin(opened.models, opened.settings.samples if has_fixed_cost else None)
         try:
-            found = await calibrate(
+            calibration = await calibrate(
                 labels,
                 opened.judge,
                 threshold=options.threshold,
@@ -264,13 +263,13 @@ async def _calibrate(read: Labels, options: argparse.Namespace) -> Calibration:
     finally:
         await opened.judge.close()
     try:
-        not_stored = store_calibration(home, opened, found, today=wall_clock()[:10])
+        not_stored = store_calibration(home, opened, calibration, today=wall_clock()[:10])
         if not_stored and not options.quiet:
             print(f"not stored: {not_stored}", file=sys.stderr)
     except StoreError as error:
         print(f"warning: {error}", file=sys.stderr)
-    left_out = {IS_EXAMPLE: len(read.items) - len(labels), "repeated_label": read.repeated}
-    return msgspec.structs.replace(found, left_out={code: count for code, count in left_out.items() if count})
+    left_out = {IS_EXAMPLE: len(labels_read.items) - len(labels), "repeated_label": labels_read.repeated}
+    return msgspec.structs.replace(calibration, left_out={code: count for code, count in left_out.items() if count})
 
 
 class _Progress:
@@ -279,9 +278,9 @@ class _Progress:
     def __init__(self, total: int, *, quiet: bool) -> None:
         self._total = total
         self._quiet = quiet
-        self._moving = not quiet and sys.stderr.isatty()
+        self._is_live = not quiet and sys.stderr.isatty()
         self._done = self._undecided = 0
-        self._next = 0.0
+        self._next_at = 0.0
 
     def begin(self, models: tuple[str, ...], samples: int | None) -> None:
         """Print the number of answers, and of requests unless `samples` is None."""
@@ -291,30 +290,30 @@ class _Progress:
                 amount += f", {count_noun(self._total * len(models) * samples, 'request')} minus cached ones"
             print(f"judging with {', '.join(models)}: {amount}", file=sys.stderr)
 
-    def __call__(self, one: JudgedAnswer) -> None:
+    def __call__(self, answer: JudgedAnswer) -> None:
         self._done += 1
-        self._undecided += not one.decided
+        self._undecided += not answer.decided
         now = time.monotonic()
-        if self._moving and (now >= self._next or self._done == self._total):
-            self._next = now + _EVERY_S
+        if self._is_live and (now >= self._next_at or self._done == self._total):
+            self._next_at = now + _EVERY_S
             undecided = f", {self._undecided:,} undecided" if self._undecided else ""
             print(f"\r\x1b[2K{self._done:,}/{self._total:,} judged{undecided}", end="", file=sys.stderr, flush=True)
 
     def finish(self) -> None:
-        if self._moving:
+        if self._is_live:
             print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
-def _show_calibration(found: Calibration, options: argparse.Namespace) -> None:
+def _show_calibration(calibration: Calibration, options: argparse.Namespace) -> None:
     with Output(options.output) as output:
         if options.format == "json":
             from proctor.report.data.calibration_json import render_calibration_json  # one format at a time
 
-            output.write(render_calibration_json(found))
+            output.write(render_calibration_json(calibration))
         else:
             from proctor.report.builders.calibration import build_calibration
 
-            write_report(output, options.format, lambda kind: build_calibration(found, kind), no_color=options.no_color)
+            write_report(output, options.format, lambda kind: build_calibration(calibration, kind), no_color=options.no_color)
 
 
 def _make_parser() -> argparse.ArgumentParser:

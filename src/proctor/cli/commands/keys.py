@@ -111,43 +111,43 @@ def _run_create(options: argparse.Namespace) -> int:
 
 def _run_list(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> list[Key]:
-        from proctor.service.access.keys import get_organization_caller, list_keys  # as above
+        from proctor.service.access.keys import get_organization_caller, list_keys  # an optional part, and slow to load
 
         caller = await get_organization_caller(hub, options.organization)
-        found: list[Key] = []
+        listed: list[Key] = []
         cursor: str | None = None
         while True:
             page = await list_keys(
                 hub, caller, kind=options.kind, project_id=options.project, solver_id=options.solver, limit=100, cursor=cursor
             )
-            found += page["data"]
+            listed += page["data"]
             cursor = page["_meta"]["next"]
             if cursor is None:
-                return found
+                return listed
 
-    found = use_hub(options, use)
+    listed = use_hub(options, use)
     with Output(None) as output:
         if options.format == "json":
-            output.write(write_document(found))
+            output.write(write_document(listed))
             return Exit.PASSED
-        for key in found:
+        for key in listed:
             scope = " ".join(
                 [place for place in (key["project_id"], key["solver_id"], key["benchmark_run_id"]) if place] + (key["agent_ids"] or [])
             )
             used = f"used {key['last_used_at']}" if key["last_used_at"] else "never used"
-            state = (
-                f"  [revoked {key['revoked_at']}]" if key["revoked_at"] else f"  [until {key['expires_at']}]" if key["expires_at"] else ""
-            )
-            words = (key["id"], f"{key['kind']:<12}", f"{key['masked']:<16}", to_one_line(key["name"], 40), scope, used)
-            output.write_text("  ".join(word for word in words if word) + state + "\n")
-    if not found:
+            state = f"  [until {key['expires_at']}]" if key["expires_at"] else ""
+            if key["revoked_at"]:
+                state = f"  [revoked {key['revoked_at']}]"
+            columns = (key["id"], f"{key['kind']:<12}", f"{key['masked']:<16}", to_one_line(key["name"], 40), scope, used)
+            output.write_text("  ".join(word for word in columns if word) + state + "\n")
+    if not listed:
         print("no keys", file=sys.stderr)
     return Exit.PASSED
 
 
 def _run_revoke(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> Key:
-        from proctor.service.access.keys import get_organization_caller, revoke_key  # as above
+        from proctor.service.access.keys import get_organization_caller, revoke_key  # an optional part, and slow to load
 
         return await revoke_key(hub, await get_organization_caller(hub, options.organization), options.id)
 

@@ -54,7 +54,7 @@ def run(arguments: list[str]) -> int:
             if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "pydantic", "starlette"):
                 raise
             raise MissingExtra("`proctor mcp`", "serve") from None
-        from proctor.service.access.keys import get_organization_caller  # as above
+        from proctor.service.access.keys import get_organization_caller  # an optional part, and slow to load
 
         caller = await get_organization_caller(hub, options.organization)
         runs = LocalRuns(hub.settings.home, Path.cwd(), trust=options.trust)

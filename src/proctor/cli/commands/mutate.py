@@ -59,17 +59,17 @@ def run(arguments: list[str]) -> int:
     if not suite.cases:
         print(f"nothing selected: no case matches -k {options.k!r}" if options.k else "the suite has no cases", file=sys.stderr)
         return Exit.NOTHING
-    found = _measure(suite, options)
+    result = _measure(suite, options)
     least = None if options.fail_under is None else options.fail_under / 100
     with Output(options.output) as output:
         if options.format == "json":
-            output.write(msgspec.json.format(msgspec.json.encode(write_json(found)), indent=2) + b"\n")
+            output.write(msgspec.json.format(msgspec.json.encode(write_json(result)), indent=2) + b"\n")
         else:
-            write_report(output, options.format, lambda kind: build_mutation(found, kind, least), no_color=options.no_color)
-    append_summary(lambda: write_markdown(build_mutation(found, "markdown", least)))
-    share = found.total.share
+            write_report(output, options.format, lambda kind: build_mutation(result, kind, least), no_color=options.no_color)
+    append_summary(lambda: write_markdown(build_mutation(result, "markdown", least)))
+    share = result.total.share
     if share is None:
-        skipped = "; ".join(f"{count_noun(count, 'record')}: {why}" for why, count in found.skipped.items())
+        skipped = "; ".join(f"{count_noun(count, 'record')}: {why}" for why, count in result.skipped.items())
         print(f"no fault was planted: {skipped or 'there is no record'}", file=sys.stderr)
         return Exit.NOTHING
     if least is not None and share < least:
@@ -79,18 +79,18 @@ def run(arguments: list[str]) -> int:
 
 
 def _measure(suite: Suite, options: argparse.Namespace) -> MutationResult:
-    given = options.evidence[0]
-    if len(options.evidence) == 1 and not Path(given).exists() and given != "-":
+    source = options.evidence[0]
+    if len(options.evidence) == 1 and not Path(source).exists() and source != "-":
         home = find_home(options.home)
-        return mutate(suite, read_run(home, choose_run_not_file(home, given, quiet=options.quiet), suite), most=options.records)
+        return mutate(suite, read_run(home, choose_run_not_file(home, source, quiet=options.quiet), suite), most=options.records)
     return mutate(suite, read_recordings(options.evidence, suite, format=options.evidence_format), most=options.records)
 
 
-def write_json(found: MutationResult) -> dict[str, object]:
+def write_json(result: MutationResult) -> dict[str, object]:
     """Return the JSON report."""
-    interval = wilson(Counts(found.total.planted, found.total.detected))
-    total = {**msgspec.to_builtins(found.total), "share": found.total.share, "interval": [interval.low, interval.high]}
-    return {"schema": "proctor.mutation/1", **msgspec.to_builtins(found), "total": total}
+    interval = wilson(Counts(result.total.planted, result.total.detected))
+    total = {**msgspec.to_builtins(result.total), "share": result.total.share, "interval": [interval.low, interval.high]}
+    return {"schema": "proctor.mutation/1", **msgspec.to_builtins(result), "total": total}
 
 
 def _parse_percent(text: str) -> float:

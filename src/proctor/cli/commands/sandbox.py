@@ -60,15 +60,15 @@ def run(arguments: list[str]) -> int:
 
         return await _do(hub, await get_organization_caller(hub, options.organization), options.verb, options.what, seed)
 
-    found = use_hub(options, use)
+    document = use_hub(options, use)
     with Output(None) as output:
         if options.format == "json":
-            output.write(write_document(found))
+            output.write(write_document(document))
         else:
             several = options.what.startswith(_PLAYGROUND)
-            output.write_text("".join(f"{line}\n" for line in _describe(options.verb, found, several=several)))
+            output.write_text("".join(f"{line}\n" for line in _describe(options.verb, document, several=several)))
     if options.verb == "up":
-        print(f"to end it: proctor sandbox down {found['id']}", file=sys.stderr)
+        print(f"to end it: proctor sandbox down {document['id']}", file=sys.stderr)
     return Exit.PASSED
 
 
@@ -84,9 +84,9 @@ def _read_seed(name: str | None) -> Any:
 
 
 async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
-    from proctor.service.verification.authoring import environments  # as above
-    from proctor.service.verification.sandboxes import playgrounds  # as above
-    from proctor.service.verification.sandboxes import records as sandbox_records  # as above
+    from proctor.service.verification.authoring import environments  # an optional part, and slow to load
+    from proctor.service.verification.sandboxes import playgrounds  # an optional part, and slow to load
+    from proctor.service.verification.sandboxes import records as sandbox_records  # an optional part, and slow to load
 
     is_playground = what.startswith(_PLAYGROUND)
     match verb:
@@ -104,13 +104,13 @@ async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
             parts = [await sandbox_records.diff_sandbox(hub, caller, id) for id in await _list_sandboxes(hub, caller, what)]
             return parts[0] if not is_playground else {word: [entry for part in parts for entry in part[word]] for word in _MARKS}
         case _:
-            found = [event for id in await _list_sandboxes(hub, caller, what) for event in await _list_events(hub, caller, id)]
-            return sorted(found, key=lambda event: event["created_at"]) if is_playground else found
+            events = [event for id in await _list_sandboxes(hub, caller, what) for event in await _list_events(hub, caller, id)]
+            return sorted(events, key=lambda event: event["created_at"]) if is_playground else events
 
 
 async def _list_sandboxes(hub: Hub, caller: Caller, what: str) -> list[str]:
     """Return the running sandboxes of a playground, or the named one."""
-    from proctor.service.verification.sandboxes.playgrounds import get_playground  # as above
+    from proctor.service.verification.sandboxes.playgrounds import get_playground  # an optional part, and slow to load
     from proctor.simulators.seeds import find_kind
 
     if not what.startswith(_PLAYGROUND):
@@ -120,29 +120,29 @@ async def _list_sandboxes(hub: Hub, caller: Caller, what: str) -> list[str]:
 
 
 async def _list_events(hub: Hub, caller: Caller, sandbox: str) -> list[dict[str, Any]]:
-    from proctor.service.verification.sandboxes.records import list_sandbox_events  # as above
+    from proctor.service.verification.sandboxes.records import list_sandbox_events  # an optional part, and slow to load
 
-    found: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     cursor: str | None = None
     while True:
         page = await list_sandbox_events(hub, caller, sandbox, limit=100, cursor=cursor)
-        found += page["data"]
+        events += page["data"]
         cursor = page["_meta"]["next"]
         if cursor is None:
             # The service lists the newest first, page by page.
-            return found[::-1]
+            return events[::-1]
 
 
-def _describe(verb: str, found: Any, *, several: bool) -> list[str]:
+def _describe(verb: str, document: Any, *, several: bool) -> list[str]:
     """Return the events as lines; with several systems each line names its system."""
     if verb == "events":
-        return [_describe_event(event, f"{event['system']:<8} " if several else "") for event in found] or ["nothing has happened"]
+        return [_describe_event(event, f"{event['system']:<8} " if several else "") for event in document] or ["nothing has happened"]
     if verb == "diff":
-        marked = [(mark, entry) for word, mark in _MARKS.items() for entry in found[word]]
+        marked = [(mark, entry) for word, mark in _MARKS.items() for entry in document[word]]
         lines = [f"{mark} {entry['system'] + '/' if several else ''}{to_one_line(entry['place'])}" for mark, entry in marked]
         return lines or ["nothing differs from how it began"]
-    lines = [f"{found['id']}  {found['status']}"] if "sandboxes" in found else []
-    for sandbox in found.get("sandboxes", [found]):
+    lines = [f"{document['id']}  {document['status']}"] if "sandboxes" in document else []
+    for sandbox in document.get("sandboxes", [document]):
         lines.append(f"{sandbox['id']}  {sandbox['status']}")
         lines += [f"  {name}  {value}" for name, value in (sandbox["credentials"] or {}).items()]
     return lines

@@ -37,7 +37,7 @@ def _serve(arguments: list[str]) -> int:
     options = vars(_make_parser(SETTINGS).parse_args(arguments))
     settings = read_settings(options, os.environ, find_database_home)
     try:
-        from proctor.rest.process import serve  # as above
+        from proctor.rest.process import serve  # slow, and an extra
     except ModuleNotFoundError as error:
         raise explain_missing(error, "`proctor serve`", "serve") from error
     asyncio.run(serve(settings, lambda line: print(line, flush=True)))
@@ -58,7 +58,7 @@ def _start_parser(remark: str = "") -> argparse.ArgumentParser:
 
 def _make_parser(settings: "tuple[Setting, ...]") -> argparse.ArgumentParser:
     parser = _start_parser()
-    from proctor.rest.settings import show_default  # as above
+    from proctor.rest.settings import show_default  # slow, and an extra
 
     for setting in settings:
         if setting.option is None:

@@ -103,8 +103,8 @@ def _paint(tried: Tried, saved: SavedCase | None, options: argparse.Namespace, s
 
 def _describe_next(path: Path, options: argparse.Namespace) -> str:
     """Return the command that runs the suite with the same target."""
-    given = "" if options.target is None else f" --target {shlex.quote(options.target)}"
-    return f"proctor run {shlex.quote(str(path))}{given}" + ("" if options.capture is None else f" --capture {options.capture}")
+    target_flag = "" if options.target is None else f" --target {shlex.quote(options.target)}"
+    return f"proctor run {shlex.quote(str(path))}{target_flag}" + ("" if options.capture is None else f" --capture {options.capture}")
 
 
 SCHEMA = "proctor.try/1"
@@ -127,28 +127,27 @@ class NotRecorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     part: str
     why: str
     how: str | None = None
-    """How to record it."""
 
 
 def list_not_recorded(evidence: Evidence, kind: str) -> list[NotRecorded]:
     """Return the unknown parts of an exchange with this kind of target, and how to record them."""
     known = find_known(evidence, kind)
     unknown = evidence.account.unknown if evidence.account is not None else {}
-    found: list[NotRecorded] = []
+    not_recorded: list[NotRecorded] = []
     for part, state in known.parts.items():
         if not state.is_unknown or (part not in _ALWAYS_SHOWN and part not in unknown):
             continue
         # If calls are unknown, arguments and results need no line.
         if part in ("tool_arguments", "tool_results") and known.parts["tool_calls"].is_unknown:
             continue
-        # No other recording would show what an unfinished run left open.
-        is_open = part in unknown and unknown[part] == unknown.get("answer")
-        remedy = None if is_open else describe_remedy(part, kind, known.reader)
-        found.append(NotRecorded(part=PART_NAMES[part], why=state.why or "not recorded", how=remedy))
+        # If the run did not finish, the answer and this part are unknown for the same reason, and another way of recording cannot help.
+        is_unfinished = part in unknown and unknown[part] == unknown.get("answer")
+        remedy = None if is_unfinished else describe_remedy(part, kind, known.reader)
+        not_recorded.append(NotRecorded(part=PART_NAMES[part], why=state.why or "not recorded", how=remedy))
     if evidence.model is None and not (evidence.metadata.get("model") or unknown.get("answer")):
         remedy = describe_model_remedy(kind, known.reader)
-        found.append(NotRecorded(part=MODEL, why="not recorded in this evidence", how=remedy))
-    return found
+        not_recorded.append(NotRecorded(part=MODEL, why="not recorded in this evidence", how=remedy))
+    return not_recorded
 
 
 def paint_tried(title: str, evidence: Evidence | None, kind: str, *, error: str | None = None, style: Style, width: int = 100) -> list[str]:
@@ -166,7 +165,7 @@ def paint_tried(title: str, evidence: Evidence | None, kind: str, *, error: str 
     missing = list_not_recorded(evidence, kind) if evidence is not None and error is None else []
     if missing:
         lines += ["", style.paint("Not recorded", "yellow")]
-        lines += [line for one in missing for line in _paint_missing(one, width)]
+        lines += [line for part in missing for line in _paint_missing(part, width)]
         if kind in _PAGES:
             lines.append(f"  more: {_PAGES[kind]}")
     return lines

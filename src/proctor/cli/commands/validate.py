@@ -34,20 +34,19 @@ def run(arguments: list[str]) -> int:
     paths = options.paths or [str(path) for path in find_suites()]
     if not options.paths and not options.quiet:
         print(f"suites: {', '.join(paths)}", file=sys.stderr)
-    found = validate(paths, dialect=options.dialect, evidence_format=options.evidence_format, trust=options.trust)
+    report = validate(paths, dialect=options.dialect, evidence_format=options.evidence_format, trust=options.trust)
     with Output(None) as output:
-        for problem in found.problems:
+        for problem in report.problems:
             output.write_text(problem.render() + "\n")
-        if len(found.problems) >= MOST_PROBLEMS:
+        if len(report.problems) >= MOST_PROBLEMS:
             output.write_text(f"(only the first {MOST_PROBLEMS} problems are shown)\n")
     if not options.quiet:
-        errors = sum(problem.level == "error" for problem in found.problems)
-        warnings = len(found.problems) - errors
-        line = (
-            f"{count_noun(found.suites, 'suite')} with {count_noun(found.cases, 'case')}, {count_noun(found.records, 'record')} of evidence"
-        )
+        errors = sum(problem.level == "error" for problem in report.problems)
+        warnings = len(report.problems) - errors
+        line = f"{count_noun(report.suites, 'suite')} with {count_noun(report.cases, 'case')}"
+        line += f", {count_noun(report.records, 'record')} of evidence"
         print(
-            f"{line}: {count_noun(errors, 'problem')}, {count_noun(warnings, 'warning')}" if found.problems else f"{line}: no problems",
+            f"{line}: {count_noun(errors, 'problem')}, {count_noun(warnings, 'warning')}" if report.problems else f"{line}: no problems",
             file=sys.stderr,
         )
-    return Exit.PASSED if found.sound else Exit.USAGE
+    return Exit.PASSED if report.sound else Exit.USAGE

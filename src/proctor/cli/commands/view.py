@@ -58,8 +58,8 @@ def run(arguments: list[str]) -> int:
     except ModuleNotFoundError as error:
         raise explain_missing(error, "`proctor view`", "serve") from error
     show = _ignore if options.no_open else _open_browser
-    with _find_shown(options) as found:
-        asyncio.run(view(found.home, found.run, port, lambda line: print(line, flush=True), show, shown=found.path, refresh=found.refresh))
+    with _find_shown(options) as shown:
+        asyncio.run(view(shown.home, shown.run, port, lambda line: print(line, flush=True), show, shown=shown.path, refresh=shown.refresh))
     return Exit.PASSED
 
 

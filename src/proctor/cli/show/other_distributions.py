@@ -21,11 +21,11 @@ def warn_of_others() -> None:
 
 def find_others(folders: Iterable[str]) -> list[str]:
     """Return the other distributions in these folders that provide `proctor`."""
-    found: set[str] = set()
+    distributions: set[str] = set()
     for folder in map(Path, folders):
         infos = folder.glob("*.dist-info") if (folder / "proctor").is_dir() else ()
-        found.update(name for info in infos if (name := _read_name(info)) != DISTRIBUTION and _provides_proctor(info, name))
-    return sorted(found)
+        distributions.update(name for info in infos if (name := _read_name(info)) != DISTRIBUTION and _provides_proctor(info, name))
+    return sorted(distributions)
 
 
 def _read_name(info: Path) -> str:

@@ -22,13 +22,13 @@ FORMATS = ("terminal", "json", "jsonl", "junit", "sarif", "markdown", "html", "c
 
 
 class Renderer(Protocol):
-    """Takes results one by one."""
+    """Receives the results of a run one by one."""
 
-    held: Sequence[CaseResult]
-    """The results in memory, for the run result."""
+    in_memory: Sequence[CaseResult]
+    """The results that the renderer has in memory anyway, for the run result."""
 
     def add(self, result: CaseResult, /) -> None:
-        """Take one result."""
+        """Add one result."""
         ...
 
     def finish(self, run: RunResult) -> None:
@@ -43,7 +43,7 @@ MOST_PARTS = 1000
 class JsonLines:
     """One line per case as it ends."""
 
-    held: Sequence[CaseResult] = ()
+    in_memory: Sequence[CaseResult] = ()
 
     def __init__(self, output: Output) -> None:
         from proctor.report.data.json_text import CaseEncoder  # only for this format
@@ -75,7 +75,7 @@ class JsonLines:
 class Terminal:
     """The terminal report."""
 
-    held: Sequence[CaseResult] = ()
+    in_memory: Sequence[CaseResult] = ()
 
     def __init__(self, output: Output, *, no_color: bool, pivot: Section | None = None) -> None:
         from proctor.report.builders.run import RunReport
@@ -97,7 +97,7 @@ class Whole:
         self._output = output
         self._render = render
         results: list[CaseResult] = []
-        self.held: Sequence[CaseResult] = results
+        self.in_memory: Sequence[CaseResult] = results
         self.add = results.append
 
     def finish(self, run: RunResult) -> None:

@@ -74,7 +74,7 @@ def show_run(
             place.write_text(write_pivot_csv(build_pivot(run, axes)))
             return
         if format == "otlp":
-            from proctor.report.data.evaluation_events import render_otlp  # as above
+            from proctor.report.data.evaluation_events import render_otlp  # rarely needed
 
             for line in render_otlp(run, entries or {}):
                 place.write(line)

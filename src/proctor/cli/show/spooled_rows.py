@@ -17,7 +17,7 @@ from proctor.sources.scratch_files import FilePieces
 class JsonRun:
     """The whole run as one object."""
 
-    held: Sequence[CaseResult] = ()
+    in_memory: Sequence[CaseResult] = ()
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -37,7 +37,7 @@ class JsonRun:
 class Table:
     """One row for each result: CSV, or Parquet."""
 
-    held: Sequence[CaseResult] = ()
+    in_memory: Sequence[CaseResult] = ()
 
     def __init__(self, output: Output, format: str) -> None:
         self._output = output

@@ -30,7 +30,7 @@ from proctor.errors import InputError, SpecError, TargetError
 from proctor.evals.agents.calling import run_blocking
 from proctor.evals.agents.tools import AgentTool
 from proctor.model.evidence import Json
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 from proctor.targets.mcp.results import CallResult, Listing
 from proctor.targets.mcp.servers import McpServers
 from proctor.targets.mcp.settings import Bearer, ClientHooks, ServerFault, ServerSettings, guess_transport, read_servers
@@ -124,13 +124,13 @@ class MCPClientManager:
 
     def get_server_replay_configs(self) -> list[dict[str, Json]]:
         """Return the servers over HTTP as mappings with which they can be reached again; their tokens are part of them."""
-        found: list[dict[str, Json]] = []
+        tools: list[dict[str, Json]] = []
         for name, settings in self._settings.items():
             if settings.is_remote:
                 token = {"access_token": settings.auth.token} if isinstance(settings.auth, Bearer) else {}
                 prefers = {"prefer_sse": True} if settings.transport == "sse" else {}
-                found.append({"server": name, "url": settings.url, "headers": dict(settings.headers), **token, **prefers})
-        return found
+                tools.append({"server": name, "url": settings.url, "headers": dict(settings.headers), **token, **prefers})
+        return tools
 
     def get_server_capabilities(self, server: str) -> dict[str, Json] | None:
         """Return what a connected server declared."""
@@ -168,18 +168,18 @@ class MCPClientManager:
 
     def get_server_summaries(self) -> list[dict[str, Json]]:
         """Return every server with its status, and the identity of connected ones."""
-        found: list[dict[str, Json]] = []
+        listed: list[dict[str, Json]] = []
         for name in self._settings:
             known = self._listings.get(name)
             identity = {} if known is None else {"name": known.name, "version": known.version, "protocol": known.protocol}
-            found.append({"id": name, "status": self.get_connection_status(name), **identity})
-        return found
+            listed.append({"id": name, "status": self.get_connection_status(name), **identity})
+        return listed
 
     async def connect_all(self) -> None:
         """Connect all servers concurrently. Raises `TargetError` that names each unreachable server; then none is connected."""
         # Wait for every server, so that the message names all unreachable ones and none is still connecting afterwards.
         outcomes = await asyncio.gather(*(self._get_listing(name) for name in self._settings), return_exceptions=True)
-        faults = [each for each in outcomes if isinstance(each, BaseException)]
+        faults = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         if not faults:
             return
         await self.disconnect_all_servers()
@@ -249,8 +249,8 @@ class MCPClientManager:
     async def get_tools(self, servers: Iterable[str] | None = None) -> list[AgentTool]:
         """Return the tools of these servers, or of all, for `TestAgent(tools=...)`."""
         names = list(self._settings) if servers is None else [servers] if isinstance(servers, str) else list(servers)
-        found = await asyncio.gather(*(self.list_tools(name) for name in names))
-        return [tool for tools in found for tool in tools]
+        listings = await asyncio.gather(*(self.list_tools(name) for name in names))
+        return [tool for tools in listings for tool in tools]
 
     async def get_tools_for_ai_sdk(self, servers: Iterable[str] | None = None, *, include_app_only: bool = False) -> dict[str, AgentTool]:
         """Return tools by name, without those that only an app may call (`_meta.ui.visibility`)."""
@@ -299,8 +299,7 @@ class MCPClientManager:
         names = [each.name for each in listing.tools]
         if tool in names or answer.gone:
             raise TargetError(f"{tool} on MCP server {server!r}: {answer.error}")
-        close = nearest(tool, names)
-        message = f"MCP server {server!r} has no tool {tool!r}" + (f"; nearest: {close[0]!r}" if close else "")
+        message = f"MCP server {server!r} has no tool {tool!r}" + suggest_one(tool, names)
         return {"content": [{"type": "text", "text": f"{message}: {answer.error}"}], "isError": True}
 
     # --- resources and prompts ----------------------------------------------------------------------------------------------
@@ -468,10 +467,10 @@ class MCPClientManager:
 
     def _find_task_support(self, server: str, *path: str) -> bool:
         declared = self.get_server_capabilities(server) or {}
-        for found in (declared.get("tasks"), (declared.get("experimental") or {}).get("tasks")):
+        for value in (declared.get("tasks"), (declared.get("experimental") or {}).get("tasks")):
             for step in path:
-                found = found.get(step) if isinstance(found, dict) else None
-            if found is not None:
+                value = value.get(step) if isinstance(value, dict) else None
+            if value is not None:
                 return True
         return False
 
@@ -604,8 +603,7 @@ class MCPClientManager:
 
     def _check_known(self, server: str) -> None:
         if server not in self._settings:
-            close = nearest(server, self._settings)
-            raise TargetError(f"unknown MCP server {server!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+            raise TargetError(f"unknown MCP server {server!r}" + suggest_one(server, self._settings))
 
     def _read_settings(self, name: str, server: ServerLike) -> ServerSettings:
         if isinstance(server, ServerSettings):
@@ -621,11 +619,11 @@ class MCPClientManager:
         request = entry.pop("requestInit", None)
         if isinstance(request, Mapping):
             entry["headers"] = {**request.get("headers", {}), **entry.get("headers", {})}
-        prefers, only_newer = entry.pop("prefer_sse", False), entry.pop("disable_sse_fallback", False)
+        prefers_sse, no_fallback = entry.pop("prefer_sse", False) is True, entry.pop("disable_sse_fallback", False) is True
         if entry.get("url") and "transport" not in entry:
-            entry["transport"] = "sse" if prefers is True else guess_transport(entry["url"])
+            entry["transport"] = "sse" if prefers_sse else guess_transport(entry["url"])
         if entry.get("transport") == "http":
-            entry.setdefault("sse_fallback", only_newer is not True)
+            entry.setdefault("sse_fallback", not no_fallback)
         # MCPJam uses milliseconds, our own field seconds.
         timeout_ms = entry.pop("timeout", None)
         if timeout_ms is not None:

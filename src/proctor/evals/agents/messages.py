@@ -34,10 +34,10 @@ _ERROR: Final = "Error: "
 def write_sdk_messages(messages: Iterable[ChatMessage], calls: Iterable[ToolCall] = ()) -> list[Message]:
     """Return our messages as the AI SDK writes them; `calls` are the calls that the tool messages answer, in order."""
     unanswered = list(calls)
-    found: list[Message] = []
+    written: list[Message] = []
     for message in messages:
         if message.role != "tool":
-            found.append(_write_message(message))
+            written.append(_write_message(message))
             continue
         call = unanswered[0] if unanswered else None
         # By id, or by name if there is no id.
@@ -47,11 +47,11 @@ def write_sdk_messages(messages: Iterable[ChatMessage], calls: Iterable[ToolCall
             failed = message.text.startswith(_ERROR)
             output = {"type": "error-text" if failed else "text", "value": message.text.removeprefix(_ERROR)}
         part = {"type": "tool-result", "toolCallId": message.call_id, "toolName": message.name, "output": output}
-        if found and found[-1]["role"] == "tool":
-            found[-1]["content"].append(part)
+        if written and written[-1]["role"] == "tool":
+            written[-1]["content"].append(part)
         else:
-            found.append({"role": "tool", "content": [part]})
-    return found
+            written.append({"role": "tool", "content": [part]})
+    return written
 
 
 def _write_message(message: ChatMessage) -> Message:
@@ -160,14 +160,14 @@ def write_spans(
     model: str | None,
 ) -> list[Message]:
     """Return all spans: each step with its model and tool calls, and the error at the end."""
-    found: list[Message] = []
+    spans: list[Message] = []
 
     def add(category: str, name: str, start: float, end: float, ok: bool, **more: object) -> str:
-        id = f"span-{len(found)}"
+        id = f"span-{len(spans)}"
         first, last = round((start - began) * 1000, 3), round((end - began) * 1000, 3)
         known = {key: value for key, value in more.items() if value is not None}
         times = {"startMs": first, "endMs": last if last > first else first + _SHORTEST_MS}
-        found.append({"id": id, "name": name, "category": category, **times, "promptIndex": 0, **known, "status": "ok" if ok else "error"})
+        spans.append({"id": id, "name": name, "category": category, **times, "promptIndex": 0, **known, "status": "ok" if ok else "error"})
         return id
 
     waiting = sorted(called, key=lambda call: call.started)
@@ -195,4 +195,4 @@ def write_spans(
             add("tool", call.tool, call.started, call.ended, call.ok, **step_fields, **call_fields)
     if error is not None:
         add("error", error.strip()[:200] or "error", end, end, False)
-    return found
+    return spans

@@ -81,24 +81,24 @@ def make_model(
     known_keys = environment if base_url is None else {}
     if provider in PROVIDERS:
         key = api_key or _find_key(provider, known_keys)
-        spoken, address = _find_address(provider, base_url, environment)
-        return build_model(ModelSettings(provider=spoken, model=name, base_url=address, api_key=key))
-    known = {each: _read_custom(each, settings) for each, settings in custom.items()}
+        protocol, address = _find_address(provider, base_url, environment)
+        return build_model(ModelSettings(provider=protocol, model=name, base_url=address, api_key=key))
+    known = {provider_name: _read_custom(provider_name, settings) for provider_name, settings in custom.items()}
     if provider not in known and is_provider(provider):
         # Through pydantic-ai, which reads its other settings from the environment.
         key = api_key or _find_first(known_keys, (f"{provider.replace('-', '_').upper()}_API_KEY",))
         return build_model(ModelSettings(provider=provider, model=name, base_url=base_url, api_key=key))
     if provider not in known:
-        words = (*PROVIDERS, *known)
-        close = nearest(provider, words)
+        provider_names = (*PROVIDERS, *known)
+        close = nearest(provider, provider_names)
         hint = f"; nearest: {close[0]!r}" if close else ""
-        raise SpecError(f"unknown provider {show(provider)}, known are {', '.join(words)}{hint}", field="model", nearest=close)
+        raise SpecError(f"unknown provider {show(provider)}, known are {', '.join(provider_names)}{hint}", field="model", nearest=close)
     chosen = known[provider]
     if chosen.model_ids and name not in chosen.model_ids:
         raise SpecError(f"provider {provider!r} has no model {show(name)}", field="model", nearest=nearest(name, chosen.model_ids))
     key = api_key or chosen.api_key or known_keys.get(chosen.api_key_env_var or "")
-    spoken = _PROTOCOLS[chosen.protocol]
-    return build_model(ModelSettings(provider=spoken, model=name, base_url=base_url or chosen.base_url, api_key=key or None))
+    protocol = _PROTOCOLS[chosen.protocol]
+    return build_model(ModelSettings(provider=protocol, model=name, base_url=base_url or chosen.base_url, api_key=key or None))
 
 
 def complete_settings(given: ModelSettings | Mapping[str, object], environment: Mapping[str, str]) -> ModelSettings:
@@ -117,9 +117,9 @@ def complete_settings(given: ModelSettings | Mapping[str, object], environment: 
     # A key of the environment is the provider's, and must not be sent to a custom address.
     if settings.base_url is not None or settings.provider not in PROVIDERS:
         return settings
-    spoken, address = _find_address(settings.provider, None, environment)
+    protocol, address = _find_address(settings.provider, None, environment)
     key = settings.api_key or _find_key(settings.provider, environment)
-    return msgspec.structs.replace(settings, provider=spoken, base_url=address, api_key=key)
+    return msgspec.structs.replace(settings, provider=protocol, base_url=address, api_key=key)
 
 
 def _find_address(provider: str, base_url: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
@@ -135,15 +135,16 @@ def _find_key(provider: str, environment: Mapping[str, str]) -> str | None:
     return _find_first(environment, _KEYS.get(provider, (f"{provider.partition('_')[0].upper()}_API_KEY",)))
 
 
-def _read_custom(name: str, given: CustomProvider | Mapping[str, object]) -> CustomProvider:
-    if not isinstance(given, CustomProvider):
+def _read_custom(name: str, provider: CustomProvider | Mapping[str, object]) -> CustomProvider:
+    if not isinstance(provider, CustomProvider):
         try:
-            given = convert_to({to_camel(key): value for key, value in given.items()}, CustomProvider)
+            provider = convert_to({to_camel(key): value for key, value in provider.items()}, CustomProvider)
         except msgspec.ValidationError as error:
             raise SpecError(f"custom provider {name!r}: {error}", field="custom_providers") from None
-    if given.protocol not in _PROTOCOLS:
-        raise SpecError(f"custom provider {name!r}: unknown protocol {show(given.protocol)}", nearest=nearest(given.protocol, _PROTOCOLS))
-    return given
+    if provider.protocol not in _PROTOCOLS:
+        close = nearest(provider.protocol, _PROTOCOLS)
+        raise SpecError(f"custom provider {name!r}: unknown protocol {show(provider.protocol)}", nearest=close)
+    return provider
 
 
 def _find_first(environment: Mapping[str, str], names: tuple[str, ...]) -> str | None:

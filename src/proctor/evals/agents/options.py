@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ForwardRef, TypeVar
 
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,7 +21,7 @@ def show_options(options: type[Any]) -> Callable[[F], F]:
 
     def mark(function: F) -> F:
         signature = inspect.signature(function)
-        parameters = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        parameters = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
         fields = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_get_written_type(kind))
             for name, kind in options.__annotations__.items()
@@ -37,8 +37,7 @@ def refuse_unknown_options(function: Callable[..., Any], options: Mapping[str, o
     known = _list_names(function)
     for name in options:
         if name not in known:
-            close = nearest(name, known)
-            suggestion = f"; nearest: {close[0]!r}" if close else ""
+            suggestion = suggest_one(name, known)
             raise TypeError(f"{function.__qualname__.removesuffix('.__init__')}() has no option {name!r}{suggestion}")
 
 

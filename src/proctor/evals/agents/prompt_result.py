@@ -17,7 +17,7 @@ from proctor.evidence.shared.calls import read_call
 from proctor.evidence.shared.usage import add_usage, read_usage
 from proctor.evidence.values.text import parse_json
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
-from proctor.model.show import kind_of, nearest
+from proctor.model.show import kind_of, suggest_one
 
 # --- latency of one prompt, and statistics over many
 
@@ -76,7 +76,6 @@ class ResultOptions(TypedDict, total=False):
     """In milliseconds; a number is the time of the whole prompt."""
     error: str | None
     error_code: str | None
-    """The error code."""
     provider: str | None
     model: str | None
     stop_reason: str | None
@@ -121,8 +120,7 @@ class PromptResult:
         fields: dict[str, Any] = {_ALIASES.get(key, key): value for key, value in {**(data or {}), **more}.items()}
         for key in fields:
             if key not in _FIELDS:
-                close = nearest(key, _FIELDS)
-                raise TypeError(f"a PromptResult has no field {key!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+                raise TypeError(f"a PromptResult has no field {key!r}" + suggest_one(key, _FIELDS))
         return cls(**fields)
 
     @classmethod
@@ -299,11 +297,11 @@ class PromptResult:
 
 def join_evidence(prompts: Sequence[PromptResult]) -> Evidence:
     """Return several prompts as one conversation."""
-    turns = tuple(each._make_turn() for each in prompts)  # pyright: ignore[reportPrivateUsage]  # the other half of one class
+    turns = tuple(prompt._make_turn() for prompt in prompts)  # pyright: ignore[reportPrivateUsage]  # the other half of one class
     last = prompts[-1] if prompts else None
-    parts = [(each._available_tools or (), each._servers) for each in prompts]  # pyright: ignore[reportPrivateUsage]  # as above
+    parts = [(prompt._available_tools or (), prompt._servers) for prompt in prompts]  # pyright: ignore[reportPrivateUsage]  # the other half of one class
     metadata: dict[str, Json] = {} if last is None else {"provider": last.get_provider(), "model": last.get_model()}
-    codes = [code for each in prompts if (code := each.get_error_code()) is not None]
+    codes = [code for prompt in prompts if (code := prompt.get_error_code()) is not None]
     return Evidence(
         input=turns[0].input if len(turns) == 1 else [turn.input for turn in turns],
         text=turns[-1].text if turns else None,
@@ -313,12 +311,12 @@ def join_evidence(prompts: Sequence[PromptResult]) -> Evidence:
         usage=add_usage(turn.usage for turn in turns),
         turns=turns,
         available_tools=tuple(dict.fromkeys(name for names, _ in parts for name in names)) or None,
-        error=next((each.get_error() for each in prompts if each.has_error()), None),
+        error=next((prompt.get_error() for prompt in prompts if prompt.has_error()), None),
         metadata={
             **{key: value for key, value in metadata.items() if value},
             **({"servers": parts[-1][1]} if parts and parts[-1][1] else {}),
             **({"code": codes[0]} if codes else {}),
-            "messages": [message for each in prompts for message in each.get_messages()],
+            "messages": [message for prompt in prompts for message in prompt.get_messages()],
         },
     )
 

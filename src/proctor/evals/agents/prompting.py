@@ -90,12 +90,12 @@ def read_options(
         context = ()
     step_ms = None
     if isinstance(timeout, Mapping):
-        given = {_TIMEOUT_KEYS.get(key, key): value for key, value in timeout.items()}
-        unknown = [key for key in given if key not in _TIMEOUT_KEYS.values()]
+        options = {_TIMEOUT_KEYS.get(key, key): value for key, value in timeout.items()}
+        unknown = [key for key in options if key not in _TIMEOUT_KEYS.values()]
         if unknown:
             raise ValueError(f"timeout: expected total_ms and step_ms, found {unknown[0]!r}")
         # Answers are not streamed here, so there is no timeout for chunks.
-        limits = {key: _read_milliseconds(value, f"timeout.{key}") for key, value in given.items()}
+        limits = {key: _read_milliseconds(value, f"timeout.{key}") for key, value in options.items()}
         timeout_ms, step_ms = limits.get("total_ms"), limits.get("step_ms")
     elif timeout is not None:
         timeout_ms = _read_milliseconds(timeout, "timeout")
@@ -175,13 +175,13 @@ class Prompting:
     async def run(self, model: ChatModel, tools: Sequence[AgentTool], settings: AgentSettings, timeout_s: float) -> None:
         """Work until there is an answer. Raises what the loop raises."""
         self._tools = ToolSet(tools, stop_after=self._options.stop_after_tool_call)
-        context = read_sdk_messages(message for each in self._options.context for message in each.get_messages())
+        context = read_sdk_messages(message for result in self._options.context for message in result.get_messages())
         self._watched = watched = WatchedModel(model, context, self._find_stop_reason, self._options.step_ms)
         agent = McpAgent("eval", servers=self._tools, model_for=lambda _tape: watched, settings=settings)
         id = uuid4().hex
         # The loop ends a little before its limit, so it gets that much more time.
-        given = timeout_s / 0.95 if timeout_s < 19 else timeout_s + 1
-        attempt = Attempt(case=Case(id="prompt", input=self._message), request_id=id, session_id=id, timeout_s=given)
+        attempt_timeout_s = timeout_s / 0.95 if timeout_s < 19 else timeout_s + 1
+        attempt = Attempt(case=Case(id="prompt", input=self._message), request_id=id, session_id=id, timeout_s=attempt_timeout_s)
         self._evidence = await agent.run(attempt, LIVE)
 
     def _find_stop_reason(self, steps: Sequence[Step]) -> str | None:
@@ -222,7 +222,7 @@ class Prompting:
             latency=LatencyBreakdown(
                 e2e_ms=round((time.perf_counter() - self._started) * 1000, 3),
                 # A call without a reply does not count.
-                llm_ms=round(sum(each.ended - each.started for each in model_spans if each.reply is not None) * 1000, 3),
+                llm_ms=round(sum(span.ended - span.started for span in model_spans if span.reply is not None) * 1000, 3),
                 mcp_ms=round(self._tools.spent_ms(), 3),
             ),
             error=error,
@@ -252,7 +252,7 @@ class Prompting:
             if call.server is not None and isinstance(call.arguments, dict) and _NO_OBJECT not in str(call.error)
         ]
         ids = [call.id for call in executed] + [None] * len(self._tools.spans)
-        called = [msgspec.structs.replace(each, id=id) for each, id in zip(self._tools.spans, ids, strict=False)]
+        called = [msgspec.structs.replace(span, id=id) for span, id in zip(self._tools.spans, ids, strict=False)]
         model_spans = self._watched.spans if self._watched is not None else ()
         return write_spans(model_spans, called, began=self._started, error=error, provider=self._provider, model=self._model)
 

@@ -142,7 +142,7 @@ class TestAgent(_RememberingAgent):
         if isinstance(max_steps, bool) or max_steps < 1:
             raise ValueError(f"max_steps: expected at least 1, found {show(max_steps)}")
         tools = options.get("tools")
-        self._given: dict[str, Any] = {
+        self._options: dict[str, Any] = {
             "model": model,
             "tools": None if tools is None else list_tools_of(tools),
             "api_key": options.get("api_key"),
@@ -165,20 +165,20 @@ class TestAgent(_RememberingAgent):
     def with_options(self, **options: Any) -> TestAgent:
         """Return a new agent with these options changed."""
         refuse_unknown_options(TestAgent.__init__, options)
-        return TestAgent(**{**self._given, **options})
+        return TestAgent(**{**self._options, **options})
 
     def get_tools(self) -> list[AgentTool]:
         """Return the tools that the agent was given."""
-        return list(self._given["tools"] or ())
+        return list(self._options["tools"] or ())
 
     def get_model(self) -> str:
         """Return provider and model."""
-        model = self._given["model"]
+        model = self._options["model"]
         return model if isinstance(model, str) else f"{model.provider}/{model.name}"
 
     def get_api_key(self) -> str | None:
         """Return the key that the agent was given."""
-        return self._given["api_key"]
+        return self._options["api_key"]
 
     def get_parsed_provider(self) -> str:
         """Return the part before the first `/`. Raises `SpecError` if there is none."""
@@ -190,25 +190,25 @@ class TestAgent(_RememberingAgent):
 
     def get_max_steps(self) -> int:
         """Return the maximum number of model calls per prompt."""
-        return self._given["max_steps"]
+        return self._options["max_steps"]
 
     def get_system_prompt(self) -> str:
         """Return the system prompt."""
-        return self._given["system_prompt"]
+        return self._options["system_prompt"]
 
     def set_system_prompt(self, text: str) -> None:
         """Set the system prompt."""
-        self._given["system_prompt"] = text
+        self._options["system_prompt"] = text
 
     def get_temperature(self) -> float | None:
         """Return the temperature; None is not sent."""
-        return self._given["temperature"]
+        return self._options["temperature"]
 
     def set_temperature(self, temperature: float | None) -> None:
         """Set the temperature, from 0 to 2. Raises `ValueError`."""
         if temperature is not None and not 0 <= temperature <= 2:
             raise ValueError(f"temperature: expected a number from 0 to 2, found {show(temperature)}")
-        self._given["temperature"] = temperature
+        self._options["temperature"] = temperature
 
     async def _answer(self, message: str, options: PromptOptions) -> PromptResult:
         provider, _, name = self.get_model().partition("/")
@@ -223,7 +223,7 @@ class TestAgent(_RememberingAgent):
         return result
 
     async def _run_in_time(self, work: Prompting, limit: PromptLimit) -> PromptResult:
-        given, limit_s = self._given, limit.seconds
+        options, limit_s = self._options, limit.seconds
         if limit_s <= 0:
             return work.make_result(limit.explain_expiry(), "timeout")
         clock = asyncio.get_running_loop().time
@@ -234,10 +234,12 @@ class TestAgent(_RememberingAgent):
             async with outer, self._open_model() as model:
                 # Lazily connected servers are connected here, within the time of the prompt.
                 async with asyncio.timeout_at(ends):
-                    tools, manager = given["tools"] or (), given["mcp_client_manager"]
-                    if given["tools"] is None and manager is not None:
+                    tools, manager = options["tools"] or (), options["mcp_client_manager"]
+                    if options["tools"] is None and manager is not None:
                         tools = await manager.get_tools()
-                settings = AgentSettings(system=given["system_prompt"], max_turns=given["max_steps"], temperature=given["temperature"])
+                settings = AgentSettings(
+                    system=options["system_prompt"], max_turns=options["max_steps"], temperature=options["temperature"]
+                )
                 await work.run(model, tools, settings, ends - clock())
         # Before `ProctorError`, its base class: its code is more precise than `bad_request`.
         except TargetError as fault:
@@ -254,12 +256,12 @@ class TestAgent(_RememberingAgent):
     @asynccontextmanager
     async def _open_model(self) -> AsyncGenerator[ChatModel]:
         """Yield a model for one prompt. Connections belong to an event loop, and an agent outlives many loops, so none are cached."""
-        given = self._given
-        if not isinstance(given["model"], str):
-            yield given["model"]
+        options = self._options
+        if not isinstance(options["model"], str):
+            yield options["model"]
             return
-        access = {key: given[key] for key in ("api_key", "base_url")}
-        model = make_model(given["model"], **access, custom=given["custom_providers"], environment=os.environ)
+        access = {key: options[key] for key in ("api_key", "base_url")}
+        model = make_model(options["model"], **access, custom=options["custom_providers"], environment=os.environ)
         try:
             yield model
         finally:
@@ -306,6 +308,6 @@ def _takes_two(function: Callable[..., object]) -> bool:
     # Some functions written in C have no signature.
     except (TypeError, ValueError):
         return False
-    kinds = [each.kind for each in parameters]
+    kinds = [parameter.kind for parameter in parameters]
     positional = sum(kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
     return positional >= 2 or Parameter.VAR_POSITIONAL in kinds

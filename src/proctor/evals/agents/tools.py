@@ -36,12 +36,12 @@ ToolsLike = Iterable[AgentTool] | Mapping[str, AgentTool]
 
 def list_tools_of(tools: ToolsLike) -> tuple[AgentTool, ...]:
     """Return the tools given as a list or by name. Raises `TypeError` for anything else."""
-    found = tuple(tools.values() if isinstance(tools, Mapping) else tools)
-    for tool in found:
+    listed = tuple(tools.values() if isinstance(tools, Mapping) else tools)
+    for tool in listed:
         # Callers may pass other types.
         if not isinstance(tool, AgentTool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"tools: expected what a client manager's get_tools() gives, found {type(tool).__name__}")
-    return found
+    return listed
 
 
 class ToolSet(McpServers):

@@ -34,9 +34,9 @@ class Expectations:
         self.options = {**options, "is_negative_test": True} if negative else dict(options)
         if negative and self.calls:
             raise ValueError("a negative test expects no tool call at all: give is_negative_test or expected_tool_calls, not both")
-        # Both are tried once, so that a mistake shows when the test is created and not after it has run.
+        # Options and predicates are tried once here, so that a mistake is reported when the test is created.
         evaluate_tool_calls(self.calls, (), self.options)
-        self._predicates = tuple(_prepare_predicate(dict(each)) for each in predicates)
+        self._predicates = tuple(_prepare_predicate(dict(predicate)) for predicate in predicates)
 
     @property
     def predicates(self) -> tuple[dict[str, Json], ...]:
@@ -54,26 +54,26 @@ class Expectations:
         if not self._predicates:
             return ()
         evidence = join_evidence(prompts)
-        found: list[PredicateResult] = []
+        results: list[PredicateResult] = []
         for predicate, decide in self._predicates:
             try:
                 verdict = decide(evidence)
-                found.append(PredicateResult(predicate=predicate, passed=verdict.passed, reason=verdict.reason))
+                results.append(PredicateResult(predicate=predicate, passed=verdict.passed, reason=verdict.reason))
             # An undecided predicate does not pass.
             except CheckFault as fault:
-                found.append(PredicateResult(predicate=predicate, passed=False, reason=fault.message))
-        return tuple(found)
+                results.append(PredicateResult(predicate=predicate, passed=False, reason=fault.message))
+        return tuple(results)
 
 
 def _prepare_predicate(predicate: dict[str, Json]) -> tuple[dict[str, Json], Decide]:
-    found = {to_camel(key): value for key, value in predicate.items()}
-    if isinstance(found.get("type"), str) and found["type"] not in PREDICATES:
-        found["type"] = to_camel(found["type"])
-    wrapper = found.get("args")
+    """Return a predicate with its keys in camel case, as MCPJam spells them, and the function that decides it."""
+    spelled = {to_camel(key): value for key, value in predicate.items()}
+    if isinstance(spelled.get("type"), str) and spelled["type"] not in PREDICATES:
+        spelled["type"] = to_camel(spelled["type"])
+    wrapper = spelled.get("args")
     if isinstance(wrapper, Mapping) and "argument_matching" in wrapper:
         fields = cast("Mapping[str, Json]", wrapper)
-        found["args"] = {to_camel(key) if key == "argument_matching" else key: value for key, value in fields.items()}
-    spelled = found
+        spelled["args"] = {to_camel(key) if key == "argument_matching" else key: value for key, value in fields.items()}
     if spelled.get("type") in _WIDGETS:
         raise ValueError(f"{spelled['type']}: an eval draws no widgets; use this predicate in a suite over recorded renders")
     try:

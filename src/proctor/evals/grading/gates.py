@@ -35,7 +35,7 @@ from proctor.evals.grading.score_rows import (
     suite_config_hash,
 )
 from proctor.model.json_values import is_finite, is_integer, is_number
-from proctor.model.show import nearest, show
+from proctor.model.show import show, suggest_one
 from proctor.scoring.intervals import Counts, Interval, newcombe
 
 GateStatus = Literal["passed", "failed", "non_gateable", "usage_error"]
@@ -128,22 +128,23 @@ def gate_input(result: Gateable) -> GateInput:
 
 
 def _make_input(runs: list[tuple[str, EvalRunResult]], p95_ms: float, *, suite: bool) -> GateInput:
-    iterations = [each for _, run in runs for each in run.iteration_details]
-    evidence = [prompt.evidence for each in iterations for prompt in each.prompts]
+    iterations = [iteration for _, run in runs for iteration in run.iteration_details]
+    evidence = [prompt.evidence for iteration in iterations for prompt in iteration.prompts]
     definitions: dict[str, ScoreDefinition] = {}
     for _, run in runs:
-        for each in run.evaluation_config.definitions if run.evaluation_config is not None else ():
+        for definition in run.evaluation_config.definitions if run.evaluation_config is not None else ():
             # By hash and not by id: every test has a `tool-match`, each with different calls.
-            definitions.setdefault(definition_hash(each), each)
+            definitions.setdefault(definition_hash(definition), definition)
     hashes = [run.evaluation_config.hash for _, run in runs if run.evaluation_config is not None]
-    scores = tuple(row for each in iterations for row in each.scores)
+    scores = tuple(row for iteration in iterations for row in iteration.scores)
+    knows_tokens = bool(iterations) and all(each.usage is not None for each in evidence)
     return GateInput(
         total=sum(run.iterations for _, run in runs),
         passed=sum(run.successes for _, run in runs),
         # Unknown if those of one prompt are, because the sum would be incomplete.
-        tokens=sum(each.tokens.total for each in iterations) if iterations and all(each.usage is not None for each in evidence) else None,
+        tokens=sum(iteration.tokens.total for iteration in iterations) if knows_tokens else None,
         # Without any prompt all times are 0, and every limit would hold although nothing was measured.
-        p95_ms=p95_ms if any(each.prompts for each in iterations) else None,
+        p95_ms=p95_ms if any(iteration.prompts for iteration in iterations) else None,
         definitions=tuple(definitions.values()),
         config_hash=suite_config_hash(hashes) if suite else hashes[0] if hashes else evaluation_config_hash(()),
         scores=scores,
@@ -153,7 +154,7 @@ def _make_input(runs: list[tuple[str, EvalRunResult]], p95_ms: float, *, suite: 
                 results=run.results,
                 scenario_hash=run.scenario_hash,
                 config=run.evaluation_config,
-                scores=tuple(row for each in run.iteration_details for row in each.scores),
+                scores=tuple(row for iteration in run.iteration_details for row in iteration.scores),
             )
             for name, run in runs
         },
@@ -208,27 +209,26 @@ def _apply_gate(gate: str, value: object, decide: Callable[[Any], _Finding]) -> 
 
 def _read_policy(policy: Mapping[str, object] | None, more: Mapping[str, object]) -> tuple[dict[str, object], list[GateVerdict]]:
     """Return the gates of a policy by their Python names, and its errors. Gates that are null or false are left out."""
-    given: dict[str, object] = {}
+    gates: dict[str, object] = {}
     wrong: list[GateVerdict] = []
     for spelling, value in {**(policy or {}), **more}.items():
         gate = _CAMEL.get(spelling, spelling)
         if gate not in GATES:
-            close = nearest(gate, GATES)
-            hint = f"; nearest: {close[0]!r}" if close else ""
+            hint = suggest_one(gate, GATES)
             wrong.append(GateVerdict(gate=gate, status="usage_error", message=f"there is no such gate{hint}"))
         elif value is not None and not (value is False and gate in _SWITCHES):
-            given[gate] = value
-    return given, wrong
+            gates[gate] = value
+    return gates, wrong
 
 
 def _make_report(verdicts: Iterable[GateVerdict], integrity: Literal["valid", "invalid", "unknown"]) -> GateReport:
-    """Return the report of all verdicts: the worst counts."""
+    """Return the report of all verdicts; its outcome is the worst of theirs."""
     listed = tuple(verdicts)
-    found = {each.status for each in listed}
-    outcome: GateOutcome = "incomplete" if "non_gateable" in found else "passed"
-    if "usage_error" in found:
+    statuses = {verdict.status for verdict in listed}
+    outcome: GateOutcome = "incomplete" if "non_gateable" in statuses else "passed"
+    if "usage_error" in statuses:
         outcome = "usage_error"
-    elif "failed" in found:
+    elif "failed" in statuses:
         outcome = "failed"
     return GateReport(outcome=outcome, verdicts=listed, score_integrity=integrity)
 
@@ -257,22 +257,22 @@ def evaluate_gates(result: Gateable, policy: Mapping[str, object] | None = None,
     `minimum_pass_rate`, `maximum_total_tokens`, `maximum_p95_latency_ms`, `no_gating_score_errors`, and by the id of a scorer
     `minimum_scorer_pass_rate` and `minimum_mean_score`.
     """
-    given = gate_input(result)
+    inputs = gate_input(result)
     gates, verdicts = _read_policy(policy, more)
     for gate, value in gates.items():
         if gate in COMPARATIVE:
             verdicts.append(GateVerdict(gate=gate, status="usage_error", message="this gate compares two runs: use evaluate_compare_gates"))
         elif gate not in _FIGURES:
-            verdicts.append(_apply_gate(gate, value, partial(_SINGLE[gate], given)))
+            verdicts.append(_apply_gate(gate, value, partial(_SINGLE[gate], inputs)))
         elif isinstance(value, Mapping):
             by_scorer = cast("Mapping[str, Any]", value)
             verdicts += [
-                _apply_gate(f"{gate}:{id}", least, partial(_decide_scorer, given, id, _FIGURES[gate])) for id, least in by_scorer.items()
+                _apply_gate(f"{gate}:{id}", least, partial(_decide_scorer, inputs, id, _FIGURES[gate])) for id, least in by_scorer.items()
             ]
         else:
             message = f"expected a fraction for each id of a scorer, found {show(value)}"
             verdicts.append(GateVerdict(gate=gate, status="usage_error", message=message))
-    return _make_report(verdicts, given.score_integrity or "unknown")
+    return _make_report(verdicts, inputs.score_integrity or "unknown")
 
 
 def assert_gate(result: Gateable, policy: Mapping[str, object] | None = None, **more: object) -> GateReport:
@@ -283,28 +283,28 @@ def assert_gate(result: Gateable, policy: Mapping[str, object] | None = None, **
     return report
 
 
-def _decide_pass_rate(given: GateInput, least: Any) -> _Finding:
+def _decide_pass_rate(inputs: GateInput, least: Any) -> _Finding:
     _require_fraction(least)
-    if given.total <= 0:
+    if inputs.total <= 0:
         raise _Undecided("there were no iterations")
-    rate = given.passed / given.total
-    return _Finding(rate >= least, f"{given.passed} of {given.total} iterations passed ({rate:.4g}), at least {least:g} must", rate)
+    rate = inputs.passed / inputs.total
+    return _Finding(rate >= least, f"{inputs.passed} of {inputs.total} iterations passed ({rate:.4g}), at least {least:g} must", rate)
 
 
-def _decide_at_most(found: float | None, limit: Any, what: str, unknown: str) -> _Finding:
+def _decide_at_most(figure: float | None, limit: Any, what: str, unknown: str) -> _Finding:
     _require_limit(limit)
-    if found is None:
+    if figure is None:
         raise _Undecided(unknown)
-    return _Finding(found <= limit, f"{found:g} {what}, at most {limit:g} are allowed", found)
+    return _Finding(figure <= limit, f"{figure:g} {what}, at most {limit:g} are allowed", figure)
 
 
-def _decide_no_score_errors(given: GateInput, value: Any) -> _Finding:
+def _decide_no_score_errors(inputs: GateInput, value: Any) -> _Finding:
     _require_true(value)
-    _require_rows(given)
-    if not given.scores:
+    _require_rows(inputs)
+    if not inputs.scores:
         raise _Undecided("no row was scored")
-    gating = {definition_hash(each) for each in given.definitions if each.role == "gating"}
-    errors = [row for row in given.scores if row.status == "error" and row.definition_hash in gating]
+    gating = {definition_hash(definition) for definition in inputs.definitions if definition.role == "gating"}
+    errors = [row for row in inputs.scores if row.status == "error" and row.definition_hash in gating]
     scorer_ids = ", ".join(dict.fromkeys(row.scorer_id for row in errors))
     reason = f"{len(errors)} rows of gating scorers are errors: {scorer_ids}" if errors else "no gating scorer ended in an error"
     return _Finding(not errors, reason, len(errors))
@@ -323,29 +323,29 @@ def _compute_mean_score(rows: list[ScoreResult]) -> tuple[float, str] | None:
     return (math.fsum(values) / len(values), f"the mean of {len(values)} scores") if values else None
 
 
-def _decide_scorer(given: GateInput, id: str, figure: Callable[[list[ScoreResult]], tuple[float, str] | None], least: Any) -> _Finding:
+def _decide_scorer(inputs: GateInput, id: str, figure: Callable[[list[ScoreResult]], tuple[float, str] | None], least: Any) -> _Finding:
     _require_fraction(least)
-    _require_rows(given)
-    definitions = [each for each in given.definitions if each.scorer_id == id]
+    _require_rows(inputs)
+    definitions = [definition for definition in inputs.definitions if definition.scorer_id == id]
     if not definitions:
-        known = list(dict.fromkeys(each.scorer_id for each in given.definitions if each.id_source == "explicit"))
+        known = list(dict.fromkeys(definition.scorer_id for definition in inputs.definitions if definition.id_source == "explicit"))
         raise _Misused(f"no scorer has the id {id!r}, there are {', '.join(known)}")
-    if any(each.id_source == "generated" for each in definitions):
+    if any(definition.id_source == "generated" for definition in definitions):
         raise _Misused(f"the id {id!r} was made up from its place in the list: give the scorer an id of its own")
-    found = figure([row for row in given.scores if row.scorer_id == id])
-    if found is None:
+    result = figure([row for row in inputs.scores if row.scorer_id == id])
+    if result is None:
         raise _Undecided("no iteration was scored by it")
-    observed, reason = found
+    observed, reason = result
     return _Finding(observed >= least, f"{reason} ({observed:.4g}), at least {least:g} is demanded", observed)
 
 
-def _require_rows(given: GateInput) -> None:
+def _require_rows(inputs: GateInput) -> None:
     """Raise `_Undecided` unless the rows belong to their definitions."""
-    if not given.definitions:
+    if not inputs.definitions:
         raise _Undecided("the run has no grading definitions")
-    if given.score_integrity == "invalid":
+    if inputs.score_integrity == "invalid":
         raise _Undecided("the rows of the run do not belong to its definitions")
-    if given.score_integrity != "valid":
+    if inputs.score_integrity != "valid":
         raise _Undecided("the rows of the run were not checked against its definitions")
 
 
@@ -397,7 +397,7 @@ def detect_flaky_cases(result: Gateable) -> tuple[FlakyCase, ...]:
     """Return the tests with both outcomes, sorted by UTF-16 units. For information only: no gate uses it."""
     cases = gate_input(result).cases
     mixed = [(name, case.results) for name, case in cases.items() if len(set(case.results)) == 2]
-    mixed.sort(key=lambda each: each[0].encode("utf-16-be", "surrogatepass"))
+    mixed.sort(key=lambda pair: pair[0].encode("utf-16-be", "surrogatepass"))
     return tuple(FlakyCase(case=name, passed=sum(results), total=len(results)) for name, results in mixed)
 
 
@@ -424,8 +424,7 @@ def _decide_pass_rate_change(before: GateInput, after: GateInput, value: object)
     spellings = {**{to_camel(name): name for name in options}, **{name: name for name in options}}
     for key, given in cast("Mapping[str, object]", value).items() if value is not True else ():
         if key not in spellings:
-            close = nearest(str(key), spellings)
-            raise _Misused(f"there is no option {key!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+            raise _Misused(f"there is no option {key!r}" + suggest_one(str(key), spellings))
         if given is not None:
             options[spellings[key]] = given
     if not is_integer(options["min_sample_size"]):
@@ -433,12 +432,12 @@ def _decide_pass_rate_change(before: GateInput, after: GateInput, value: object)
     if not is_fraction(options["min_effect_size"]):
         raise _Misused(f"min_effect_size: expected a fraction from 0 to 1, found {show(options['min_effect_size'])}")
     _require_comparable(before, after)
-    found = assess_pass_rate_regression(Counts(before.total, before.passed), Counts(after.total, after.passed), **options)
-    if found.verdict == "insufficient_data":
+    finding = assess_pass_rate_regression(Counts(before.total, before.passed), Counts(after.total, after.passed), **options)
+    if finding.verdict == "insufficient_data":
         least = max(1, options["min_sample_size"])
-        raise _Undecided(f"too few iterations: base {before.total}, compare {after.total}, at least {least} are needed", found.delta)
-    reason = f"the pass rate changed by {found.delta:+.4f} (95 % interval {found.interval.low:+.4f} to {found.interval.high:+.4f})"
-    return _Finding(found.verdict == "no_regression", reason, found.delta)
+        raise _Undecided(f"too few iterations: base {before.total}, compare {after.total}, at least {least} are needed", finding.delta)
+    reason = f"the pass rate changed by {finding.delta:+.4f} (95 % interval {finding.interval.low:+.4f} to {finding.interval.high:+.4f})"
+    return _Finding(finding.verdict == "no_regression", reason, finding.delta)
 
 
 def _decide_latency(before: GateInput, after: GateInput, limit: Any) -> _Finding:
@@ -508,6 +507,6 @@ def _require_comparable(before: GateInput, after: GateInput) -> None:
             f"{name} ({len(then.results)} and {len(now.results)})" for name, then, now in shared if len(then.results) != len(now.results)
         ],
     }
-    found = [f"{what}: {', '.join(names)}".removesuffix(": ") for what, names in reasons.items() if names]
-    if found:
-        raise _Undecided(f"the runs do not measure the same: {'; '.join(found)}")
+    problems = [f"{what}: {', '.join(names)}".removesuffix(": ") for what, names in reasons.items() if names]
+    if problems:
+        raise _Undecided(f"the runs do not measure the same: {'; '.join(problems)}")

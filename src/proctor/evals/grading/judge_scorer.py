@@ -122,7 +122,7 @@ class _JudgeAccess:
     def __init__(self, options: JudgeScorerOptions, timeout_s: float) -> None:
         model, self._judge = options.get("model"), options.get("judge")
         self._settings = JudgeSettings(timeout_s=timeout_s)
-        self._given = (options.get("api_key"), options.get("base_url"), options.get("custom_providers") or {})
+        self._access = (options.get("api_key"), options.get("base_url"), options.get("custom_providers") or {})
         self._model = self._complete_settings(model) if isinstance(model, (Mapping, ModelSettings)) else model
         self._prompt = load_prompt()
         self._judge_settings: Json = None
@@ -147,7 +147,7 @@ class _JudgeAccess:
         return f"{model.provider}/{model.model if isinstance(model, ModelSettings) else model.name}"
 
     def _complete_settings(self, model: Mapping[str, object] | ModelSettings) -> ModelSettings:
-        api_key, base_url, _ = self._given
+        api_key, base_url, _ = self._access
         changes = {key: value for key, value in (("api_key", api_key), ("base_url", base_url)) if value is not None}
         if isinstance(model, ModelSettings):
             return complete_settings(msgspec.structs.replace(model, **changes), os.environ)
@@ -155,7 +155,7 @@ class _JudgeAccess:
 
     def _open_model(self) -> tuple[ChatModel, bool]:
         """Return the model, and whether it is ours to close."""
-        api_key, base_url, custom = self._given
+        api_key, base_url, custom = self._access
         if isinstance(self._model, str):
             return make_model(self._model, api_key=api_key, base_url=base_url, custom=custom, environment=os.environ), True
         if isinstance(self._model, ModelSettings):
@@ -233,7 +233,7 @@ def build_transcript(context: ScorerContext) -> dict[str, Json]:
     built["tool_calls_made"] = [_describe_call(call) for call in transcript.tool_calls]
     if transcript.tool_errors:
         built["tool_failures"] = [
-            {"tool": each.tool_name, "kind": each.kind or "error", "message": each.message} for each in transcript.tool_errors
+            {"tool": error.tool_name, "kind": error.kind or "error", "message": error.message} for error in transcript.tool_errors
         ]
     built["conversation"] = [{"role": message.get("role"), "content": message.get("content")} for message in context.trace.messages]
     if transcript.final_assistant_message is not None:

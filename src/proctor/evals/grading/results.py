@@ -104,18 +104,18 @@ def sum_up_run(
     iterations: Sequence[IterationResult], *, config: EvaluationConfig | None = None, case_id: str = "", scenario_hash: str = ""
 ) -> EvalRunResult:
     """Return the summary of the iterations of a test."""
-    spent = sum((each.tokens for each in iterations), Tokens())
-    successes = sum(each.passed for each in iterations)
+    spent = sum((iteration.tokens for iteration in iterations), Tokens())
+    successes = sum(iteration.passed for iteration in iterations)
     return EvalRunResult(
         iterations=len(iterations),
         successes=successes,
         failures=len(iterations) - successes,
-        results=tuple(each.passed for each in iterations),
+        results=tuple(iteration.passed for iteration in iterations),
         iteration_details=tuple(iterations),
         token_usage=TokenSummary(
-            total=spent.total, input=spent.input, output=spent.output, per_iteration=tuple(each.tokens for each in iterations)
+            total=spent.total, input=spent.input, output=spent.output, per_iteration=tuple(iteration.tokens for iteration in iterations)
         ),
-        latency=summarise_latency(part for each in iterations for part in each.latencies),
+        latency=summarise_latency(part for iteration in iterations for part in iteration.latencies),
         evaluation_config=config,
         case_id=case_id,
         scenario_hash=scenario_hash,

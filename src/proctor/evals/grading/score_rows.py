@@ -19,7 +19,7 @@ import msgspec
 from proctor.evals.agents.options import to_camel
 from proctor.model.evidence import Json
 from proctor.model.json_values import is_number, quote_javascript_text, write_javascript_number
-from proctor.model.show import kind_of, nearest, show
+from proctor.model.show import kind_of, show, suggest_one
 from proctor.model.typed import convert_to
 
 # --- canonical JSON and its digest, by which MCPJam compares how runs were graded
@@ -136,7 +136,7 @@ def definition_hash(definition: ScoreDefinition) -> str:
 
 def evaluation_config_hash(definitions: Iterable[ScoreDefinition]) -> str:
     """Return one hash for a set of definitions, in any order."""
-    return text_digest("[" + ",".join(sorted((canonical_json(each.graded_by()) for each in definitions), key=_sort_key)) + "]")
+    return text_digest("[" + ",".join(sorted((canonical_json(definition.graded_by()) for definition in definitions), key=_sort_key)) + "]")
 
 
 def suite_config_hash(hashes: Iterable[str]) -> str:
@@ -155,10 +155,10 @@ class EvaluationConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Return the definitions with their hash. Raises `ValueError` for a duplicate id."""
         listed = tuple(definitions)
         seen: set[str] = set()
-        for each in listed:
-            if each.scorer_id in seen:
-                raise ValueError(f"two scorers have the id {each.scorer_id!r}")
-            seen.add(each.scorer_id)
+        for definition in listed:
+            if definition.scorer_id in seen:
+                raise ValueError(f"two scorers have the id {definition.scorer_id!r}")
+            seen.add(definition.scorer_id)
         return cls(hash=evaluation_config_hash(listed), definitions=listed)
 
 
@@ -227,12 +227,11 @@ def read_outcome(answer: object) -> ScoreOutcome:
         raise TypeError(
             f"a scorer returns scored(...), skipped(...), not_applicable(...), a number or true or false; found {kind_of(answer)}"
         )
-    given = cast("Mapping[str, object]", answer)
-    fields = {"prompt_hash" if key == "promptHash" else key: value for key, value in given.items()}
+    members = cast("Mapping[str, object]", answer)
+    fields = {"prompt_hash" if key == "promptHash" else key: value for key, value in members.items()}
     for key in fields:
         if key not in ScoreOutcome.__struct_fields__:
-            close = nearest(str(key), ScoreOutcome.__struct_fields__)
-            raise TypeError(f"an outcome has no member {key!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+            raise TypeError(f"an outcome has no member {key!r}" + suggest_one(str(key), ScoreOutcome.__struct_fields__))
     try:
         return convert_to(fields, ScoreOutcome)
     except msgspec.ValidationError as error:
@@ -277,7 +276,7 @@ def make_row(definition: ScoreDefinition, outcome: ScoreOutcome) -> ScoreResult:
         pass_threshold=definition.pass_threshold,
         passed=None if value is None else value >= definition.pass_threshold,
         rationale=_cut_end(outcome.rationale, LONGEST_RATIONALE) or None if status != "error" else None,
-        evidence=tuple(_cut_end(each, LONGEST_EVIDENCE) for each in outcome.evidence[:MOST_EVIDENCE]) if status == "scored" else (),
+        evidence=tuple(_cut_end(text, LONGEST_EVIDENCE) for text in outcome.evidence[:MOST_EVIDENCE]) if status == "scored" else (),
         deterministic=definition.deterministic,
         model=outcome.model or definition.model,
         prompt_hash=outcome.prompt_hash,
@@ -339,7 +338,7 @@ def gating_verdict(rows: Iterable[ScoreResult], config: EvaluationConfig) -> Gat
 
 def score_integrity(rows: Iterable[ScoreResult], definitions: Iterable[ScoreDefinition]) -> Integrity:
     """Return whether rows and definitions match and every row is consistent."""
-    by_hash = {definition_hash(each): each for each in definitions}
+    by_hash = {definition_hash(definition): definition for definition in definitions}
     return "valid" if all(_is_sound(row, by_hash.get(row.definition_hash)) for row in rows) else "invalid"
 
 
@@ -354,8 +353,8 @@ def _is_sound(row: ScoreResult, definition: ScoreDefinition | None) -> bool:
 def is_fraction(value: float) -> bool:
     """Return whether a value is a number from 0 to 1."""
     # The value comes from callers, so its type is checked here.
-    given: Any = value
-    return is_number(given) and 0 <= given <= 1
+    number: Any = value
+    return is_number(number) and 0 <= number <= 1
 
 
 def _require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -234,8 +234,8 @@ def predicate_scorer(predicate: Predicate, *, id: str | None = None, ordinal: in
     prepared = Expectations((), {}, (predicate,), negative=False)
 
     def score(context: ScorerContext) -> ScoreOutcome:
-        (found,) = prepared.decide_predicates(context.prompts)
-        return scored(1.0 if found.passed else 0.0, found.reason)
+        (results,) = prepared.decide_predicates(context.prompts)
+        return scored(1.0 if results.passed else 0.0, results.reason)
 
     return Scorer(definition=define_predicate(prepared.predicates[0], id=id, ordinal=ordinal, role=role), score=score)
 

@@ -21,7 +21,7 @@ from proctor.model.account import Account, Part
 from proctor.model.evidence import Evidence, Json, Usage
 from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, list_paths
 from proctor.model.show import describe_value, nearest, shorten
-from proctor.paths.json_path import CompiledPath, Found, Walk, compile_path, list_keys
+from proctor.paths.json_path import CompiledPath, Node, Walk, compile_path, list_keys
 from proctor.paths.parser import Name, Query, Segment, Step
 
 # --- follows the paths of a mapping through a record, also into JSON text, and explains a path without a match
@@ -49,7 +49,7 @@ class Holder:
         """Return the values that a path selects, null included."""
         return _follow(path.steps, self.value) if path.steps is not None else [node[0] for node in self.find_nodes(path)[0]]
 
-    def find_nodes(self, path: CompiledPath) -> tuple[list[Found], Json]:
+    def find_nodes(self, path: CompiledPath) -> tuple[list[Node], Json]:
         """Return the nodes that a path selects, and the document that they are in."""
         try:
             found = path.find_nodes(self.value)
@@ -153,7 +153,7 @@ Position = tuple[tuple[str | int, ...], int]
 """The keys that lead to a list, and an index in it."""
 
 
-def find_position(node: Found, document: Json) -> Position | None:
+def find_position(node: Node, document: Json) -> Position | None:
     """Return the position of a node in the outermost list that contains it, or None if no list does."""
     keys = list_keys(node, document) or ()
     return next(((keys[:index], key) for index, key in enumerate(keys) if isinstance(key, int)), None)

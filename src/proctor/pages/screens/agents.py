@@ -34,7 +34,7 @@ async def show_agents(request: Request, source: Source) -> Response:
     desk = open_desk(request, source)
     project = await find_project(request, source)
     page = await agents.list_agents(desk.hub, desk.caller, project_id=project["id"], limit=_ROWS, cursor=request.query_params.get("cursor"))
-    rows = [{"agent": agent, **await _look_at(desk, agent, traces=1)} for agent in page["data"]]
+    rows = [{"agent": agent, **await _summarise_agent(desk, agent, traces=1)} for agent in page["data"]]
     return render_page(request, "agents.html", {"page": page, "rows": rows, "counted": _COUNTED})
 
 
@@ -45,7 +45,7 @@ async def show_agent(request: Request, source: Source) -> Response:
         "agent": agent,
         "counted": _COUNTED,
         "runs": await _list_runs(source, agent),
-        **await _look_at(desk, agent, traces=_LATEST),
+        **await _summarise_agent(desk, agent, traces=_LATEST),
     }
     return render_page(request, "agent.html", values)
 
@@ -105,7 +105,7 @@ async def _find_agent(request: Request, source: Source, *, to_write: bool = Fals
     return open_desk(request, source, to_write=to_write), *await find_in_project(request, source, "agent", agents.get_agent)
 
 
-async def _look_at(desk: Desk, agent: Record, *, traces: int) -> Record:
+async def _summarise_agent(desk: Desk, agent: Record, *, traces: int) -> Record:
     """Return the newest traces of an agent, and the outcomes of its newest results."""
     latest = await search.list_traces(desk.hub, desk.caller, TraceSearch(agent_id=agent["id"]), limit=traces)
     results = await search.list_results(desk.hub, desk.caller, ResultSearch(agent_id=agent["id"]), limit=_COUNTED)

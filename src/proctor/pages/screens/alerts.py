@@ -86,10 +86,10 @@ async def create_alert(request: Request, source: Source) -> Response:
     kind = _find_kind(request.query_params.get("kind", ""))
     form = await _make_form(request, project, kind)
     try:
-        given = read_inputs(form.fields, body)
+        inputs = read_inputs(form.fields, body)
         if body.get("only") == "preview":
-            return await _show_preview(request, form, body, given, project, kind)
-        rule = await alerts.create_alert(get_hub(request), get_caller(request), _make_spec(given, project, kind))
+            return await _show_preview(request, form, body, inputs, project, kind)
+        rule = await alerts.create_alert(get_hub(request), get_caller(request), _make_spec(inputs, project, kind))
     except Refusal as refusal:
         if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
@@ -116,9 +116,9 @@ async def change_alert(request: Request, source: Source) -> Response:
         if body.get("only") == "preview":
             return await _show_preview(request, form, body, read_inputs(form.fields, body), project, rule["kind"], rule["agent_id"])
         refuse_if_changed(body, rule["updated_at"])
-        given = read_inputs(form.fields, body, before=_write_rule(form.fields, rule))
-        if given:
-            await alerts.update_alert(get_hub(request), get_caller(request), rule["id"], _gather_settings(given))
+        inputs = read_inputs(form.fields, body, before=_write_rule(form.fields, rule))
+        if inputs:
+            await alerts.update_alert(get_hub(request), get_caller(request), rule["id"], _gather_settings(inputs))
     except Refusal as refusal:
         if not (belongs_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
@@ -152,7 +152,7 @@ async def ask_delete(request: Request, source: Source) -> Response:
         action=f"{address}/delete",
         button="Delete",
         back=address,
-        crumbs=_list_ways(project),
+        crumbs=_list_breadcrumbs(project),
     )
     return ask_first(request, question)
 
@@ -188,14 +188,14 @@ async def _make_form(request: Request, project: Record, kind: AlertKind, rule: R
         back=f"{address}/{quote_part(rule['id'])}" if rule else address,
         fields=kind_fields,
         choices={
-            **{name: [(one["id"], one["name"]) for one in found] for name, found in (await _list_subjects(request, project)).items()},
+            **{name: [(entry["id"], entry["name"]) for entry in found] for name, found in (await _list_subjects(request, project)).items()},
             "window_s": _list_windows(rule),
         },
-        kinds=[] if rule else [(f"{address}/new?kind={each}", KINDS[each].title, each == kind) for each in KINDS],
+        kinds=[] if rule else [(f"{address}/new?kind={choice}", KINDS[choice].title, choice == kind) for choice in KINDS],
         partial=rule is not None,
         seen=seen or ("" if rule is None else rule["updated_at"]),
         updated_at="" if rule is None else rule["updated_at"],
-        crumbs=_list_ways(project),
+        crumbs=_list_breadcrumbs(project),
         extra="preview.html",
         values={"preview": None},
     )
@@ -212,7 +212,7 @@ async def _list_subjects(request: Request, project: Record) -> dict[str, Sequenc
 
 
 async def _name_subjects(request: Request, project: Record) -> dict[str, str]:
-    return {one["id"]: one["name"] for found in (await _list_subjects(request, project)).values() for one in found}
+    return {entry["id"]: entry["name"] for found in (await _list_subjects(request, project)).values() for entry in found}
 
 
 def _list_windows(rule: Record | None) -> list[tuple[str, str]]:
@@ -232,30 +232,31 @@ async def _show_preview(
     request: Request,
     form: Form,
     sent: Mapping[str, str],
-    given: Mapping[str, Json],
+    inputs: Mapping[str, Json],
     project: Record,
     kind: AlertKind,
     agent_id: str | None = None,
 ) -> Response:
-    settings = {name: value for name, value in given.items() if name in KINDS[kind].settings}
-    draft = AlertDraft(project_id=project["id"], agent_id=given.get("agent_id", agent_id), kind=kind, settings=settings, days=7)
-    found = _make_preview(await preview_alert(get_hub(request), get_caller(request), draft))
-    return show_form(request, msgspec.structs.replace(form, values={"preview": found}), sent)
+    """Show the form again with its unsaved input and a preview of when the rule would have fired."""
+    settings = {name: value for name, value in inputs.items() if name in KINDS[kind].settings}
+    draft = AlertDraft(project_id=project["id"], agent_id=inputs.get("agent_id", agent_id), kind=kind, settings=settings, days=7)
+    preview = _make_preview(await preview_alert(get_hub(request), get_caller(request), draft))
+    return show_form(request, msgspec.structs.replace(form, values={"preview": preview}), sent)
 
 
-def _make_spec(given: Mapping[str, Json], project: Record, kind: AlertKind) -> NewAlert:
-    missing = [name for name in ("name",) if not given.get(name)]
+def _make_spec(inputs: Mapping[str, Json], project: Record, kind: AlertKind) -> NewAlert:
+    missing = [name for name in ("name",) if not inputs.get(name)]
     if missing:
         raise Refusal("VALIDATION_ERROR", "the rule is incomplete", fields={name: ["required"] for name in missing})
-    fields = _gather_settings(given)
-    return NewAlert(project_id=project["id"], kind=kind, **{name: one for name, one in fields.items() if one is not None})
+    fields = _gather_settings(inputs)
+    return NewAlert(project_id=project["id"], kind=kind, **{name: value for name, value in fields.items() if value is not None})
 
 
-def _gather_settings(given: Mapping[str, Json]) -> dict[str, Json]:
+def _gather_settings(inputs: Mapping[str, Json]) -> dict[str, Json]:
     """Return the fields of a rule with those of its kind under `settings`, as in REST."""
-    settings = {name: value for name, value in given.items() if name in _SETTINGS}
+    settings = {name: value for name, value in inputs.items() if name in _SETTINGS}
     # The secret is never shown again; an empty input does not delete it.
-    rest = {name: value for name, value in given.items() if name not in _SETTINGS and not (name == "secret" and value is None)}
+    rest = {name: value for name, value in inputs.items() if name not in _SETTINGS and not (name == "secret" and value is None)}
     return {**rest, "settings": settings} if settings else rest
 
 
@@ -278,21 +279,21 @@ def _write_defaults(kind: AlertKind) -> dict[str, str]:
 
 def _make_preview(found: AlertPreview) -> Record:
     """Return a preview with its chart, which begins at the first result, and its summary."""
-    since = next((one["at"] for one in found["points"] if one["value"] is not None), found["since"])
+    since = next((entry["at"] for entry in found["points"] if entry["value"] is not None), found["since"])
     begin, end = (datetime.fromisoformat(at).timestamp() for at in (since, found["until"]))
     length = max(1.0, end - begin)
 
     def share(at: str | None) -> float:
         return 1.0 if at is None else max(0.0, (datetime.fromisoformat(at).timestamp() - begin) / length)
 
-    points = [(share(one["at"]), one["value"]) for one in found["points"] if one["at"] >= since]
+    points = [(share(entry["at"]), entry["value"]) for entry in found["points"] if entry["at"] >= since]
     # A value holds until the next one.
     points += [(1.0, value) for _, value in points[-1:]]
     kind = KINDS[found["kind"]]
     limit = float(found["settings"][kind.limit])
     most = max((value for _, value in points if value is not None), default=0.0)
     title = f"It would have fired {count_noun(found['fired'], 'time')} over {count_noun(found['results'], 'result')}."
-    fired = [(share(one["since"]), share(one["until"])) for one in found["periods"]]
+    fired = [(share(entry["since"]), share(entry["until"])) for entry in found["periods"]]
     picture = draw_preview(points, fired, limit, 1.0 if kind.is_share else most, title) if points else ""
     return {
         **found,
@@ -319,7 +320,7 @@ def _find_address(project: Record, *parts: str) -> str:
     return find_project_address(project["id"], "alerts", *parts)
 
 
-def _list_ways(project: Record) -> list[tuple[str, str]]:
+def _list_breadcrumbs(project: Record) -> list[tuple[str, str]]:
     address = _find_address(project)
     return [(address.removesuffix("/alerts"), project["name"]), (address, "Alerts")]
 

@@ -160,10 +160,10 @@ async def start_backtest(request: Request, source: Source) -> Response:
     """Start a backtest on stored traces and show its run."""
     form = await read_form(request)
     desk, project, case = await find_case(request, source, to_write=True)
-    given = form.get("limit", "").strip()
-    limit = read_digits(given, 6)
+    entered = form.get("limit", "").strip()
+    limit = read_digits(entered, 6)
     if limit is None:
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"limit": [f"expected a number, found {given[:80]!r}"]})
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"limit": [f"expected a number, found {entered[:80]!r}"]})
     run = await backtests.start_backtest(desk.hub, desk.caller, case["id"], backtests.NewBacktest(limit=limit))
     return redirect(find_project_address(project["id"], "runs", str(run["id"])))
 

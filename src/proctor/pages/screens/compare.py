@@ -63,28 +63,28 @@ def _link_swap(runs: Sequence[Record]) -> Line:
 
 
 def make_group_table(slug: str, cases: Sequence[CaseAcross], runs: Sequence[Record], address: str, cause: str = "") -> Table:
-    """Return the table of one group; `address` is the query that names these runs, `cause` a reason that the heading shows."""
-    of_run = runs[0] if slug == "only_in_the_base" else runs[1]
+    """Return the table of one group; `address` is the query with the ids of the runs, `cause` the reason in the heading."""
+    linked_run = runs[0] if slug == "only_in_the_base" else runs[1]
     columns = [Column("before → after")]
     if len(runs) > 2:
         names = [show_text(run["name"] or run["note"] or str(number), 20) for number, run in enumerate(runs[1:], 1)]
         columns = [Column(name, title=("Base → ", Text(name_run(run)))) for name, run in zip(names, runs[1:], strict=True)]
-    return make_case_table(slug, [_make_row(case, of_run, address, cause) for case in cases], columns=columns, more="answers")
+    return make_case_table(slug, [_make_row(case, linked_run, address, cause) for case in cases], columns=columns, more="answers")
 
 
-def _make_row(case: CaseAcross, of_run: Record, address: str, cause: str) -> CaseRow:
+def _make_row(case: CaseAcross, linked_run: Record, address: str, cause: str) -> CaseRow:
     quoted = quote_part(case.case)
     name = Text(case.case or "(no id)", limit=100)
     return CaseRow(
-        name=(Link((name,), f"{_find_run_address(of_run)}?case={quoted}#all"),),
+        name=(Link((name,), f"{_find_run_address(linked_run)}?case={quoted}#all"),),
         base=case.base,
         candidates=case.candidates,
-        # Runs that fail for the same reason name it once.
+        # A reason that several runs share is shown once.
         reasons=[show_text(reason, 300) for reason in dict.fromkeys(case.reasons) if reason != cause],
         more=(
             Link(
                 ("Diff",),
-                f"{find_project_address(of_run['project_id'], 'compare', 'answers')}?{address}&case={quoted}",
+                f"{find_project_address(linked_run['project_id'], 'compare', 'answers')}?{address}&case={quoted}",
                 f"Diff of the answers to {show_text(case.case, 60)}",
             ),
         ),
@@ -98,13 +98,13 @@ _CELLS = 90
 async def show_comparison(request: Request, source: Source) -> Response:
     """Show runs side by side; with fewer than two, the list of runs to select from."""
     project = await find_project(request, source)
-    ids = _read_named(request)
+    ids = _read_run_ids(request)
     if len(ids) < 2:
         return redirect(find_project_address(project["id"], "runs") + (f"?runs={quote_part(ids[0])}" if ids else ""))
     runs = await _find_runs(request, source, project, ids)
     found = await source.compare_several([run["id"] for run in runs])
     group = request.query_params.get("group", "")
-    sections = _cut_sections(found, group, read_number(request.query_params.get("from")))
+    sections = _paginate_groups(found, group, read_number(request.query_params.get("from")))
     address = _write_address(request, runs)
     for section in sections:
         causes = split_by_cause(section["cases"])
@@ -129,7 +129,7 @@ async def show_comparison(request: Request, source: Source) -> Response:
 async def show_answers(request: Request, source: Source) -> Response:
     """Show the answers to one case in several runs, as diffs with the first run."""
     project = await find_project(request, source)
-    ids = _read_named(request)
+    ids = _read_run_ids(request)
     case = request.query_params.get("case")
     if len(ids) < 2 or case is None:
         raise Refusal("BAD_REQUEST", "two runs and a case are required", hint="open the comparison and choose a case there")
@@ -140,14 +140,14 @@ async def show_answers(request: Request, source: Source) -> Response:
         "runs": runs,
         "case": case,
         "answers": list(zip(runs, found, strict=True)),
-        "attempts": sorted({one.attempt for answer in found for one in answer.attempts}),
+        "attempts": sorted({outcome.attempt for answer in found for outcome in answer.attempts}),
         "attempt": attempt,
         "address": _write_address(request, runs),
     }
     return render_page(request, "answers.html", values)
 
 
-def _read_named(request: Request) -> list[str]:
+def _read_run_ids(request: Request) -> list[str]:
     ids = [id for word in request.query_params.getlist("runs") for id in word.split(",") if id]
     chosen = list(dict.fromkeys(ids))
     if len(chosen) > MOST_RUNS:
@@ -176,8 +176,8 @@ def _write_address(request: Request, runs: Sequence[Record]) -> str:
     return f"runs={ids}" + ("&as_given=1" if request.query_params.get("as_given") is not None else "")
 
 
-def _cut_sections(found: SeveralRuns, group: str, begin: int) -> list[dict[str, Any]]:
-    """Return the groups of changed cases, cut to the space of a page; one group from a row on, if requested."""
+def _paginate_groups(found: SeveralRuns, group: str, begin: int) -> list[dict[str, Any]]:
+    """Return the groups of changed cases, limited to the rows of a page; if one group is requested, its rows from `begin`."""
     by_group: dict[str, list[CaseAcross]] = {}
     for case in found.cases:
         by_group.setdefault(case.group.replace(" ", "_"), []).append(case)

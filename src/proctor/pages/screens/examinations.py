@@ -44,7 +44,7 @@ async def show_examination(request: Request, source: Source) -> Response:
         raise not_found("examination", run["id"])
     groups: list[tuple[str, str, list[Any]]] = []
     for verdict, title in _SEVERITIES:
-        findings = [] if found is None else [each for each in found["findings"] if each["verdict"] == verdict]
+        findings = [] if found is None else [finding for finding in found["findings"] if finding["verdict"] == verdict]
         groups += [(verdict, title, findings)] if findings else []
     before = (await source.find_previous_runs(project["id"], [run])).get(run["id"])
     values = {"run": run, "found": found, "groups": groups, "before": before}
@@ -64,10 +64,10 @@ async def send_new_examination(request: Request, source: Source) -> Response:
     desk = open_desk(request, source, to_write=True)
     project = await find_project(request, source)
     try:
-        given: dict[str, Any] = read_inputs(_FIELDS, body)
-        if not given.get("server"):
+        inputs: dict[str, Any] = read_inputs(_FIELDS, body)
+        if not inputs.get("server"):
             raise Refusal("VALIDATION_ERROR", "the form is incomplete", fields={"server": ["required"]})
-        run = await start_examination(desk.hub, desk.caller, NewExamination(project_id=project["id"], **given))
+        run = await start_examination(desk.hub, desk.caller, NewExamination(project_id=project["id"], **inputs))
     except Refusal as refusal:
         if not (belongs_in_form(refusal) or refusal.code == "FORBIDDEN"):
             raise

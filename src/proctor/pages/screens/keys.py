@@ -98,11 +98,11 @@ async def revoke_key(request: Request, source: Source) -> Response:
     return redirect("/ui/keys")
 
 
-def _make_spec(given: Mapping[str, Json]) -> keys.KeySpec:
-    missing = [name for name in ("kind", "name") if not given.get(name)]
+def _make_spec(inputs: Mapping[str, Json]) -> keys.KeySpec:
+    missing = [name for name in ("kind", "name") if not inputs.get(name)]
     if missing:
         raise Refusal("VALIDATION_ERROR", "the key is incomplete", fields={name: ["required"] for name in missing})
-    return keys.KeySpec(**given)
+    return keys.KeySpec(**inputs)
 
 
 _OF_KIND = {"project": ("project_id", "agent_ids"), "solver": ("solver_id",), "run": ("benchmark_run_id", "solver_id")}
@@ -141,7 +141,7 @@ async def _list_choices(request: Request, source: Source) -> dict[str, list[tupl
     """Return ids and names of what a key can be limited to, by the field that names it."""
     hub, caller = get_hub(request), get_caller(request)
     return {
-        "project_id": [(one["id"], one["name"]) for one in (await source.list_projects(None))["data"]],
-        "solver_id": [(str(one["id"]), str(one["alias"])) for one in (await list_solvers(hub, caller, limit=100))["data"]],
-        "agent_ids": [(one["id"], one["name"]) for one in (await list_agents(hub, caller, limit=100))["data"]],
+        "project_id": [(entry["id"], entry["name"]) for entry in (await source.list_projects(None))["data"]],
+        "solver_id": [(str(entry["id"]), str(entry["alias"])) for entry in (await list_solvers(hub, caller, limit=100))["data"]],
+        "agent_ids": [(entry["id"], entry["name"]) for entry in (await list_agents(hub, caller, limit=100))["data"]],
     }

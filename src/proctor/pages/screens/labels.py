@@ -62,7 +62,7 @@ async def show_labels(request: Request, source: Source) -> Response:
         "counts": count_labels(found),
         "figures": _list_figures(found),
         "curve": await asyncio.to_thread(_draw_curve, found),
-        "latest": [{**one, "address": find_label_address(project["id"], one["id"])} for one in latest],
+        "latest": [{**entry, "address": find_label_address(project["id"], entry["id"])} for entry in latest],
         "authors": await name_authors(desk, latest),
         "longest_note": LONGEST_NOTE,
     }
@@ -209,7 +209,7 @@ async def show_all_labels(request: Request, source: Source) -> Response:
     )
     values = {
         "page": page,
-        "rows": [{"label": one, "about": _find_subject(project, one)} for one in page["data"]],
+        "rows": [{"label": entry, "about": _find_subject(project, entry)} for entry in page["data"]],
         "authors": await name_authors(desk, page["data"]),
         "wanted": chosen,
         "filters": (("label", LABELS), ("subject", SUBJECTS)),
@@ -226,7 +226,7 @@ async def show_label(request: Request, source: Source) -> Response:
         "label": label,
         "note": write_block(label["note"], LONGEST_NOTE),
         "about": _find_subject(project, label),
-        "others": [{**one, "address": find_label_address(project["id"], one["id"])} for one in others if one["id"] != label["id"]],
+        "others": [{**entry, "address": find_label_address(project["id"], entry["id"])} for entry in others if entry["id"] != label["id"]],
         "authors": await name_authors(desk, [label, *others]),
         "judged": None if judged is None else write_claim(convert_to(judged, JudgedClaim)),
     }
@@ -270,7 +270,7 @@ async def ask_delete(request: Request, source: Source) -> Response:
         action=f"{address}/delete",
         button="Delete label",
         back=address,
-        crumbs=[*_list_ways(project), (address, "Label")],
+        crumbs=[*_list_breadcrumbs(project), (address, "Label")],
     )
     return ask_first(request, question)
 
@@ -291,7 +291,7 @@ def _find_subject(project: Record, label: Record) -> str:
     return find_subject_address(project["id"], label["subject"], label["parent_id"], label["subject_id"], label["claim"])
 
 
-def _list_ways(project: Record) -> list[tuple[str, str]]:
+def _list_breadcrumbs(project: Record) -> list[tuple[str, str]]:
     address = find_project_address(project["id"])
     return [(address, project["name"]), (f"{address}/labels", "Labels")]
 

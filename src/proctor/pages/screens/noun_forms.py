@@ -109,11 +109,11 @@ async def _send(request: Request, source: Source, operation: Operation, parts: l
     links = len(operation.path[1:].split("/")) > len(parts)
     form = await _make_form(request, operation, parts, sent)
     try:
-        given = read_inputs(form.fields, sent)
+        inputs = read_inputs(form.fields, sent)
         if links:
-            found = await _call(request, operation, [*parts, str(given.get(operation.ids[-1], ""))])
+            found = await _call(request, operation, [*parts, str(inputs.get(operation.ids[-1], ""))])
         else:
-            body = given.get("state") if operation.takes_whole else given
+            body = inputs.get("state") if operation.takes_whole else inputs
             found = await _call(request, operation, parts, body if operation.takes is not None else None)
     except Refusal as refusal:
         names_other = refusal.code == "NOT_FOUND" and any(field.kind.refers for field in form.fields.values())
@@ -135,7 +135,7 @@ def _answer(request: Request, operation: Operation, parts: list[str], found: Any
 
 
 def _find_shown_once(found: Mapping[str, Any], origin: str) -> str | None:
-    """Return what is shown once: a key, a link, or the tokens of new sandboxes with their addresses."""
+    """Return the secret that is shown only once: a key, a link, or the tokens of new sandboxes with their addresses."""
     if _ANSWERED_ONCE in found:
         return str(found[_ANSWERED_ONCE])
     if _LINK in found:
@@ -209,7 +209,7 @@ async def _list_choices(request: Request, table: Table) -> dict[str, list[tuple[
     found: dict[str, list[tuple[str, str]]] = {}
     for name, field in table.items():
         listing = next(
-            (one for one in nouns.OPERATIONS if one.pages and one.noun.kind == field.kind.refers and one.path.count("/") == 1), None
+            (each for each in nouns.OPERATIONS if each.pages and each.noun.kind == field.kind.refers and each.path.count("/") == 1), None
         )
         if listing is not None and listing.method == "GET":
             page = await listing.call(get_hub(request), get_caller(request), limit=_CHOICES)
@@ -219,7 +219,7 @@ async def _list_choices(request: Request, table: Table) -> dict[str, list[tuple[
 
 async def _call(request: Request, operation: Operation, parts: list[str], *more: Any) -> Any:
     ids = [part for word, part in zip(operation.path[1:].split("/"), parts, strict=True) if word.startswith("{")]
-    body_arguments = [one for one in more if one is not None or operation.takes_optional]
+    body_arguments = [argument for argument in more if argument is not None or operation.takes_optional]
     return await operation.call(get_hub(request), get_caller(request), *ids, *body_arguments)
 
 

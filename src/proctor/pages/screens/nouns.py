@@ -1,4 +1,4 @@
-"""Objects of the verification API as pages: lists, records, JSON, shared runs, leaderboards."""
+"""Pages for the objects of the verification API ("nouns"): lists, records, JSON, shared runs, leaderboards."""
 
 from __future__ import annotations
 
@@ -50,10 +50,9 @@ async def show_shared_run(request: Request) -> Response:
     for task in tasks:
         criteria = task.get("criteria", [])[: max(0, remaining)]
         remaining -= len(criteria)
-        shown_tasks.append({**task, "criteria": [{**one, "evidence": _shorten(one.get("evidence"))} for one in criteria]})
-    is_cut = len(tasks) < len(run["tasks"]) or any(
-        len(one["criteria"]) < len(task.get("criteria", [])) for one, task in zip(shown_tasks, tasks, strict=True)
-    )
+        shown_tasks.append({**task, "criteria": [{**criterion, "evidence": _shorten(criterion.get("evidence"))} for criterion in criteria]})
+    criteria_counts = [(len(shown["criteria"]), len(task.get("criteria", []))) for shown, task in zip(shown_tasks, tasks, strict=True)]
+    is_cut = len(tasks) < len(run["tasks"]) or any(shown < total for shown, total in criteria_counts)
     values = {"run": run, "tasks": shown_tasks, "is_cut": is_cut, "json_path": f"/shared/{token}", "draw_share": draw_share}
     return render_page(request, "shared_run.html", values, headers=_HEADERS)
 

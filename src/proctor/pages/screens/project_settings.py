@@ -130,8 +130,8 @@ async def create_project(request: Request, source: Source) -> Response:
     form_fields = await read_form(request)
     require_writer(get_caller(request), "projects can be changed")
     try:
-        given: dict[str, Any] = {"name": "", **read_inputs(FIELDS, form_fields)}
-        project = await projects.create_project(get_hub(request), get_caller(request), NewProject(**given))
+        inputs: dict[str, Any] = {"name": "", **read_inputs(FIELDS, form_fields)}
+        project = await projects.create_project(get_hub(request), get_caller(request), NewProject(**inputs))
     except Refusal as refusal:
         if not belongs_in_form(refusal):
             raise
@@ -157,7 +157,7 @@ async def ask_delete(request: Request, source: Source) -> Response:
         action=f"{_find_address(project)}/delete",
         button="Delete project",
         back=f"{_find_address(project)}/settings",
-        crumbs=_list_ways(project),
+        crumbs=_list_breadcrumbs(project),
     )
     return ask_first(request, question)
 
@@ -217,7 +217,7 @@ def _make_form(project: Record | None, seen: str = "") -> Form:
         partial=project is not None,
         seen=seen or ("" if project is None else project["updated_at"]),
         updated_at="" if project is None else project["updated_at"],
-        crumbs=[("/ui/", "Projects")] if project is None else _list_ways(project),
+        crumbs=[("/ui/", "Projects")] if project is None else _list_breadcrumbs(project),
     )
 
 
@@ -229,7 +229,7 @@ def _make_secret_form(project: Record) -> Form:
         button="Save",
         back=f"{_find_address(project)}/settings#secrets",
         fields=SECRET,
-        crumbs=_list_ways(project),
+        crumbs=_list_breadcrumbs(project),
     )
 
 
@@ -242,6 +242,6 @@ def _find_address(project: Record) -> str:
     return find_project_address(project["id"])
 
 
-def _list_ways(project: Record) -> list[tuple[str, str]]:
+def _list_breadcrumbs(project: Record) -> list[tuple[str, str]]:
     address = _find_address(project)
     return [(address, project["name"]), (f"{address}/settings", "Settings")]

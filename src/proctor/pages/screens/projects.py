@@ -28,7 +28,7 @@ async def show_projects(request: Request, source: Source) -> Response:
     page = await source.list_projects(request.query_params.get("cursor"))
     if source.is_local and len(page["data"]) == 1:
         return redirect(find_project_address(page["data"][0]["id"]))
-    rows = [await _look_at(source, project) for project in page["data"]]
+    rows = [await _summarise_project(source, project) for project in page["data"]]
     return render_page(request, "projects.html", {"rows": rows, "page": page, "source": source})
 
 
@@ -75,7 +75,7 @@ async def _list_agents(request: Request, source: Source, project: Record) -> Seq
     return (await list_agents(desk.hub, desk.caller, project_id=project["id"], limit=10))["data"]
 
 
-async def _look_at(source: Source, project: Record) -> Record:
+async def _summarise_project(source: Source, project: Record) -> Record:
     """Return a project with its trend and last run; None for both if the key may not read runs."""
     alerts = await source.list_firing_alerts(project["id"])
     common = {"about": project, "alerts": alerts, "traces": await source.count_traces(project["id"])}

@@ -83,7 +83,7 @@ async def _show_proposal(
             diff = await asyncio.to_thread(compare_documents, case["document"], proposal["document"])
     authors = await name_authors(desk, [proposal], "proposed_by")
     agents = await list_project_agents(desk, proposal["project_id"])
-    agent = next((one for one in agents if one["id"] == proposal["agent_id"]), None)
+    agent = next((entry for entry in agents if entry["id"] == proposal["agent_id"]), None)
     values = {"proposal": proposal, "authors": authors, "agent": agent, "case": case, "diff": diff, "refusal": refusal}
     return render_page(request, "proposal.html", values, status=status)
 

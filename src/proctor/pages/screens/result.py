@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from proctor.model.evidence import Evidence
 from proctor.pages.desk import find_project, open_desk
-from proctor.pages.drawing import contest as draw_contest
+from proctor.pages.drawing import label_buttons
 from proctor.pages.pictures import draw_history, lay_out_durations
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
@@ -45,16 +45,16 @@ _STEP_OF_PATH = re.compile(r"\.(\w+)|\[(\d{1,6})\]")
 async def show_result(request: Request, source: Source) -> Response:
     """Show an attempt, or several side by side (`?with=ID`, up to three times)."""
     project, run = await find_run(request, source)
-    first, given = _read_number(request.query_params.get("step")), request.query_params.getlist("with")
+    first, requested = _read_number(request.query_params.get("step")), request.query_params.getlist("with")
     # Written again in the rare case that none of the others exist.
-    most = _STEPS_SIDE_BY_SIDE if given else _STEPS
+    most = _STEPS_SIDE_BY_SIDE if requested else _STEPS
     attempt = await _show(source, run["id"], request.path_params["result"], first, most)
     others = await source.list_results(run["id"], AttemptFilter(case=attempt["summary"]["case"]), limit=_MOST_ATTEMPTS)
     # Lists the newest attempts, and always the one shown.
     listed = {other["id"]: other for other in (*others["data"], attempt["summary"])}
     attempts = sorted(listed.values(), key=lambda other: other["attempt"])
-    other_ids = _choose_others(given, attempts, attempt["summary"]["id"])
-    if given and not other_ids:
+    other_ids = _choose_others(requested, attempts, attempt["summary"]["id"])
+    if requested and not other_ids:
         attempt = await _show(source, run["id"], request.path_params["result"], first, _STEPS)
     side_by_side = [await _show(source, run["id"], id, 1, most) for id in other_ids]
     failing, previous = await asyncio.gather(
@@ -87,7 +87,7 @@ async def _draw_contests(request: Request, source: Source, project: Record, run:
     labels = await list_own_labels(open_desk(request, source), subject_id=id)
     back = find_project_address(project["id"], "runs", run["id"], "r", id)
     return {
-        number: draw_contest(address, proof, "attempt", id, number, f"{back}#a{number + 1}", labels.get((id, number), ""))
+        number: label_buttons(address, proof, "attempt", id, number, f"{back}#a{number + 1}", labels.get((id, number), ""))
         for number in attempt["judged"]
     }
 
@@ -103,7 +103,7 @@ async def _show(source: Source, run_id: str, result_id: str, first: int, most: i
             "name": read.result.case.name,
             "doc": _write_document(read, first, most),
             "trace": trace if isinstance(trace, str) else None,
-            "judged": [number for number, one in enumerate(read.entry.verdicts) if one.details.get("judge") and one.outcome != "skip"],
+            "judged": [number for number, each in enumerate(read.entry.verdicts) if each.details.get("judge") and each.outcome != "skip"],
         }
 
     return await source.show_result(run_id, result_id, (first, most), write)
@@ -158,10 +158,10 @@ def find_text(evidence: Evidence, place: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _choose_others(given: Sequence[str], attempts: Sequence[Record], shown_id: str) -> list[str]:
+def _choose_others(requested: Sequence[str], attempts: Sequence[Record], shown_id: str) -> list[str]:
     """Return the requested other attempts of the case; ids that are not are ignored."""
     known = {attempt["id"] for attempt in attempts} - {shown_id}
-    return [id for id in dict.fromkeys(given) if id in known][:_MOST_OTHERS]
+    return [id for id in dict.fromkeys(requested) if id in known][:_MOST_OTHERS]
 
 
 def _read_number(text: str | None) -> int:

@@ -270,7 +270,7 @@ async def show_run(request: Request, source: Source) -> Response:
         # Reasons that the previous run did not have, if all of its reasons are known.
         "new_reasons": set()
         if earlier is None or earlier.more or earlier.more_groups
-        else {find_shape(one.reason) for one in failures.groups} - {find_shape(one.reason) for one in earlier.groups},
+        else {find_shape(group.reason) for group in failures.groups} - {find_shape(group.reason) for group in earlier.groups},
         "find_shape": find_shape,
         "totals": totals,
         "latency": latency,
@@ -322,7 +322,7 @@ async def show_mutation(request: Request, source: Source) -> Response:
     _, run = await find_run(request, source)
     found = await source.measure_suite(run["id"])
     kinds = sorted(found.kinds.items(), key=lambda pair: pair[1].share if pair[1].share is not None else 2.0)
-    survivors = [each for each in found.faults if each.status == "survived"]
+    survivors = [fault for fault in found.faults if fault.status == "survived"]
     values = {
         "run": run,
         "found": found,
@@ -330,7 +330,7 @@ async def show_mutation(request: Request, source: Source) -> Response:
         "kinds": [(KIND_NAMES[kind], counts) for kind, counts in kinds],
         "kind_names": KIND_NAMES,
         "proposals": [
-            (case, [each for each in found.proposals if each.case == case]) for case in {each.case: 0 for each in found.proposals}
+            (case, [claim for claim in found.proposals if claim.case == case]) for case in {claim.case: 0 for claim in found.proposals}
         ],
         "survivors": survivors[:_MOST_SURVIVORS],
         "more": max(0, len(survivors) - _MOST_SURVIVORS),
@@ -367,5 +367,6 @@ def _find_pace(run: ShownRun, now: datetime) -> Record | None:
     left_s = max(0, run["attempts"] - run["finished"]) * seconds / run["finished"]
     rate = run["finished"] / seconds * 60
     # Slow agents finish less than one per minute.
-    rate_text = f"{rate:,.{0 if rate >= 10 else 1 if rate >= 1 else 2}f}" if rate >= 0.01 else f"< {0.01:,.2f}"
+    decimals = 0 if rate >= 10 else 1 if rate >= 1 else 2
+    rate_text = f"{rate:,.{decimals}f}" if rate >= 0.01 else f"< {0.01:,.2f}"
     return {"rate": rate_text, "left": duration_words(left_s * 1000)}

@@ -85,12 +85,12 @@ async def save_schedule(request: Request, source: Source) -> Response:
     project, schedule = await _find_place(request, source)
     form = await _make_form(request, project, schedule, seen=body.get("seen", ""))
     try:
-        given = read_inputs(form.fields, body)
+        inputs = read_inputs(form.fields, body)
         if body.get("only") == "preview":
-            spec = TimesRequest(cron=given.get("cron") or "", timezone=given.get("timezone") or "UTC")
+            spec = TimesRequest(cron=inputs.get("cron") or "", timezone=inputs.get("timezone") or "UTC")
             form = msgspec.structs.replace(form, values={"preview": await preview_times(hub, caller, spec)})
             return show_form(request, form, body)
-        fields = _gather(given)
+        fields = _gather(inputs)
         if schedule is None:
             schedule = cast(Record, await schedules.create_schedule(hub, caller, NewSchedule(project_id=project["id"], **fields)))
         else:
@@ -136,7 +136,7 @@ async def ask_delete(request: Request, source: Source) -> Response:
         action=f"{address}/delete",
         button="Delete",
         back=address,
-        crumbs=_list_ways(project),
+        crumbs=_list_breadcrumbs(project),
     )
     return ask_first(request, question)
 
@@ -154,7 +154,7 @@ async def _make_form(request: Request, project: Record, schedule: Record | None 
         fields=_FIELDS,
         seen=seen or ("" if schedule is None else schedule["updated_at"]),
         updated_at="" if schedule is None else schedule["updated_at"],
-        crumbs=_list_ways(project),
+        crumbs=_list_breadcrumbs(project),
         choices={
             "cases": [(case["id"], case["name"]) for case in cases],
             "dialect": [(word, word) for word in DIALECTS],
@@ -165,19 +165,19 @@ async def _make_form(request: Request, project: Record, schedule: Record | None 
     )
 
 
-def _gather(given: Mapping[str, Json]) -> dict[str, Json]:
+def _gather(inputs: Mapping[str, Json]) -> dict[str, Json]:
     """Return the fields of a schedule with those of its run under `run`, as in REST."""
-    missing = [name for name in ("name", "cron") if not given.get(name)]
+    missing = [name for name in ("name", "cron") if not inputs.get(name)]
     if missing:
         raise Refusal("VALIDATION_ERROR", "the schedule is incomplete", fields={name: ["required"] for name in missing})
-    run = {name: given[name] for name in _RUN if given.get(name) not in (None, [])}
+    run = {name: inputs[name] for name in _RUN if inputs.get(name) not in (None, [])}
     target: Json = run.get("target")
     if isinstance(target, str) and target.startswith("{"):
         try:
             run["target"] = read_json(target)
         except ValueError as error:
             raise Refusal("VALIDATION_ERROR", "the target is invalid", fields={"target": [str(error)]}) from None
-    return {**{name: given[name] for name in _OWN if given.get(name) is not None}, "run": run}
+    return {**{name: inputs[name] for name in _OWN if inputs.get(name) is not None}, "run": run}
 
 
 def _write_schedule(schedule: Record) -> dict[str, str]:
@@ -199,5 +199,5 @@ def _find_address(project: Record, *parts: str) -> str:
     return find_project_address(project["id"], "schedules", *parts)
 
 
-def _list_ways(project: Record) -> list[tuple[str, str]]:
+def _list_breadcrumbs(project: Record) -> list[tuple[str, str]]:
     return [(find_project_address(project["id"]), project["name"]), (_find_address(project), "Schedules")]

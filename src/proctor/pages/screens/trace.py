@@ -58,8 +58,8 @@ async def show_trace(request: Request, source: Source) -> Response:
     project, trace = await find_in_project(request, source, "trace", search.find_trace)
     tree = await span_trees.read_span_tree(desk.hub, desk.caller, trace["id"])
     params = request.query_params
-    part, given = params.get("part"), params.get("span")
-    span_id = given if given is not None else _choose_span(tree)
+    part, requested_span = params.get("part"), params.get("span")
+    span_id = requested_span if requested_span is not None else _choose_span(tree)
     place = tree.places.get(span_id or "")
     window = {} if part == "span" else await asyncio.to_thread(_cut_window, tree, request, place)
     span = (
@@ -72,7 +72,7 @@ async def show_trace(request: Request, source: Source) -> Response:
         "window": window,
         "part": part,
         "span": None if span is None or place is None else _write_span(span, place, tree),
-        "no_span": given is not None and span is None,
+        "no_span": requested_span is not None and span is None,
         "failing": _find_failing(tree, place),
     }
     if part is not None:
@@ -80,7 +80,7 @@ async def show_trace(request: Request, source: Source) -> Response:
     words = params.get("q", "").strip()[:200]
     results = await _list_results(desk, trace["id"])
     labels = await list_own_labels(desk, parent_id=trace["id"])
-    shown = [await search.get_result(desk.hub, desk.caller, one["id"]) for one in results[:_MOST_RESULTS]]
+    shown = [await search.get_result(desk.hub, desk.caller, result["id"]) for result in results[:_MOST_RESULTS]]
     found, total = await span_trees.find_spans(desk.hub, desk.caller, trace["id"], tree, words) if words else ([], 0)
     links = match_calls(tree)
     talk = params.get("view") == "conversation" or not tree.rows
@@ -94,7 +94,7 @@ async def show_trace(request: Request, source: Source) -> Response:
         "agent": await _find_agent(desk, trace["agent_id"]),
         "tree": tree,
         "talk": talk,
-        "results": [_write_result(one, links, labels) for one in shown],
+        "results": [_write_result(result, links, labels) for result in shown],
         "more_results": results[_MOST_RESULTS:],
         "words": words,
         "found": found,
@@ -107,7 +107,7 @@ async def show_trace(request: Request, source: Source) -> Response:
             for rule in (await source.list_firing_alerts(project["id"]) if trace["outcome"] in ("fail", "error") else ())
             if rule["agent_id"] in (None, trace["agent_id"])
         ],
-        "annotations": [{**one, "address": find_project_address(project["id"], "labels", one["id"])} for one in annotations],
+        "annotations": [{**result, "address": find_project_address(project["id"], "labels", result["id"])} for result in annotations],
         "authors": await name_authors(desk, annotations),
         "longest_note": LONGEST_NOTE,
     }
@@ -151,14 +151,17 @@ def _write_head(trace: Record, tree: SpanTree, prices: PriceList | None) -> Reco
         digest = msgspec.structs.replace(read_digest(make_digest(evidence)), answer=evidence.text or evidence.body)
     cost = digest.find_cost(prices)
     prompt = trace["input_text"] if evidence is None or evidence.input in (None, "") else evidence.input
-    usage = digest.usage
+    usage, duration_ms = digest.usage, digest.duration_ms
+    models = usage.models if usage is not None else ()
+    if duration_ms is None and tree.rows:
+        duration_ms = (tree.end_ns - tree.start_ns) / 1e6
     return {
         "prompt": None if prompt in (None, "") else draw_rich_text(prompt),
         "answer": None if digest.answer in (None, "") else draw_rich_text(digest.answer),
-        "models": ", ".join((usage.models if usage is not None else ()) or ([digest.model] if digest.model else [])),
+        "models": ", ".join(models) or digest.model or "",
         "tokens": usage_words(usage),
         "cost": None if cost is None or prices is None else write_cost(cost, prices),
-        "took_ms": digest.duration_ms if digest.duration_ms is not None else (tree.end_ns - tree.start_ns) / 1e6 if tree.rows else None,
+        "took_ms": duration_ms,
     }
 
 
@@ -178,7 +181,7 @@ async def label_trace(request: Request, source: Source) -> Response:
 async def _list_results(desk: Desk, trace_id: str) -> Sequence[Record]:
     """Return the results of a trace, without assertions, what failed first."""
     page = await search.list_results(desk.hub, desk.caller, ResultSearch(trace_id=trace_id), limit=100)
-    return sorted(page["data"], key=lambda one: (_RANKS.get(one["outcome"], 2), one["case_key"]))
+    return sorted(page["data"], key=lambda result: (_RANKS.get(result["outcome"], 2), result["case_key"]))
 
 
 async def _find_agent(desk: Desk, id: str) -> Record | None:
@@ -192,8 +195,8 @@ async def _find_agent(desk: Desk, id: str) -> Record | None:
 async def list_own_labels(desk: Desk, *, parent_id: str | None = None, subject_id: str | None = None) -> dict[tuple[str, int], str]:
     """Return the caller's labels of the claims of a trace or an attempt, by result or attempt and number."""
     found = await list_annotations(desk.hub, desk.caller, parent_id=parent_id, subject_id=subject_id, limit=100)
-    mine = [one for one in found["data"] if one["author"] == desk.caller.actor]
-    return {(one["subject_id"], one["claim"]): one["label"] or "" for one in mine if one["claim"] is not None}
+    mine = [label for label in found["data"] if label["author"] == desk.caller.actor]
+    return {(label["subject_id"], label["claim"]): label["label"] or "" for label in mine if label["claim"] is not None}
 
 
 def _cut_window(tree: SpanTree, request: Request, selected: int | None) -> Record:
@@ -294,20 +297,20 @@ def _write_pairs(values: dict[str, Json]) -> list[tuple[str, str]]:
 def _write_result(result: Record, links: dict[str, str], labels: Mapping[tuple[str, int], str]) -> Record:
     document: Json = result["result"]
     assertions: list[Json] = (document.get("assertions") if isinstance(document, dict) else None) or []
-    numbered = [(number, one) for number, one in enumerate(assertions) if isinstance(one, dict)]
-    ordered = sorted(numbered, key=lambda one: _RANKS.get(str(one[1].get("outcome")), 2))
+    numbered = [(number, assertion) for number, assertion in enumerate(assertions) if isinstance(assertion, dict)]
+    ordered = sorted(numbered, key=lambda assertion: _RANKS.get(str(assertion[1].get("outcome")), 2))
     rows = [
         {
-            "outcome": one.get("outcome"),
-            "title": one.get("label") or one.get("check") or "",
-            "reason": one.get("reason") or "",
-            "spans": [(pointer, _find_link(str(pointer), links)) for pointer in (one.get("pointers") or ())[:6]],
+            "outcome": assertion.get("outcome"),
+            "title": assertion.get("label") or assertion.get("check") or "",
+            "reason": assertion.get("reason") or "",
+            "spans": [(pointer, _find_link(str(pointer), links)) for pointer in (assertion.get("pointers") or ())[:6]],
             "number": number,
-            "code": one.get("code"),
-            "judged": bool((one.get("details") or {}).get("judge")) and one.get("outcome") != "skip",
+            "code": assertion.get("code"),
+            "judged": bool((assertion.get("details") or {}).get("judge")) and assertion.get("outcome") != "skip",
             "label": labels.get((result["id"], number), ""),
         }
-        for number, one in ordered[:_MOST_ASSERTIONS]
+        for number, assertion in ordered[:_MOST_ASSERTIONS]
     ]
     return {**result, "result": None, "assertions": rows, "more": max(0, len(ordered) - _MOST_ASSERTIONS)}
 

@@ -66,9 +66,9 @@ async def show_traces(request: Request, source: Source) -> Response:
         page = await sort_page(listing, find_values, down=order.startswith("-"), cursor=cursor, limit=_ROWS)
     shown = filters | ({"sort": order} if order else {})
     found = await search.count_facets(desk.hub, desk.caller, wanted)
-    agents = {one["id"]: one["name"] for one in await list_project_agents(desk, project["id"])}
+    agents = {entry["id"]: entry["name"] for entry in await list_project_agents(desk, project["id"])}
     groups = [
-        (name, [(one.value, one.name, one.count, one.failed) for one in values])
+        (name, [(entry.value, entry.name, entry.count, entry.failed) for entry in values])
         for name, values in (("outcome", found.outcomes), ("status", found.statuses), ("agent", found.agents), ("case", found.cases))
     ]
     values = {
@@ -186,8 +186,8 @@ async def _show_form(request: Request, desk: Desk, project: Record, form: Record
     cases = await list_cases(desk.hub, desk.caller, project_id=project["id"], limit=_MOST_CASES)
     values = {
         "form": form,
-        "agents": [(one["id"], one["name"]) for one in await list_project_agents(desk, project["id"])],
-        "cases": [(one["id"], one["name"]) for one in cases["data"]],
+        "agents": [(entry["id"], entry["name"]) for entry in await list_project_agents(desk, project["id"])],
+        "cases": [(entry["id"], entry["name"]) for entry in cases["data"]],
         "most": MOST_TRACES,
         "done": None,
         "lost": None,

@@ -24,7 +24,7 @@ from collections.abc import Generator, Iterator, Sequence
 import msgspec
 
 from proctor.codecs.fhir import Clue, IndexedStore, ResourceIndex, Search, compile_search
-from proctor.codecs.fhir_matching import Found
+from proctor.codecs.fhir_matching import PlacedResource
 from proctor.codecs.fhir_parameters import list_parameters
 from proctor.codecs.http import encode_query
 from proctor.errors import CheckFault, SpecError
@@ -139,7 +139,7 @@ class Shelves(IndexedStore):
         self._steps = steps
         """Steps of work per examined resource."""
 
-    def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[Found]:
+    def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[PlacedResource]:
         """Yield all candidates among the resources of a type, in stored order."""
         resources = self._rows.list(resource_type)
         if clues and len(resources) > _FEW:
@@ -147,15 +147,15 @@ class Shelves(IndexedStore):
             if isinstance(index, ResourceIndex):
                 keys = index.list_keys(clues)
                 spend(self._steps * len(keys))
-                return (Found("", resources[key]) for key in keys)
+                return (PlacedResource("", resources[key]) for key in keys)
         spend(self._steps * len(resources))
-        return (Found("", resource) for resource in resources.values())
+        return (PlacedResource("", resource) for resource in resources.values())
 
-    def get(self, resource_type: str, key: str) -> Found | None:
+    def get(self, resource_type: str, key: str) -> PlacedResource | None:
         """Return the resource with this id."""
         # A leading underscore marks internal collections, even if a reference uses it as a type.
         resource = None if resource_type.startswith(HIDDEN) else self._rows.get(resource_type, key)
-        return None if resource is None else Found("", resource)
+        return None if resource is None else PlacedResource("", resource)
 
 
 PAGE = 50
@@ -258,5 +258,5 @@ def _find_passed_over(pair: tuple[str, str], resource_type: str) -> str | None:
     raise refuse_fhir(400, "not-supported", f"search parameter {show(name, 80)} of {resource_type} is not supported{suggestion}")
 
 
-def _make_entry(request: Request, found: Found, mode: str, options: AnswerOptions) -> dict[str, Json]:
+def _make_entry(request: Request, found: PlacedResource, mode: str, options: AnswerOptions) -> dict[str, Json]:
     return {"fullUrl": f"{request.base}/{found.name}", "resource": shape_resource(found.resource, options), "search": {"mode": mode}}

@@ -62,13 +62,13 @@ def _split_address(parts: SplitResult) -> tuple[str, str | None, str]:
 
 
 def _read_options(query: str) -> dict[str, str]:
-    found = dict(parse_qsl(query))
-    for name in found:
+    parameters = dict(parse_qsl(query))
+    for name in parameters:
         if name not in _OPTIONS:
             close = nearest(name, _OPTIONS)
             hint = f"; nearest: {close[0]}" if close else ""
             raise InputError(f"unknown option {name!r} for Azure{hint}; expected {', '.join(_OPTIONS)}")
-    return found
+    return parameters
 
 
 def _find_setting(names: tuple[str, ...]) -> str | None:

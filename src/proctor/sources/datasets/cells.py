@@ -71,14 +71,14 @@ def read_cells(partition: Partition, column: str | None = None, choice: RowChoic
         return
     # Before and after: a file that changes during reading yields rows of two versions.
     _require_unchanged(file)
-    found = _read_parquet(partition, column, choice) if file.kind == "parquet" else _read_lines(partition, choice)
-    yield from found if partition.limit is None else _cut_cells(found, partition.limit)
+    cells = _read_parquet(partition, column, choice) if file.kind == "parquet" else _read_lines(partition, choice)
+    yield from cells if partition.limit is None else _cut_cells(cells, partition.limit)
     _require_unchanged(file)
 
 
-def _cut_cells(found: Iterator[Cells], limit: int) -> Iterator[Cells]:
+def _cut_cells(batches: Iterator[Cells], limit: int) -> Iterator[Cells]:
     """Yield only the first records."""
-    for cells in found:
+    for cells in batches:
         yield cells if len(cells.records) <= limit else msgspec.structs.replace(cells, records=cells.records[:limit])
         limit -= len(cells.records)
         if limit <= 0:
@@ -104,7 +104,7 @@ def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -
         )
         schema = opened.schema_arrow
         columns = choose_columns(schema, column)
-        read = list(dict.fromkeys((*columns.list_read(), *choice.list_extra_columns(schema))))
+        column_names = list(dict.fromkeys((*columns.list_read(), *choice.list_extra_columns(schema))))
         chosen = None if choice.where is None else GroupFilter(source, schema, choice.where, file.path)
         for group in range(partition.start, partition.end):
             metadata = opened.metadata.row_group(group)
@@ -115,7 +115,7 @@ def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -
                 if chosen is not None and keep is None:
                     yield Cells([LEFT_OUT] * rows_left, left_out=rows_left)
                     continue
-                for batch in opened.iter_batches(rows, row_groups=[group], columns=read, use_threads=False):
+                for batch in opened.iter_batches(rows, row_groups=[group], columns=column_names, use_threads=False):
                     cells = make_cells(batch, columns)
                     fitting = None if keep is None else keep.slice(metadata.num_rows - rows_left, batch.num_rows)
                     found = Cells(
@@ -176,9 +176,9 @@ class _Range:
 
     def _skip_line(self, position: int) -> None:
         while block := self._source.read(_BLOCK):
-            found = block.find(b"\n")
-            if found >= 0:
-                self._position = position + found + 1
+            line_break = block.find(b"\n")
+            if line_break >= 0:
+                self._position = position + line_break + 1
                 self._source.seek(self._position)
                 break
             position += len(block)
@@ -200,18 +200,18 @@ class _Range:
         at_end = self._position + len(block)
         if at_end >= self._end:
             # The last line contains the last byte of the range; it ends here, or at the next line break.
-            found = block.find(b"\n", max(0, self._end - 1 - self._position))
-            if found >= 0:
+            line_break = block.find(b"\n", max(0, self._end - 1 - self._position))
+            if line_break >= 0:
                 self._over = True
-                block = block[: found + 1]
+                block = block[: line_break + 1]
         self._position += len(block)
         self._note_break(block)
         return block
 
     def _note_break(self, block: bytes) -> None:
-        found = block.find(b"\n")
-        if found >= 0:
-            self._long_line = self._position - len(block) + found + 1
+        line_break = block.find(b"\n")
+        if line_break >= 0:
+            self._long_line = self._position - len(block) + line_break + 1
 
     def find_next_line(self) -> int:
         """Return the offset of the line after the one that was too long."""
@@ -229,9 +229,9 @@ class _Unpacked:
 
     def read1(self, size: int, /) -> bytes:
         block: bytes = self._source.read(_UNPACKED_BLOCK)
-        found = block.find(b"\n")
-        if found >= 0:
-            self._long_line = self._position + found + 1
+        line_break = block.find(b"\n")
+        if line_break >= 0:
+            self._long_line = self._position + line_break + 1
         self._position += len(block)
         return block
 

@@ -19,7 +19,7 @@ from proctor.evidence.otlp.spans import fold_id
 from proctor.evidence.tables.read import find_columns, find_companion_table
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.json_values import drop_nulls
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 from proctor.sources.datasets.files import import_arrow
 from proctor.sources.records import MAX_LINE_BYTES
 from proctor.sources.tables.text import make_json
@@ -42,18 +42,18 @@ class LostRows(EvidenceError):
 
 
 def read_lost_traces(opened: Any, group: int, first: int) -> frozenset[str] | None:
-    """Return the traces of the rows of a row group from `first` on; None if an id is unreadable or missing."""
+    """Return the trace ids of a row group from row `first` on; None if an id is unreadable or missing."""
     name = _find_column(opened.schema_arrow.names)
     if name is None:
         return None
     try:
-        return find_traces(opened.read_row_group(group, columns=[name], use_threads=False).slice(first))
+        return read_trace_ids(opened.read_row_group(group, columns=[name], use_threads=False).slice(first))
     except (OSError, ValueError, NotImplementedError):  # the error that made the rows unreadable may affect this column, too
         return None
 
 
-def find_traces(rows: Any) -> frozenset[str] | None:
-    """Return the traces of some rows; None if an id is unreadable or missing."""
+def read_trace_ids(rows: Any) -> frozenset[str] | None:
+    """Return the trace ids in these rows, in canonical form; None if an id is unreadable or missing."""
     name = _find_column(rows.schema.names)
     if name is None:
         return None
@@ -74,8 +74,8 @@ def find_row_trace(row: dict[str, Any]) -> frozenset[str] | None:
 
 def _fold_ids(ids: list[Any]) -> frozenset[str] | None:
     """Return ids in the spelling of readable rows, so that they match."""
-    found = [fold_id(write_id(id) if isinstance(id, bytes) else str(id)) for id in ids if id]
-    return frozenset(found) if len(found) == len(ids) else None
+    folded = [fold_id(write_id(id) if isinstance(id, bytes) else str(id)) for id in ids if id]
+    return frozenset(folded) if len(folded) == len(ids) else None
 
 
 def write_id(data: bytes) -> str:
@@ -174,8 +174,7 @@ def choose_columns(schema: Any, column: str | None) -> Columns:
         return _make_whole(names[0], schema) if single else Columns(names=tuple(names), whole=False)
     if column is not None:
         if column not in names:
-            near = nearest(column, names)
-            hint = f"; nearest: {near[0]!r}" if near else ""
+            hint = suggest_one(column, names)
             raise EvidenceError(f"there is no column {column!r}{hint}; it has {', '.join(names) or 'none'}", code="missing_column")
         _require_record(schema.field(column), column)
         return _make_whole(column, schema)
@@ -204,8 +203,8 @@ def choose_columns(schema: Any, column: str | None) -> Columns:
 
 def _make_whole(name: str, schema: Any) -> Columns:
     types = import_arrow("pyarrow").types
-    id_columns = [each for each in ID_NAMES if each in schema.names and each != name]
-    id_column = next((each for each in id_columns if _is_text(kind := schema.field(each).type) or types.is_integer(kind)), None)
+    id_columns = [column for column in ID_NAMES if column in schema.names and column != name]
+    id_column = next((column for column in id_columns if _is_text(kind := schema.field(column).type) or types.is_integer(kind)), None)
     return Columns(names=(name,), whole=True, id=id_column)
 
 
@@ -213,8 +212,8 @@ def list_ids(batch: Any, columns: Columns) -> Sequence[str | None] | None:
     """Return the ids of the traces in a batch, if they have their own column."""
     if columns.id is None:
         return None
-    found = list_values(batch.column(columns.id))
-    return [None if value is None else value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in found]
+    ids = list_values(batch.column(columns.id))
+    return [None if value is None else value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in ids]
 
 
 def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
@@ -228,12 +227,12 @@ def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
     if _is_text(array.type):
         # As bytes, so that invalid UTF-8 affects only its own row.
         wide = arrow.types.is_large_string(array.type) or arrow.types.is_large_binary(array.type)
-        found = array.cast(arrow.large_binary() if wide else arrow.binary()).to_pylist()
+        values = array.cast(arrow.large_binary() if wide else arrow.binary()).to_pylist()
         # If all cells together are small enough, each is: most batches need no check of each cell.
-        plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES and all(found)
-        return found if plain else [_check_cell(cell) for cell in found]
-    found = list_values(array, lambda _, error: EvidenceError(_describe_unreadable(error)))
-    return [_NO_RECORD if value is None else value if isinstance(value, EvidenceError) else _write_value(value) for value in found]
+        plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES and all(values)
+        return values if plain else [_check_cell(cell) for cell in values]
+    values = list_values(array, lambda _, error: EvidenceError(_describe_unreadable(error)))
+    return [_NO_RECORD if value is None else value if isinstance(value, EvidenceError) else _write_value(value) for value in values]
 
 
 _TOO_LARGE = EvidenceError(f"a record larger than {MAX_LINE_BYTES // 2**20} MB", code="too_large")
@@ -271,7 +270,7 @@ def _make_unreadable_row(row: Any, spans: bool) -> Cell:
         return _make_row(row.to_pylist(maps_as_pydicts="strict")[0], spans)
     except CANNOT_HOLD as error:
         code = "not_utf8" if isinstance(error, UnicodeDecodeError) else "unreadable_evidence"
-        return LostRows(_describe_unreadable(error), code=code, traces=find_traces(row))
+        return LostRows(_describe_unreadable(error), code=code, traces=read_trace_ids(row))
 
 
 def _describe_unreadable(error: Exception) -> str:
@@ -284,10 +283,12 @@ def _make_row(row: dict[str, Any], spans: bool) -> Cell:
     # A data frame uses NaN for a missing number.
     present = {name: value for name, value in row.items() if value is not None and not (type(value) is float and math.isnan(value))}
     try:
-        present = {name: read for name, value in present.items() if (read := _read_member(name, value, spans)) is not None}
+        members = {name: _read_member(name, value, spans) for name, value in present.items()}
     except ValueError as error:
         return LostRows(str(error), code="wrong_column_type", traces=find_row_trace(row) if spans else None)
-    return _write_value({name: decode_container(value) if name in _NESTED else value for name, value in present.items()})
+    return _write_value(
+        {name: decode_container(value) if name in _NESTED else value for name, value in members.items() if value is not None}
+    )
 
 
 def _read_member(name: str, value: Any, spans: bool) -> Any:

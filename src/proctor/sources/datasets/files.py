@@ -3,7 +3,7 @@
 Folders are read with everything below them, in the order of their names; names that begin with `.` or `_` are no data, as Hive and Spark
 have it. Folders that are called `key=value` are folders like any other. An address (`s3://`, `gs://`, `az://`) carries no keys: they are
 found where the libraries of these stores look for them. `file://` is a path of this machine. A file that is named twice is read once, and
-what is not read is noted.
+what is not read is skipped.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _DATA = re.compile(
 _MOST_ENDINGS = 5
 
 
-class LeftOut:
+class Skipped:
     """Files that were found but are not read."""
 
     def __init__(self) -> None:
         self._endings: Counter[str] = Counter()
         self._first = ""
         self._links: list[str] = []
-        self._twice: list[tuple[str, str]] = []
+        self._second_names: list[tuple[str, str]] = []
         self._batches: list[str] = []
 
     def note_file(self, name: str) -> None:
@@ -57,7 +57,7 @@ class LeftOut:
 
     def note_second_name(self, name: str, first: str) -> None:
         """Note a file with two names."""
-        self._twice.append((name, first))
+        self._second_names.append((name, first))
 
     def note_batch(self, folder: str) -> None:
         """Note the output of another batch."""
@@ -73,17 +73,19 @@ class LeftOut:
                 f"{count_noun(number, 'file')} in the folders {verb} not read: {listed}, for example {self._first}; "
                 f"a batch reads files ending in {suffixes}"
             )
-        if self._twice:
-            name, first = self._twice[0]
-            what = "1 file has two names and is" if len(self._twice) == 1 else f"{len(self._twice):,} files have two names and are"
-            yield f"{what} read once: {name} is {first}"
+        if self._second_names:
+            (name, first), count = self._second_names[0], len(self._second_names)
+            subject = "1 file has two names and is" if count == 1 else f"{count:,} files have two names and are"
+            yield f"{subject} read once: {name} is {first}"
         if self._links:
-            what = "1 link to a folder is" if len(self._links) == 1 else f"{len(self._links):,} links to folders are"
-            yield f"{what} not followed: {self._links[0]}; name it as a place of its own"
+            count = len(self._links)
+            subject = "1 link to a folder is" if count == 1 else f"{count:,} links to folders are"
+            yield f"{subject} not followed: {self._links[0]}; name it as a place of its own"
         if self._batches:
-            many = f"{len(self._batches):,} folders hold results of other batches and are"
-            what = "1 folder holds results of another batch and is" if len(self._batches) == 1 else many
-            yield f"{what} not read: {self._batches[0]}"
+            count = len(self._batches)
+            subject = "1 folder holds results of another batch and is"
+            subject = subject if count == 1 else f"{count:,} folders hold results of other batches and are"
+            yield f"{subject} not read: {self._batches[0]}"
 
 
 Kind = Literal["parquet", "lines", "spans", "merged"]
@@ -117,24 +119,24 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Path(self.path) if self.kind == "lines" and not self.root else None
 
 
-def list_files(places: Sequence[str], *, leave_out: str | Path | None = None, left_out: LeftOut | None = None) -> list[DataFile]:
+def list_files(places: Sequence[str], *, leave_out: str | Path | None = None, left_out: Skipped | None = None) -> list[DataFile]:
     """Return the files of a data set; raises `InputError` if there are none.
 
     Files in the folder `leave_out` are skipped. Other files that are not read are listed in `left_out`.
     """
-    noted = LeftOut() if left_out is None else left_out
-    found: dict[tuple[str, ...], DataFile] = {}
+    skipped = Skipped() if left_out is None else left_out
+    files: dict[tuple[str, ...], DataFile] = {}
     excluded_folder = None if leave_out is None else _identify_folder(leave_out)
     for place in places:
         any_here = False
-        for file in _list_place(place, excluded_folder, noted):
+        for file in _list_place(place, excluded_folder, skipped):
             any_here = True
-            first = found.setdefault(_identify(file.root, file.path), file)
+            first = files.setdefault(_identify(file.root, file.path), file)
             if not file.root and first.path != file.path:
-                noted.note_second_name(file.name, first.name)
+                skipped.note_second_name(file.name, first.name)
         if not any_here:
             raise InputError(f"nothing to read at {place!r}: expected files ending in {', '.join(SUFFIXES)}")
-    return list(found.values())
+    return list(files.values())
 
 
 def find_local_path(place: str) -> str | None:
@@ -191,10 +193,10 @@ def find_state(root: str, path: str) -> tuple[int, int]:
     if not root:
         status = os.stat(path)
         return status.st_size, status.st_mtime_ns
-    found = open_store(root)[0].get_file_info(path)
-    if not found.is_file:
+    info = open_store(root)[0].get_file_info(path)
+    if not info.is_file:
         raise FileNotFoundError(2, "no such file", path)
-    return found.size, found.mtime_ns or 0
+    return info.size, info.mtime_ns or 0
 
 
 def import_arrow(module: str) -> Any:
@@ -207,27 +209,27 @@ def import_arrow(module: str) -> Any:
         raise MissingExtra("A batch", "data") from error
 
 
-def _list_place(place: str, inside: tuple[str, ...] | None, noted: LeftOut) -> Iterator[DataFile]:
+def _list_place(place: str, inside: tuple[str, ...] | None, skipped: Skipped) -> Iterator[DataFile]:
     if not place.strip() or "\0" in place:
         raise InputError(f"{show(place)} is no place of a data set")
     place = find_local_path(place) or place
     if "://" in place:
-        yield from _list_store(place, inside, noted)
+        yield from _list_store(place, inside, skipped)
         return
     base = _cut_before_wildcard(place)
     if not os.path.exists(base):
         raise InputError(f"no data set at {place!r}: no such file or folder")
     if _is_batch(base):
         raise InputError(f"{base!r} holds results of a batch, and is no data set; `proctor batch show {base}` shows it")
-    listed = [place] if os.path.isfile(place) else _walk_folder(base, inside, noted)
+    listed = [place] if os.path.isfile(place) else _walk_folder(base, inside, skipped)
     parts = None if base == place else compile_glob(os.path.abspath(place))
     for name in listed:
         path = os.path.abspath(name)
         if parts is None or matches_glob(parts, path):
-            yield from _look_at(name, path, noted, named=name == place)
+            yield from _check_file(name, path, skipped, named=name == place)
 
 
-def _look_at(name: str, path: str, noted: LeftOut, *, named: bool) -> Iterator[DataFile]:
+def _check_file(name: str, path: str, skipped: Skipped, *, named: bool) -> Iterator[DataFile]:
     fault: str | None = None
     try:
         size, modified = find_state("", path)
@@ -240,24 +242,24 @@ def _look_at(name: str, path: str, noted: LeftOut, *, named: bool) -> Iterator[D
     except OSError as error:
         size = modified = 0
         fault = f"it cannot be read: {error.strerror}"
-    yield from _make_file(name, path, "", size, modified, noted, named=named, fault=fault)
+    yield from _make_file(name, path, "", size, modified, skipped, named=named, fault=fault)
 
 
-def _walk_folder(folder: str, inside: tuple[str, ...] | None, noted: LeftOut) -> Iterator[str]:
+def _walk_folder(folder: str, inside: tuple[str, ...] | None, skipped: Skipped) -> Iterator[str]:
     # Links to folders are not followed: they may form a cycle.
     for parent, folders, files in os.walk(folder, onerror=_refuse_folder):
         if _is_inside(_identify("", parent), inside):
             folders.clear()
             continue
         if parent != folder and _is_batch(parent):
-            noted.note_batch(parent)
+            skipped.note_batch(parent)
             folders.clear()
             continue
         # Modified in place: `os.walk` continues with this list, in its order.
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
         for name in folders:
             if os.path.islink(os.path.join(parent, name)):
-                noted.note_link(os.path.join(parent, name))
+                skipped.note_link(os.path.join(parent, name))
         yield from (os.path.join(parent, name) for name in sorted(files))
 
 
@@ -272,7 +274,7 @@ def _is_batch(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, "manifest.json")) and os.path.isdir(os.path.join(folder, "suites"))
 
 
-def _list_store(place: str, inside: tuple[str, ...] | None, noted: LeftOut) -> Iterator[DataFile]:
+def _list_store(place: str, inside: tuple[str, ...] | None, skipped: Skipped) -> Iterator[DataFile]:
     # The query is for the file system: `?endpoint_override=...`.
     address, mark, query = place.partition("?")
     base = _cut_before_wildcard(address)
@@ -280,30 +282,31 @@ def _list_store(place: str, inside: tuple[str, ...] | None, noted: LeftOut) -> I
     files, path = open_store(root)
     arrow = import_arrow("pyarrow.fs")
     try:
-        found = files.get_file_info(path)
-        if found.type == arrow.FileType.NotFound:
+        info = files.get_file_info(path)
+        if info.type == arrow.FileType.NotFound:
             raise InputError(f"no data set at {place!r}: nothing is there")
-        listed = [found] if found.is_file else files.get_file_info(arrow.FileSelector(path, recursive=True))
+        listed = [info] if info.is_file else files.get_file_info(arrow.FileSelector(path, recursive=True))
     except OSError as error:
         raise InputError(f"cannot list {place!r}: {error}") from error
     scheme = urlsplit(place).scheme
     parts = None if base == address else compile_glob(path.rstrip("/") + address[len(base) :])
-    for one in sorted((one for one in listed if one.is_file), key=lambda one: one.path):
-        below = one.path[len(path) :].strip("/")
+    for entry in sorted((entry for entry in listed if entry.is_file), key=lambda entry: entry.path):
+        below = entry.path[len(path) :].strip("/")
         hidden = any(part.startswith((".", "_")) for part in below.split("/"))
-        if not hidden and not _is_inside(_identify(root, one.path), inside) and (parts is None or matches_glob(parts, one.path)):
-            yield from _make_file(f"{scheme}://{one.path}", one.path, root, one.size, one.mtime_ns or 0, noted, named=one is found)
+        if not hidden and not _is_inside(_identify(root, entry.path), inside) and (parts is None or matches_glob(parts, entry.path)):
+            name, modified_ns = f"{scheme}://{entry.path}", entry.mtime_ns or 0
+            yield from _make_file(name, entry.path, root, entry.size, modified_ns, skipped, named=entry is info)
 
 
 def _make_file(
-    name: str, path: str, root: str, size: int, modified_ns: int, noted: LeftOut, *, named: bool, fault: str | None = None
+    name: str, path: str, root: str, size: int, modified_ns: int, skipped: Skipped, *, named: bool, fault: str | None = None
 ) -> Iterator[DataFile]:
     base = path.replace(os.sep, "/").rsplit("/", 1)[-1]
     match = _NAMES.fullmatch(base)
     if match is None:
         if named:
             raise InputError(f"{name!r} is no file that a batch reads; expected one ending in {', '.join(SUFFIXES)}")
-        noted.note_file(name)
+        skipped.note_file(name)
         return
     if base.startswith((".", "_")) and not named:
         return

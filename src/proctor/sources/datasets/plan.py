@@ -95,8 +95,8 @@ def plan_partitions(
     wanted = _Wanted(column, evidence_format, partition_bytes, where, set(), set())
 
     def plan(file: DataFile) -> Sequence[Partition]:
-        found = (known or {}).get(msgspec.structs.replace(file, name=""))
-        return [msgspec.structs.replace(part, file=file) for part in found] if found else list(_plan_file(file, wanted))
+        previous = (known or {}).get(msgspec.structs.replace(file, name=""))
+        return [msgspec.structs.replace(part, file=file) for part in previous] if previous else list(_plan_file(file, wanted))
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
         # `map` yields results in the order of the files, whichever footer arrives first.

@@ -19,7 +19,7 @@ import msgspec
 
 from proctor.errors import InputError
 from proctor.model.evidence import Json
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 
 Value = str | int | float | bool
 Lookup = Callable[[str], Json]
@@ -117,16 +117,16 @@ def decide_row(condition: Condition, find: Lookup) -> bool | None:
     if isinstance(condition, IsNull):
         return find(condition.name) is None
     if isinstance(condition, Not):
-        found = decide_row(condition.part, find)
-        return None if found is None else not found
+        result = decide_row(condition.part, find)
+        return None if result is None else not result
     # For `or`, one true part decides, for `and`, one false part, even if other parts are unknown.
     decisive = isinstance(condition, Either)
     unknown = False
     for part in condition.parts:
-        found = decide_row(part, find)
-        if found is decisive:
+        result = decide_row(part, find)
+        if result is decisive:
             return decisive
-        unknown = unknown or found is None
+        unknown = unknown or result is None
     return None if unknown else not decisive
 
 
@@ -139,9 +139,9 @@ def list_comparisons(condition: Condition) -> Iterator[Compare]:
             yield from list_comparisons(part)
 
 
-def is_unlike(comparison: Compare, found: Json) -> bool:
-    """Return whether there is a value of another kind than it is compared with, so that the result is never true or false."""
-    return found is not None and _compare(comparison, found) is None
+def has_other_type(comparison: Compare, value: Json) -> bool:
+    """Return whether the value has another type than the constant, so that the comparison is neither true nor false."""
+    return value is not None and _compare(comparison, value) is None
 
 
 def name_kind(value: Value) -> str:
@@ -161,11 +161,13 @@ def _decide_file(condition: Condition, known: dict[str, str | None]) -> bool | N
     if isinstance(condition, (Compare, IsNull)):
         return decide_row(condition, known.get)
     if isinstance(condition, Not):
-        found = _decide_file(condition.part, known)
-        return None if found is None else not found
+        result = _decide_file(condition.part, known)
+        return None if result is None else not result
+    # One true part decides an `or`, one false part decides an `and`.
     decisive = isinstance(condition, Either)
-    found = [_decide_file(part, known) for part in condition.parts]
-    return decisive if decisive in found else None if None in found else not decisive
+    results = [_decide_file(part, known) for part in condition.parts]
+    otherwise = None if None in results else not decisive
+    return decisive if decisive in results else otherwise
 
 
 def find_member(record: Json, name: str) -> Json:
@@ -186,16 +188,16 @@ def has_member(record: Json, name: str) -> bool:
     return name in record or (bool(dot) and has_member(record.get(head), rest))
 
 
-def _compare(condition: Compare, found: Json) -> bool | None:
+def _compare(condition: Compare, actual: Json) -> bool | None:
     value = condition.value
-    if isinstance(found, str) and not isinstance(value, str):
+    if isinstance(actual, str) and not isinstance(value, str):
         # The keys of folders are texts.
-        found = _read_text(found, value)
-    same_kind = isinstance(found, str) if isinstance(value, str) else isinstance(found, (int, float))
+        actual = _read_text(actual, value)
+    same_kind = isinstance(actual, str) if isinstance(value, str) else isinstance(actual, (int, float))
     # True and false are numbers in Python: without the last comparison, `paid = 1` would match true.
-    if found is None or not same_kind or isinstance(found, bool) is not isinstance(value, bool):
+    if actual is None or not same_kind or isinstance(actual, bool) is not isinstance(value, bool):
         return None
-    return _COMPARE[condition.sign](found, value)
+    return _COMPARE[condition.sign](actual, value)
 
 
 def _read_text(text: str, like: Value) -> Json:
@@ -223,25 +225,25 @@ class _Reader:
         position = 0
         end = len(self._text.rstrip())
         while position < end:
-            found = _TOKEN.match(self._text, position)
-            if found is None or found.end() == position:
+            match = _TOKEN.match(self._text, position)
+            if match is None or match.end() == position:
                 rest = self._text[position:].lstrip()
                 raise self._refuse(end - len(rest.rstrip()), f"found {rest[:20]!r}; write a text in single quotes")
-            kind = str(found.lastgroup)
-            word = found.group(kind)
+            kind = str(match.lastgroup)
+            word = match.group(kind)
             lowered = word.lower()
             is_word = kind == "word" and lowered in _WORDS
-            yield _Word(lowered if is_word else kind, word, found.start(kind))
-            position = found.end()
+            yield _Word(lowered if is_word else kind, word, match.start(kind))
+            position = match.end()
 
     def read(self) -> Condition:
         if not self._words:
             raise InputError("--where: the condition is empty; expected for example \"agent = 'shop'\"")
-        found = self._read_either()
+        condition = self._read_either()
         if self._next < len(self._words):
             word = self._words[self._next]
             raise self._refuse(word.column, f"expected `and` or `or`, found {word.text!r}")
-        return found
+        return condition
 
     def _read_either(self) -> Condition:
         parts = [self._read_both()]
@@ -278,8 +280,8 @@ class _Reader:
             return Not(IsNull(name)) if negated else IsNull(name)
         negated = self._take("not")
         if self._take("in"):
-            found = Either(tuple(Compare(name, "=", value) for value in self._read_list()))
-            return Not(found) if negated else found
+            condition = Either(tuple(Compare(name, "=", value) for value in self._read_list()))
+            return Not(condition) if negated else condition
         if negated:
             raise self._refuse(self._find_column(), "expected `in` after `not`")
         sign = self._words[self._next] if self._next < len(self._words) else None
@@ -307,8 +309,9 @@ class _Reader:
         word = self._words[self._next] if self._next < len(self._words) else None
         kind = "" if word is None else word.kind
         if word is None or kind not in ("text", "number", "true", "false"):
-            hint = "; write a text in single quotes" if kind in ("word", "quoted") else "; write `is null`" if kind == "null" else ""
-            raise self._refuse(self._find_column(), f"expected a value{f', found {word.text}' if word else ''}{hint}")
+            hints = {"word": "; write a text in single quotes", "quoted": "; write a text in single quotes", "null": "; write `is null`"}
+            found = "" if word is None else f", found {word.text}"
+            raise self._refuse(self._find_column(), f"expected a value{found}{hints.get(kind, '')}")
         self._next += 1
         if kind == "text":
             return word.text[1:-1].replace("''", "'")
@@ -343,6 +346,5 @@ class _Reader:
 
 def describe_unknown(name: str, known: list[str]) -> str:
     """Return the error text for an unknown column, with the nearest name."""
-    near = nearest(name, known)
-    hint = f"; nearest: {near[0]!r}" if near else ""
+    hint = suggest_one(name, known)
     return f"--where: there is no column {name!r}{hint}; it has {', '.join(known) or 'none'}"

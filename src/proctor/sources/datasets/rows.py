@@ -33,7 +33,7 @@ from proctor.sources.datasets.row_filter import (
     describe_unknown,
     find_member,
     has_member,
-    is_unlike,
+    has_other_type,
     list_comparisons,
     list_names,
     may_hold,
@@ -48,12 +48,12 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 def read_folder_keys(path: str) -> dict[str, str | None]:
     """Return the keys of a file's folders, None for a null key; if a name occurs twice, the innermost counts."""
-    found: dict[str, str | None] = {}
+    keys: dict[str, str | None] = {}
     for part in path.replace("\\", "/").split("/")[:-1]:
         key, equals, value = part.partition("=")
         if equals and key:
-            found[unquote(key)] = None if value == _NULL else unquote(value)
-    return found
+            keys[unquote(key)] = None if value == _NULL else unquote(value)
+    return keys
 
 
 LEFT_OUT = b""
@@ -64,27 +64,27 @@ _LOOKED_AT, _MOST_KEYS = 50, 200
 
 
 class FilterNames:
-    """The names that a condition uses for JSON lines: those that no line has, and some keys that lines have instead."""
+    """Checks the names in a condition on JSON lines: collects those that no line has, and some of the keys that the lines do have."""
 
     def __init__(self, where: Condition, path: str) -> None:
         folder = read_folder_keys(path)
         self.missing = {name for name in list_names(where) if name not in folder}
         self.keys: dict[str, None] = {}
         self.lines = 0
-        self.unlike: dict[str, int] = {}
-        """The number of lines whose value has another kind than it is compared with."""
-        self._comparisons = [one for one in dict.fromkeys(list_comparisons(where)) if one.name not in folder]
+        self.mismatched: dict[str, int] = {}
+        """For each comparison, as text, the number of lines in which the value has another type than the constant."""
+        self._comparisons = [comparison for comparison in dict.fromkeys(list_comparisons(where)) if comparison.name not in folder]
 
-    def look_at(self, record: Json) -> None:
+    def note_line(self, record: Json) -> None:
         """Note the names of one line."""
         self.lines += 1
-        unlike = {
-            f"{one.name!r} with the {name_kind(one.value)} {one.value!r}"
-            for one in self._comparisons
-            if is_unlike(one, find_member(record, one.name))
+        mismatched = {
+            f"{comparison.name!r} with the {name_kind(comparison.value)} {comparison.value!r}"
+            for comparison in self._comparisons
+            if has_other_type(comparison, find_member(record, comparison.name))
         }
-        for name in sorted(unlike):
-            self.unlike[name] = self.unlike.get(name, 0) + 1
+        for name in sorted(mismatched):
+            self.mismatched[name] = self.mismatched.get(name, 0) + 1
         if self.missing:
             self.missing = {name for name in self.missing if not has_member(record, name)}
             if self.lines <= _LOOKED_AT:
@@ -124,8 +124,8 @@ def read_extra_columns(batch: Any, names: Sequence[str]) -> Sequence[tuple[Json,
     if not names:
         return None
     available = set(batch.schema.names)
-    found = cut_nanoseconds(batch.select([name for name in dict.fromkeys(names) if name in available]))
-    return list(zip(*(list_values(found.column(name)) if name in available else [None] * batch.num_rows for name in names), strict=True))
+    columns = cut_nanoseconds(batch.select([name for name in dict.fromkeys(names) if name in available]))
+    return list(zip(*(list_values(columns.column(name)) if name in available else [None] * batch.num_rows for name in names), strict=True))
 
 
 def read_extra_keys(lines: Sequence[bytes], names: Sequence[str]) -> Sequence[tuple[Json, ...]] | None:
@@ -138,7 +138,7 @@ def read_extra_keys(lines: Sequence[bytes], names: Sequence[str]) -> Sequence[tu
 
 def list_fitting_files(files: Sequence[DataFile], where: Condition) -> list[DataFile]:
     """Return the files whose folders may match; raises `InputError` if none is left."""
-    _refuse_unlike_keys(files, where)
+    _refuse_mismatched_keys(files, where)
     fitting = [file for file in files if may_hold(where, read_folder_keys(file.path))]
     if files and not fitting:
         keys = sorted({key for file in files for key in read_folder_keys(file.path)})
@@ -146,14 +146,15 @@ def list_fitting_files(files: Sequence[DataFile], where: Condition) -> list[Data
     return fitting
 
 
-def _refuse_unlike_keys(files: Sequence[DataFile], where: Condition) -> None:
-    """Raise `InputError` if a folder key is compared with a value of a kind that no folder has: no row could match."""
-    found = [read_folder_keys(file.path) for file in files]
-    for one in list_comparisons(where):
-        values = [value for keys in found if (value := keys.get(one.name)) is not None]
-        if values and all(is_unlike(one, value) for value in values):
+def _refuse_mismatched_keys(files: Sequence[DataFile], where: Condition) -> None:
+    """Raise `InputError` if a folder key is compared with a constant of another type in every folder: no row could match."""
+    folder_keys = [read_folder_keys(file.path) for file in files]
+    for comparison in list_comparisons(where):
+        values = [value for keys in folder_keys if (value := keys.get(comparison.name)) is not None]
+        if values and all(has_other_type(comparison, value) for value in values):
             raise InputError(
-                f"--where: the folders have {one.name}={values[0]}, which cannot be compared with the {name_kind(one.value)} {one.value!r}"
+                f"--where: the folders have {comparison.name}={values[0]}, "
+                f"which cannot be compared with the {name_kind(comparison.value)} {comparison.value!r}"
             )
 
 
@@ -184,9 +185,9 @@ class GroupFilter:
         """Return an array that is true for every row to read; None if there is none."""
         if group not in self._fitting:
             return None
-        found = self._fragment.subset(row_group_ids=[group]).to_table(columns={"keep": self._expression}, use_threads=False)
+        rows = self._fragment.subset(row_group_ids=[group]).to_table(columns={"keep": self._expression}, use_threads=False)
         # Null is neither true nor false, and only true rows are read.
-        keep = found.column("keep").combine_chunks().fill_null(False)
+        keep = rows.column("keep").combine_chunks().fill_null(False)
         return keep if keep.true_count else None
 
 
@@ -204,7 +205,7 @@ def drop_lines(lines: Sequence[bytes], where: Condition, path: str, names_seen: 
 def _fits_line(line: bytes, where: Condition, keys: dict[str, str | None], names_seen: FilterNames | None) -> bool:
     record = decode_line(line)
     if names_seen is not None and record is not None:
-        names_seen.look_at(record)
+        names_seen.note_line(record)
     return record is None or decide_row(where, lambda name: keys[name] if name in keys else find_member(record, name)) is True
 
 

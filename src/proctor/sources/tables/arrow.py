@@ -1,7 +1,7 @@
 """Rows of Parquet files, and of Arrow files saved by Hugging Face data sets: one batch in memory at a time.
 
-Times are read as ISO 8601, decimal numbers as text that keeps every digit. Bytes, and numbers that JSON has not, are no value a case can
-have: they are refused where a template asks for their column.
+Times are read as ISO 8601, decimal numbers as text with every digit. Bytes, and numbers that JSON cannot represent, cannot be values of a
+case: they are rejected if a template uses their column.
 """
 
 from __future__ import annotations

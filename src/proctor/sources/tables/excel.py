@@ -17,7 +17,7 @@ from proctor.errors import InputError, MissingExtra
 from proctor.formats.text.row_shapes import Row, TableOptions
 from proctor.model.evidence import Json
 from proctor.model.problem import Origin
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 from proctor.sources.scratch_files import FileTexts
 from proctor.sources.tables.text import MAX_FIELD, MAX_ROWS, check_size, make_json, refuse_at, refuse_more_rows
 
@@ -79,17 +79,18 @@ class SheetTable:
         self._path, self._options = path, options
         self._sheet = ""
         self.columns: tuple[str, ...] = ()
-        # Up to the first row, which has the header above it; opening the file again would decompress all its texts again.
-        begun = self._read(path, options)
-        self._begun: Iterator[Row] | None = itertools.chain([first], begun) if (first := next(begun, None)) is not None else iter(())
+        # Read up to the first row, to know the header. The iterator is reused: opening the file again would decompress all its texts again.
+        rows = self._read(path, options)
+        first = next(rows, None)
+        self._open_rows: Iterator[Row] | None = iter(()) if first is None else itertools.chain([first], rows)
 
     def choose_columns(self, names: Sequence[str]) -> None:
         """Do nothing: a row of a sheet is read completely."""
 
     def rows(self) -> Iterator[Row]:
         """Yield every row below the header."""
-        begun, self._begun = self._begun, None
-        return begun if begun is not None else self._read(self._path, self._options)
+        rows, self._open_rows = self._open_rows, None
+        return rows if rows is not None else self._read(self._path, self._options)
 
     def _read(self, path: Path, options: TableOptions) -> Iterator[Row]:
         workbook = _load(path, self.file)
@@ -97,8 +98,7 @@ class SheetTable:
             names: list[str] = list(workbook.sheetnames)
             self._sheet = options.sheet or names[0]
             if self._sheet not in names:
-                close = nearest(self._sheet, names)
-                near = f"; nearest: {close[0]!r}" if close else ""
+                near = suggest_one(self._sheet, names)
                 raise refuse_at(self.file, None, f"there is no sheet {self._sheet!r}{near}; the file has {', '.join(map(repr, names))}")
             count, has_header = 0, False
             for number, cells in enumerate(self._list_rows(workbook[self._sheet]), 1):

@@ -15,7 +15,7 @@ from proctor.errors import EvidenceError, InputError
 from proctor.evidence.values.json_bytes import decode
 from proctor.formats.text.row_shapes import Table, TableOptions
 from proctor.model.evidence import Json
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 from proctor.sources.tables.arrow import open_arrow, open_parquet
 from proctor.sources.tables.text import MAX_WHOLE, check_size, refuse_at
 
@@ -80,12 +80,12 @@ def _read_json(path: Path, label: str, check_inside: CheckInside) -> dict[str, J
     check_inside(path)
     check_size(path, label, MAX_WHOLE)
     try:
-        found = decode(path.read_bytes())
+        document = decode(path.read_bytes())
     except (OSError, EvidenceError) as error:
         raise refuse_at(label, None, f"cannot be read: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise refuse_at(label, None, "expected an object")
-    return {str(key): value for key, value in found.items()}
+    return {str(key): value for key, value in document.items()}
 
 
 def _name_split(file: Path, folder: Path) -> str:
@@ -102,6 +102,5 @@ def _choose_split(known: list[str], wanted: str | None, label: str) -> str:
     if wanted is None:
         raise InputError(f"{label}: several splits ({listed}); choose one with `split`")
     if wanted not in known:
-        close = nearest(wanted, known)
-        raise InputError(f"{label}: there is no split {wanted!r}{f'; nearest: {close[0]!r}' if close else ''}; known: {listed}")
+        raise InputError(f"{label}: there is no split {wanted!r}{suggest_one(wanted, known)}; known: {listed}")
     return wanted

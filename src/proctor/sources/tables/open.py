@@ -60,11 +60,11 @@ class DataFiles:
 
                 return CsvTable(path, label, options)
             case ".jsonl" | ".ndjson":
-                from proctor.sources.tables.text import LinesTable  # as above
+                from proctor.sources.tables.text import LinesTable  # most suites name no files
 
                 return LinesTable(path, label, options)
             case ".json":
-                from proctor.sources.tables.text import ListTable  # as above
+                from proctor.sources.tables.text import ListTable  # most suites name no files
 
                 return ListTable(path, label, options)
             case ".parquet":
@@ -87,13 +87,13 @@ class DataFiles:
 
     def make_numbers(self, code: Code, count: int = 0) -> Numbers:
         """Return this many zeros in a temporary file, to which more numbers can be appended."""
-        from proctor.sources.scratch_files import FileNumbers  # as above
+        from proctor.sources.scratch_files import FileNumbers  # needed only for large files
 
         return FileNumbers(code, count)
 
     def make_texts(self) -> Texts:
         """Return an empty list of texts in a temporary file."""
-        from proctor.sources.scratch_files import FileTexts  # as above
+        from proctor.sources.scratch_files import FileTexts  # needed only for large files
 
         return FileTexts()
 

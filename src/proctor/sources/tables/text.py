@@ -43,7 +43,7 @@ def make_json(value: Any) -> Json:
     if isinstance(value, dict):
         return {str(key): make_json(member) for key, member in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - comes from a library without types
     if isinstance(value, (list, tuple)):
-        return [make_json(item) for item in value]  # pyright: ignore[reportUnknownVariableType] - as above
+        return [make_json(item) for item in value]  # pyright: ignore[reportUnknownVariableType] - comes from a library without types
     raise ValueError(f"{type(value).__name__} is no value that a case can hold")
 
 
@@ -251,12 +251,12 @@ class LinesTable(_TextTable):
 def read_object(data: bytes, file: str, line: int | None) -> dict[str, Json]:
     """Return a JSON object; raises `InputError` with its position if it is not one."""
     try:
-        found = decode(data)
+        document = decode(data)
     except EvidenceError as error:
         raise refuse_at(file, line, error.message, code="bad_json") from None
-    if not isinstance(found, dict):
-        raise refuse_at(file, line, f"expected an object with the columns of a row, found {show(found, 60)}", code="bad_json")
-    return {str(key): value for key, value in found.items()}
+    if not isinstance(document, dict):
+        raise refuse_at(file, line, f"expected an object with the columns of a row, found {show(document, 60)}", code="bad_json")
+    return {str(key): value for key, value in document.items()}
 
 
 class ListTable:
@@ -276,8 +276,8 @@ class ListTable:
         document = read_json(reading.text, reading)
         reading.finish()
         if document is None or not document.is_list:
-            found = "nothing" if document is None else document.kind
-            raise refuse_at(file, 1, f"expected a list of objects, found {found}", code="bad_json")
+            kind = "nothing" if document is None else document.kind
+            raise refuse_at(file, 1, f"expected a list of objects, found {kind}", code="bad_json")
         self._rows = [self._make_row(node) for node in list(document.items())[: options.limit]]
 
     def _make_row(self, node: Located) -> Row:

@@ -68,13 +68,14 @@ async def list_due_deliveries(
     per_organization: int,
     busy: Mapping[str, int] | None = None,
 ) -> list[Row]:
-    """Return due deliveries with the settings of their rules, the oldest first, but in turns, so that a project does not wait for all of
-    another's. Shares of a project and of an organization are bounded; `busy` has how much of those is in use, by id.
+    """Return due deliveries with the settings of their rules: round robin over projects and organizations, oldest first within each.
+
+    A project and an organization have a limited number of concurrent deliveries; `busy` has the number in progress, by id.
     """
     in_use = dict(busy or {})
     project = alert_rules.c.project_id
     order = (alert_deliveries.c.next_at, alert_deliveries.c.id)
-    # Deliveries in progress count as used turns, so slow receivers give no advantage.
+    # Deliveries in progress count too, so a project with slow receivers gets no more than its share.
     in_project = sa.func.row_number().over(partition_by=project, order_by=order) + _busy_column(project, in_use)
     due = (
         sa.select(alert_deliveries, project, *_DESTINATION, in_project.label("in_project"))
@@ -89,8 +90,8 @@ async def list_due_deliveries(
     return await fetch_all(connection, query)
 
 
-def _busy_column(id: sa.ColumnElement[str], taken: Mapping[str, int]) -> sa.ColumnElement[int]:
-    return sa.case(taken, value=id, else_=0) if taken else sa.literal(0)
+def _busy_column(id: sa.ColumnElement[str], busy: Mapping[str, int]) -> sa.ColumnElement[int]:
+    return sa.case(busy, value=id, else_=0) if busy else sa.literal(0)
 
 
 async def lease_delivery(connection: AsyncConnection, row: Row, until: float) -> bool:

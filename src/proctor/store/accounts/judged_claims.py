@@ -33,16 +33,16 @@ async def list_due_claims(connection: AsyncConnection, limit: int) -> list[Row]:
 
 
 async def write_claims(connection: AsyncConnection, due: Sequence[Row], rows: Sequence[dict[str, Any]]) -> None:
-    """Replace the claims of traces and attempts that were due. What was decided again in the meantime stays due."""
-    ids = [one["subject_id"] for one in due]
-    of_traces = [one["subject_id"] for one in due if one["subject"] == "trace"]
+    """Replace the claims of traces and attempts that were due; those decided again in the meantime stay due."""
+    ids = [claim["subject_id"] for claim in due]
+    trace_ids = [claim["subject_id"] for claim in due if claim["subject"] == "trace"]
     await connection.execute(sa.delete(judged_claims).where(judged_claims.c.subject_id.in_(ids)))
-    await connection.execute(sa.delete(judged_claims).where(judged_claims.c.parent_id.in_(of_traces)))
+    await connection.execute(sa.delete(judged_claims).where(judged_claims.c.parent_id.in_(trace_ids)))
     for start in range(0, len(rows), _ROWS):
         batch = list(rows[start : start + _ROWS])
         await connection.execute(insert_or_ignore(connection, judged_claims, batch, key=("subject_id", "claim")))
-    for one in due:
-        same = (claims_due.c.subject_id == one["subject_id"], claims_due.c.at == one["at"])
+    for claim in due:
+        same = (claims_due.c.subject_id == claim["subject_id"], claims_due.c.at == claim["at"])
         await connection.execute(sa.delete(claims_due).where(*same))
 
 
@@ -76,11 +76,11 @@ async def delete_annotations_of(connection: AsyncConnection, parent_ids: Sequenc
 
 
 async def find_own_annotation(
-    connection: AsyncConnection, organization_id: str, project_id: str, author: str, place: tuple[str, int], question: str | None
+    connection: AsyncConnection, organization_id: str, project_id: str, author: str, subject_claim: tuple[str, int], question: str | None
 ) -> Row | None:
-    """Return this author's earlier annotation of the claim of a subject, or of one with the same question in its project."""
+    """Return the author's newest annotation of this claim (subject id and position), or of any claim in the project with its question."""
     ours = (annotation_rows.c.organization_id == organization_id, annotation_rows.c.author == author)
-    same = sa.and_(annotation_rows.c.subject_id == place[0], annotation_rows.c.claim == place[1])
+    same = sa.and_(annotation_rows.c.subject_id == subject_claim[0], annotation_rows.c.claim == subject_claim[1])
     if question is not None:
         same = sa.or_(same, annotation_rows.c.question == question)
     query = sa.select(annotation_rows).where(*ours, annotation_rows.c.project_id == project_id, same)

@@ -135,8 +135,8 @@ async def find_heads(connection: AsyncConnection, ids: list[str]) -> dict[str, R
     """Return the rows of sandboxes without their data, by id."""
     if not ids:
         return {}
-    found = await connection.execute(sa.select(*_HEAD).where(sandboxes.c.id.in_(ids)))
-    return {row["id"]: dict(row) for row in found.mappings()}
+    rows = await connection.execute(sa.select(*_HEAD).where(sandboxes.c.id.in_(ids)))
+    return {row["id"]: dict(row) for row in rows.mappings()}
 
 
 async def find_open_of_run(connection: AsyncConnection, run_id: str, kind: str) -> Row | None:
@@ -231,9 +231,9 @@ class DatabaseStore:
                 # A reset undoes changes of requests; scheduled changes belong to the baseline.
                 since = sa.or_(sandbox_events.c.by_itself, sandbox_events.c.revision > head["reset_revision"])
                 rows = apply_changes(await _read_baseline(connection, sandbox), await _read_changes(connection, sandbox, since))
-        found = Snapshot(head["revision"], rows)
-        self._cache.put(sandbox, found, _estimate_bytes(rows))
-        return found
+        snapshot = Snapshot(head["revision"], rows)
+        self._cache.put(sandbox, snapshot, _estimate_bytes(rows))
+        return snapshot
 
     async def load_baseline(self, sandbox: str) -> Rows:
         """Return the initial rows of the sandbox, with the changes of scheduled steps."""
@@ -342,10 +342,10 @@ class DatabaseStore:
         return number
 
     async def _find_head(self, connection: AsyncConnection, sandbox: str) -> Row:
-        found = (await connection.execute(sa.select(*_HEAD).where(sandboxes.c.id == sandbox, self._is_mine()))).mappings().first()
-        if found is None:
+        row = (await connection.execute(sa.select(*_HEAD).where(sandboxes.c.id == sandbox, self._is_mine()))).mappings().first()
+        if row is None:
             raise StoreError(f"there is no sandbox {sandbox!r}")
-        return dict(found)
+        return dict(row)
 
     def _is_mine(self) -> sa.ColumnElement[bool]:
         return sandboxes.c.organization_id == self._organization_id

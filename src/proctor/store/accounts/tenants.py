@@ -39,8 +39,8 @@ async def lock_row(connection: AsyncConnection, table: sa.Table, organization_id
 
 async def insert_row(connection: AsyncConnection, table: sa.Table, values: Mapping[str, object]) -> Row:
     """Insert a row and return it as stored."""
-    found = (await connection.execute(sa.insert(table).values(values).returning(*table.c))).mappings().one()
-    return dict(found)
+    row = (await connection.execute(sa.insert(table).values(values).returning(*table.c))).mappings().one()
+    return dict(row)
 
 
 async def change_row(

@@ -1,7 +1,7 @@
 """An index of the attempts in the log of a run, so that a long log is read once, not for every page.
 
-About forty bytes are held per line. New lines are read on the next request, so that a running run can be followed. A log that was cut off,
-replaced or overwritten is read from its beginning. An unreadable line keeps its number, and is no attempt. For long lines a digest
+The index takes about forty bytes per line. New lines are read on the next request, so that a running run can be followed. A log that was
+truncated, replaced or overwritten is read from its beginning. An unreadable line has a number, but is no attempt. For long lines a digest
 (`entry_digests.py`) is stored in an unnamed file.
 """
 
@@ -85,19 +85,19 @@ class LogIndex:
         """Read the new lines; return False if the log was replaced. Raises `StoreError`."""
         with self._lock:
             try:
-                found = os.stat(self._path)
+                stat = os.stat(self._path)
             except FileNotFoundError:
                 # A missing log is empty; one that was read and is gone was replaced.
                 return self._file is None
             except OSError as error:
                 raise StoreError(f"{str(self._path)!r} cannot be read: {error.strerror}") from error
-            stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            stamp = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
             if stamp == self._stamp:
                 return True
             try:
                 if self._file is None:
                     self._file = os.fdopen(open_regular(str(self._path), os.O_RDONLY), "rb", buffering=0)
-                elif not self._goes_on(stamp):
+                elif not self._has_only_grown(stamp):
                     return False
                 # An interrupted read is not continued: half of a line may have been added.
                 self._stamp = None
@@ -107,7 +107,7 @@ class LogIndex:
             self._stamp = stamp
             return True
 
-    def _goes_on(self, stamp: Stamp) -> bool:
+    def _has_only_grown(self, stamp: Stamp) -> bool:
         """Return whether the file is the one that was read, and has only grown."""
         if self._file is None or self._stamp is None:
             return False
@@ -121,23 +121,23 @@ class LogIndex:
         with open(file.fileno(), "rb", buffering=_AT_ONCE, closefd=False) as lines:
             lines.seek(self._end)
             line = b""
-            for found in lines:
+            for text in lines:
                 # Still being written: it is read when it is complete.
-                if not found.endswith(b"\n"):
+                if not text.endswith(b"\n"):
                     break
-                line = found
+                line = text
                 self._add_line(line)
                 self._end += len(line)
         if line:
             self._edge = line[-_EDGE:]
 
     def _add_line(self, line: bytes) -> None:
-        aside = 0
+        digest_number = 0
         try:
             if len(line) > LARGEST_DIGEST:
                 digest = make_digest(line)
                 digested = decode_digest(digest or line)
-                aside = self._put_aside(digest)
+                digest_number = self._store_digest(digest)
             else:
                 digested = decode_digest(line)
             if digested.outcome not in self._names:
@@ -152,17 +152,18 @@ class LogIndex:
             self._attempts.append(attempt)
         except (StoreError, OverflowError) as error:
             self._problem = self._problem or f"{self._path}:{len(self) + 1}: a broken entry: {error}"
-            outcome, hashed, took, aside = _BROKEN, 0, None, 0
+            outcome, hashed, took, digest_number = _BROKEN, 0, None, 0
             self._attempts.append(0)
         if outcome == _BROKEN or len(line) > LARGEST_DIGEST:
             self._apart.append(len(self))
         self._starts.append(self._end)
         self._cases.append(hashed)
         self._took_ms.append(-1.0 if took is None else took)
-        self._digests.append(aside)
+        self._digests.append(digest_number)
         self._outcomes.append(outcome)
 
-    def _put_aside(self, digest: bytes | None) -> int:
+    def _store_digest(self, digest: bytes | None) -> int:
+        """Append a digest to the unnamed file and return its number, from 1; 0 if there is none."""
         if digest is None:
             return 0
         try:
@@ -170,7 +171,7 @@ class LogIndex:
                 self._digest_pieces = FilePieces()
             self._digest_pieces.append(digest)
         except InputError:
-            return 0  # disk full: the digest is made from the line each time
+            return 0  # the disk is full: the digest is made from the line on every request
         return len(self._digest_pieces)
 
     @property
@@ -193,8 +194,8 @@ class LogIndex:
             return ()
         code = None if outcome is None else self._names.index(outcome)
         if case is not None:
-            found = _find_all(self._cases, hash(case), count)
-            return [number for number in found if self._outcomes[number] == code or (code is None and self._outcomes[number] != _BROKEN)]
+            numbers = _find_all(self._cases, hash(case), count)
+            return [number for number in numbers if self._outcomes[number] == code or (code is None and self._outcomes[number] != _BROKEN)]
         if code is not None:
             return _find_code(self._outcomes, code, count)
         if self._problem is None:
@@ -250,11 +251,11 @@ class LogIndex:
             end = min(end, bisect_right(self._starts, self._starts[begin] + _AT_ONCE, begin, end))
             lines = self._read_bytes(self._starts[begin], self._find_end(end - 1))
             try:
-                found = _DIGEST.decode_lines(lines)
+                digests = _DIGEST.decode_lines(lines)
             except (msgspec.MsgspecError, RecursionError):
-                found = []
+                digests = []
             # The log has changed since it was indexed: reading line by line identifies the error.
-            yield from (found if len(found) == end - begin else [self.read_digest(number) for number in range(begin, end)])
+            yield from (digests if len(digests) == end - begin else [self.read_digest(number) for number in range(begin, end)])
             begin = end
 
     def remember(self, key: Hashable, make: Callable[[], T], *, is_small: Callable[[T], bool] | None = None) -> T:
@@ -299,23 +300,23 @@ class LogIndex:
 
 
 def _find_all(values: array[int], wanted: int, count: int) -> list[int]:
-    found: list[int] = []
+    numbers: list[int] = []
     at = -1
     while True:
         try:
             at = values.index(wanted, at + 1, count)
         except ValueError:
-            return found
-        found.append(at)
+            return numbers
+        numbers.append(at)
 
 
 def _find_code(codes: bytearray, wanted: int, count: int) -> array[int]:
-    found = array("Q")
+    positions = array("Q")
     at = codes.find(wanted, 0, count)
     while at >= 0:
-        found.append(at)
+        positions.append(at)
         at = codes.find(wanted, at + 1, count)
-    return found
+    return positions
 
 
 class LogIndexes:
@@ -364,7 +365,7 @@ _MOST_OPEN = 64
 
 def _find_stamp(path: Path) -> Stamp | None:
     try:
-        found = os.stat(path)
+        stat = os.stat(path)
     except OSError:
         return None
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)

@@ -4,7 +4,7 @@
     cases.jsonl     the cases of a suite that has very many, a line each
     suite.yaml      the suite in native form, so that the run can be read again when the file it came from has changed
     results.jsonl   one entry per finished attempt, appended and forced to disk
-    ended.json      how the run ended or was left; not there while it goes on, or after a crash
+    ended.json      how the run ended or was left; missing while it is running, or after a crash
 
 One thread writes: entries that arrive while it waits for the disk are written together, so that durability costs one wait per batch instead
 of one per entry. Entries are handed to it after the event loop has started all other ready tasks, since waking a thread can cost more than
@@ -30,7 +30,7 @@ from proctor.model.result import Ending
 from proctor.model.run import EntryDigest, RunEntry, RunHeader
 from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
-from proctor.store.files.run_references import Found, RunReferences, is_path
+from proctor.store.files.run_references import RunMatch, RunReferences, is_path
 from proctor.store.sql.settle_futures import settle_waiters
 
 
@@ -168,13 +168,13 @@ class RunFiles:
         folder = self.find(run, suite=suite).folder
         return RunFolder(folder, _read_header(folder, run), writing=writing)
 
-    def find(self, run: str, *, suite: str | None = None) -> Found:
+    def find(self, run: str, *, suite: str | None = None) -> RunMatch:
         """Return the run of a reference, and why; raises `StoreError`."""
         if is_path(run) or (Path(run) / HEADER).is_file():
-            return Found(folder=Path(run))
+            return RunMatch(folder=Path(run))
         # A complete id needs no list of all runs, for which each is opened.
         if run not in ("", ".", "..") and (self.folder / run / HEADER).exists():
-            return Found(folder=self.folder / run)
+            return RunMatch(folder=self.folder / run)
         return self._references.find(run, suite=suite)
 
     def list_meant(self, run: str) -> list[str]:
@@ -242,11 +242,11 @@ class RunFolder:
     def read_end(self) -> str | None:
         """Return how the run ended; None while it is running, or after a crash."""
         try:
-            found = msgspec.json.decode(read_regular(self.folder / ENDED))
+            document = msgspec.json.decode(read_regular(self.folder / ENDED))
         # It is not synced to disk, so a crash may leave no file, or an invalid one.
         except (OSError, msgspec.MsgspecError):
             return None
-        return str(found.get("ended")) if isinstance(found, dict) else None
+        return str(document.get("ended")) if isinstance(document, dict) else None
 
     def find_ending(self) -> Ending:
         """Return how the run ended, according to its files: `running` while a process writes it, `not_ended` after a crash."""
@@ -304,9 +304,9 @@ class _Writer:
         while at > 0:
             start = max(0, at - 65536)
             # From the end, in pieces: the file may be large, and the incomplete line is short.
-            found = os.pread(self._file, at - start, start).rfind(b"\n")
-            if found >= 0:
-                at = start + found + 1
+            line_break = os.pread(self._file, at - start, start).rfind(b"\n")
+            if line_break >= 0:
+                at = start + line_break + 1
                 break
             at = start
         if at != size:

@@ -7,7 +7,7 @@
     @nightly        the newest run with this tag
     v2              the newest run with this name
 
-Many runs may have one name: the newest is meant, and `Found.note` mentions it.
+Many runs may have one name: the newest is meant, and `RunMatch.note` mentions it.
 
 Names of runs have rules, so that a word on the command line is never ambiguous. The baseline run of every suite is stored in
 `<home>/baseline.json`: `{"runs": {"suite name": "run id"}}`.
@@ -23,7 +23,7 @@ import msgspec
 from proctor.errors import InputError, StoreError
 from proctor.model.json_values import write_document
 from proctor.model.run import RunHeader
-from proctor.model.show import is_seen, nearest
+from proctor.model.show import is_seen, suggest
 from proctor.model.typed import decode_json
 
 LATEST, PREVIOUS, BASELINE, MAIN = "latest", "previous", "baseline", "main"
@@ -32,12 +32,12 @@ RESERVED = (LATEST, PREVIOUS, BASELINE)
 SET_ONE = "`proctor baseline set RUN` chooses one"
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The run of a reference."""
+class RunMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The run that a reference means."""
 
     folder: Path
     note: str | None = None
-    """Why this one, if the reference does not make it clear."""
+    """Which run was chosen and why, if the reference alone does not show it."""
 
 
 class RunReferences:
@@ -49,7 +49,7 @@ class RunReferences:
         self._list_ids = list_ids
         self._read_header = read_header
 
-    def find(self, word: str, *, suite: str | None = None) -> Found:
+    def find(self, word: str, *, suite: str | None = None) -> RunMatch:
         """Return the run of a reference; `suite` decides whose baseline, if there are several. Raises `StoreError`."""
         if word.startswith("@") and len(word) > 1:
             return self._find_newest(word, [run_id for run_id, header in self._headers() if word[1:] in header.tags], "tagged")
@@ -59,19 +59,18 @@ class RunReferences:
         if word in (LATEST, PREVIOUS):
             number = (LATEST, PREVIOUS).index(word)
             if len(ids) > number:
-                return Found(folder=self._runs / ids[number], note=f"{word} is {ids[number]}")
+                return RunMatch(folder=self._runs / ids[number], note=f"{word} is {ids[number]}")
             raise StoreError(f"no run {word!r}: {self._list_known(ids)}")
         named = [run_id for run_id, header in self._headers() if header.name == word]
         if named:
             return self._find_newest(word, named, "named")
         fitting = [run_id for run_id in ids if word and run_id.startswith(word)]
         if len(fitting) == 1:
-            return Found(folder=self._runs / fitting[0])
+            return RunMatch(folder=self._runs / fitting[0])
         if fitting:
             raise StoreError(f"{word!r} could be any of {', '.join(fitting[:5])}")
         names = sorted({header.name for _, header in self._headers() if header.name})
-        close = nearest(word, [*names, LATEST, PREVIOUS, BASELINE])
-        raise StoreError(f"no run {word!r}; {self._list_known(ids)}" + (f"; nearest: {', '.join(close)}" if close else ""))
+        raise StoreError(f"no run {word!r}; {self._list_known(ids)}" + suggest(word, [*names, LATEST, PREVIOUS, BASELINE]))
 
     def list_meant(self, word: str) -> list[str]:
         """Return the ids of all runs of a reference, newest first: every run with a tag or a name, else the only one."""
@@ -87,16 +86,15 @@ class RunReferences:
             except StoreError:
                 continue  # an unreadable run has no name; `list` reports it
 
-    def _find_newest(self, word: str, fitting: Sequence[str], how: str) -> Found:
+    def _find_newest(self, word: str, fitting: Sequence[str], how: str) -> RunMatch:
         if not fitting:
             known = sorted({f"@{tag}" for _, header in self._headers() for tag in header.tags})
-            close = nearest(word, known)
-            hint = f"; nearest: {', '.join(close)}" if close else f"; tags there are: {', '.join(known[:5])}" if known else ""
+            hint = suggest(word, known) or (f"; tags there are: {', '.join(known[:5])}" if known else "")
             raise StoreError(f"no run is tagged {word!r}{hint}")
         several = f", the newest of {len(fitting)} runs {how} so" if len(fitting) > 1 else ""
-        return Found(folder=self._runs / fitting[0], note=f"{word} is {fitting[0]}{several}")
+        return RunMatch(folder=self._runs / fitting[0], note=f"{word} is {fitting[0]}{several}")
 
-    def _find_baseline(self, word: str, suite: str | None) -> Found:
+    def _find_baseline(self, word: str, suite: str | None) -> RunMatch:
         known = Baselines(self._runs.parent).read()
         if word == MAIN and (suite not in known if suite is not None else not known):
             named = [run_id for run_id, header in self._headers() if header.name == MAIN and suite in (None, header.suite_name)]
@@ -110,7 +108,7 @@ class RunReferences:
             raise StoreError(f"there is no baseline{of} yet; {SET_ONE}")
         if not (self._runs / run_id).is_dir():
             raise StoreError(f"the baseline {run_id!r} was deleted; {SET_ONE}")
-        return Found(folder=self._runs / run_id, note=f"the baseline is {run_id}")
+        return RunMatch(folder=self._runs / run_id, note=f"the baseline is {run_id}")
 
     def _list_known(self, ids: Sequence[str]) -> str:
         return f"there are {', '.join(ids[:5])}" if ids else f"there are no runs in {str(self._runs)!r} yet"
@@ -147,9 +145,9 @@ def check_tag(tag: str) -> None:
         raise InputError(f"the tag {tag!r} is no single word; for example: --tag nightly")
 
 
-def read_tags(given: Iterable[str]) -> tuple[str, ...]:
+def read_tags(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the tags from the flags, each once; a flag may hold several, separated by commas."""
-    return tuple(dict.fromkeys(tag.strip() for text in given for tag in text.split(",") if tag.strip()))
+    return tuple(dict.fromkeys(tag.strip() for text in texts for tag in text.split(",") if tag.strip()))
 
 
 def _check_word(kind: str, text: str) -> None:

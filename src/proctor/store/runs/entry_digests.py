@@ -1,8 +1,8 @@
 """Digests of attempts for lists, groups and comparisons, stored next to the body, which may be megabytes.
 
-A digest is an entry in the JSON of entries, without long values: of the evidence it has times and tokens, of the verdicts those up to the
-first that failed, each without details, and only that one with its reason. Attempts of earlier versions have none, nor have those with a
-very long reason: their digest is made from the body on demand.
+A digest is an entry without its long values, in the same JSON form. It has the times and tokens of the evidence, and the verdicts up to the
+first failed one, without details; only the failed one has its reason. Attempts of earlier versions, and those with a very long reason,
+have no stored digest: it is made from the body on demand.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ async def tally_digests(connection: AsyncConnection, run_id: str, add: Callable[
     begin: Edge | None = None
     while True:
         query = sa.select(*_ORDER).where(*_match_stretch(run_id, begin, None)).order_by(*_ORDER)
-        found = (await connection.execute(query.offset(_MANY - 1).limit(1))).first()
-        end = None if found is None else (found[0], found[1])
+        row = (await connection.execute(query.offset(_MANY - 1).limit(1))).first()
+        end = None if row is None else (row[0], row[1])
         await _tally_stretch(connection, _match_stretch(run_id, begin, end), add)
         if end is None:
             return
@@ -112,7 +112,7 @@ async def _tally_stretch(
     connection: AsyncConnection, where: Sequence[sa.ColumnElement[bool]], add: Callable[[Iterable[EntryDigest]], None]
 ) -> None:
     rows = sa.select(*_ORDER, run_entries.c.digest).where(*where).order_by(*_ORDER).subquery()
-    # One row for all of them: a driver takes longer to return a row than to read it, and competes with other threads at each.
+    # All digests in one row: for a driver, returning a row costs more than reading it, and each row competes with other threads.
     joined = _JoinedDigests(rows.c.digest, rows.c.created_at, rows.c.id)
     count, known, digests = (await connection.execute(sa.select(sa.func.count(), sa.func.count(rows.c.digest), joined))).one()
     if count == known:
@@ -130,12 +130,12 @@ async def _tally_stretch(
 
 def _decode_joined(digests: bytes, count: int) -> list[EntryDigest]:
     try:
-        found = _DIGESTS.decode(b"[" + digests + b"]")
+        decoded = _DIGESTS.decode(b"[" + digests + b"]")
     except (msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(f"a stored result cannot be read: {error}") from error
-    if len(found) != count:
-        raise StoreError(f"stored results cannot be read: {len(found)} in the place of {count}")
-    return found
+    if len(decoded) != count:
+        raise StoreError(f"stored results cannot be read: {len(decoded)} in the place of {count}")
+    return decoded
 
 
 def decode_digest(entry: bytes) -> EntryDigest:

@@ -153,7 +153,7 @@ def make_shown(entry: RunEntry, find_ranges: Callable[[RunEntry], Ranges]) -> by
     if not places:
         return None
     ranges = find_ranges(entry)
-    spots = [edge for found in ranges for one in found for edge in (one.start, one.end)]
+    spots = [edge for ranges_of_claim in ranges for text_range in ranges_of_claim for edge in (text_range.start, text_range.end)]
     texts = [_LongText(keys, tuple(_cut_text(_replace_text(evidence, keys, ""), spots))) for keys in places]
     data = msgspec.json.encode(_Shown(written, tuple(texts), ranges))
     return compress_bytes(data) if len(data) <= LARGEST_SHOWN else None

@@ -64,7 +64,7 @@ async def list_oldest(connection: AsyncConnection, *, limit: int, now: float, id
     free = sa.or_(traces.c.leased_until.is_(None), traces.c.leased_until < now)
     of_results = _sum_bytes(results.c.body).where(results.c.trace_id == traces.c.id).scalar_subquery()
     of_entries = _sum_bytes(run_entries.c.body).where(run_entries.c.run_id == runs.c.id).scalar_subquery()
-    found = [
+    items = [
         *await _list_oldest_of(connection, "trace", traces, traces.c.size + of_results, free, limit, before),
         *await _list_oldest_of(connection, "run", runs, of_entries, runs.c.status.not_in(UNFINISHED), limit, before),
         *[
@@ -72,7 +72,7 @@ async def list_oldest(connection: AsyncConnection, *, limit: int, now: float, id
             for family in await list_oldest_families(connection, limit=limit, before=before, idle=idle)
         ],
     ]
-    return sorted(found, key=lambda item: (item.created_at, item.id))[:limit]
+    return sorted(items, key=lambda item: (item.created_at, item.id))[:limit]
 
 
 async def _list_oldest_of(
@@ -108,8 +108,8 @@ def _sum_bytes(column: sa.Column[bytes]) -> sa.Select[int]:
 
 async def delete_listed(connection: AsyncConnection, listed: list[Deletable]) -> None:
     """Delete traces and runs with all their rows."""
-    trace_ids = [one.id for one in listed if one.kind == "trace"]
-    run_ids = [one.id for one in listed if one.kind == "run"]
+    trace_ids = [item.id for item in listed if item.kind == "trace"]
+    run_ids = [item.id for item in listed if item.kind == "run"]
     # The row first: a worker writes under its lock, and finds it deleted instead of leaving rows.
     await connection.execute(sa.delete(traces).where(traces.c.id.in_(trace_ids)))
     for table in (trace_parts, results):
@@ -119,7 +119,7 @@ async def delete_listed(connection: AsyncConnection, listed: list[Deletable]) ->
         await connection.execute(sa.delete(table).where(table.c.run_id.in_(run_ids)))
     await delete_annotations_of(connection, [*trace_ids, *run_ids])
     await delete_claims_of(connection, [*trace_ids, *run_ids])
-    await delete_families(connection, [one.id for one in listed if one.kind == "benchmark_run"])
+    await delete_families(connection, [item.id for item in listed if item.kind == "benchmark_run"])
 
 
 async def delete_remains(connection: AsyncConnection, before: str) -> int:
@@ -148,15 +148,15 @@ async def list_older_traces(connection: AsyncConnection, project_id: str, before
     """Return unleased traces of a project from before a time, oldest first."""
     free = sa.or_(traces.c.leased_until.is_(None), traces.c.leased_until < now)
     query = sa.select(traces.c.id, traces.c.created_at, traces.c.size).where(*_match_older(traces, project_id, before), free)
-    found = await connection.execute(query.order_by(traces.c.created_at, traces.c.id).limit(limit))
-    return [Deletable(kind="trace", id=id, created_at=at, size=int(size)) for id, at, size in found]
+    rows = await connection.execute(query.order_by(traces.c.created_at, traces.c.id).limit(limit))
+    return [Deletable(kind="trace", id=id, created_at=at, size=int(size)) for id, at, size in rows]
 
 
 async def list_older_runs(connection: AsyncConnection, project_id: str, before: str, *, limit: int) -> list[Deletable]:
     """Return ended runs of a project from before a time, oldest first."""
     query = sa.select(runs.c.id, runs.c.created_at).where(*_match_older(runs, project_id, before), runs.c.status.not_in(UNFINISHED))
-    found = await connection.execute(query.order_by(runs.c.created_at, runs.c.id).limit(limit))
-    return [Deletable(kind="run", id=id, created_at=at, size=0) for id, at in found]
+    rows = await connection.execute(query.order_by(runs.c.created_at, runs.c.id).limit(limit))
+    return [Deletable(kind="run", id=id, created_at=at, size=0) for id, at in rows]
 
 
 async def count_older_traces(connection: AsyncConnection, project_id: str, before: str, *, most: int) -> int:
@@ -188,17 +188,17 @@ async def delete_traces_of(
     """Delete some traces with their results and return their number; 0 if none is left."""
     query = sa.select(traces.c.id, traces.c.created_at).where(traces.c.organization_id == organization_id)
     query = query.where(*_match_place(traces, project_id, agent_id)).limit(_STEP)
-    found = [Deletable(kind="trace", id=row[0], created_at=row[1], size=0) for row in await connection.execute(query)]
-    await delete_listed(connection, found)
-    return len(found)
+    deletable = [Deletable(kind="trace", id=row[0], created_at=row[1], size=0) for row in await connection.execute(query)]
+    await delete_listed(connection, deletable)
+    return len(deletable)
 
 
 async def delete_runs_of(connection: AsyncConnection, organization_id: str, project_id: str) -> int:
     """Delete some runs with their results and return their number; 0 if none is left."""
     query = sa.select(runs.c.id, runs.c.created_at).where(runs.c.organization_id == organization_id, runs.c.project_id == project_id)
-    found = [Deletable(kind="run", id=row[0], created_at=row[1], size=0) for row in await connection.execute(query.limit(_STEP))]
-    await delete_listed(connection, found)
-    return len(found)
+    deletable = [Deletable(kind="run", id=row[0], created_at=row[1], size=0) for row in await connection.execute(query.limit(_STEP))]
+    await delete_listed(connection, deletable)
+    return len(deletable)
 
 
 async def delete_agents_of(
@@ -327,17 +327,17 @@ async def _walk_members(connection: AsyncConnection, ids: Iterable[str]) -> Asyn
     root_of = {id: id for id in ids}
     level: dict[str, str] = dict(root_of)
     while level:
-        found: dict[str, Row] = {}
+        rows_by_id: dict[str, Row] = {}
         roots: dict[str, str] = {}
         for some in _split_batches(list(level)):
             for row in (
                 await connection.execute(sa.select(*_MEMBER).where(records.c.parent_id.in_(some), records.c.kind.in_(_BELOW)))
             ).mappings():
-                found[row["id"]], roots[row["id"]] = dict(row), level[row["parent_id"]]
+                rows_by_id[row["id"]], roots[row["id"]] = dict(row), level[row["parent_id"]]
         # Found on each level and followed from there: a playground has sandboxes below it, a branch of a dataset has entities.
-        for row in await _list_attached(connection, list(found.values())):
-            found[row["id"]], roots[row["id"]] = row, roots[row["of"]]
-        for id, row in found.items():
+        for row in await _list_attached(connection, list(rows_by_id.values())):
+            rows_by_id[row["id"]], roots[row["id"]] = row, roots[row["of"]]
+        for id, row in rows_by_id.items():
             yield roots[id], row
         level = roots
 
@@ -347,15 +347,15 @@ async def _list_attached(connection: AsyncConnection, members: list[Row]) -> lis
     owner_of = {
         row["body"]["playground_id"]: row["id"] for row in members if row["kind"] == "task_run" and row["body"].get("playground_id")
     }
-    found: list[Row] = []
+    rows: list[Row] = []
     for some in _split_batches(list(owner_of)):
         query = sa.select(*_MEMBER).where(records.c.kind == "playground", records.c.id.in_(some))
-        found += [{**row, "of": owner_of[row["id"]]} for row in (await connection.execute(query)).mappings()]
+        rows += [{**row, "of": owner_of[row["id"]]} for row in (await connection.execute(query)).mappings()]
     for some in _split_batches([row["id"] for row in members if row["kind"] == "sandbox"]):
         query = sa.select(*_MEMBER, links.c.from_id.label("of")).join(links, links.c.to_id == records.c.id)
         query = query.where(links.c.kind == "sandbox_dataset", links.c.from_id.in_(some), records.c.kind == "dataset", ~_is_bound())
-        found += await fetch_all(connection, query)
-    return found
+        rows += await fetch_all(connection, query)
+    return rows
 
 
 def _is_bound() -> sa.ColumnElement[bool]:

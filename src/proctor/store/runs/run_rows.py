@@ -2,7 +2,7 @@
 
 A queued run is taken by one statement, so that of two servers one gets it. The holder renews its lease; when the lease expires, because the
 holder died or lost the database, any server can take the run. Every write for a run is in a transaction that first checks, on the row of
-the run, that the writer still holds the lease: a holder that lost it without noticing cannot write any more. An attempt is stored once,
+the run, that the writer still has the lease: a server that lost the lease without noticing can no longer write. An attempt is stored once,
 under its case and number.
 
 Events are numbered within their run, from 1, without gaps. The row of the run is locked before a number is taken.
@@ -104,7 +104,7 @@ async def claim_run(
     free = _is_free(now)
     conditions = [free, _is_active(), *([runs.c.project_id == project_id] if project_id is not None else [])]
     first = sa.select(runs.c.id).where(*conditions).order_by(runs.c.created_at, runs.c.id).limit(1).with_for_update(skip_locked=True)
-    taken = (
+    statement = (
         sa.update(runs)
         .where(runs.c.id == first.scalar_subquery(), free)
         .values(
@@ -118,7 +118,7 @@ async def claim_run(
         )
         .returning(*runs.c)
     )
-    return await fetch_first(connection, taken)
+    return await fetch_first(connection, statement)
 
 
 async def renew_lease(connection: AsyncConnection, run_id: str, owner: str, until: float) -> bool:
@@ -143,10 +143,10 @@ async def read_snapshots(connection: AsyncConnection, run_ids: Sequence[str], ki
 async def is_cancel_requested(connection: AsyncConnection, run_id: str, owner: str) -> bool:
     """Return whether the cancellation of a run was requested. Raises `LeaseLost`."""
     query = sa.select(runs.c.cancel_requested).where(*_match_lease(run_id, owner))
-    found = (await connection.execute(query)).first()
-    if found is None:
+    row = (await connection.execute(query)).first()
+    if row is None:
         raise LeaseLost(f"run {run_id!r} was taken over by another server")
-    return bool(found[0])
+    return bool(row[0])
 
 
 async def keep_settings(connection: AsyncConnection, run_id: str, owner: str, settings: dict[str, Json]) -> None:
@@ -213,15 +213,15 @@ async def iterate_entries(
         query = sa.select(*columns).where(run_entries.c.run_id == run_id)
         if edge is not None:
             query = query.where(sa.tuple_(run_entries.c.created_at, run_entries.c.id) > sa.tuple_(*map(sa.literal, edge)))
-        found = (await connection.execute(query.order_by(run_entries.c.created_at, run_entries.c.id).limit(_STEP))).all()
-        for first in range(0, len(found), _UNPACKED):
+        rows = (await connection.execute(query.order_by(run_entries.c.created_at, run_entries.c.id).limit(_STEP))).all()
+        for first in range(0, len(rows), _UNPACKED):
             # Evidence may be large: it is unpacked in a thread, and only a little is in memory at once.
-            bodies = [body for _, _, body in found[first : first + _UNPACKED]]
+            bodies = [body for _, _, body in rows[first : first + _UNPACKED]]
             for entry in await asyncio.to_thread(_unpack_entries, bodies, evidence, trim):
                 yield entry
-        if len(found) < _STEP:
+        if len(rows) < _STEP:
             return
-        edge = (found[-1][0], found[-1][1])
+        edge = (rows[-1][0], rows[-1][1])
 
 
 def _unpack_entries(bodies: Sequence[bytes], evidence: bool, trim: Callable[[RunEntry], RunEntry] | None) -> list[RunEntry]:
@@ -249,17 +249,17 @@ def _match_lease(run_id: str, owner: str) -> tuple[sa.ColumnElement[bool], ...]:
 async def _change_held(connection: AsyncConnection, run_id: str, owner: str, values: Mapping[str, object]) -> Row:
     """Change the row of a leased run, which stays locked until the end of the transaction."""
     changed = sa.update(runs).where(*_match_lease(run_id, owner)).values(values).returning(runs.c.cancel_requested, runs.c.counts)
-    found = (await connection.execute(changed)).mappings().first()
-    if found is None:
+    row = (await connection.execute(changed)).mappings().first()
+    if row is None:
         raise LeaseLost(f"run {run_id!r} was taken over by another server")
-    return dict(found)
+    return dict(row)
 
 
 class RunRows:
     """The log of a running run; implements `runner.ports.RunLog`.
 
-    Attempts that end while others are being written are written together. Who waits for one and goes away does not take it along:
-    `wait_until_written` waits for everything that was begun.
+    Attempts that end while others are being written are written together. If a caller is cancelled while its attempt is written, the write
+    continues: `wait_until_written` waits for every write that was started.
     """
 
     def __init__(

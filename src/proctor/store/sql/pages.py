@@ -32,8 +32,8 @@ Row = Mapping[str, Any]
 
 async def fetch_first(connection: AsyncConnection, query: sa.Executable) -> Row | None:
     """Return the first row, or None."""
-    found = (await connection.execute(query)).mappings().first()
-    return None if found is None else dict(found)
+    row = (await connection.execute(query)).mappings().first()
+    return None if row is None else dict(row)
 
 
 async def fetch_all(connection: AsyncConnection, query: sa.Executable) -> list[Row]:
@@ -121,8 +121,8 @@ async def find_cursor(connection: AsyncConnection, query: ListQuery, table: sa.T
         places = places.order_by(at.desc(), key.desc()).offset(position - 1)
     else:
         places = places.order_by(at.asc(), key.asc()).offset(max(0, total - position))
-    found = (await connection.execute(places.limit(1))).mappings().first()
-    return None if found is None else _write_cursor("older", dict(found), "created_at", "id")
+    row = (await connection.execute(places.limit(1))).mappings().first()
+    return None if row is None else _write_cursor("older", dict(row), "created_at", "id")
 
 
 async def count_rows(connection: AsyncConnection, query: ListQuery) -> int:

@@ -5,7 +5,7 @@ that is ordered by time, from the narrowest to the widest. The first path whose 
 condition is a *filter*, and only tested along a bounded stretch of the path (`pages.py`). So no list reads or sorts a whole table, and
 a page of a rare combination may be short, with a next page.
 
-Of outcomes and states only the rare ones have an index: those that are `pass` or `evaluated` are found soon anyhow.
+Only rare outcomes and states have an index: rows with `pass` or `evaluated` are so frequent that a scan finds them quickly.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BulkStatement:
         # By dialect: the statement is a module constant, and one process may have databases of both kinds open.
         known = self._known.get(connection.dialect.name)
         if known is None:
-            compiled: Any = self._statement.compile(dialect=connection.dialect, column_keys=self._names)  # type: ignore[attr-defined]  # all have it
+            compiled: Any = self._statement.compile(dialect=connection.dialect, column_keys=self._names)  # type: ignore[attr-defined]  # all statements have it
             known = self._known[connection.dialect.name] = (str(compiled), itemgetter(*compiled.positiontup))
         text, values = known
         await connection.exec_driver_sql(text, [values(row) for row in rows])

@@ -1,8 +1,8 @@
 """Connections to SQLite that switch to their thread once per statement.
 
-The driver has a thread for every connection, and SQLAlchemy switches to it and back for a cursor, for the statement, for its rows, for the
-end of the cursor and again when the connection is returned. Next to a busy event loop every one of these switches waits for its turn,
-while the one lock for writing is held. Here a statement and its rows are one switch, and what needs none has none.
+The driver has a thread for every connection. SQLAlchemy switches to it and back for a cursor, for the statement, for its rows, for closing
+the cursor, and for returning the connection. If the event loop is busy, each of these switches waits, while the one write lock is held.
+Here a statement and its rows are one switch, and everything else is done without one.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class OneWayConnection(aiosqlite.Connection):
 
     def stop(self) -> asyncio.Future[Any] | None:
         """End the thread after its queued work, and return a future for its end if there is an event loop."""
-        # A caller that is cancelled while closing stops the thread by force, and the continued closing stops it again. The driver would
-        # wait forever for a thread that has ended, and so would the end of the program.
+        # May be called twice: if closing is cancelled, the caller stops the thread, and then closing continues and stops it again. The
+        # second call of the driver would wait forever for the ended thread, and the program could not exit.
         if not self._is_stopped:
             self._is_stopped = True
             self._end = super().stop()
@@ -65,7 +65,7 @@ class OneWayConnection(aiosqlite.Connection):
         """The inner connection, for code in its thread."""
         return self._conn
 
-    def cursor(self) -> OneWayCursor:  # type: ignore[override]  # a context as well, and made without a way
+    def cursor(self) -> OneWayCursor:  # type: ignore[override]  # also a context manager, created without a switch
         """Return a cursor; the thread creates its own with the statement."""
         return OneWayCursor(self)
 

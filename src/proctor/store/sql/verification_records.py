@@ -1,10 +1,10 @@
 """The records of the verification API and the links between them: found, inserted, changed and deleted with an organization's id.
 
-A record has a kind, a body of JSON, and where it needs them a parent, a slug that is unique among its kind and organization, and a blob for
-what is large. Lists leave the blob out. References that have to be found from their other end are links: JSON in a column is searched
-differently by either database, and PostgreSQL refuses to look into some of it.
+A record has a kind, a JSON body, and if needed a parent, a slug that is unique for its kind and organization, and a blob for large values.
+Lists do not load the blob. References that must be found from either end are links: the databases search JSON columns differently, and
+PostgreSQL cannot search all of their values.
 
-Only `public_record`, `shared_record` and `find_marked` cross the border of an organization, and only if its owner created a link for it.
+Only `public_record`, `shared_record` and `find_marked` read across organizations, and only if the owner created a link for that.
 """
 
 from __future__ import annotations
@@ -150,9 +150,9 @@ async def linked(
 ) -> dict[str, list[Row]]:
     """Return the targets of links of this kind, by source, in the order of linking."""
     wanted = list(from_ids)
-    found: dict[str, list[Row]] = {id: [] for id in wanted}
+    by_source: dict[str, list[Row]] = {id: [] for id in wanted}
     if not wanted:
-        return found
+        return by_source
     query = (
         records_of(organization_id, record_kind)
         .add_columns(links.c.from_id)
@@ -161,8 +161,8 @@ async def linked(
         .order_by(links.c.created_at, links.c.to_id)
     )
     for row in (await connection.execute(query)).mappings():
-        found[row["from_id"]].append(dict(row))
-    return found
+        by_source[row["from_id"]].append(dict(row))
+    return by_source
 
 
 def linked_query(organization_id: str, kind: str, from_id: str, record_kind: str) -> sa.Select[Any]:

@@ -119,25 +119,25 @@ async def lease_chosen(connection: AsyncConnection, turn: BatchRequest, chosen: 
 async def list_leased(connection: AsyncConnection, owner: str, ids: Sequence[str]) -> list[dict[str, Any]]:
     """Return the traces among these that `owner` has leased, in the same order."""
     query = sa.select(*(traces.c[name] for name in _LEASED)).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
-    found = (await connection.execute(query)).all()
-    rows: dict[str, dict[str, Any]] = {row[0]: dict(zip(_LEASED, row, strict=True)) for row in found}
+    leased = (await connection.execute(query)).all()
+    rows: dict[str, dict[str, Any]] = {row[0]: dict(zip(_LEASED, row, strict=True)) for row in leased}
     return [rows[id] for id in ids if id in rows]
 
 
 async def choose_batch(connection: AsyncConnection, turn: BatchRequest) -> list[tuple[str, str]]:
-    """Return due traces and their agents: one by one from every agent in turn, its longest due first, up to its share.
+    """Return the ids and agents of due traces: round robin over the agents, the longest due first, up to the share of each agent.
 
-    The sum may exceed the byte limit a little, so that a trace larger than the limit is not left for ever.
+    The total may slightly exceed the byte limit; otherwise a trace larger than the limit would never be chosen.
     """
     chosen: dict[str, list[tuple[str, str]]] = {agent: [] for agent in await _list_agents_in_turn(connection, turn)}
     places_left, bytes_left = turn.limit, turn.most_bytes
-    hungry = list(chosen)
-    # Unused shares go to agents that have more.
+    agents = list(chosen)
+    # The second pass gives unused shares to the agents that have more due traces than their share.
     for _ in range(2):
-        still: list[str] = []
-        for position, agent in enumerate(hungry):
-            # The rest divided by the agents without a turn, rounded up: every agent gets some.
-            share = -(-places_left // (len(hungry) - position))
+        unsatisfied: list[str] = []
+        for position, agent in enumerate(agents):
+            # What is left, divided by the agents that are left and rounded up: every agent gets at least one.
+            share = -(-places_left // (len(agents) - position))
             if share <= 0 or bytes_left <= 0:
                 break
             query = sa.select(traces.c.id, traces.c.size).where(traces.c.agent_id == agent, traces.c.due_at <= turn.now)
@@ -145,15 +145,15 @@ async def choose_batch(connection: AsyncConnection, turn: BatchRequest) -> list[
             # Nothing is leased yet, so the second pass skips the choices of the first; `SKIP LOCKED` does not skip rows that this
             # transaction has locked itself.
             query = query.offset(len(chosen[agent])).limit(share)
-            ids, size = await _take_fitting(connection, query, bytes_left // (len(hungry) - position))
+            ids, size = await _take_fitting(connection, query, bytes_left // (len(agents) - position))
             chosen[agent] += [(id, agent) for id in ids]
             places_left -= len(ids)
             bytes_left -= size
             if len(ids) == share:
-                still.append(agent)
-        hungry = still
-    # One per agent, then the second of each: a batch that is cut short is still fair.
-    return [one for round in zip_longest(*chosen.values()) for one in round if one is not None]
+                unsatisfied.append(agent)
+        agents = unsatisfied
+    # The first of each agent, then the second of each: a batch that is cut short is still fair.
+    return [choice for rank in zip_longest(*chosen.values()) for choice in rank if choice is not None]
 
 
 async def has_abandoned(connection: AsyncConnection, now: float) -> bool:
@@ -165,15 +165,15 @@ async def has_abandoned(connection: AsyncConnection, now: float) -> bool:
 async def lease_abandoned(connection: AsyncConnection, turn: BatchRequest, few: int) -> list[str]:
     """Lease traces whose worker is gone, count that, and return their ids.
 
-    A few together, so that one that ends its worker takes few others along. One that was abandoned before is leased alone.
+    Only a few at once, because one of them may crash its worker again. A trace that was abandoned before is leased alone.
     """
     query = sa.select(traces.c.id, traces.c.size, traces.c.attempts).where(traces.c.leased_until < turn.now, traces.c.due_at.is_not(None))
-    found = (
+    abandoned = (
         await connection.execute(query.order_by(traces.c.leased_until, traces.c.id).limit(few).with_for_update(skip_locked=True))
     ).all()
     fresh: list[str] = []
     left_bytes = turn.most_bytes
-    for id, size, attempts in found:
+    for id, size, attempts in abandoned:
         if attempts:
             # It was in a group that failed once: alone it shows whether it is the cause.
             fresh = [id]
@@ -239,7 +239,7 @@ async def abandon_leases(connection: AsyncConnection, *, owner: str, ids: Sequen
 
 async def finish_traces(connection: AsyncConnection, *, owner: str, done: Sequence[FinishedTrace], found: Sequence[dict[str, Any]]) -> int:
     """Write results and end the leases; return the number of traces that were still ours. Results of others are not written."""
-    ids = [one.row["id"] for one in done]
+    ids = [item.row["id"] for item in done]
     query = sa.select(traces.c.id).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
     # Locked in the same order as arriving traces, to avoid deadlocks.
     locked = query.order_by(traces.c.agent_id, traces.c.external_id).with_for_update()
@@ -251,17 +251,17 @@ async def finish_traces(connection: AsyncConnection, *, owner: str, done: Sequen
             _POSTGRES_RESULTS.run(connection, written) if postgres else run_for_rows(connection, _write_sqlite_results, _RESULT, written)
         )
     # Results of an earlier revision of a trace that no longer apply.
-    ours = [one for one in done if one.row["id"] in mine]
+    ours = [item for item in done if item.row["id"] in mine]
     changed = [
         # One more than the revision if the trace is not an agent run: then the results of this revision are deleted, too.
-        {"of_trace": one.row["id"], "of_revision": one.row["revision"] + (one.no_run is not None)}
-        for one in ours
+        {"of_trace": item.row["id"], "of_revision": item.row["revision"] + (item.no_run is not None)}
+        for item in ours
         # The first revision has no earlier results, and most traces never have a second: they need no DELETE.
-        if one.row["revision"] > 1 or one.no_run is not None
+        if item.row["revision"] > 1 or item.no_run is not None
     ]
     if changed:
         await connection.execute(_FORGET, changed)
-    ended = [_make_end_row(one) for one in ours]
+    ended = [_make_end_row(item) for item in ours]
     await (_FINISH.run(connection, ended) if postgres else run_for_rows(connection, _write_sqlite_finish, _ENDED, ended))
     return len(mine)
 
@@ -353,9 +353,9 @@ def _query_waiting_agents() -> sa.CTE:
     first = sa.select(sa.func.min(traces.c.agent_id).label("agent_id")).where(traces.c.due_at.is_not(None))
     # Neither database skips from one index value to the next by itself (`SELECT DISTINCT` reads every entry), so the query steps from
     # each agent to the next larger one.
-    found = first.cte("waiting", recursive=True)
-    next_agent = sa.select(sa.func.min(traces.c.agent_id)).where(traces.c.due_at.is_not(None), traces.c.agent_id > found.c.agent_id)
-    return found.union_all(sa.select(next_agent.scalar_subquery()).where(found.c.agent_id.is_not(None)))
+    agents = first.cte("waiting", recursive=True)
+    next_agent = sa.select(sa.func.min(traces.c.agent_id)).where(traces.c.due_at.is_not(None), traces.c.agent_id > agents.c.agent_id)
+    return agents.union_all(sa.select(next_agent.scalar_subquery()).where(agents.c.agent_id.is_not(None)))
 
 
 _WAITING = _query_waiting_agents()

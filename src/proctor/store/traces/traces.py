@@ -82,8 +82,8 @@ async def keep_arrivals(connection: AsyncConnection, arrivals: Sequence[Arrival]
     if not ordered:
         return answers
     statement = _POSTGRES_KEEP if connection.dialect.name == "postgresql" else _SQLITE_KEEP
-    found = (await connection.execute(statement, [_make_row(arrival, now) for arrival in ordered])).all()
-    by_key = {(row.agent_id, row.external_id): row for row in found}
+    stored = (await connection.execute(statement, [_make_row(arrival, now) for arrival in ordered])).all()
+    by_key = {(row.agent_id, row.external_id): row for row in stored}
     again: list[tuple[Arrival, Any]] = []
     for arrival in ordered:
         row = by_key[arrival.key]
@@ -193,14 +193,14 @@ async def _list_existing_agents(connection: AsyncConnection, ids: set[str]) -> s
 
 async def list_pieces(connection: AsyncConnection, rows: Sequence[Row]) -> dict[str, list[bytes]]:
     """Return all stored pieces of these traces, by id and in order of arrival. The rows have `id`, `body` and `revision`."""
-    found = {row["id"]: [row["body"]] if row["body"] is not None else [] for row in rows}
+    bodies = {row["id"]: [row["body"]] if row["body"] is not None else [] for row in rows}
     # The first part is in the row itself; only a few traces have several parts and need a second query.
     several = [row["id"] for row in rows if row["revision"] > 1]
     if several:
         query = sa.select(trace_parts.c.trace_id, trace_parts.c.body).where(trace_parts.c.trace_id.in_(several))
         for trace_id, body in (await connection.execute(query.order_by(trace_parts.c.trace_id, trace_parts.c.number))).all():
-            found[trace_id].append(body)
-    return found
+            bodies[trace_id].append(body)
+    return bodies
 
 
 # The export queue: traces whose results must still be sent to another system.
@@ -208,10 +208,10 @@ async def list_pieces(connection: AsyncConnection, rows: Sequence[Row]) -> dict[
 # moves `next_at` on first, so that one of several servers sends; a trace that was queued again has another `next_at` and stays.
 
 
-async def queue_exports(connection: AsyncConnection, found: Iterable[Row], now: float) -> None:
+async def queue_exports(connection: AsyncConnection, new_exports: Iterable[Row], now: float) -> None:
     """Queue the export of new results."""
     since: dict[str, dict[str, Any]] = {}
-    for row in found:
+    for row in new_exports:
         known = since.setdefault(
             row["trace_id"],
             {
@@ -240,16 +240,16 @@ async def take_exports(connection: AsyncConnection, *, now: float, until: float,
     return [dict(row) for row in (await connection.execute(statement)).mappings()]
 
 
-async def delete_exports(connection: AsyncConnection, taken: Sequence[Row]) -> None:
+async def delete_exports(connection: AsyncConnection, leased: Sequence[Row]) -> None:
     """Delete exports that were sent or abandoned, except those queued again."""
-    for until, ids in _group_by_lease(taken):
+    for until, ids in _group_by_lease(leased):
         # A result written during the export has reset `next_at`, and its export must not be deleted with the old one.
         await connection.execute(sa.delete(exports).where(exports.c.trace_id.in_(ids), exports.c.next_at == until))
 
 
-async def postpone_exports(connection: AsyncConnection, taken: Sequence[Row], at: float) -> None:
+async def postpone_exports(connection: AsyncConnection, leased: Sequence[Row], at: float) -> None:
     """Retry these exports at that time."""
-    for until, ids in _group_by_lease(taken):
+    for until, ids in _group_by_lease(leased):
         await connection.execute(sa.update(exports).where(exports.c.trace_id.in_(ids), exports.c.next_at == until).values(next_at=at))
 
 
@@ -268,8 +268,8 @@ async def find_trace_to_export(connection: AsyncConnection, row: Row) -> Row | N
     return None if found is None else dict(found)
 
 
-def _group_by_lease(taken: Sequence[Row]) -> Iterable[tuple[float, list[str]]]:
+def _group_by_lease(leased: Sequence[Row]) -> Iterable[tuple[float, list[str]]]:
     groups: dict[float, list[str]] = {}
-    for row in taken:
+    for row in leased:
         groups.setdefault(row["next_at"], []).append(row["trace_id"])
     return groups.items()

@@ -234,7 +234,7 @@ def read_object(body: dict[str, Json], *, has_path: bool = False, is_checked: bo
 
 
 def find_answer_field(body: dict[str, Json]) -> str | None:
-    """Return the usual field with the answer, or None if the whole object is the answer."""
+    """Return the name of the field with the answer, or None if the whole object is the answer."""
     texts = find_answers(body)
     if texts and any(map(str.strip, texts.values())):
         return next(iter(texts))
@@ -263,17 +263,17 @@ def _read_calls(body: dict[str, Json], unknowns: Unknowns) -> tuple[ToolCall, ..
 
 
 def _check_fields(body: dict[str, Json], calls: tuple[ToolCall, ...] | None, is_document: bool, unknowns: Unknowns) -> None:
-    """Mark the parts that other fields of an object report as lost, unfinished, or called in another form."""
-    listed = None if calls is None else {name for call in calls for name in (call.name, *call.aliases)}
+    """Check the remaining fields, and mark parts unknown that one of them reports as lost or unfinished, or as calls in an unread form."""
+    known_tools = None if calls is None else {name for call in calls for name in (call.name, *call.aliases)}
     fields = Unknowns()
     for key in list_unrecognised(body, _RECOGNISED):
         name = to_snake_case(key)
-        # Fields of a document are the agent's output: its `status` may describe an order.
+        # The fields of a document are the agent's output: `status` may be the status of an order, not of the run.
         marker = find_marker(key, body[key], calls or ()) if not is_document or name in STOP_FIELDS else None
         if marker is not None:
             _mark(key, marker.parts, marker.why, calls, unknowns)
         elif name not in STOP_FIELDS and name not in STATUS_FIELDS:
-            check_field(key, body[key], "$", fields, listed=listed, has_answer=not is_document)
+            check_field(key, body[key], "$", fields, listed=known_tools, has_answer=not is_document)
     if is_document:
         fields.ignored.clear()
     unknowns.add(fields)
@@ -305,14 +305,15 @@ def _list_counts(body: dict[str, Json]) -> Iterator[tuple[str, Json]]:
 def find_reported_failure(body: Json, *, has_answer: bool) -> str | None:
     """Return the failure that an object reports: its error, or, if it has an answer, a field such as `success: false`.
 
-    An object without an answer is a document of the agent's own, in which `success: false` may be the success of an order.
+    An object without an answer is a document written by the agent, in which `success: false` may describe an order, for example.
     """
     if not isinstance(body, dict):
         return None
     key = next((key for key in _ERROR_FIELDS if is_error(body.get(key)) and not is_empty(body[key])), None)
     if key is not None:
         value = body[key][0] if isinstance(body[key], list) else body[key]
-        words = value.get("message") if isinstance(value, dict) else value if isinstance(value, str) else body.get("message")
-        return words if isinstance(words, str) and words.strip() else show(value)
+        holder = value if isinstance(value, dict) else body
+        message = value if isinstance(value, str) else holder.get("message")
+        return message if isinstance(message, str) and message.strip() else show(value)
     other_fields = {key: value for key, value in body.items() if key not in _ERROR_FIELDS and key not in ANSWERS}
     return find_failure(other_fields, status=False, own=True) if has_answer else None

@@ -95,9 +95,9 @@ def refuse_failure(answer: HttpAnswer, response_path: str | None) -> NoAnswer | 
     """Return the failure that the body reports, or None; the status may already report it."""
     if refuse_status(answer) is not None:
         return None
-    given = [dict_or_empty(answer.body).get(key) for key in ("statusCode", "status_code", "httpStatus", "http_status", "status")]
+    statuses = [dict_or_empty(answer.body).get(key) for key in ("statusCode", "status_code", "httpStatus", "http_status", "status")]
     # `type` instead of `isinstance`: a flag `"status": true` is not a status.
-    inner = next((status for status in given if type(status) is int and 400 <= status < 600), None)
+    inner = next((status for status in statuses if type(status) is int and 400 <= status < 600), None)
     if inner is not None:
         reason = f"the agent answered status {answer.status}, and in its answer status {inner}, which is not an answer"
         return NoAnswer(code="http_status", reason=reason, keeps_body=True)

@@ -1,10 +1,10 @@
 """Turns the return value of a Python function into JSON values.
 
-A function can return anything: an object of a framework, a generator, a list that contains itself, half a surrogate pair. Evidence is
-decided on, stored and decided again, so every value in it must be one that JSON can hold and that comes back the same. What is not is
-refused by its place and its type; nothing is guessed (a set has no order, a `bytes` no encoding, an object no fields that are promised).
+A function can return anything: a framework object, a generator, a list that contains itself, half a surrogate pair. Evidence is decided,
+stored and decided again, so every value must be the same after a round trip through JSON. Any other value is rejected with an error that
+shows its path and type. Nothing is guessed: a set has no order, `bytes` have no encoding, and the fields of an object are not an interface.
 
-Text, numbers, true, false, null, lists, tuples and mappings with text for keys are taken; of their subclasses the plain value.
+Accepted are text, numbers, true, false, null, lists, tuples and mappings with text keys; subclasses are converted to the plain type.
 """
 
 from __future__ import annotations

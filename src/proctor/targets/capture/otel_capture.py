@@ -2,7 +2,7 @@
 
 Installed instrumentation writes its spans to the tracer provider of the process; a span processor of ours keeps those of each call in
 memory (`processor.py`, `call_spans.py`), the reader of traces reads them, and `merge_returned_and_traced` makes one evidence of both.
-If no span of a model or a tool was recorded, absence of calls is unknown, unless the function itself lists its calls.
+If no model or tool span was recorded, the calls are unknown, unless the function itself returns a list of calls.
 
 The SDK of OpenTelemetry is loaded only if a target captures.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Capture = Literal["otel"]
 WAIT_S = 1.0
-"""Seconds to wait for spans that are open when the function returns: those of a stream end a little later."""
+"""Seconds to wait for spans that are still open when the function returns; spans of a stream end a little later."""
 NEXT_STEP = (
     "install an OpenTelemetry instrumentation for the agent's framework and switch it on where its module is imported "
     "(docs/how-to/capture-traces-in-process.md)"

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Any, cast
 
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.found import Found, Framework, is_instance_of, list_members, read_member, take_items
+from proctor.targets.frameworks.base import Framework, RunData, is_instance_of, list_members, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _RESPONSES = ("RunResponse", "AsyncRunResponse")
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the result of a chat."""
     if is_instance_of(value, "autogen", "ChatResult"):
         return _read_history(list_members(value, "chat_history"), read_member(value, "summary"), budget)
@@ -30,28 +30,28 @@ def read(value: object, budget: Budget) -> Found | None:
     return None
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the events of `run`, which end with the history."""
     ended = [item for item in items if is_instance_of(item, "autogen", "RunCompletionEvent")]
     return _read_history(list_members(read_member(ended[-1], "content"), "history"), None, budget) if len(ended) == 1 else None
 
 
-def _read_history(history: list[Any], summary: object, budget: Budget) -> Found:
+def _read_history(history: list[Any], summary: object, budget: Budget) -> RunData:
     written: list[Any] = [simplify(message, budget, f"$[{at}]") for at, message in enumerate(history)]
     if not written:
-        found = Found(document={"text": summary if isinstance(summary, str) else ""})
-        found.mark_all("the chat has no history")
-        return found
+        run = RunData(document={"text": summary if isinstance(summary, str) else ""})
+        run.mark_all("the chat has no history")
+        return run
     written = _name_two(written)
     # A silent participant sends an empty message so that the chat continues or ends; that is not a question.
     messages = [
         entry for entry in written if entry.get("content") not in (None, "") or entry.get("tool_calls") or entry.get("tool_responses")
     ]
     if len({entry.get("name") for entry in messages} - {None}) < 2:
-        found = Found(document=[{key: member for key, member in entry.items() if key != "name"} for entry in messages], format="openai")
-        found.mark_calls("the chat names no agent")
-        return found
-    return Found(document=messages, format="ag2")
+        run = RunData(document=[{key: member for key, member in entry.items() if key != "name"} for entry in messages], format="openai")
+        run.mark_calls("the chat names no agent")
+        return run
+    return RunData(document=messages, format="ag2")
 
 
 def _name_two(history: list[Any]) -> list[Any]:

@@ -14,51 +14,51 @@ from typing import Any
 from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.model.evidence import Json
 from proctor.model.show import exception_text
-from proctor.targets.frameworks.found import Found, Framework, are_instances, is_instance_of, join_texts, list_members, read_member
+from proctor.targets.frameworks.base import Framework, RunData, are_instances, is_instance_of, join_texts, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.frameworks.streams import ReplyHistory
 
 _PACKAGE = "ag2"
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the history of a reply."""
     return _read_events(value.events, budget) if isinstance(value, ReplyHistory) else None
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the events of an agent's stream."""
     if not are_instances(items, _PACKAGE, "BaseEvent"):
         return None
-    found = _read_events(items, budget)
-    if not any(exchange["tool_calls"] for exchange in found.document.get("turns", ())):
+    run = _read_events(items, budget)
+    if not any(exchange["tool_calls"] for exchange in run.document.get("turns", ())):
         # A request is emitted again after its consequences, so it is also among the last events.
-        found.mark_calls("these events show no call, so they may be the last ones only: return the `AgentReply`")
-    return found
+        run.mark_calls("these events show no call, so they may be the last ones only: return the `AgentReply`")
+    return run
 
 
-def _read_events(events: list[object], budget: Budget) -> Found:
+def _read_events(events: list[object], budget: Budget) -> RunData:
     """Read the events of a stream, exchange by exchange."""
     exchanges: list[dict[str, Any]] = []
-    found = Found(document={"turns": exchanges})
+    run = RunData(document={"turns": exchanges})
     # A stream emits an event when all its consequences are done: a request arrives last.
     in_order = sorted(events, key=lambda event: float(read_member(event, "created_at") or 0))
     recorded = [event for event in in_order if is_instance_of(event, _PACKAGE, "ModelRequest", "ModelResponse", *_OTHER_EVENTS)]
     if not recorded or not is_instance_of(recorded[0], _PACKAGE, "ModelRequest"):
-        found.mark_calls("these events do not begin with a request: what was done before them is unknown")
+        run.mark_calls("these events do not begin with a request: what was done before them is unknown")
     for event in recorded:
         if is_instance_of(event, _PACKAGE, "ModelRequest") and not is_instance_of(event, _PACKAGE, "DrainedModelRequest"):
             exchanges.append({"input": _join_texts(list_members(event, "parts")), "text": None, "tool_calls": [], "spent": []})
             continue
         if not exchanges:
             exchanges.append({"input": None, "text": None, "tool_calls": [], "spent": []})
-        _add_event(exchanges[-1], event, found, budget)
+        _add_event(exchanges[-1], event, run, budget)
     if not exchanges:
         chunks = [event for event in events if is_instance_of(event, _PACKAGE, "ModelMessageChunk")]
-        found.document = {"text": join_texts(chunks, "content", budget)}
+        run.document = {"text": join_texts(chunks, "content", budget)}
     for exchange in exchanges:
         spent, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
-        counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in spent or responses]
+        counts = [(read_member(usage, "prompt_tokens"), read_member(usage, "completion_tokens")) for usage in spent or responses]
         if counts and all(isinstance(count, (int, float)) for pair in counts for count in pair):
             exchange["usage"] = {
                 "input_tokens": int(sum(pair[0] for pair in counts)),
@@ -67,16 +67,16 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     if exchanges and (
         exchanges[-1]["text"] is None or any("result" not in call and "error" not in call for call in exchanges[-1]["tool_calls"])
     ):
-        found.mark_all("the run did not come to its end")
+        run.mark_all("the run did not come to its end")
     answers = [event for event in recorded if is_instance_of(event, _PACKAGE, "ModelResponse")]
-    found.mark_end(read_member(answers[-1], "finish_reason") if answers else None)
-    return found
+    run.mark_end(read_member(answers[-1], "finish_reason") if answers else None)
+    return run
 
 
 _OTHER_EVENTS = ("ToolCallEvent", "ToolCallsEvent", "ToolResultEvent", "ToolResultsEvent", "TaskStarted", "UsageEvent", "CompactionSummary")
 
 
-def _add_event(exchange: dict[str, Any], event: object, found: Found, budget: Budget) -> None:
+def _add_event(exchange: dict[str, Any], event: object, run: RunData, budget: Budget) -> None:
     if is_instance_of(event, _PACKAGE, "ModelResponse"):
         text = read_member(event, "content")
         exchange["text"] = text if isinstance(text, str) else exchange["text"]
@@ -95,9 +95,9 @@ def _add_event(exchange: dict[str, Any], event: object, found: Found, budget: Bu
     elif is_instance_of(event, _PACKAGE, "UsageEvent"):
         exchange["spent"].append(read_member(event, "usage"))
     elif is_instance_of(event, _PACKAGE, "TaskStarted"):
-        found.mark_calls(f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
+        run.mark_calls(f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
     elif is_instance_of(event, _PACKAGE, "CompactionSummary"):
-        found.mark_calls("events were replaced by a summary")
+        run.mark_calls("events were replaced by a summary")
 
 
 def _add_call(exchange: dict[str, Any], call: object) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.found import (
-    Found,
+from proctor.targets.frameworks.base import (
     Framework,
+    RunData,
     add_usage,
     are_instances,
     call_member,
@@ -26,28 +26,28 @@ from proctor.targets.frameworks.simplify import Budget, simplify
 _PACKAGE = "agent_framework"
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the response of an agent."""
     if not is_instance_of(value, _PACKAGE, "AgentResponse", "AgentRunResponse", "ChatResponse"):
         return None
-    found = _read_messages(list_members(value, "messages"), budget)
+    run = _read_messages(list_members(value, "messages"), budget)
     if read_member(value, "user_input_requests"):
-        found.mark_all("the agent waits for a human (`user_input_requests`): what it would do then is unknown")
+        run.mark_all("the agent waits for a human (`user_input_requests`): what it would do then is unknown")
     if read_member(value, "continuation_token") is not None:
-        found.mark_all("the run goes on elsewhere (`continuation_token`)")
-    found.mark_end(read_member(value, "finish_reason"))
+        run.mark_all("the run goes on elsewhere (`continuation_token`)")
+    run.mark_end(read_member(value, "finish_reason"))
     spent = read_member(value, "usage_details")
-    found.usage = None if spent is None else add_usage((spent,), "input_token_count", "output_token_count")
-    found.add_body(read_member(value, "value"), budget, "$.value")
-    return found
+    run.usage = None if spent is None else add_usage((spent,), "input_token_count", "output_token_count")
+    run.add_body(read_member(value, "value"), budget, "$.value")
+    return run
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the updates of a stream, which the framework itself joins, or a list of messages."""
     if are_instances(items, _PACKAGE, "Message", "ChatMessage"):
-        found = _read_messages(items, budget)
-        found.needs_message = True
-        return found
+        run = _read_messages(items, budget)
+        run.needs_message = True
+        return run
     if not are_instances(items, _PACKAGE, "AgentResponseUpdate", "AgentRunResponseUpdate"):
         return None
     module = sys.modules.get(find_package(items[0]))
@@ -55,13 +55,13 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     if kind is None:
         raise Unreadable(f"nothing puts updates of the type {type_name(items[0])} together")
     joined = call_member(kind, "from_updates" if hasattr(kind, "from_updates") else "from_agent_run_response_updates", items)
-    found = read(joined, budget)
-    if found is not None and not _is_whole(items):
-        found.mark_calls("these are not all updates of the stream: an answer of the model has no end (`finish_reason`)")
-    elif found is not None and not any(_has_call(update) for update in items):
+    run = read(joined, budget)
+    if run is not None and not _is_whole(items):
+        run.mark_calls("these are not all updates of the stream: an answer of the model has no end (`finish_reason`)")
+    elif run is not None and not any(_has_call(update) for update in items):
         # The last answer of a run with tools looks like the only answer of a run without tools.
-        found.mark_calls("these updates show no call, and not whether they begin with the run: return the stream itself")
-    return found
+        run.mark_calls("these updates show no call, and not whether they begin with the run: return the stream itself")
+    return run
 
 
 def _has_call(update: object) -> bool:
@@ -82,9 +82,9 @@ def _is_whole(updates: list[object]) -> bool:
     return bool(ended) and response_ids - {None} <= ended
 
 
-def _read_messages(messages: list[object], budget: Budget) -> Found:
+def _read_messages(messages: list[object], budget: Budget) -> RunData:
     written = [simplify(call_member(message, "to_dict"), budget, f"$[{at}]") for at, message in enumerate(messages)]
-    return Found(document=written, format="agent-framework")
+    return RunData(document=written, format="agent-framework")
 
 
 FRAMEWORK = Framework(name="Microsoft Agent Framework", page="agent-framework", packages=(_PACKAGE,), read=read, read_stream=read_stream)

@@ -16,9 +16,9 @@ from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.found import (
-    Found,
+from proctor.targets.frameworks.base import (
     Framework,
+    RunData,
     are_instances,
     call_member,
     find_entry,
@@ -46,14 +46,14 @@ _CANCELLED = ("RunCancelledEvent", "TeamRunCancelledEvent")
 _PAUSED = ("RunPausedEvent", "TeamRunPausedEvent")
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the output of a run."""
     if not is_instance_of(value, "agno", *_RUNS):
         return None
-    run = simplify(call_member(value, "to_dict"), budget, "$")
-    if not isinstance(run, dict):
+    fields = simplify(call_member(value, "to_dict"), budget, "$")
+    if not isinstance(fields, dict):
         raise Unreadable("to_dict() gives no object")
-    document: dict[str, Any] = {key: member for key, member in run.items() if key in _RUN_KEYS}
+    document: dict[str, Any] = {key: member for key, member in fields.items() if key in _RUN_KEYS}
     document.setdefault("session_id", None)
     messages = document.get("messages") or []
     new_messages = [message for message in messages if not (isinstance(message, dict) and message.get("from_history") is True)]
@@ -61,21 +61,21 @@ def read(value: object, budget: Budget) -> Found | None:
     content, status = read_member(value, "content"), document.get("status")
     has_ended = status is None or status in _ENDED
     if not document["messages"]:
-        found = Found(document={"text": content if isinstance(content, str) and has_ended else None})
-        found.mark_calls("this output of a run keeps no messages")
+        run = RunData(document={"text": content if isinstance(content, str) and has_ended else None})
+        run.mark_calls("this output of a run keeps no messages")
     else:
-        found = Found(document=document, format="agno")
+        run = RunData(document=document, format="agno")
     if has_ended:
-        found.add_body(content, budget, "$.content")
+        run.add_body(content, budget, "$.content")
     if status in _FAILED:
         # A guard may reject the model's answer; then its text replaces the error.
         texts = {find_entry(message, "content") for message in new_messages if find_entry(message, "role") == "assistant"}
-        found.failed = content if isinstance(content, str) and content and content not in texts else NO_WORDS
+        run.failed = content if isinstance(content, str) and content and content not in texts else NO_WORDS
     elif not has_ended:
-        found.mark_all(f"the run was not over: its status is {status!r}")
+        run.mark_all(f"the run was not over: its status is {status!r}")
     for member in list_members(value, "member_responses"):
-        add_inner_run(member, found, budget, "a member of the team")
-    return found
+        add_inner_run(member, run, budget, "a member of the team")
+    return run
 
 
 def _name_calls(message: Any) -> Any:
@@ -91,85 +91,85 @@ def _name_calls(message: Any) -> Any:
     return {**message, "tool_calls": calls}
 
 
-def add_inner_run(run: object, found: Found, budget: Budget, who: str) -> None:
+def add_inner_run(output: object, run: RunData, budget: Budget, label: str) -> None:
     """Add the calls of a nested run, and mark its unknown parts."""
-    inner = read(run, budget)
+    inner = read(output, budget)
     if inner is None or inner.format != "agno":
-        found.mark_calls(f"{who} keeps no messages, so its calls are unknown")
+        run.mark_calls(f"{label} keeps no messages, so its calls are unknown")
     else:
-        found.add_run(inner, who)
+        run.add_run(inner, label)
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read a stream that ends with the output of the run, or its events, or a list of messages."""
     if are_instances(items, "agno", "Message"):
         written = [simplify(call_member(item, "to_dict"), budget, f"$[{at}]") for at, item in enumerate(items)]
         new_messages = [_name_calls(message) for message in written if find_entry(message, "from_history") is not True]
-        return Found(document=new_messages, format="agno", needs_message=True)
+        return RunData(document=new_messages, format="agno", needs_message=True)
     if items and is_instance_of(items[-1], "agno", *_RUNS):
         return read_last(items, read, budget)
     is_events = are_instances(items, "agno", "BaseRunOutputEvent", "BaseAgentRunEvent", "BaseTeamRunEvent")
     return read_events(items, budget) if is_events else None
 
 
-def read_events(events: list[object], budget: Budget) -> Found:
+def read_events(events: list[object], budget: Budget) -> RunData:
     """Read the events of a stream."""
     ended = [event for event in events if is_instance_of(event, "agno", *_COMPLETED)]
     pieces = [event for event in events if is_instance_of(event, "agno", *_CONTENT_EVENTS)]
-    found = write_answer(read_member(ended[-1], "content") if ended else join_texts(pieces, "content", budget), budget)
-    _check_end(events, found)
+    run = write_answer(read_member(ended[-1], "content") if ended else join_texts(pieces, "content", budget), budget)
+    _check_end(events, run)
     if not any(is_instance_of(event, "agno", *_STARTED) for event in events):
-        found.mark_calls("this stream has content events only: use `stream_events=True`, or for `yield_run_output=True`")
-        return found
+        run.mark_calls("this stream has content events only: use `stream_events=True`, or for `yield_run_output=True`")
+        return run
     # A tool that raised ends twice: with its error, and like any other.
     ended_tools = [read_member(event, "tool") for event in events if is_instance_of(event, "agno", *_CALLED)]
     done = list({read_member(tool, "tool_call_id"): tool for tool in ended_tools}.values())
     begun = [read_member(event, "tool") for event in events if is_instance_of(event, "agno", *_BEGUN)]
     ids = {read_member(tool, "tool_call_id") for tool in done}
     open_calls = [tool for tool in begun if read_member(tool, "tool_call_id") not in ids]
-    found.document["tool_calls"] = [_write_call(tool, budget) for tool in [*done, *open_calls]]
+    run.document["tool_calls"] = [_write_call(tool, budget) for tool in [*done, *open_calls]]
     if not ended:
-        found.mark_all("the run did not come to its end")
+        run.mark_all("the run did not come to its end")
     # After a tool call the model would be called again.
     requests = [type(event).__name__ for event in events if is_instance_of(event, "agno", *_MODEL_EVENTS)]
     if not done and not begun and (not requests or len(set(requests)) < len(requests)):
-        found.mark_calls("model requests are missing from these events, so tool events may be missing too: yield all events")
-    return found
+        run.mark_calls("model requests are missing from these events, so tool events may be missing too: yield all events")
+    return run
 
 
-def write_answer(content: object, budget: Budget) -> Found:
+def write_answer(content: object, budget: Budget) -> RunData:
     """Return the answer: a text, or a value."""
-    found = Found(document={"text": content if isinstance(content, str) else None})
-    found.add_body(content, budget, "$.content")
-    return found
+    run = RunData(document={"text": content if isinstance(content, str) else None})
+    run.add_body(content, budget, "$.content")
+    return run
 
 
-def _check_end(events: list[object], found: Found) -> None:
+def _check_end(events: list[object], run: RunData) -> None:
     """Mark the unknown parts of a run that paused, was cancelled or had an error; if the error comes last, the run failed."""
     paused = [event for event in events if is_instance_of(event, "agno", *_PAUSED)]
     if paused:
         waits = [
             str(read_member(tool, "tool_name")) for tool in list_members(paused[-1], "tools") if is_waiting(partial(read_member, tool))
         ]
-        found.mark_all(f"the run is paused: it waits before it calls {', '.join(waits)}" if waits else "the run is paused")
+        run.mark_all(f"the run is paused: it waits before it calls {', '.join(waits)}" if waits else "the run is paused")
     if any(is_instance_of(event, "agno", *_CANCELLED) for event in events):
-        found.mark_all("the run was cancelled")
+        run.mark_all("the run was cancelled")
     final_events = [event for event in events if is_instance_of(event, "agno", *_ERRORS, *_CONTENT_EVENTS, *_COMPLETED)]
     errors = [event for event in final_events if is_instance_of(event, "agno", *_ERRORS)]
-    words = str(read_member(errors[-1], "content") or NO_WORDS) if errors else ""
+    error = str(read_member(errors[-1], "content") or NO_WORDS) if errors else ""
     if errors and final_events[-1] is errors[-1]:
-        found.failed = words
+        run.failed = error
     elif errors:
-        found.mark_all(f"a run in it ended in an error: {shorten(words, 200)}")
-    if found.unknowns and not found.document["text"]:
+        run.mark_all(f"a run in it ended in an error: {shorten(error, 200)}")
+    if run.unknowns and not run.document["text"]:
         # No content so far is not an empty answer.
-        found.document["text"] = None
+        run.document["text"] = None
 
 
 def _write_call(tool: object, budget: Budget) -> Json:
     result = simplify(read_member(tool, "result"), budget, "$.tool.result")
-    given = simplify(read_member(tool, "tool_args"), budget, "$.tool.tool_args")
-    call: dict[str, Json] = {"name": read_member(tool, "tool_name"), "arguments": given, "id": read_member(tool, "tool_call_id")}
+    arguments = simplify(read_member(tool, "tool_args"), budget, "$.tool.tool_args")
+    call: dict[str, Json] = {"name": read_member(tool, "tool_name"), "arguments": arguments, "id": read_member(tool, "tool_call_id")}
     if read_member(tool, "tool_call_error") is True:
         return {**call, "error": result or "the tool failed", "error_kind": CONTENT_ERROR}
     return {**call, "result": result}

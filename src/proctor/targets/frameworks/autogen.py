@@ -10,7 +10,7 @@ import re
 import msgspec
 
 from proctor.model.show import shorten
-from proctor.targets.frameworks.found import Found, Framework, are_instances, is_instance_of, join_texts, list_members, read_member
+from proctor.targets.frameworks.base import Framework, RunData, are_instances, is_instance_of, join_texts, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 # A team that ends with its own stop word, a handoff or an answer ends as intended.
@@ -20,40 +20,40 @@ _STOPPED = re.compile(
 _CALLING = ("ToolCallRequestEvent", "ToolCallExecutionEvent")
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the result of a task, the response of an agent, or one message."""
     if is_instance_of(value, "autogen_agentchat", "TaskResult"):
-        found = _read_messages(list_members(value, "messages"), budget)
+        run = _read_messages(list_members(value, "messages"), budget)
         reason = read_member(value, "stop_reason")
         if isinstance(reason, str) and _STOPPED.match(reason):
-            found.mark_all(f"the team was stopped before its end: {shorten(reason, 120)}")
-        return found
+            run.mark_all(f"the team was stopped before its end: {shorten(reason, 120)}")
+        return run
     if is_instance_of(value, "autogen_agentchat", "Response"):
         return _read_messages([*list_members(value, "inner_messages"), read_member(value, "chat_message")], budget)
     if is_instance_of(value, "autogen_agentchat", "BaseChatMessage"):
-        found = _read_messages([value], budget)
-        found.mark_calls("one message was returned, which shows the last step only: return the `TaskResult`")
-        return found
+        run = _read_messages([value], budget)
+        run.mark_calls("one message was returned, which shows the last step only: return the `TaskResult`")
+        return run
     return None
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read a stream, which ends with the result, or a list of messages."""
     if not are_instances(items, "autogen_agentchat", "BaseChatMessage", "BaseAgentEvent"):
         return None
     events = [item for item in items if not is_instance_of(item, "autogen_agentchat", "ModelClientStreamingChunkEvent")]
     if not events:
-        found = Found(document={"text": join_texts(items, "content", budget)})
-        found.mark_calls("pieces of text show no calls: yield every item of `run_stream`")
-        return found
-    found = _read_messages(events, budget)
+        run = RunData(document={"text": join_texts(items, "content", budget)})
+        run.mark_calls("pieces of text show no calls: yield every item of `run_stream`")
+        return run
+    run = _read_messages(events, budget)
     if not any(is_instance_of(event, "autogen_agentchat", *_CALLING) for event in events):
-        found.mark_calls("messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")
-    return found
+        run.mark_calls("messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")
+    return run
 
 
-def _read_messages(messages: list[object], budget: Budget) -> Found:
-    found = Found(document=[], format="autogen")
+def _read_messages(messages: list[object], budget: Budget) -> RunData:
+    run = RunData(document=[], format="autogen")
     for at, message in enumerate(messages):
         message = simplify(message, budget, f"$[{at}]")
         spent = message.get("models_usage") if isinstance(message, dict) else None
@@ -61,13 +61,13 @@ def _read_messages(messages: list[object], budget: Budget) -> Found:
         written = {**message, "models_usage": None} if is_nothing else message
         if is_instance_of(message, "autogen_agentchat", "StructuredMessage") and isinstance(written, dict):
             # A structured answer; its type is a property, not a field.
-            found.body = written.get("content")
+            run.body = written.get("content")
             common = {key: member for key, member in written.items() if key in ("source", "models_usage", "metadata", "created_at", "id")}
-            written = {**common, "type": "TextMessage", "content": msgspec.json.encode(found.body).decode()}
-        found.document.append(written)
+            written = {**common, "type": "TextMessage", "content": msgspec.json.encode(run.body).decode()}
+        run.document.append(written)
     if _is_out_of_iterations(messages):
-        found.mark_all("the agent was stopped at `max_tool_iterations`: its answer is what its last tools gave")
-    return found
+        run.mark_all("the agent was stopped at `max_tool_iterations`: its answer is what its last tools gave")
+    return run
 
 
 def _is_out_of_iterations(messages: list[object]) -> bool:

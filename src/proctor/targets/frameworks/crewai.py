@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from proctor.evidence.reading import read_document
 from proctor.model.evidence import Json, ToolCall
 from proctor.targets.answers.account import UNFINISHED, trust_start
-from proctor.targets.frameworks.found import (
-    Found,
+from proctor.targets.frameworks.base import (
     Framework,
+    RunData,
     add_usage,
     are_instances,
     find_entry,
@@ -34,55 +34,55 @@ _RAISED = ("Error executing tool",)
 _NO_MESSAGES = "this output of CrewAI keeps no messages, and its text shows no calls"
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read an output."""
     if is_crew_stream(value):
         value = read_member(value, "result")
     if not is_instance_of(value, "crewai", *_OUTPUTS):
         return None
     tasks = list_members(value, "tasks_output") if is_instance_of(value, "crewai", "CrewOutput") else [value]
-    found = Found(document={"text": read_member(value, "raw")})
+    run = RunData(document={"text": read_member(value, "raw")})
     body = read_member(value, "json_dict")
     if body is None:
         body = read_member(value, "pydantic")
-    found.add_body(body, budget, "$.pydantic")
+    run.add_body(body, budget, "$.pydantic")
     calls: list[ToolCall] = []
     for task in tasks:
-        calls.extend(_read_task(task, found, budget))
+        calls.extend(_read_task(task, run, budget))
     if not tasks:
-        found.mark_calls(_NO_MESSAGES)
-    found.calls = tuple(calls)
+        run.mark_calls(_NO_MESSAGES)
+    run.calls = tuple(calls)
     spent = read_member(value, "token_usage") or read_member(value, "usage_metrics")
     totals = simplify(spent, budget, "$.token_usage") if spent is not None else None
     answers = sum(1 for task in tasks for message in list_members(task, "messages") if find_entry(message, "role") == "assistant")
     if isinstance(totals, dict) and totals.get("successful_requests") == answers:
         # The count continues over all work of an agent; it applies to this run only if it covers exactly these messages.
-        found.usage = add_usage((totals,), "prompt_tokens", "completion_tokens")
-    return found
+        run.usage = add_usage((totals,), "prompt_tokens", "completion_tokens")
+    return run
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the chunks of a stream without its result: the text of the last task, without tool results."""
     if not are_instances(items, "crewai", "StreamChunk", "StreamFrame"):
         return None
     last = read_member(items[-1], "task_id")
     pieces = [item for item in items if read_member(item, "task_id") == last and not read_member(item, "tool_call")]
-    found = Found(document={"text": join_texts(pieces, "content", budget)})
-    found.mark_calls("chunks of a stream show no calls as they were made: return the stream itself, or its `result`")
-    return found
+    run = RunData(document={"text": join_texts(pieces, "content", budget)})
+    run.mark_calls("chunks of a stream show no calls as they were made: return the stream itself, or its `result`")
+    return run
 
 
-def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]:
+def _read_task(task: object, run: RunData, budget: Budget) -> Iterable[ToolCall]:
     written: Json = [simplify(message, budget, "$.messages") for message in list_members(task, "messages")]
     if not written:
-        found.mark_calls(_NO_MESSAGES)
+        run.mark_calls(_NO_MESSAGES)
         return ()
     evidence = trust_start(read_document(written, format="openai")[0])
     account = evidence.account
     for part, why in account.unknown.items() if account is not None else ():
         # The output shows whether the run ended with the result of a tool.
         if part != "answer" and why not in UNFINISHED:
-            found.mark((part,), why)
+            run.mark((part,), why)
 
     # The agent was forced to answer if the messages contain that instruction, or end with a tool and another answer.
     texts = [text for message in written if isinstance(text := message.get("content"), str)]
@@ -90,12 +90,12 @@ def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]
     answer, last = read_member(task, "raw"), written[-1].get("content")
     is_other = ends_with_tool and isinstance(answer, str) and isinstance(last, str) and answer.strip() != last.strip()
     if any(text.startswith("<summary>") for text in texts):
-        found.mark_calls("messages were replaced by a summary")
+        run.mark_calls("messages were replaced by a summary")
     if is_other or any(_FORCED in text for text in texts):
-        found.mark_all("the agent was stopped at `max_iter` and made to answer without tools: what it would have done is unknown")
+        run.mark_all("the agent was stopped at `max_iter` and made to answer without tools: what it would have done is unknown")
     for call in evidence.tool_calls or ():
         if call.name.strip().lower().replace("-", "_") in _DELEGATE:
-            found.mark_calls(f"{call.name} has another agent work, whose calls are not in the output")
+            run.mark_calls(f"{call.name} has another agent work, whose calls are not in the output")
     return evidence.tool_calls or ()
 
 

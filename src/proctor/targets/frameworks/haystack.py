@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from proctor.model.evidence import Json
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.found import (
-    Found,
+from proctor.targets.frameworks.base import (
     Framework,
+    RunData,
     are_instances,
     call_member,
     find_entry,
@@ -27,7 +27,7 @@ _ENDED = ("text", "length", "content_filter")  # the answer also shows the last 
 _LAST_ONLY = "the replies of a generator show the last step only: return what the agent gives"
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the result of an agent or a pipeline, or one message."""
     if _is_message(value):
         return _read_replies([value], budget)
@@ -37,16 +37,16 @@ def read(value: object, budget: Budget) -> Found | None:
     if messages is not None:
         return _check_exit(find_entry(value, "exit_reason"), _read_messages(messages, budget))
     parts = [member for _, member in list_fields(cast(object, value)) or () if isinstance(member, Mapping)]
-    inner = [(found, part) for part in parts if (found := _list_messages(part, "messages")) is not None]
+    inner = [(listed, part) for part in parts if (listed := _list_messages(part, "messages")) is not None]
     if len(inner) > 1:
         raise Unreadable("several agents of the pipeline give messages: return what one of them gives")
     if inner:
         return _check_exit(find_entry(inner[0][1], "exit_reason"), _read_messages(inner[0][0], budget))
-    replies = [found for part in (value, *parts) if (found := _list_messages(part, "replies")) is not None]
+    replies = [listed for part in (value, *parts) if (listed := _list_messages(part, "replies")) is not None]
     return _read_replies(replies[-1], budget) if replies else None
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read a list of messages, or the chunks of a stream."""
     if are_instances(items, "haystack", "StreamingChunk"):
         return _read_chunks(items, budget)
@@ -61,29 +61,29 @@ def _list_messages(part: object, key: str) -> list[Any] | None:
     listed = find_entry(part, key)
     if not isinstance(listed, list) or not listed:
         return None
-    found = take_items(cast("list[object]", listed))
-    return found if all(_is_message(message) for message in found) else None
+    messages = take_items(cast("list[object]", listed))
+    return messages if all(_is_message(message) for message in messages) else None
 
 
-def _read_messages(messages: list[Any], budget: Budget) -> Found:
+def _read_messages(messages: list[Any], budget: Budget) -> RunData:
     written = [simplify(call_member(message, "to_dict"), budget, f"$[{at}]") for at, message in enumerate(messages)]
-    return Found(document=written, format="haystack", needs_message=True)
+    return RunData(document=written, format="haystack", needs_message=True)
 
 
-def _check_exit(reason: object, found: Found) -> Found:
+def _check_exit(reason: object, run: RunData) -> RunData:
     """Check why the agent stopped: it answered, its model was cut, a tool ended the run, or something else stopped it."""
-    parts = [part for message in found.document for part in message.get("content") or () if isinstance(part, dict)]
+    parts = [part for message in run.document for part in message.get("content") or () if isinstance(part, dict)]
     called = {find_entry(part.get("tool_call"), "tool_name") for part in parts}
-    found.is_over = reason is not None and reason in called
+    run.is_over = reason is not None and reason in called
     if isinstance(reason, str) and reason not in (*_ENDED, *called):
-        found.mark_all(f"the agent was stopped before its end (`exit_reason` is {reason!r})")
-    return found
+        run.mark_all(f"the agent was stopped before its end (`exit_reason` is {reason!r})")
+    return run
 
 
-def _read_replies(messages: list[Any], budget: Budget) -> Found:
-    found = _read_messages(messages, budget)
-    found.mark_calls(_LAST_ONLY)
-    return found
+def _read_replies(messages: list[Any], budget: Budget) -> RunData:
+    run = _read_messages(messages, budget)
+    run.mark_calls(_LAST_ONLY)
+    return run
 
 
 FRAMEWORK = Framework(name="Haystack", page="haystack", packages=("haystack",), read=read, read_stream=read_stream)
@@ -92,30 +92,30 @@ FRAMEWORK = Framework(name="Haystack", page="haystack", packages=("haystack",), 
 # --- chunks of a stream ---------------------------------------------------------------------------------------------
 
 
-def _read_chunks(chunks: list[object], budget: Budget) -> Found:
+def _read_chunks(chunks: list[object], budget: Budget) -> RunData:
     """Read the chunks of one run of an agent."""
     messages: list[dict[str, Any]] = []
-    found = Found(document=messages, format="haystack")
+    run = RunData(document=messages, format="haystack")
     answer = _Answer()
     for chunk in chunks:
         result = read_member(chunk, "tool_call_result")
         if result is not None:
-            messages.extend(answer.close(found))
+            messages.extend(answer.close(run))
             answer = _Answer()
             written = simplify(call_member(result, "to_dict"), budget, "$.tool_call_result")
             messages.append({"role": "tool", "content": [{"tool_call_result": written}], "meta": {}, "name": None})
         elif read_member(chunk, "finish_reason") != "tool_call_results":
             if answer.finish is not None and (read_member(chunk, "content") or read_member(chunk, "tool_calls")):
-                messages.extend(answer.close(found))
+                messages.extend(answer.close(run))
                 answer = _Answer()
             answer.add(chunk, budget)
-    messages.extend(answer.close(found))
+    messages.extend(answer.close(run))
     if not any("tool_call" in part or "tool_call_result" in part for message in messages for part in message["content"]):
         # The last answer of a run with tools looks like the only answer of a run without tools.
-        found.mark_calls("these chunks show no call, and not whether they begin with the run: yield what the agent gives after them")
+        run.mark_calls("these chunks show no call, and not whether they begin with the run: yield what the agent gives after them")
     if not messages or messages[-1]["role"] == "tool" or any("tool_call" in part for part in messages[-1]["content"]):
-        found.mark_all("the stream did not come to its end")
-    return found if messages else Found(document={"text": ""}, unknowns=found.unknowns)
+        run.mark_all("the stream did not come to its end")
+    return run if messages else RunData(document={"text": ""}, unknowns=run.unknowns)
 
 
 class _Answer:
@@ -141,13 +141,13 @@ class _Answer:
         self.finish = read_member(chunk, "finish_reason") or self.finish
         self._usage = simplify(find_entry(read_member(chunk, "meta"), "usage"), budget, "$.meta.usage") or self._usage
 
-    def close(self, found: Found) -> list[dict[str, Any]]:
+    def close(self, run: RunData) -> list[dict[str, Any]]:
         """Return the answer as a message, or None if no chunk had content."""
         text = "".join(self._pieces)
         if self.finish is None and (text or self._calls):
-            found.mark_calls("these chunks are not all that was streamed: an answer has no end (`finish_reason`)")
+            run.mark_calls("these chunks are not all that was streamed: an answer has no end (`finish_reason`)")
         elif self.finish == "tool_calls" and not self._calls:
-            found.mark_calls("these chunks are not all that was streamed: the chunks of calls are missing")
+            run.mark_calls("these chunks are not all that was streamed: the chunks of calls are missing")
         content: list[Json] = [{"text": text}] if text else []
         content.extend({"tool_call": call} for call in self._calls.values())
         meta = {"finish_reason": self.finish, "usage": self._usage}

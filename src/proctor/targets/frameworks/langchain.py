@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from proctor.model.evidence import Json
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.found import Found, Framework, find_entry, is_instance_of, read_member, take_items
+from proctor.targets.frameworks.base import Framework, RunData, find_entry, is_instance_of, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
 
 _WAITS = "the graph waits for a human (`__interrupt__`): what it would do then is unknown"
@@ -25,46 +25,46 @@ def is_message(value: object) -> bool:
     return is_instance_of(value, "langchain_core", "BaseMessage")
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read a message, a state, a snapshot or the result of an `AgentExecutor`."""
     if is_message(value):
-        found = Found(document=[_write_message(value, budget)], format="langchain")
-        found.mark_calls(_LAST_ONLY)
-        return found
+        run = RunData(document=[_write_message(value, budget)], format="langchain")
+        run.mark_calls(_LAST_ONLY)
+        return run
     if is_instance_of(value, "langgraph", "GraphOutput"):
-        found = _read_state(read_member(value, "value"), budget)
-        if found is not None and read_member(value, "interrupts"):
-            found.mark_all(_WAITS)
-        return found
+        run = _read_state(read_member(value, "value"), budget)
+        if run is not None and read_member(value, "interrupts"):
+            run.mark_all(_WAITS)
+        return run
     if is_instance_of(value, "langgraph", "StateSnapshot"):
-        found = _read_state(read_member(value, "values"), budget)
-        if found is not None and read_member(value, "next"):
-            found.mark_all("the graph is not at its end (`next` names a node)")
-        return found
+        run = _read_state(read_member(value, "values"), budget)
+        if run is not None and read_member(value, "next"):
+            run.mark_all("the graph is not at its end (`next` names a node)")
+        return run
     if isinstance(value, Mapping) and _holds_steps(value):
         return _read_steps(value, budget)
     return _read_state(value, budget) if isinstance(value, Mapping) else None
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read a list of messages, or the chunks of `stream`: states, updates of nodes, or messages with metadata."""
     if items and all(is_message(item) for item in items):
-        found = _read_messages(_join_chunks(items), budget)
-        found.needs_message = True
-        return found
+        run = _read_messages(_join_chunks(items), budget)
+        run.needs_message = True
+        return run
     outer = [item for item in items if not _is_of_subgraph(item)]
     states = [chunk for mode, chunk in map(_unwrap_chunk, outer) if mode in (None, "values") and _find_messages(chunk) is not None]
     if states:
-        found = _read_state(states[-1], budget)
-        if found is not None and _holds_more(items, states[-1]):
-            found.mark_calls("a subgraph has messages of its own, which the state does not hold")
-        return found
+        run = _read_state(states[-1], budget)
+        if run is not None and _holds_more(items, states[-1]):
+            run.mark_calls("a subgraph has messages of its own, which the state does not hold")
+        return run
     chunks = [_unwrap_chunk(item) for item in items]
     pairs = [_take_pair(chunk) for mode, chunk in chunks if mode in (None, "messages")]
     if pairs and all(pair is not None for pair in pairs) and len(pairs) == len(chunks):
         joined = _join_chunks([pair for pair in pairs if pair is not None])
         # A filtered stream of text chunks may lack the one with the stop reason.
-        has_ends = all(find_entry(read_member(one, "response_metadata"), "finish_reason") for one in joined)
+        has_ends = all(find_entry(read_member(message, "response_metadata"), "finish_reason") for message in joined)
         return _read_messages(joined, budget, is_whole=has_ends and _begins_run(chunks[0][1]))
     return _read_updates([chunk for mode, chunk in chunks if mode in (None, "updates")], budget)
 
@@ -73,18 +73,18 @@ def _write_message(message: object, budget: Budget) -> Json:
     fields = list_fields(message)
     if fields is None:
         raise Unreadable(f"a {type_name(message)} has no fields")
-    # An artifact that a tool passes to the program and not to the model may be anything, and is not a result.
+    # An artifact goes from a tool to the program and not to the model: it is not a result, and may be any object.
     return {str(name): simplify(member, budget, f"$.{name}") for name, member in fields if name != "artifact"}
 
 
-def _read_messages(messages: list[Any], budget: Budget, *, is_whole: bool = False) -> Found:
-    """Read messages; if they may be incomplete, answers of only the model may follow calls that were left out."""
-    found = Found(document=[_write_message(message, budget) for message in messages], format="langchain")
-    # Chunks of a message have their own type.
-    kinds = {str(read_member(message, "type")).removesuffix("MessageChunk").lower() for message in messages}
-    if not is_whole and kinds == {"ai"} and not any(read_member(message, "tool_calls") for message in messages):
-        found.mark_calls(_LAST_ONLY)
-    return found
+def _read_messages(messages: list[Any], budget: Budget, *, is_whole: bool = False) -> RunData:
+    """Read messages; if the list may be incomplete and has only messages of the model, earlier calls may be missing."""
+    run = RunData(document=[_write_message(message, budget) for message in messages], format="langchain")
+    # The type of a chunk is the type of its message with a suffix.
+    types = {str(read_member(message, "type")).removesuffix("MessageChunk").lower() for message in messages}
+    if not is_whole and types == {"ai"} and not any(read_member(message, "tool_calls") for message in messages):
+        run.mark_calls(_LAST_ONLY)
+    return run
 
 
 def _find_messages(state: object) -> list[Any] | None:
@@ -95,7 +95,7 @@ def _find_messages(state: object) -> list[Any] | None:
     return messages if any(is_message(message) for message in messages) else None
 
 
-def _read_state(state: object, budget: Budget) -> Found | None:
+def _read_state(state: object, budget: Budget) -> RunData | None:
     messages = _find_messages(state)
     if messages is None:
         return None
@@ -106,13 +106,13 @@ def _read_state(state: object, budget: Budget) -> Found | None:
     structured = find_entry(state, "structured_response")
     if structured is not None:
         document["structured_response"] = simplify(structured, budget, "$.structured_response")
-    found = Found(document=document, format="langchain", needs_message=True)
+    run = RunData(document=document, format="langchain", needs_message=True)
     if find_entry(state, "__interrupt__"):
-        found.mark_all(_WAITS)
+        run.mark_all(_WAITS)
     for key, member in list_fields(state) or ():
         if key not in ("messages", "__interrupt__", "structured_response") and _holds_messages(member):
-            found.mark_calls(f"the state holds further messages under {str(key)!r}, which are not read")
-    return found
+            run.mark_calls(f"the state holds further messages under {str(key)!r}, which are not read")
+    return run
 
 
 def _holds_messages(value: object, depth: int = 0) -> bool:
@@ -146,14 +146,14 @@ def _take_step(step: object) -> tuple[object, object] | None:
     return None
 
 
-def _read_steps(value: object, budget: Budget) -> Found:
+def _read_steps(value: object, budget: Budget) -> RunData:
     calls: list[Json] = []
     for step in find_entry(value, "intermediate_steps"):
         action, observed = cast("tuple[object, object]", _take_step(step))
-        given = simplify(read_member(action, "tool_input"), budget, "$.tool_input")
-        calls.append({"name": read_member(action, "tool"), "arguments": given, "result": simplify(observed, budget, "$.observation")})
+        arguments = simplify(read_member(action, "tool_input"), budget, "$.tool_input")
+        calls.append({"name": read_member(action, "tool"), "arguments": arguments, "result": simplify(observed, budget, "$.observation")})
     answer = simplify(find_entry(value, "output"), budget, "$.output")
-    return Found(
+    return RunData(
         document={
             "text": answer if isinstance(answer, str) else None,
             "body": None if isinstance(answer, str) else answer,
@@ -226,7 +226,7 @@ def _join_chunks(messages: list[object]) -> list[object]:
     return list(joined.values())
 
 
-def _read_updates(chunks: list[object], budget: Budget) -> Found | None:
+def _read_updates(chunks: list[object], budget: Budget) -> RunData | None:
     """Read the updates that each node wrote to the state."""
     messages: dict[object, Any] = {}
     waits = False
@@ -240,10 +240,10 @@ def _read_updates(chunks: list[object], budget: Budget) -> Found | None:
     if not messages:
         return None
     # One update without a call is a complete run, or the rest of one whose other updates were dropped.
-    found = _read_messages(list(messages.values()), budget, is_whole=len(messages) > 1)
+    run = _read_messages(list(messages.values()), budget, is_whole=len(messages) > 1)
     if waits:
-        found.mark_all(_WAITS)
-    return found
+        run.mark_all(_WAITS)
+    return run
 
 
 FRAMEWORK = Framework(

@@ -1,8 +1,8 @@
 """LlamaIndex: the output of an agent workflow, the response of a chat engine, messages, and the events of a stream.
 
-An agent's output lists every call of the run with what the tool returned. The tokens of a run are not in it. In a stream the output of
-each step names the calls it asks for, and the last one, which asks for none, is given the calls of the whole run when that is over: so
-the outputs alone show every call, whichever other events were left out.
+An agent's output lists every call of the run with its result, but no token counts. In a stream, the output of each step lists the calls
+that it requests. When the run is over, the last output, which requests none, gets the calls of the whole run. So the outputs alone show
+every call, even if other events are missing.
 
 Tried with llama-index-core 0.14: `FunctionAgent`, `ReActAgent` and `AgentWorkflow`, awaited and by `stream_events`.
 """
@@ -17,45 +17,45 @@ import msgspec
 
 from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import Found, Framework, find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.base import Framework, RunData, find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _NOT_OVER = "the last output asks for a tool, so the run goes on after it: return what `agent.run` gives, or yield all events"
 _PACKAGES = ("llama_index", "llama_index_instrumentation", "workflows")
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read an output, a response or a message."""
     if _is(value, "StopEvent") and not _is(value, "AgentOutput"):
         value = read_member(value, "result")
     if _is(value, "AgentOutput"):
         calls = _write_calls(value, budget)
-        found = _read_output(value, calls, budget)
-        if _waits_for_tool(calls) and not found.document["text"]:
+        run = _read_output(value, calls, budget)
+        if _waits_for_tool(calls) and not run.document["text"]:
             # A tool that answers directly provides the text; a step that only requests a tool has none.
-            found.mark_all(_NOT_OVER)
-        return found
+            run.mark_all(_NOT_OVER)
+        return run
     if _is(value, "AgentChatResponse", "StreamingAgentChatResponse"):
-        found = Found(document={"text": read_member(value, "response")})
-        found.document["tool_calls"] = [_write_source(source, budget) for source in list_members(value, "sources")]
-        return found
+        run = RunData(document={"text": read_member(value, "response")})
+        run.document["tool_calls"] = [_write_source(source, budget) for source in list_members(value, "sources")]
+        return run
     if _is(value, "ChatMessage", "ChatResponse"):
         message = read_member(value, "message") if _is(value, "ChatResponse") else value
-        found = Found(document={"text": read_member(message, "content")})
-        found.mark_calls("one message was returned, which shows the last step only: return what `agent.run` gives")
-        return found
+        run = RunData(document={"text": read_member(message, "content")})
+        run.mark_calls("one message was returned, which shows the last step only: return what `agent.run` gives")
+        return run
     if is_instance_of(value, "llama_index", "Response", "PydanticResponse"):
-        found = Found(document={"text": str(read_member(value, "response"))})
-        found.mark_calls("the response of a query engine shows no calls")
-        return found
+        run = RunData(document={"text": str(read_member(value, "response"))})
+        run.mark_calls("the response of a query engine shows no calls")
+        return run
     return None
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read messages, or the events of a run: each call with its result, and the output of each step."""
     if items and all(_is(item, "ChatMessage") for item in items):
         written = [simplify(item, budget, f"$[{at}]") for at, item in enumerate(items)]
-        return Found(document=written, format="llama-index", needs_message=True)
+        return RunData(document=written, format="llama-index", needs_message=True)
     outputs = _list_outputs(items)
     if not outputs:
         return read(items[-1], budget) if items and _is(items[-1], "StopEvent") else None
@@ -63,18 +63,18 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     begun = [_write_call(item, budget) for item in items if _is(item, "ToolCall") and not _is(item, "ToolCallResult")]
     requested = [call for output in outputs[:-1] for call in _write_calls(output, budget)]
     last = _write_calls(outputs[-1], budget)
-    found = _read_output(outputs[-1], _unite_calls(ended, last, begun, requested), budget)
+    run = _read_output(outputs[-1], _unite_calls(ended, last, begun, requested), budget)
     is_over = any(_is(item, "StopEvent") and not _is(item, "AgentOutput") for item in items)
     if not is_over and _waits_for_tool(last):
-        found.mark_all(_NOT_OVER)
+        run.mark_all(_NOT_OVER)
     elif any(_is(item, "WorkflowCancelledEvent", "WorkflowTimedOutEvent") for item in items):
-        found.mark_all("the workflow was cancelled, or its time was up")
-    elif _waits_for_tool(found.document["tool_calls"]):
-        found.mark_all("a requested call was never made: the agent stopped at `max_iterations`")
+        run.mark_all("the workflow was cancelled, or its time was up")
+    elif _waits_for_tool(run.document["tool_calls"]):
+        run.mark_all("a requested call was never made: the agent stopped at `max_iterations`")
     failed = next((item for item in items if _is(item, "WorkflowFailedEvent")), None)
     if failed is not None:
-        found.failed = str(simplify(read_member(failed, "exception"), budget, "$.exception") or "it does not say which")
-    return found
+        run.failed = str(simplify(read_member(failed, "exception"), budget, "$.exception") or "it does not say which")
+    return run
 
 
 def _waits_for_tool(calls: list[dict[str, Json]]) -> bool:
@@ -110,19 +110,19 @@ def _is(value: object, *names: str) -> bool:
     return any(is_instance_of(value, package, *names) for package in _PACKAGES)
 
 
-def _read_output(output: object, calls: list[dict[str, Json]], budget: Budget) -> Found:
+def _read_output(output: object, calls: list[dict[str, Json]], budget: Budget) -> RunData:
     text = read_member(read_member(output, "response"), "content")
-    found = Found(document={"text": text if isinstance(text, str) else None, "tool_calls": calls})
-    found.add_body(read_member(output, "structured_response"), budget, "$.structured_response")
-    # The provider's own answer, or its last chunk, has the reason.
+    run = RunData(document={"text": text if isinstance(text, str) else None, "tool_calls": calls})
+    run.add_body(read_member(output, "structured_response"), budget, "$.structured_response")
+    # The stop reason is only in the provider's own response, or in its last chunk.
     raw = read_member(output, "raw")
-    reasons = [_look_up(raw, key) for key in ("finish_reason", "stop_reason", "done_reason")]
+    for key in ("finish_reason", "stop_reason", "done_reason"):
+        run.mark_end(_look_up(raw, key))
     for key in ("choices", "candidates"):
-        listed = _look_up(raw, key)
-        reasons += [_look_up(choice, "finish_reason") for choice in cast("list[object]", listed if isinstance(listed, list) else [])]
-    for reason in reasons:
-        found.mark_end(reason)
-    return found
+        choices = _look_up(raw, key)
+        for choice in cast("list[object]", choices) if isinstance(choices, list) else ():
+            run.mark_end(_look_up(choice, "finish_reason"))
+    return run
 
 
 def _look_up(value: object, key: str) -> object:
@@ -134,8 +134,8 @@ def _write_calls(output: object, budget: Budget) -> list[dict[str, Json]]:
 
 
 def _write_call(call: object, budget: Budget) -> dict[str, Json]:
-    given = simplify(read_member(call, "tool_kwargs"), budget, "$.tool_kwargs")
-    written: dict[str, Json] = {"name": read_member(call, "tool_name"), "arguments": given, "id": read_member(call, "tool_id")}
+    arguments = simplify(read_member(call, "tool_kwargs"), budget, "$.tool_kwargs")
+    written: dict[str, Json] = {"name": read_member(call, "tool_name"), "arguments": arguments, "id": read_member(call, "tool_id")}
     output = read_member(call, "tool_output")
     return written if output is None else {**written, **_write_result(output, budget)}
 

@@ -12,10 +12,10 @@ from typing import cast
 
 from proctor.model.evidence import Json
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.found import (
+from proctor.targets.frameworks.base import (
     LOOKS_WHOLE,
-    Found,
     Framework,
+    RunData,
     add_usage,
     are_instances,
     call_member,
@@ -32,38 +32,38 @@ _CUT_OFF = ("response.incomplete", "response.failed")
 _EVENTS = ("RawResponsesStreamEvent", "RunItemStreamEvent", "AgentUpdatedStreamEvent")
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the result of a run."""
     if not is_instance_of(value, "agents", "RunResultBase", "RunResult", "RunResultStreaming"):
         return None
     items = call_member(value, "to_input_list")
     if not isinstance(items, list):
         raise Unreadable("to_input_list() gives no list")
-    found = Found(
+    run = RunData(
         document=[_drop_nulls(simplify(item, budget, f"$[{index}]")) for index, item in enumerate(take_items(cast("list[object]", items)))],
         format="responses",
     )
     answer = read_member(value, "final_output")
-    found.add_body(answer, budget, "$.final_output")
+    run.add_body(answer, budget, "$.final_output")
     responses = [read_member(response, "usage") for response in list_members(value, "raw_responses")]
-    found.usage = add_usage(responses, "input_tokens", "output_tokens")
+    run.usage = add_usage(responses, "input_tokens", "output_tokens")
     if read_member(value, "interruptions"):
-        found.mark_all("the run waits for an approval (`interruptions`): what it would do then is unknown")
+        run.mark_all("the run waits for an approval (`interruptions`): what it would do then is unknown")
     if is_instance_of(value, "agents", "RunResultStreaming") and read_member(value, "is_complete") is not True:
-        found.mark_all("the stream of the run was not read to its end")
+        run.mark_all("the stream of the run was not read to its end")
     if read_member(value, "_cancel_mode") not in (None, "none"):
-        found.mark_all("the run was cancelled")
+        run.mark_all("the run was cancelled")
     turn, most = read_member(value, "current_turn"), read_member(value, "max_turns")
     if isinstance(turn, int) and isinstance(most, int) and turn > most:
-        found.mark_all(f"the run was stopped at max_turns ({most})")
+        run.mark_all(f"the run was stopped at max_turns ({most})")
     if any(read_member(response, "response_id") is None for response in list_members(value, "raw_responses")):
         # Chat completions only have text and calls; the SDK rejects incomplete responses.
-        found.notes = [*found.notes, f"over chat completions OpenAI Agents does not record why its model stopped: {LOOKS_WHOLE}"]
-    found.is_over = answer is not None
+        run.notes = [*run.notes, f"over chat completions OpenAI Agents does not record why its model stopped: {LOOKS_WHOLE}"]
+    run.is_over = answer is not None
     if read_member(value, "_max_turns_handled") is True or _is_given_by_handler(value):
-        found.mark_all("the run was stopped, and a handler of errors (`error_handlers`) gave the answer in place of the model")
-    _mark_inner_agents(list_members(value, "new_items"), found)
-    return found
+        run.mark_all("the run was stopped, and a handler of errors (`error_handlers`) gave the answer in place of the model")
+    _mark_inner_agents(list_members(value, "new_items"), run)
+    return run
 
 
 def _is_given_by_handler(value: object) -> bool:
@@ -79,7 +79,7 @@ def _list_texts(item: object) -> list[object]:
     return [read_member(part, "text") or read_member(part, "refusal") for part in list_members(item, "content")]
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the events of a stream, or a list of new items."""
     if are_instances(items, "agents", "RunItemBase"):
         return _read_items(items, budget, is_whole=any(is_instance_of(item, "agents", "ToolCallItem") for item in items))
@@ -93,37 +93,37 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     # The model's responses contain every call: without them, filtered events may lack calls. A stream begins by naming the agent: without
     # that, earlier events may be missing.
     begins = is_instance_of(items[0], "agents", "AgentUpdatedStreamEvent")
-    found = _read_items(run_items, budget, is_whole=begins and bool(ended) and requested <= called)
-    is_alone = not any(part == "tool_calls" for part, _ in found.unknowns)
+    run = _read_items(run_items, budget, is_whole=begins and bool(ended) and requested <= called)
+    is_alone = not any(part == "tool_calls" for part, _ in run.unknowns)
     if not run_items:
         deltas = [data for data in raw if read_member(data, "type") == "response.output_text.delta"]
-        found.document, found.format = {"text": join_texts(deltas, "delta", budget)}, "plain"
+        run.document, run.format = {"text": join_texts(deltas, "delta", budget)}, "plain"
     if is_alone:
-        found.usage = add_usage([read_member(response, "usage") for response in ended], "input_tokens", "output_tokens")
+        run.usage = add_usage([read_member(response, "usage") for response in ended], "input_tokens", "output_tokens")
     cut = next((read_member(data, "type") for data in raw if read_member(data, "type") in _CUT_OFF), None)
     if cut is not None:
-        found.mark_all(f"an answer of the model did not come to its end ({cut})")
+        run.mark_all(f"an answer of the model did not come to its end ({cut})")
     if ended and any(read_member(item, "type") == "function_call" for item in list_members(ended[-1], "output")):
-        found.mark_all("the run did not come to its end")
-    return found
+        run.mark_all("the run did not come to its end")
+    return run
 
 
-def _read_items(items: list[object], budget: Budget, *, is_whole: bool) -> Found:
+def _read_items(items: list[object], budget: Budget, *, is_whole: bool) -> RunData:
     written = [_drop_nulls(simplify(call_member(item, "to_input_item"), budget, f"$[{at}]")) for at, item in enumerate(items)]
-    found = Found(document=written, format="responses")
+    run = RunData(document=written, format="responses")
     if not is_whole:
-        found.mark_calls("these are not all events or items of the run: return the result, or all events of `stream_events()`")
-    _mark_inner_agents(items, found)
-    return found
+        run.mark_calls("these are not all events or items of the run: return the result, or all events of `stream_events()`")
+    _mark_inner_agents(items, run)
+    return run
 
 
-def _mark_inner_agents(items: list[object], found: Found) -> None:
+def _mark_inner_agents(items: list[object], run: RunData) -> None:
     for item in items:
         origin = read_member(read_member(item, "tool_origin"), "type")
         if getattr(origin, "value", origin) == "agent_as_tool":
             name = read_member(read_member(item, "raw_item"), "name") or "a tool"
-            found.mark_calls(f"{name} runs an agent of its own, whose calls are not in the result")
-            found.usage = None
+            run.mark_calls(f"{name} runs an agent of its own, whose calls are not in the result")
+            run.usage = None
 
 
 def _drop_nulls(item: Json) -> Json:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import cast
 
 from proctor.model.json_values import MAX_DEPTH
-from proctor.targets.frameworks.found import (
-    Found,
+from proctor.targets.frameworks.base import (
     Framework,
+    RunData,
     are_instances,
     find_package,
     is_instance_of,
@@ -38,27 +38,27 @@ def unpack_answers(value: object, budget: Budget, depth: int = 0) -> object:
     if type(value) is dict and depth <= MAX_DEPTH:
         return {key: unpack_answers(member, budget, depth + 1) for key, member in cast("dict[object, object]", value).items()}
     package = find_package(value)
-    return simplify(value, budget) if any(package == one or package.startswith(f"{one}.") for one in _CLIENTS) else value
+    return simplify(value, budget) if any(package == client or package.startswith(f"{client}.") for client in _CLIENTS) else value
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the answer of a provider."""
     for package, names, format in _ANSWERS:
         if is_instance_of(value, package, *names):
-            found = Found(document=simplify(value, budget), format=format)
-            found.mark_calls("one answer of a provider shows the last step only: return the messages of the whole loop")
-            return found
+            run = RunData(document=simplify(value, budget), format=format)
+            run.mark_calls("one answer of a provider shows the last step only: return the messages of the whole loop")
+            return run
     return None
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the chunks of one streamed chat completion."""
     if not are_instances(items, "openai", "ChatCompletionChunk"):
         return None
     deltas = [read_member(choice, "delta") for item in items for choice in list_members(item, "choices")]
-    found = Found(document={"text": join_texts(deltas, "content", budget)})
-    found.mark_calls("the chunks of one completion show the last step only: return the messages of the whole loop")
-    return found
+    run = RunData(document={"text": join_texts(deltas, "content", budget)})
+    run.mark_calls("the chunks of one completion show the last step only: return the messages of the whole loop")
+    return run
 
 
 FRAMEWORK = Framework(name="a provider's client", page="", packages=("openai", "litellm", "anthropic"), read=read, read_stream=read_stream)

@@ -39,7 +39,7 @@ from proctor.targets.frameworks import (
     smolagents,
     strands,
 )
-from proctor.targets.frameworks.found import EVERYTHING, LOOKS_WHOLE, Found, Framework, find_package, mark_stand_in, read_last
+from proctor.targets.frameworks.base import EVERYTHING, LOOKS_WHOLE, Framework, RunData, find_package, mark_stand_in, read_last
 from proctor.targets.frameworks.simplify import Budget
 
 FRAMEWORKS: tuple[Framework, ...] = tuple(
@@ -85,7 +85,7 @@ def read_streamed(items: list[object]) -> Evidence | None:
     return _read_first(lambda framework, budget: _read_items(framework, items, budget)) or _read_last(items)
 
 
-def _read_items(framework: Framework, items: list[object], budget: Budget) -> Found | None:
+def _read_items(framework: Framework, items: list[object], budget: Budget) -> RunData | None:
     return framework.read_stream(items, budget) if framework.read_stream is not None else None
 
 
@@ -93,13 +93,13 @@ def _read_last(items: list[object]) -> Evidence | None:
     return _read_first(lambda framework, budget: read_last(items, framework.read, budget))
 
 
-def _read_first(read: Callable[[Framework, Budget], Found | None]) -> Evidence | None:
+def _read_first(read: Callable[[Framework, Budget], RunData | None]) -> Evidence | None:
     """Return the evidence of the first framework whose reader recognises the value."""
     budget = Budget()
     for framework in FRAMEWORKS:
-        found = read(framework, budget)
-        if found is not None:
-            return _make_evidence(found, framework)
+        run = read(framework, budget)
+        if run is not None:
+            return _make_evidence(run, framework)
     return None
 
 
@@ -114,35 +114,35 @@ def find_page(value: object) -> str:
     return FUNCTION_PAGE
 
 
-def _make_evidence(found: Found, framework: Framework) -> Evidence:
-    evidence = read_document(found.document, format=found.format)[0]
+def _make_evidence(run: RunData, framework: Framework) -> Evidence:
+    evidence = read_document(run.document, format=run.format)[0]
     # A framework's result is a complete run unless its reader marks otherwise, even if it does not repeat the user's message.
-    evidence = evidence if found.needs_message else trust_start(evidence)
-    for part, why in found.unknowns:
+    evidence = evidence if run.needs_message else trust_start(evidence)
+    for part, why in run.unknowns:
         evidence = mark_unknown(evidence, (part,), why)
-    evidence = trust_end(evidence, CALL_PARTS) if found.is_over else evidence
+    evidence = trust_end(evidence, CALL_PARTS) if run.is_over else evidence
     unknown = (evidence.account or Account()).unknown
-    if unknown.get("answer") in UNFINISHED and not found.is_over:
+    if unknown.get("answer") in UNFINISHED and not run.is_over:
         # Calls after the last one may be missing as well as the answer.
         evidence = mark_unknown(evidence, CALL_PARTS, unknown["answer"])
-    if found.usage is None and "tool_calls" in unknown:
+    if run.usage is None and "tool_calls" in unknown:
         # Missing steps used tokens, too.
         evidence = mark_unknown(evidence, ("usage",), unknown["tool_calls"])
-    if found.calls is not None:
-        evidence = msgspec.structs.replace(evidence, tool_calls=(*(evidence.tool_calls or ()), *found.calls))
-    if found.body is not None:
-        evidence = msgspec.structs.replace(evidence, body=found.body, text=evidence.text or as_text(found.body))
-    if found.usage is not None:
-        evidence = _add_usage(evidence, found.usage)
+    if run.calls is not None:
+        evidence = msgspec.structs.replace(evidence, tool_calls=(*(evidence.tool_calls or ()), *run.calls))
+    if run.body is not None:
+        evidence = msgspec.structs.replace(evidence, body=run.body, text=evidence.text or as_text(run.body))
+    if run.usage is not None:
+        evidence = _add_usage(evidence, run.usage)
     unknowns = Unknowns()
-    unknowns.notes = [*found.notes]
+    unknowns.notes = [*run.notes]
     if not framework.has_stop_reason:
         unknowns.note(f"{framework.name} does not report why its model stopped: {LOOKS_WHOLE}")
     evidence = _mark_raised(add_account(evidence, unknowns, f"{framework.name} result"), framework.raised)
-    evidence = mark_stand_in(mark_messages(evidence) if found.needs_message else evidence)
-    if found.failed is None:
+    evidence = mark_stand_in(mark_messages(evidence) if run.needs_message else evidence)
+    if run.failed is None:
         return evidence
-    return _mark_failed(evidence, f"the run of {framework.name} ended in an error: {shorten(found.failed, 2_000)}")
+    return _mark_failed(evidence, f"the run of {framework.name} ended in an error: {shorten(run.failed, 2_000)}")
 
 
 def _add_usage(evidence: Evidence, usage: Usage) -> Evidence:

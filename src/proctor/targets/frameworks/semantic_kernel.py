@@ -12,10 +12,10 @@ import json
 from typing import Any
 
 from proctor.targets.answers.plain_values import Unreadable, type_name
-from proctor.targets.frameworks.found import (
+from proctor.targets.frameworks.base import (
     LOOKS_WHOLE,
-    Found,
     Framework,
+    RunData,
     are_instances,
     call_member,
     is_instance_of,
@@ -29,61 +29,62 @@ _RAISED = ("An error occurred while invoking the function",)
 _LAST_ONLY = "one message was returned, which shows the last step only: return the response with its thread, or the `ChatHistory`"
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read a response, a history or a message."""
     if is_instance_of(value, _PACKAGE, "AgentResponseItem"):
         return _read_responses([value], budget)
     if is_instance_of(value, _PACKAGE, "ChatHistory"):
-        found = _read_messages(list_members(value, "messages"), budget)
-        found.needs_message = True
-        return found
+        run = _read_messages(list_members(value, "messages"), budget)
+        run.needs_message = True
+        return run
     if is_instance_of(value, _PACKAGE, "ChatMessageContent"):
-        found = _read_messages([value], budget)
-        found.mark_calls(_LAST_ONLY)
-        return found
+        run = _read_messages([value], budget)
+        run.mark_calls(_LAST_ONLY)
+        return run
     return None
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the responses of `invoke`, or a list of messages."""
     if are_instances(items, _PACKAGE, "AgentResponseItem"):
         return _read_responses(items, budget)
     if are_instances(items, _PACKAGE, "StreamingChatMessageContent"):
-        found = Found(document={"text": "".join(str(read_member(item, "content") or "") for item in items)})
-        found.mark_calls(_LAST_ONLY)
+        run = RunData(document={"text": "".join(str(read_member(item, "content") or "") for item in items)})
+        run.mark_calls(_LAST_ONLY)
         for item in items:
-            found.mark_end(read_member(item, "finish_reason"))
-        return found
+            run.mark_end(read_member(item, "finish_reason"))
+        return run
     if are_instances(items, _PACKAGE, "ChatMessageContent"):
         # `invoke` yields the answers; the history has the calls before them.
-        found = _read_messages(items, budget)
-        found.needs_message = True
-        return found
+        run = _read_messages(items, budget)
+        run.needs_message = True
+        return run
     return None
 
 
-def _read_responses(items: list[object], budget: Budget) -> Found:
+def _read_responses(items: list[object], budget: Budget) -> RunData:
     history = read_member(read_member(items[-1], "thread"), "_chat_history")
     if is_instance_of(history, _PACKAGE, "ChatHistory") and list_members(history, "messages"):
-        return _check_pieces(items, _read_messages(list_members(history, "messages"), budget))
+        return _check_chunks(items, _read_messages(list_members(history, "messages"), budget))
     texts = [str(read_member(read_member(item, "message"), "content") or "") for item in items]
     is_streamed = is_instance_of(read_member(items[-1], "message"), _PACKAGE, "StreamingChatMessageContent")
-    found = Found(document={"text": "".join(texts) if is_streamed else texts[-1]})
-    found.mark_calls("the thread of this agent keeps no history here, so its calls are unknown")
-    return _check_pieces(items, found)
+    run = RunData(document={"text": "".join(texts) if is_streamed else texts[-1]})
+    run.mark_calls("the thread of this agent keeps no history here, so its calls are unknown")
+    return _check_chunks(items, run)
 
 
-def _check_pieces(items: list[object], found: Found) -> Found:
-    """Check why the model stopped, which the history of a stream lacks: one of its last pieces may have the reason."""
-    pieces = [message for item in items if is_instance_of(message := read_member(item, "message"), _PACKAGE, "StreamingChatMessageContent")]
-    reason = next((reason for piece in reversed(pieces) if (reason := read_member(piece, "finish_reason")) is not None), None)
-    found.mark_end(reason)
-    if pieces and reason is None:
-        found.notes = [*found.notes, f"a stream of Semantic Kernel does not record why its model stopped: {LOOKS_WHOLE}"]
-    return found
+def _check_chunks(items: list[object], run: RunData) -> RunData:
+    """Check why the model stopped: the history of a stream lacks the reason, but one of the last chunks may have it."""
+    messages = [read_member(item, "message") for item in items]
+    chunks = [message for message in messages if is_instance_of(message, _PACKAGE, "StreamingChatMessageContent")]
+    reason = next((reason for chunk in reversed(chunks) if (reason := read_member(chunk, "finish_reason")) is not None), None)
+    run.mark_end(reason)
+    if chunks and reason is None:
+        run.notes = [*run.notes, f"a stream of Semantic Kernel does not record why its model stopped: {LOOKS_WHOLE}"]
+    return run
 
 
-def _read_messages(messages: list[Any], budget: Budget) -> Found:
+def _read_messages(messages: list[Any], budget: Budget) -> RunData:
     written: list[Any] = []
     for message in messages:
         text = call_member(message, "model_dump_json", exclude_none=True)
@@ -92,13 +93,13 @@ def _read_messages(messages: list[Any], budget: Budget) -> Found:
             written.append(json.loads(text))
         except (TypeError, ValueError):
             raise Unreadable(f"{type_name(message)}.model_dump_json() is no JSON") from None
-    found = Found(document={"messages": written}, format="semantic-kernel")
+    run = RunData(document={"messages": written}, format="semantic-kernel")
     for item in (item for message in written for item in message.get("items") or ()):
         name = item.get("function_name") if item.get("content_type") == "function_call" else None
         if name is not None and name == item.get("plugin_name"):
             # An agent used as a plugin is a function and a plugin of the same name.
-            found.mark_calls(f"{name} is an agent of its own, whose calls are not in the history")
-    return found
+            run.mark_calls(f"{name} is an agent of its own, whose calls are not in the history")
+    return run
 
 
 FRAMEWORK = Framework(

@@ -1,8 +1,8 @@
 """Turns the fields of a framework's object into JSON, within limits.
 
 Frameworks keep messages as pydantic models or dataclasses whose fields are values of Python: enumerations, times, paths, decimals. These
-have one obvious form in JSON. Whatever has none (a function, a client, a socket) is refused by its place and its type, like everything
-else that a function returns (`proctor.targets.local.callable`).
+have one obvious form in JSON. A value without a JSON form (a function, a client, a socket) is rejected with an error that shows its path
+and type, as for any other return value (`proctor.targets.local.callable`).
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ def simplify(value: object, budget: Budget, path: str = "$", *, without: frozens
         if isinstance(value, BaseException):
             return f"{type(value).__name__}: {exception_text(value)}"
         raise Unreadable(f"{shorten(path, 80)} is of the type {type_name(value)}")
-    found: dict[str, Json] = {}
+    document: dict[str, Json] = {}
     for key, member in members:
         name = _name_key(key, path)
-        if name in found:
+        if name in document:
             raise Unreadable(f"{shorten(path, 80)} has two keys that are {name!r} in JSON")
         if name not in without:
-            found[name] = simplify(member, budget, f"{path}.{name}", without=without, depth=depth + 1)
-    return found
+            document[name] = simplify(member, budget, f"{path}.{name}", without=without, depth=depth + 1)
+    return document
 
 
 def list_fields(value: object) -> list[tuple[object, object]] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import Found, Framework, call_member, find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.base import Framework, RunData, call_member, find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _MANAGED = "Here is the final answer from your managed agent"
@@ -21,18 +21,18 @@ _CUT_OFF = "the run was stopped at max_steps (max_steps_error): what it would ha
 _LEFT_OUT = frozenset(("model_input_messages", "raw", "observations_images", "task_images"))
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read a full result, or a memory."""
     if is_instance_of(value, "smolagents", "RunResult"):
-        found = _read_steps(list_members(value, "steps") or list_members(value, "messages"), budget)
-        found.add_body(read_member(value, "output"), budget, "$.output")
-        _check_state(read_member(value, "state"), found)
-        return found
+        run = _read_steps(list_members(value, "steps") or list_members(value, "messages"), budget)
+        run.add_body(read_member(value, "output"), budget, "$.output")
+        _check_state(read_member(value, "state"), run)
+        return run
     if _is_written_run(value):
-        found = _read_steps(cast("list[Any]", find_entry(value, "steps")), budget)
-        found.add_body(find_entry(value, "output"), budget, "$.output")
-        _check_state(find_entry(value, "state"), found)
-        return found
+        run = _read_steps(cast("list[Any]", find_entry(value, "steps")), budget)
+        run.add_body(find_entry(value, "output"), budget, "$.output")
+        _check_state(find_entry(value, "state"), run)
+        return run
     if is_instance_of(value, "smolagents", "FinalAnswerStep"):
         return _read_answer(value, budget)
     if is_instance_of(value, "smolagents", "AgentMemory"):
@@ -47,47 +47,47 @@ def _is_written_run(value: object) -> bool:
     return isinstance(find_entry(value, "timing"), dict) and set(cast("dict[str, Any]", value)) == _RUN_KEYS
 
 
-def _check_state(state: object, found: Found) -> None:
+def _check_state(state: object, run: RunData) -> None:
     if state == "max_steps_error":
-        found.mark_all(_CUT_OFF)
+        run.mark_all(_CUT_OFF)
     elif state != "success":
-        found.mark_all(f"the run ended with the state {state!r}")
+        run.mark_all(f"the run ended with the state {state!r}")
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the steps of a run."""
     if not any(is_instance_of(item, "smolagents", "MemoryStep", "FinalAnswerStep") for item in items):
         return None
     steps = [item for item in items if is_instance_of(item, "smolagents", "ActionStep", "TaskStep", "PlanningStep")]
     ended = [item for item in items if is_instance_of(item, "smolagents", "FinalAnswerStep")]
     once = list({id(step): step for step in steps}.values())
-    found = _read_steps(once, budget) if steps else _read_answer(ended[-1], budget)
+    run = _read_steps(once, budget) if steps else _read_answer(ended[-1], budget)
     if len(once) < len(steps):
         # At max_steps the stream repeats its last step in place of the final one.
-        found.mark_all(_CUT_OFF)
+        run.mark_all(_CUT_OFF)
     if steps and not ended:
-        found.mark_all("the stream did not come to its end")
-    return found
+        run.mark_all("the stream did not come to its end")
+    return run
 
 
-def _read_answer(step: object, budget: Budget) -> Found:
+def _read_answer(step: object, budget: Budget) -> RunData:
     output = simplify(read_member(step, "output"), budget, "$.output")
-    found = Found(document={"text": output} if isinstance(output, str) else {"body": output})
-    found.mark_calls("the last step shows no calls: return `agent.run(task, return_full_result=True)`, or all steps")
-    return found
+    run = RunData(document={"text": output} if isinstance(output, str) else {"body": output})
+    run.mark_calls("the last step shows no calls: return `agent.run(task, return_full_result=True)`, or all steps")
+    return run
 
 
-def _read_steps(steps: list[Any], budget: Budget) -> Found:
+def _read_steps(steps: list[Any], budget: Budget) -> RunData:
     written = [_write_step(step, budget, f"$[{at}]") for at, step in enumerate(steps)]
-    found = Found(document=[step for step in written if step], format="smolagents")
-    if not found.document:
-        found = Found(document={"text": ""})
-        found.mark_calls("the result keeps no steps")
+    run = RunData(document=[step for step in written if step], format="smolagents")
+    if not run.document:
+        run = RunData(document={"text": ""})
+        run.mark_calls("the result keeps no steps")
     if not _counts_on(written):
-        found.mark_calls("the steps are not all of the run: their numbers do not begin with 1, or one is missing")
+        run.mark_calls("the steps are not all of the run: their numbers do not begin with 1, or one is missing")
     if any(_MANAGED in str(find_entry(step, "observations") or "") for step in written):
-        found.mark_calls("a managed agent works out of sight: its calls are not in the steps")
-    return found
+        run.mark_calls("a managed agent works out of sight: its calls are not in the steps")
+    return run
 
 
 def _counts_on(steps: list[Json]) -> bool:

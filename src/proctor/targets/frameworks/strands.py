@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import cast
 
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import Found, Framework, add_usage, find_entry, is_instance_of, list_members, read_last, read_member
+from proctor.targets.frameworks.base import Framework, RunData, add_usage, find_entry, is_instance_of, list_members, read_last, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 # A guard's text is what the user sees. A filter cuts the answer; any other reason is not a normal end.
@@ -20,7 +20,7 @@ _ENDED = (None, "end_turn", "stop_sequence", "tool_use", "guardrail_intervened",
 _NO_MESSAGES = "the metrics of this result keep no messages of its cycles"
 
 
-def read(value: object, budget: Budget) -> Found | None:
+def read(value: object, budget: Budget) -> RunData | None:
     """Read the result of an agent, or of several."""
     if is_instance_of(value, "strands", "AgentResult"):
         return _read_result(value, budget)
@@ -29,35 +29,35 @@ def read(value: object, budget: Budget) -> Found | None:
     return None
 
 
-def read_stream(items: list[object], budget: Budget) -> Found | None:
+def read_stream(items: list[object], budget: Budget) -> RunData | None:
     """Read the events of `stream_async`, the last of which has the result."""
     return read_last([result for item in items if (result := find_entry(item, "result")) is not None], read, budget)
 
 
-def _read_result(value: object, budget: Budget) -> Found:
+def _read_result(value: object, budget: Budget) -> RunData:
     last = simplify(read_member(value, "message"), budget, "$.message")
     messages = _list_messages(read_member(value, "metrics"), budget)
     if messages is None:
-        found = Found(document=[_clean(last)], format="bedrock")
-        found.mark_calls(_NO_MESSAGES)
+        run = RunData(document=[_clean(last)], format="bedrock")
+        run.mark_calls(_NO_MESSAGES)
     else:
-        found = Found(document=messages, format="bedrock")
-    found.add_body(read_member(value, "structured_output"), budget, "$.structured_output")
+        run = RunData(document=messages, format="bedrock")
+    run.add_body(read_member(value, "structured_output"), budget, "$.structured_output")
     reason = read_member(value, "stop_reason")
     if read_member(value, "interrupts") or reason == "interrupt":
-        found.mark_all("the agent waits for a human (`interrupts`): what it would do then is unknown")
+        run.mark_all("the agent waits for a human (`interrupts`): what it would do then is unknown")
     elif reason not in _ENDED:
-        found.mark_all(f"the agent stopped before its end ({reason})")
+        run.mark_all(f"the agent stopped before its end ({reason})")
     elif reason == "content_filtered":
-        found.mark_end(reason)
+        run.mark_end(reason)
     invocations = list_members(read_member(value, "metrics"), "agent_invocations")
     if len(invocations) > 1:
         repeated = f"this agent was invoked {len(invocations)} times, in turns or cases before or in the same function"
-        found.notes = [*found.notes, f"{repeated}: the result shows the last invocation only"]
+        run.notes = [*run.notes, f"{repeated}: the result shows the last invocation only"]
     spent = simplify(read_member(invocations[-1], "usage"), budget, "$.usage") if invocations else None
     if isinstance(spent, dict):
-        found.usage = add_usage((spent,), "inputTokens", "outputTokens")
-    return found
+        run.usage = add_usage((spent,), "inputTokens", "outputTokens")
+    return run
 
 
 def _list_messages(metrics: object, budget: Budget) -> list[Json] | None:
@@ -90,24 +90,24 @@ def _clean(message: Json) -> Json:
     return {key: member for key, member in message.items() if key != "tracking_id"} if isinstance(message, dict) else message
 
 
-def _read_several(value: object, budget: Budget) -> Found:
+def _read_several(value: object, budget: Budget) -> RunData:
     results = read_member(value, "results")
     order = [read_member(node, "node_id") or node for node in list_members(value, "execution_order") or list_members(value, "node_history")]
     names = [name for name in order if find_entry(results, cast(str, name)) is not None] or list(results or ())
-    found = Found(document={"text": None, "tool_calls": []}, calls=())
+    run = RunData(document={"text": None, "tool_calls": []}, calls=())
     if len(set(order)) < len(order):
-        found.mark_calls("a node ran several times, and the result keeps the last of them")
+        run.mark_calls("a node ran several times, and the result keeps the last of them")
     for name in dict.fromkeys(names):
         node = find_entry(results, name)
         inner = read(read_member(node, "result"), budget)
         if inner is None or read_member(node, "execution_count") not in (None, 0, 1):
-            found.mark_calls(f"what node {name!r} did is not wholly in the result")
+            run.mark_calls(f"what node {name!r} did is not wholly in the result")
         if inner is not None:
-            found.document["text"] = found.add_run(inner, f"node {name!r}").text
+            run.document["text"] = run.add_run(inner, f"node {name!r}").text
     status = read_member(value, "status")
     if str(getattr(status, "value", status)) not in ("completed", "None"):
-        found.mark_all(f"the run ended as {getattr(status, 'value', status)!r}")
-    return found
+        run.mark_all(f"the run ended as {getattr(status, 'value', status)!r}")
+    return run
 
 
 FRAMEWORK = Framework(name="Strands", page="strands", packages=("strands",), read=read, read_stream=read_stream)

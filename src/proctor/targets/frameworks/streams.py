@@ -1,7 +1,7 @@
-"""Reads streams to their end: generators, asynchronous ones, and the objects in which frameworks hand out a stream.
+"""Reads streams to their end: generators, asynchronous generators, and the stream objects of frameworks.
 
-A stream is read within the time limit of the call, and within bounds; what goes beyond them is unreadable. Some frameworks fill in the
-result while its stream is read: of those the result is returned, of all others what the stream held.
+A stream is read within the time limit of the call and within size limits; a larger one is unreadable. Some frameworks complete a result
+object while its stream is read: then that object is returned, otherwise the items of the stream.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.frameworks.found import MAX_ITEMS, call_member, is_instance_of, read_member
+from proctor.targets.frameworks.base import MAX_ITEMS, call_member, is_instance_of, read_member
 from proctor.targets.frameworks.simplify import MAX_BYTES
 
 

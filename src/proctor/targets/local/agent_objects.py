@@ -22,7 +22,7 @@ from typing import Any, cast
 from proctor.errors import SpecError
 from proctor.model.show import exception_text, shorten
 from proctor.processes.threads import is_interrupt
-from proctor.targets.frameworks.found import find_package
+from proctor.targets.frameworks.base import find_package
 from proctor.targets.frameworks.recognise import FUNCTION_PAGE, find_page
 
 _MORE = ("handoffs", "mcp_servers", "managed_agents", "sub_agents", "agents", "members", "tool_retriever", "python_executor")
@@ -110,7 +110,7 @@ def find_inner_agents(function: object, called: Iterable[str]) -> dict[str, str]
     try:
         tools = {name: (agent, tool) for agent in _find_agents(function) for name, tool in _list_tools(agent) or ()}
         found = {name: _find_inner_agent(*tools[name]) for name in dict.fromkeys(called) if name in tools}
-    except Exception:  # as above
+    except Exception:  # a foreign object may raise anything
         return {}
     return {name: _describe_agent(agent) for name, agent in found.items() if agent is not None}
 
@@ -169,7 +169,7 @@ def _find_inner_agent(outer: object, tool: object) -> object | None:
         code = getattr(function, "__code__", None)
         if code is None:
             continue
-        loaded = [one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"]
+        loaded = [instruction.argval for instruction in dis.get_instructions(code) if instruction.opname == "LOAD_GLOBAL"]
         named = [function.__globals__[name] for name in loaded if name in function.__globals__]
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
         agent = next((value for value in (owner, *named, *cells) if value is not outer and _is_agent(value)), None)

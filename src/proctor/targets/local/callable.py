@@ -41,7 +41,7 @@ from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank,
 from proctor.targets.answers.json_answers import read_json_answer, replace_answer
 from proctor.targets.answers.plain_values import Unreadable, plain_evidence, plain_value, type_name
 from proctor.targets.capture.otel_capture import NEXT_STEP, Capture, Captured, capture_call, check_capture, prepare_capture
-from proctor.targets.frameworks.found import mark_stand_in
+from proctor.targets.frameworks.base import mark_stand_in
 from proctor.targets.frameworks.providers import unpack_answers
 from proctor.targets.frameworks.recognise import find_page, read_returned, read_streamed
 from proctor.targets.frameworks.simplify import Budget
@@ -399,8 +399,8 @@ class CallableTarget:
 def load_function(reference: str, *, base: Path | None = None, trusted: bool = True) -> Function:
     """Return the function that `module:function` names; raises `SpecError` if there is none.
 
-    If the reference is not trusted (the suite may come from a stranger), only modules in the folder `base` are accepted: the
-    library of Python has functions that must not be called with a message out of a suite.
+    If the reference is not trusted (the suite may come from anyone), only modules in the folder `base` are accepted: Python's standard
+    library has functions that must not be called with text from a suite.
     """
     module_name, colon, path = reference.partition(":")
     if (colon and not path) or not all(part.isidentifier() for part in (*module_name.split("."), *(path.split(".") if colon else ()))):
@@ -437,21 +437,21 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a built-in without a signature
         return ()
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         if find_agent_object(function) is None:
             return OFFERED
         # A framework agent may treat unknown names in its own way.
-        parameters = [one for one in parameters if one.kind is not one.VAR_KEYWORD]
-    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    rest = [one for one in parameters if one not in positional[:1] and one.kind is not one.VAR_POSITIONAL]
-    if not positional and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        parameters = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    positional = [parameter for parameter in parameters if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)]
+    rest = [parameter for parameter in parameters if parameter not in positional[:1] and parameter.kind is not parameter.VAR_POSITIONAL]
+    if not positional and not any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         message = f"function: {_describe_call(function)} takes no message"
         raise SpecError(message, field="function", hint="its first parameter is the message")
-    for one in rest:
-        if one.name not in OFFERED and one.default is one.empty:
-            message = f"{_describe_call(function)} needs {one.name!r}, which no case gives; apart from the message there are"
-            raise SpecError(f"function: {message} {', '.join(OFFERED)}", field="function", nearest=nearest(one.name, OFFERED))
-    return tuple(one.name for one in rest if one.name in OFFERED and one.kind is not one.POSITIONAL_ONLY)
+    for parameter in rest:
+        if parameter.name not in OFFERED and parameter.default is parameter.empty:
+            message = f"{_describe_call(function)} needs {parameter.name!r}, which no case gives; apart from the message there are"
+            raise SpecError(f"function: {message} {', '.join(OFFERED)}", field="function", nearest=nearest(parameter.name, OFFERED))
+    return tuple(parameter.name for parameter in rest if parameter.name in OFFERED and parameter.kind is not parameter.POSITIONAL_ONLY)
 
 
 def _mark_unseen_turn(evidence: Evidence, message: Message) -> Evidence:

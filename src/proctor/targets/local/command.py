@@ -64,14 +64,14 @@ class Finished(msgspec.Struct, frozen=True):
     """The end of its standard error."""
 
 
-async def run_child(command: Sequence[str], given: bytes, *, env: Mapping[str, str], cwd: Path | None, limit_bytes: int) -> Finished:
+async def run_child(command: Sequence[str], stdin: bytes, *, env: Mapping[str, str], cwd: Path | None, limit_bytes: int) -> Finished:
     """Run a program with `given` on its standard input until it ends. Raises `OSError` if it cannot be started, and `TooLarge`.
 
     A caller that is cancelled waits until the program has been ended.
     """
     program = await Program.start(command, env=env, cwd=cwd)
     try:
-        return await _finish(program, given, limit_bytes)
+        return await _finish(program, stdin, limit_bytes)
     finally:
         await finish_despite_cancel(_end(program))
 
@@ -98,7 +98,7 @@ async def _finish(program: Program, given: bytes, limit_bytes: int) -> Finished:
             await stdin.wait_closed()
 
     # Read and written concurrently: a program that prints before it has read everything would otherwise deadlock with us.
-    reading, errors, writing = (asyncio.create_task(each) for each in (read(), program.read_errors(), write()))
+    reading, errors, writing = (asyncio.create_task(work) for work in (read(), program.read_errors(), write()))
     try:
         while not await program.wait_for_exit(_POLL_S):
             if reading.done():
@@ -221,8 +221,8 @@ class CommandTarget:
         # Half a surrogate pair is left unchanged: `msgspec` rejects it.
         history = json.dumps(message.list_messages(), ensure_ascii=False) if self._sends_history else ""
         filled = {"input": text, "messages": history, "session_id": message.session_id}
-        words = [_fill(word, filled) for word in self._words]
-        if any("\0" in word for word in words):
+        arguments = [_fill(word, filled) for word in self._words]
+        if any("\0" in word for word in arguments):
             raise TargetFault("bad_request", "the message holds a zero byte, which no argument can contain: use standard input", safe=True)
         env = {
             **self._env,
@@ -230,10 +230,10 @@ class CommandTarget:
             "PROCTOR_SESSION_ID": message.session_id,
             "PROCTOR_TURN": str(message.turn),
         }
-        given = _fill(self._stdin, filled).encode("utf-8", "surrogatepass")
+        stdin = _fill(self._stdin, filled).encode("utf-8", "surrogatepass")
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await run_child(words, given, env=env, cwd=self._cwd, limit_bytes=MAX_OUTPUT_BYTES)
+                return await run_child(arguments, stdin, env=env, cwd=self._cwd, limit_bytes=MAX_OUTPUT_BYTES)
         # The program has ended: `run_child` ends it before it re-raises a cancellation.
         except TimeoutError:
             raise TargetFault("timeout", f"{self.describe()} did not answer within {self._timeout_s:g} s and was ended") from None
@@ -273,9 +273,9 @@ class CommandTarget:
         return self._secrets.hide(shorten(shlex.join(self._words), 120))
 
 
-def split_command(given: Iterable[str]) -> tuple[str, ...]:
+def split_command(arguments: Iterable[str]) -> tuple[str, ...]:
     """Return the words of a command; a single text is split like in a shell. Raises `SpecError`."""
-    words = tuple(given)
+    words = tuple(arguments)
     if len(words) == 1:
         try:
             words = tuple(shlex.split(words[0]))

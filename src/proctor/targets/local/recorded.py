@@ -22,7 +22,7 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.mapping import DeclaredEvidence
-from proctor.model.show import count_rest, nearest
+from proctor.model.show import count_rest, suggest
 from proctor.sources.records import Record, read_records
 from proctor.targets.shared.faults import TargetFault
 
@@ -92,8 +92,7 @@ class RecordedTarget:
         recordings = self._assign(self._read_records, CaseIndex((case,))) if self._recordings is None else self._recordings
         found = recordings.get(case.id)
         if found is None:
-            close = nearest(case.id, self._unknown_names)
-            hint = f"; nearest: {', '.join(close)}" if close else ""
+            hint = suggest(case.id, self._unknown_names)
             raise TargetFault("no_recording", f"{self.name}: no recording of case {case.id!r}{hint}")
         if attempt.number >= len(found):
             many = f"{len(found)} recording{'s' if len(found) > 1 else ''}"

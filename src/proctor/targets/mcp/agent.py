@@ -163,17 +163,19 @@ def list_wanted_servers(case: Case, known: tuple[str, ...]) -> tuple[str, ...]:
     named = case.settings.get("mcp_servers")
     if not isinstance(named, list):
         return known
-    ids = [each.get("id") if isinstance(each, dict) else each for each in named]
-    return tuple(dict.fromkeys(str(each) for each in ids))
+    ids = [entry.get("id") if isinstance(entry, dict) else entry for entry in named]
+    return tuple(dict.fromkeys(str(entry) for entry in ids))
 
 
 def load_attachments(case: Case) -> tuple[Attachment, ...]:
     """Return the files of the first message. Raises `TargetError` for one that was not loaded."""
     found: list[Attachment] = []
-    for each in case.settings.get("attachments") or ():
-        if not each.get("data") and not each.get("url"):
-            raise TargetError(f"case {case.id!r}: the attachment {show(each.get('path') or each.get('name'), 80)} was not loaded")
-        found.append(Attachment(**{key: each[key] for key in ("media_type", "data", "url", "name") if each.get(key) is not None}))
+    for attachment in case.settings.get("attachments") or ():
+        if not attachment.get("data") and not attachment.get("url"):
+            name = show(attachment.get("path") or attachment.get("name"), 80)
+            raise TargetError(f"case {case.id!r}: the attachment {name} was not loaded")
+        fields = {key: attachment[key] for key in ("media_type", "data", "url", "name") if attachment.get(key) is not None}
+        found.append(Attachment(**fields))
     return tuple(found)
 
 

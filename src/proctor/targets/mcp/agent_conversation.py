@@ -34,7 +34,7 @@ from proctor.llm.ports import Attachment, ChatMessage, ChatModel, ChatReply, Cha
 from proctor.model.account import Account
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, find_result_error
-from proctor.model.show import nearest, show
+from proctor.model.show import show, suggest
 from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
 from proctor.targets.mcp.results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
@@ -120,7 +120,7 @@ class AgentConversation:
             ToolDefinition(name=tool.name, description=tool.description, schema={"type": "object", **tool.schema}) for tool in tools
         )
         self._about_servers = [
-            {"id": each.server, "name": each.name, "version": each.version, "protocol": each.protocol} for each in listings
+            {"id": listing.server, "name": listing.name, "version": listing.version, "protocol": listing.protocol} for listing in listings
         ]
 
     async def work_turn(self, text: str, attachments: tuple[Attachment, ...]) -> None:
@@ -246,8 +246,7 @@ class AgentConversation:
         arguments = {} if call.arguments is None else call.arguments
         is_gone = False
         if tool is None:
-            close = nearest(call.name, self._tools)
-            why = f"there is no tool {show(call.name, 80)}" + (f"; nearest: {', '.join(close)}" if close else "")
+            why = f"there is no tool {show(call.name, 80)}" + suggest(call.name, self._tools)
             record = ToolCall(name=call.name, arguments=arguments, id=call.id, error=why, error_kind=PROTOCOL_ERROR)
         else:
             record = ToolCall(name=tool.tool, arguments=arguments, id=call.id, server=tool.server, aliases=(f"{tool.server}:{tool.tool}",))
@@ -302,16 +301,16 @@ class AgentConversation:
             duration_ms=last.duration_ms,
             usage=last.usage,
             model=self._find_model_name(),
-            available_tools=tuple({each.tool: None for each in self._tools.values()}),
+            available_tools=tuple({tool.tool: None for tool in self._tools.values()}),
             account=self._make_account(),
         )
 
     def make_evidence(self, inputs: Sequence[str], duration_ms: float) -> Evidence:
         """Return all observations as evidence."""
         last = self._turns[-1] if self._turns else None
-        names = {each.tool: None for each in self._tools.values()}
+        names = {tool.tool: None for tool in self._tools.values()}
         # A claim may name a tool with or without its server, because calls have both names (`aliases`).
-        qualified = {f"{each.server}:{each.tool}": None for each in self._tools.values()}
+        qualified = {f"{tool.server}:{tool.tool}": None for tool in self._tools.values()}
         metadata: dict[str, Json] = {
             "provider": self._model.provider,
             "model": self._find_model_name(),
@@ -355,8 +354,8 @@ def _shorten_message(message: ChatMessage) -> dict[str, Json]:
         stored["text"] = cut_middle(message.text, _MESSAGE_LIMIT)
     if message.attachments:
         stored["attachments"] = [
-            {"name": each.name, "media_type": each.media_type, "url": each.url, "characters": len(each.data or "")}
-            for each in message.attachments
+            {"name": attachment.name, "media_type": attachment.media_type, "url": attachment.url, "characters": len(attachment.data or "")}
+            for attachment in message.attachments
         ]
     return stored
 

@@ -1,9 +1,9 @@
 """Authenticates requests to an MCP server over HTTP: adds the credentials to each request as it is sent.
 
-* Headers of the settings win over what the auth would send, as in MCPLab.
+* A header in the settings overrides the same header of the authentication, as in MCPLab.
 * A token of the client credentials grant is fetched by a form POST, cached until 30 seconds before it expires, and fetched again
-  when the server refuses it. The token endpoint is never followed to another place.
-* Tokens are in no message and no log; `list_secrets()` names those fetched, so that what a server echoes can be scrubbed.
+  when the server rejects it. Redirects of the token endpoint are not followed.
+* Tokens are never logged or shown. `list_secrets()` returns the fetched ones, so that they can be removed from texts of the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("proctor_mcp_request_id", defaul
 """The attempt of a tool call; sent as `x-request-id`."""
 
 LIFE_LEFT_S = 30.0
-"""A token with less remaining time is not used any more."""
+"""Minimum remaining lifetime, in seconds, of a token that is still used."""
 _TOKEN_ERRORS = ("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope")
 _DEFAULT_LIFE_S = 3600.0
 """Lifetime of a token without an expiry."""

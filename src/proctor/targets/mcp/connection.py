@@ -5,21 +5,21 @@ the tools, signals that it is ready and waits for the signal to leave.
 
 * One try is connecting and listing all pages of tools, within `timeout_s`. A try that failed is repeated after 250, 500 and 750 ms,
   unless repeating cannot help (no such command, not authorised) or the time was used up.
-* A server that does not take streamable HTTP is spoken with by server-sent events alone, where its settings allow that.
+* For a server without streamable HTTP, only server-sent events are used, if the settings allow it.
 * A tool call is never repeated: its effect is unknown. One that times out or fails on the wire is a failed call; if the server is gone, the
   error names that, and the next `get_listing` connects again.
 
-HTTP answers of an MCP server and of its token endpoint are limited and completed. The `mcp` package reads an answer as a whole, however
-large, and a packed one may be a million times what was sent. So:
+HTTP answers of an MCP server and of its token endpoint are limited and completed, because the `mcp` package reads an answer of any size
+into memory, and a compressed one may grow a million times. So:
 
 * Compressed answers are neither requested nor unpacked.
-* A body is counted as it comes and ends with an error above `MAX_ANSWER_BYTES`, whatever length it claims.
-* A stream of events may grow for ever: there the package bounds each event. It counts as one only where the package reads it so.
+* A body is counted while it is read and ends with an error above `MAX_ANSWER_BYTES`, whatever its content-length.
+* An event stream has no limit in total; the package limits each event. An answer is a stream only if the package reads it as one.
 
-A result of a tool without `content` has none of it, as the TypeScript package reads it, by which the original systems work; the Python one
-would refuse it.
+A tool result without `content` has empty content, as in the TypeScript package that the original systems use; the Python package would
+reject it.
 
-Limits are hooks of the client rather than a transport around its own, which would take the proxies of the environment from it.
+Limits are hooks of the client. A wrapped transport would disable the client's proxies from the environment.
 """
 
 from __future__ import annotations
@@ -153,9 +153,9 @@ class ServerWire:
         self.session_id = response.headers.get("mcp-session-id") or self.session_id
 
     def _tap(self, wire: Any) -> Any:
-        return _Tap(wire, self._hear) if self._hooks.on_message is not None or self._hooks.on_notification is not None else wire
+        return _Tap(wire, self._on_message) if self._hooks.on_message is not None or self._hooks.on_notification is not None else wire
 
-    def _hear(self, direction: str, item: Any) -> None:
+    def _on_message(self, direction: str, item: Any) -> None:
         """Pass on a message of the wire, and notifications that the package drops."""
         if not isinstance(item, SessionMessage):
             return
@@ -171,7 +171,7 @@ class ServerWire:
             self._notify(message.method, plain.get("params") or {})
 
     def _notify(self, method: str, params: dict[str, Json]) -> None:
-        """Call the handler in its own task: one that makes a request must not stop the reading."""
+        """Call the handler in its own task: a handler that makes a request must not block reading."""
         handler = self._hooks.on_notification
         if handler is None:
             return
@@ -284,21 +284,21 @@ def _make_progress(call: OnProgress | None) -> Any:
 class _Tap:
     """A transport whose messages are shown to a listener on their way."""
 
-    def __init__(self, inner: Any, hear: Callable[[str, Any], None]) -> None:
+    def __init__(self, inner: Any, on_message: Callable[[str, Any], None]) -> None:
         self._inner = inner
-        self._hear = hear
+        self._on_message = on_message
 
     async def __aenter__(self) -> tuple[Any, Any]:
-        return tuple(_TappedStream(stream, self._hear) for stream in await self._inner.__aenter__())  # type: ignore[return-value]
+        return tuple(_TappedStream(stream, self._on_message) for stream in await self._inner.__aenter__())  # type: ignore[return-value]
 
     async def __aexit__(self, *reason: Any) -> None:
         await self._inner.__aexit__(*reason)
 
 
 class _TappedStream:
-    def __init__(self, inner: Any, hear: Callable[[str, Any], None]) -> None:
+    def __init__(self, inner: Any, on_message: Callable[[str, Any], None]) -> None:
         self._inner = inner
-        self._hear = hear
+        self._on_message = on_message
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -315,25 +315,25 @@ class _TappedStream:
 
     async def __anext__(self) -> Any:
         item = await self._inner.__anext__()
-        self._hear("receive", item)
+        self._on_message("receive", item)
         return item
 
     async def send(self, item: Any) -> None:
-        self._hear("send", item)
+        self._on_message("send", item)
         await self._inner.send(item)
 
 
 def _read_tool(tool: Tool) -> RemoteTool:
-    given = tool.model_dump(by_alias=True, mode="json", exclude_none=True)
+    document = tool.model_dump(by_alias=True, mode="json", exclude_none=True)
     return RemoteTool(
         name=tool.name,
         title=tool.title or "",
         description=tool.description or "",
         schema=tool.input_schema,
         output_schema=tool.output_schema,
-        annotations=given.get("annotations", {}),
-        icons=tuple(given.get("icons", ())),
-        meta=given.get("_meta", {}),
+        annotations=document.get("annotations", {}),
+        icons=tuple(document.get("icons", ())),
+        meta=document.get("_meta", {}),
     )
 
 
@@ -361,7 +361,7 @@ def _find_cause(error: BaseException) -> BaseException:
     """Return the first real cause inside groups of exceptions."""
     while isinstance(error, BaseExceptionGroup):
         # A task group cancels its other tasks when one fails: a cancellation is not the cause.
-        inner = [each for each in error.exceptions if not isinstance(each, asyncio.CancelledError)]
+        inner = [cause for cause in error.exceptions if not isinstance(cause, asyncio.CancelledError)]
         error = inner[0] if inner else error.exceptions[0]
     return error
 
@@ -499,8 +499,8 @@ class Connection:
                 elif method == "prompts/get":
                     found = await client.get_prompt(params["name"], params.get("arguments"), meta=cast(Any, meta))
                 else:
-                    given: dict[str, Any] = {**params, **({"_meta": meta} if meta else {})}
-                    message = Request[dict[str, Any], str](method=method, params=given)
+                    parameters: dict[str, Any] = {**params, **({"_meta": meta} if meta else {})}
+                    message = Request[dict[str, Any], str](method=method, params=parameters)
                     found = await client.session.send_request(message, _ANY_RESULT, limit, progress_callback=_make_progress(on_progress))
         except TimeoutError:
             raise self._wire.make_fault("timeout", f"did not answer `{method}` within {limit:g} s") from None
@@ -517,7 +517,7 @@ class Connection:
         return hide_secrets_in(mend_texts(plain_result(plain, content=False)), self.list_secrets())
 
     async def listen(self, uris: Iterable[str]) -> None:
-        """In the stateless era, let the server send notices: of changed lists, and of these resources."""
+        """With a stateless protocol, subscribe to notifications about changed lists and these resources."""
         client = self._client
         if client is None or not self.is_stateless:
             return
@@ -529,8 +529,8 @@ class Connection:
         }
         ready = asyncio.Event()
 
-        async def hear() -> None:
-            # The events also come as notifications; here they are only taken off the queue.
+        async def drain_events() -> None:
+            # The same events also arrive as notifications, so here they are only removed from the queue.
             with suppress(MCPError, RuntimeError, TimeoutError):
                 async with client.listen(**lists, resource_subscriptions=uris) as events:
                     ready.set()
@@ -539,7 +539,7 @@ class Connection:
             ready.set()
 
         if any(lists.values()) or uris:
-            self._listener = asyncio.create_task(hear())
+            self._listener = asyncio.create_task(drain_events())
             await ready.wait()
 
     async def _end_listener(self) -> None:
@@ -658,11 +658,11 @@ class Connection:
                 if cursor is None or cursor in cursors:
                     break
                 cursors.add(cursor)
-        who = client.server_info
+        info = client.server_info
         return Listing(
             server=self.settings.id,
-            name=who.name if who is not None else None,
-            version=who.version if who is not None else None,
+            name=info.name if info is not None else None,
+            version=info.version if info is not None else None,
             protocol=client.protocol_version,
             tools=tuple(tools),
         )
@@ -684,8 +684,8 @@ class Connection:
     def _describe_loss(self) -> str:
         if self._wire.child is None:
             return self._lost or f"the connection to MCP server {self.settings.id!r} was lost"
-        words = self._wire.describe_exit().replace(" before it answered", "")
-        return hide_secrets(f"MCP server {self.settings.id!r} {words}", self.list_secrets())
+        exit = self._wire.describe_exit().replace(" before it answered", "")
+        return hide_secrets(f"MCP server {self.settings.id!r} {exit}", self.list_secrets())
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
@@ -737,9 +737,9 @@ def _is_event_stream(response: httpx2.Response) -> bool:
 
 
 def _refuse_packed(response: httpx2.Response) -> None:
-    given = response.headers.get("content-encoding", "")
-    if any(each.strip().lower() not in ("", "identity") for each in given.split(",")):
-        why = f"it is compressed (content-encoding: {shorten(given, 100)}), which was not requested"
+    encodings = response.headers.get("content-encoding", "")
+    if any(encoding.strip().lower() not in ("", "identity") for encoding in encodings.split(",")):
+        why = f"it is compressed (content-encoding: {shorten(encodings, 100)}), which was not requested"
         raise httpx2.DecodingError(why, request=response.request)
 
 

@@ -25,7 +25,7 @@ import msgspec
 
 from proctor.errors import MissingExtra, TargetError
 from proctor.model.evidence import Json
-from proctor.model.show import nearest
+from proctor.model.show import suggest_one
 from proctor.processes.programs import finish_despite_cancel
 from proctor.targets.mcp.results import CallResult, Listing
 from proctor.targets.mcp.settings import ClientHooks, ServerFault, ServerSettings
@@ -131,11 +131,11 @@ class McpServers:
         transport: MakeTransport | None = None,
         hooks: ClientHooks | None = None,
     ) -> None:
-        ids = Counter(each.id for each in settings)
+        ids = Counter(server.id for server in settings)
         twice = [name for name, count in ids.items() if count > 1]
         if twice:
             raise TargetError(f"two MCP servers have the id {twice[0]!r}")
-        self._settings = {each.id: each for each in settings}
+        self._settings = {server.id: server for server in settings}
         self._waits_s = waits_s
         self._offline = offline
         self._transport = transport
@@ -153,7 +153,7 @@ class McpServers:
     @property
     def listings(self) -> tuple[Listing, ...]:
         """What the connected servers offer."""
-        return tuple(each.listing for each in self._connections.values() if each.listing is not None)
+        return tuple(connection.listing for connection in self._connections.values() if connection.listing is not None)
 
     async def __aenter__(self) -> McpServers:
         await self.open()
@@ -230,8 +230,7 @@ class McpServers:
         """Return the connection to a server, connected or not yet."""
         if server not in self._connections:
             if server not in self._settings:
-                close = nearest(server, self._settings)
-                raise TargetError(f"unknown MCP server {server!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+                raise TargetError(f"unknown MCP server {server!r}" + suggest_one(server, self._settings))
             if importlib.util.find_spec("mcp") is None:
                 raise MissingExtra("An MCP server", "mcp")
             from proctor.targets.mcp.auth import FetchedToken  # loads the `mcp` package: 1.5 seconds

@@ -68,7 +68,7 @@ class ChildServer:
         """Seconds from the end of its input to its exit."""
 
     async def __aenter__(self) -> Streams:
-        from mcp.client.stdio import get_default_environment  # see above
+        from mcp.client.stdio import get_default_environment  # needs the optional `mcp` package
 
         self._program = await Program.start(self._command, env={**get_default_environment(), **self._env}, cwd=self._cwd, limit=_CHUNK)
         # No await from here on: a cancellation would lose the process.
@@ -81,7 +81,7 @@ class ChildServer:
         self._outgoing = outgoing
         # Other code refers to these tasks by index: 0 reads, 1 writes, 2 reads standard error.
         work = (self._read(incoming), self._write(outgoing), self._program.read_errors(), self._watch_exit())
-        self._tasks = [asyncio.create_task(each) for each in work]
+        self._tasks = [asyncio.create_task(coroutine) for coroutine in work]
         return self._read_end, self._write_end
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -127,7 +127,7 @@ class ChildServer:
             incoming.close()
 
     async def _deliver(self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        from mcp.shared.message import SessionMessage  # see above
+        from mcp.shared.message import SessionMessage  # needs the optional `mcp` package
 
         if not line.strip():
             return
@@ -199,7 +199,7 @@ class ChildServer:
 
 def _read_message(line: bytes) -> JSONRPCMessage:
     """Return the message on a line, with lone surrogates replaced. Raises `ValueError`."""
-    from mcp_types import jsonrpc_message_adapter  # see above
+    from mcp_types import jsonrpc_message_adapter  # needs the optional `mcp` package
 
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)

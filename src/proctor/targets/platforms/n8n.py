@@ -136,9 +136,9 @@ class N8nTarget(WireTarget):
             # The execution is stored along with the error.
             raise make_fault(refusal, answer, evidence)
         if n8n.is_answered_by_webhook(evidence):
-            spoken = _read_answer(answer, None, message)
-            evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body)
-            why = spoken.account.unknown.get("answer") if spoken.account is not None else None
+            with_text = _read_answer(answer, None, message)
+            evidence = msgspec.structs.replace(evidence, text=with_text.text, body=with_text.body)
+            why = with_text.account.unknown.get("answer") if with_text.account is not None else None
             if why is not None:
                 evidence = mark_unknown(evidence, ("answer",), why, is_cause=True)
         return mark_empty_answer(evidence)
@@ -266,14 +266,14 @@ def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message
         item = body[0]
         unwrapped = msgspec.structs.replace(answer, body=item)
         refusal = refuse_failure(unwrapped, None)
-        spoken = msgspec.structs.replace(evidence, text=find_text(item, NODE_KEYS))
-        if refusal is None and is_blank(spoken):
+        with_text = msgspec.structs.replace(evidence, text=find_text(item, NODE_KEYS))
+        if refusal is None and is_blank(with_text):
             refusal = refuse_empty(answer, "an item with nothing in it")
         if refusal is not None and not message.claims_status(answer.status):
             raise make_fault(refusal, answer)
         if refusal is not None:
             return make_unanswered(answer, refusal.reason, body=answer.body)
-        return with_account(spoken, unwrapped)
+        return with_account(with_text, unwrapped)
     return evidence
 
 
@@ -311,5 +311,5 @@ def _read_pieces(answer: str | None) -> tuple[str | None, str | None] | None:
             error = content or "n8n reported an error"
     if unfinished > 0:
         error = error or "the stream stopped before the agent had ended"
-    spoken = next((words for words in reversed(rounds) if words), None)
-    return None if spoken is None else "".join(spoken), error
+    with_text = next((words for words in reversed(rounds) if words), None)
+    return None if with_text is None else "".join(with_text), error

@@ -1,8 +1,8 @@
-"""Turns a case into messages in order, and joins the observations of each.
+"""Sends the messages of a case in order, and joins the evidence of their answers.
 
-A case is one message, or several turns, or one body that is sent as it is. Every message of an attempt has an id (the attempt's id, with
-the number of the turn where there are several), all of them share one session. A turn that cannot be sent, or that the agent does not
-answer (`no_answer.py`), ends the attempt, unless the case claims the status of that turn.
+A case is one message, several turns, or one body that is sent unchanged. Every message has an id (the attempt's id, plus the number of
+the turn if there are several), and all of them share one session. A turn that cannot be sent or is not answered (`no_answer.py`) ends the
+attempt, unless the case has a claim about the status of that turn.
 
 With a simulated user (`Attempt.speaker`), each message is requested once the previous one is answered; the user only sees the answers.
 """
@@ -23,7 +23,7 @@ from proctor.model.account import Account, Part
 from proctor.model.attempt import Attempt, Speaker
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, UserEnding
-from proctor.model.show import nearest, show
+from proctor.model.show import show, suggest
 from proctor.model.typed import convert_to
 from proctor.targets.shared.faults import TargetFault
 
@@ -48,8 +48,7 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True):
 
     def describe_unknown_server(self, known: tuple[str, ...]) -> str:
         """Return the message for a target without such a server."""
-        close = nearest(self.server, known)
-        hint = f"; nearest: {', '.join(close)}" if close else ""
+        hint = suggest(self.server, known)
         return f"a toolCall step: there is no MCP server {show(self.server, 80)}{hint}; known: {', '.join(known) or 'none'}"
 
 
@@ -152,35 +151,34 @@ class _Messages:
         self._attempt = attempt
         self._fixed = messages_of(attempt) if attempt.speaker is None else []
         self._earlier: list[dict[str, Json]] = []
-        self.given: list[Message] = []
+        self.sent: list[Message] = []
 
     async def get_next(self, answer: Evidence | None) -> Message | None:
         """Return the next message, or None after the last one. Raises `TargetError` if the user cannot continue."""
-        place, speaker = len(self.given), self._attempt.speaker
+        turn, speaker = len(self.sent), self._attempt.speaker
         if answer is not None:
             text = answer.text if answer.text is not None else as_text(answer.body) or ""
-            self._earlier = [*self.given[-1].list_messages(), {"role": "assistant", "content": text}]
+            self._earlier = [*self.sent[-1].list_messages(), {"role": "assistant", "content": text}]
         if speaker is None:
-            message = self._fixed[place] if place < len(self._fixed) else None
+            message = self._fixed[turn] if turn < len(self._fixed) else None
         else:
             text = await speaker.say_next(answer)
-            request_id, session_id = ids_of(self._attempt)
-            request_id = f"{request_id}-{place + 1}"
-            message = (
-                None
-                if text is None
-                else Message(attempt=self._attempt, turn=place, request_id=request_id, session_id=session_id, text=text)
-            )
-        if message is not None:
-            message = msgspec.structs.replace(message, earlier=tuple(self._earlier)) if self._earlier else message
-            self.given.append(message)
+            message = None
+            if text is not None:
+                attempt_id, session_id = ids_of(self._attempt)
+                request_id = f"{attempt_id}-{turn + 1}"
+                message = Message(attempt=self._attempt, turn=turn, request_id=request_id, session_id=session_id, text=text)
+        if message is None:
+            return None
+        message = msgspec.structs.replace(message, earlier=tuple(self._earlier))
+        self.sent.append(message)
         return message
 
     def name_turn(self) -> str:
         """Return the current turn as text; empty if there is only one."""
         if self._attempt.speaker is not None:
-            return f"turn {len(self.given)}"
-        return f"turn {len(self.given)} of {len(self._fixed)}" if len(self._fixed) > 1 else ""
+            return f"turn {len(self.sent)}"
+        return f"turn {len(self.sent)} of {len(self._fixed)}" if len(self._fixed) > 1 else ""
 
 
 async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence]], *, target: str) -> Evidence:
@@ -199,20 +197,20 @@ async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence
             raise
         turn_note = f" (in {messages.name_turn()})" if messages.name_turn() else ""
         fault = TargetFault("timeout", f"{target}: not finished after {attempt.timeout_s:g} s{turn_note}")
-        raise with_conversation(fault, _join_seen(messages.given, observations)) from None
+        raise with_conversation(fault, _join_seen(messages.sent, observations)) from None
     except TargetError as fault:
         turn_note = messages.name_turn()
         if not turn_note:
             raise
         # A failure of the user already names its turn.
-        message = f"{turn_note}: {fault.message}" if len(messages.given) > len(observations) else fault.message
+        message = f"{turn_note}: {fault.message}" if len(messages.sent) > len(observations) else fault.message
         # Earlier turns did reach the agent; a rate-limited attempt repeats all of them.
         safe = fault.safe and (not observations or fault.code == "rate_limited")
         located = TargetFault(fault.code, message, safe=safe, retry_after_s=fault.retry_after_s)
         if fault.evidence is not None:
             observations.append(fault.evidence)
-        raise with_conversation(located, _join_seen(messages.given, observations)) from None
-    return with_user(join_evidence(messages.given, observations), attempt)
+        raise with_conversation(located, _join_seen(messages.sent, observations)) from None
+    return with_user(join_evidence(messages.sent, observations), attempt)
 
 
 def with_conversation(fault: TargetFault, evidence: Evidence | None) -> TargetFault:

@@ -59,10 +59,9 @@ def read_content(data: bytes, charset: str | None) -> Content:
             unread = f"unknown charset {charset[:40]!r}"
         elif isinstance(error, UnicodeDecodeError):
             unread = f"{unread}: byte 0x{data[error.start]:02x} at offset {error.start}"
-    # The byte strings that may be JSON in UTF-8, the most likely first.
-    again = text.encode("utf-8", "replace") if unread is None else data
-    candidates = [data] if again == data else [again, data] if data.isascii() else [data, again]
-    for candidate in candidates:
+    # JSON is UTF-8 whatever the header says, so both byte strings are tried, the more likely one first.
+    reencoded = text.encode("utf-8", "replace") if unread is None else data
+    for candidate in dict.fromkeys((reencoded, data) if data.isascii() else (data, reencoded)):
         try:
             value = decode(candidate)
         except EvidenceError as error:
@@ -356,8 +355,8 @@ def json_bytes(value: Json) -> bytes:
 
 
 def _get_port(parts: Any) -> int | None:
-    given = cast("int | None", parts.port)
-    return given if given is not None else _DEFAULT_PORTS.get(parts.scheme)
+    port = cast("int | None", parts.port)
+    return port if port is not None else _DEFAULT_PORTS.get(parts.scheme)
 
 
 _SENDING = ".send_request_headers.started"

@@ -1,7 +1,7 @@
-"""How framework readers inspect foreign objects, and their result: a document for the evidence readers, plus known facts.
+"""Helpers that inspect framework objects without importing the framework, and `RunData`, the result of every framework reader.
 
-No framework is imported here. An object is recognised by the names of its classes and their modules, so users' subclasses are recognised
-too. A missing member is None; one that raises makes the whole value unreadable.
+An object is recognised by the names of its classes and their modules, so users' subclasses are recognised too. A missing member is None;
+a member that raises on access makes the whole value unreadable.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def call_member(value: object, name: str, *arguments: object, **options: object)
 
 def list_members(value: object, name: str) -> list[Any]:
     """Return a member that is a list or a tuple as a list; an empty list if it is None."""
-    found = read_member(value, name)
-    if found is None:
+    members = read_member(value, name)
+    if members is None:
         return []
-    if not isinstance(found, (list, tuple)):
-        raise Unreadable(f"{type_name(value)}.{name} is of the type {type_name(found)}, expected a list")
-    return take_items(cast("Iterable[object]", found))
+    if not isinstance(members, (list, tuple)):
+        raise Unreadable(f"{type_name(value)}.{name} is of the type {type_name(members)}, expected a list")
+    return take_items(cast("Iterable[object]", members))
 
 
 def are_instances(items: Sequence[object], package: str, *names: str) -> bool:
@@ -81,8 +81,8 @@ def are_instances(items: Sequence[object], package: str, *names: str) -> bool:
 
 
 def join_texts(objects: Iterable[object], name: str, budget: Budget) -> str:
-    """Return the texts that these objects have under a name, joined: the pieces of a stream."""
-    pieces = [piece for each in objects if isinstance(piece := read_member(each, name), str)]
+    """Join the text of one member of these objects, which are the pieces of a stream."""
+    pieces = [piece for value in objects if isinstance(piece := read_member(value, name), str)]
     for piece in pieces:
         budget.spend(len(piece))
     return "".join(pieces)
@@ -90,10 +90,10 @@ def join_texts(objects: Iterable[object], name: str, budget: Budget) -> str:
 
 def take_items(items: Iterable[object]) -> list[Any]:
     """Return the items as a list. Raises `Unreadable` if there are too many."""
-    found = list(items)
-    if len(found) > MAX_ITEMS:
-        raise Unreadable(f"it holds {len(found)} items, more than {MAX_ITEMS}")
-    return found
+    listed = list(items)
+    if len(listed) > MAX_ITEMS:
+        raise Unreadable(f"it holds {len(listed)} items, more than {MAX_ITEMS}")
+    return listed
 
 
 def find_entry(value: object, key: str) -> Any:
@@ -120,8 +120,8 @@ _STAND_INS: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
-class Found(msgspec.Struct, kw_only=True):
-    """The content of a returned value."""
+class RunData(msgspec.Struct, kw_only=True):
+    """What a framework reader extracts from one returned value or stream."""
 
     document: Json
     """Read by `proctor.evidence.reading.read_document`."""
@@ -138,7 +138,7 @@ class Found(msgspec.Struct, kw_only=True):
     failed: str | None = None
     """The error that ended the run, as recorded by the framework: an error message is not an answer."""
     is_over: bool = False
-    """Whether the framework reports that the run ended, so that a final call is not a cut."""
+    """Whether the framework reports that the run ended, so a call at the end does not mean that the recording was cut."""
 
     def mark(self, parts: Sequence[Part], why: str) -> None:
         """Mark these parts as unknown, or not completely known."""
@@ -153,26 +153,26 @@ class Found(msgspec.Struct, kw_only=True):
         self.mark(EVERYTHING, why)
 
     def add_body(self, value: object, budget: Budget, path: str) -> None:
-        """Keep a structured answer; a text is the answer itself."""
+        """Store a structured answer; a string is already the text answer."""
         if value is not None and not isinstance(value, str):
             self.body = simplify(value, budget, path)
 
-    def add_run(self, run: Found, who: str) -> Evidence:
-        """Add the calls of a run inside this one, mark its unknown parts, and return its evidence."""
+    def add_run(self, run: RunData, label: str) -> Evidence:
+        """Add the calls and the unknown parts of a nested run, and return its evidence; `label` names the nested run in messages."""
         evidence = trust_start(read_document(run.document, format=run.format)[0])
         for part, why in (*(evidence.account.unknown.items() if evidence.account is not None else ()), *run.unknowns):
             if part in CALL_PARTS:
-                self.mark((part,), f"{who}: {why}")
+                self.mark((part,), f"{label}: {why}")
         self.calls = (*(self.calls or ()), *(evidence.tool_calls or ()), *(run.calls or ()))
         return evidence
 
     def mark_end(self, reason: object) -> None:
-        """Mark the parts that a stop reason leaves unknown: a cut answer is incomplete."""
+        """Mark the parts that a stop reason leaves unknown, such as the answer if it was cut off."""
         word = getattr(reason, "value", reason)
         # The calls themselves show whether a model that stopped for tools called any.
-        sign = find_stop_marker(word) if isinstance(word, str) and find_stop(word) != "tools" else None
-        if sign is not None:
-            self.mark(sign.parts, sign.why)
+        marker = find_stop_marker(word) if isinstance(word, str) and find_stop(word) != "tools" else None
+        if marker is not None:
+            self.mark(marker.parts, marker.why)
 
 
 class Framework(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,35 +184,35 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     """The guide under `docs/how-to/frameworks/` that explains the return value."""
     packages: tuple[str, ...]
     """The packages that define its types."""
-    read: Callable[[object, Budget], Found | None]
+    read: Callable[[object, Budget], RunData | None]
     """Reads one returned value; returns None if it does not belong to this framework."""
     raised: tuple[str, ...] = ()
     """Prefixes of a result whose tool raised, if the framework records that only as text."""
     has_stop_reason: bool = True
     """Whether its values record why the model stopped; if not, a cut answer looks complete, and a note is added."""
-    read_stream: Callable[[list[object], Budget], Found | None] | None = None
+    read_stream: Callable[[list[object], Budget], RunData | None] | None = None
     """Reads the items of a stream or a list; returns None if they do not belong to this framework."""
 
 
-def read_last(items: Sequence[object], read: Callable[[object, Budget], Found | None], budget: Budget) -> Found | None:
+def read_last(items: Sequence[object], read: Callable[[object, Budget], RunData | None], budget: Budget) -> RunData | None:
     """Read the last item of a stream or a list as the result; mark calls unknown if an earlier item is a result too."""
-    found = read(items[-1], budget) if items else None
-    if found is not None and any(type(item) is type(items[-1]) for item in items[:-1]):
-        found.mark_calls("several results were returned, and only the last of them is read")
-    return found
+    run = read(items[-1], budget) if items else None
+    if run is not None and any(type(item) is type(items[-1]) for item in items[:-1]):
+        run.mark_calls("several results were returned, and only the last of them is read")
+    return run
 
 
-def add_usage(spent: Iterable[object], input_name: str, output_name: str) -> Usage | None:
-    """Return the sum of input and output tokens, from objects or mappings with these members; None unless every one has both."""
-    taken: list[Any] = []
-    written: list[Any] = []
-    for each in spent:
-        find = find_entry if isinstance(each, Mapping) else read_member
-        taken.append(find(each, input_name))
-        written.append(find(each, output_name))
-    if not taken or any(type(number) is not int for number in (*taken, *written)):
+def add_usage(usages: Iterable[object], input_name: str, output_name: str) -> Usage | None:
+    """Return the summed tokens of objects or mappings with these two members; None if one of them lacks a member."""
+    inputs: list[Any] = []
+    outputs: list[Any] = []
+    for usage in usages:
+        find = find_entry if isinstance(usage, Mapping) else read_member
+        inputs.append(find(usage, input_name))
+        outputs.append(find(usage, output_name))
+    if not inputs or any(type(number) is not int for number in (*inputs, *outputs)):
         return None
-    return Usage(input_tokens=sum(taken), output_tokens=sum(written), total_tokens=sum(taken) + sum(written))
+    return Usage(input_tokens=sum(inputs), output_tokens=sum(outputs), total_tokens=sum(inputs) + sum(outputs))
 
 
 def mark_stand_in(evidence: Evidence) -> Evidence:
