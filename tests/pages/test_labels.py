@@ -11,7 +11,7 @@ import pytest
 from proctor.evidence.otlp.spans import SpanGroup
 from proctor.pages.screens import trace as trace_screen
 from proctor.service.hub import Hub
-from proctor.service.traces.span_trees import Opened, choose_level, list_visible
+from proctor.service.traces.span_trees import ExpandedRows, choose_level, list_visible
 from proctor.store.sql.compressed_json import pack
 from proctor.store.sql.tables import trace_parts
 from tests.pages.markup import Markup
@@ -118,8 +118,8 @@ def test_rows_are_opened_and_closed_one_by_one() -> None:
     rows = list_span_rows(make_spans())
     tree = SpanTree(rows=rows, places={}, start_ns=0, end_ns=0, deepest=2)
     assert [row.depth for row in rows] == [0, 1, 1, 2, 1, 1] and rows[0].below == 5
-    assert list_visible(tree, Opened(level=0)) == [0]
-    assert list_visible(tree, Opened(level=1)) == [0, 1, 2, 4, 5]
-    assert list_visible(tree, Opened(level=1, turned=frozenset([rows[2].id]))) == [0, 1, 2, 3, 4, 5]
-    assert list_visible(tree, Opened(level=0), also={0, 2}) == [0, 1, 2, 3, 4, 5]
+    assert list_visible(tree, ExpandedRows(level=0)) == [0]
+    assert list_visible(tree, ExpandedRows(level=1)) == [0, 1, 2, 4, 5]
+    assert list_visible(tree, ExpandedRows(level=1, turned=frozenset([rows[2].id]))) == [0, 1, 2, 3, 4, 5]
+    assert list_visible(tree, ExpandedRows(level=0), also={0, 2}) == [0, 1, 2, 3, 4, 5]
     assert choose_level((1, 4, 1), 120) == 2 and choose_level((1, 4, 1), 3) == 1

@@ -1,14 +1,13 @@
-"""A run that broke off: what can still be decided about it, live, in a recording and when it is decided again.
+"""Decides what is still certain about an aborted run: live, recorded, or decided again.
 
-Evidence that carries an `error` is half of a run. What it had not come to is unknown, so claims of absence about its calls, its nodes and
-its answer are not decided. Beyond that:
+Evidence with an `error` shows only the beginning of a run. The rest is unknown, so no claim that something is absent from its calls, nodes
+or answer can be decided. In addition:
 
-- A run that ended in an error has not passed, whatever holds of what it did until then. It has failed where a claim is certainly broken
-  (a forbidden tool was called); in every other case it is an `error`, in the run's own words.
-- A tool server that died in a call (`server_gone`) is no doing of the agent: that is an `error` with the server's last words, always.
-- Documents of platforms (n8n, Flowise, Mibo, traces) record executions, and that one failed is something a suite may claim: there what was
-  seen may pass.
-- A case that claims the refusal itself (`http_status`, and that status of 400 or more came) is decided on what was answered.
+- An aborted run never passes. It fails if a claim is certainly violated (a forbidden tool was called); otherwise it is an `error` with the
+  message of the run.
+- If a tool server died during a call (`server_gone`), the agent is not to blame: the result is always an `error` with the server's output.
+- Documents of platforms (n8n, Flowise, Mibo, traces) record failed executions too, and a suite may claim the failure: these may pass.
+- A case that claims the refusal itself (`http_status` of 400 or more) is decided on the response.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from proctor.model.result import CaseResult
 from proctor.model.verdict import Outcome, Verdict
 
 RUN_ERROR = "run_error"
-"""The code of a run that broke off, if the target gave it none."""
+"""The code of an aborted run if the target sets none."""
 SERVER_GONE = "server_gone"
 """The code of a run whose tool server died during the run."""
 _RECORD_FAILURES = ("n8n", "Flowise", "Mibo", "otlp")
@@ -36,7 +35,7 @@ _REFUSED_FROM = 400
 
 
 def is_broken(evidence: Evidence) -> bool:
-    """Return whether the run itself broke off, rather than one step of a complete execution."""
+    """Return whether the run itself was aborted, rather than one step of a complete execution."""
     if evidence.error is None:
         return False
     reader = evidence.account.reader if evidence.account is not None else ""
@@ -59,7 +58,7 @@ def mark_missing_turns(evidence: Evidence, case: Case) -> Evidence:
     if (
         recorded is None
         or not 0 < len(recorded) < len(case.turns)
-        or any(as_text(seen.input) != as_text(turn.input) for seen, turn in zip(recorded, case.turns, strict=False))
+        or any(as_text(recorded_turn.input) != as_text(turn.input) for recorded_turn, turn in zip(recorded, case.turns, strict=False))
     ):
         return evidence
     why = f"the record ends after turn {len(recorded)} of {len(case.turns)}"
@@ -69,11 +68,11 @@ def mark_missing_turns(evidence: Evidence, case: Case) -> Evidence:
 
 
 def cut_short(result: CaseResult, evidence: Evidence) -> CaseResult:
-    """Return the result of a run that broke off: an error, unless a claim was certainly violated before."""
+    """Return the result of an aborted run: an error, unless a claim was certainly violated before."""
     code = evidence.metadata.get("code")
     has_code = isinstance(code, str)
     reason = evidence.error if has_code else f"the run ended in an error: {evidence.error}"
-    # Later events cannot undo a forbidden call, but something not seen yet might still have happened.
+    # Later events cannot undo a forbidden call, but a missing call might still have followed.
     if code != SERVER_GONE and result.outcome == "fail" and _is_certain(result.case.assertions, result.verdicts):
         return result if result.reason is not None else msgspec.structs.replace(result, reason=reason)
     outcome: Outcome = "error"

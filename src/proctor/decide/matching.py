@@ -114,7 +114,7 @@ class CaseIndex:
     def _index_names(self) -> bool:
         """Index the names of all cases, in one pass over them; returns whether a record answers all of them."""
         repeated: list[Problem] = []
-        has_input, silent = False, False
+        has_input = has_silent_case = False
         for position, case in enumerate(self.cases):
             # Readers reject repeated ids too, but a suite that was built in code was not read.
             if not self.names.add(case, position):
@@ -122,10 +122,11 @@ class CaseIndex:
             self._has_variants = self._has_variants or is_variant(case)
             has_input = has_input or case.input is not None
             has_messages = bool(list_messages(case))
-            silent, self.has_inputs = silent or not has_messages, self.has_inputs or has_messages
+            has_silent_case = has_silent_case or not has_messages
+            self.has_inputs = self.has_inputs or has_messages
         if repeated:
             raise InputError(repeated[0].message, repeated)
-        return _needs_no_choice(len(self.cases), variants=self._has_variants, has_input=has_input, silent=silent)
+        return _needs_no_choice(len(self.cases), variants=self._has_variants, has_input=has_input, silent=has_silent_case)
 
     @functools.cached_property
     def _by_input(self) -> CaseTable:
@@ -147,10 +148,10 @@ class CaseIndex:
         name = evidence.case
         if name is None:
             return range(len(self._selected)) if self.answers_all else self._find_by_input(evidence)
-        found = self.names.find(name)
-        if len(found) > 1 and not self._are_one(found):
-            raise self._make_refusal(f"{len(found)} cases are called {show(name, 80)}; write the id of one of them as `case`", found)
-        return found or None
+        hits = self.names.find(name)
+        if len(hits) > 1 and not self._are_one(hits):
+            raise self._make_refusal(f"{len(hits)} cases are called {show(name, 80)}; write the id of one of them as `case`", hits)
+        return hits or None
 
     def _are_one(self, positions: Sequence[int]) -> bool:
         """Return whether these are the same test case, written at one place."""
@@ -161,8 +162,8 @@ class CaseIndex:
     def _find_by_input(self, evidence: Evidence) -> Sequence[int]:
         recorded = list_recorded_messages(evidence)
         for messages in (recorded, _list_first_input(evidence)):
-            if messages and (found := self._by_input.find(_make_key(messages))):
-                return found
+            if messages and (positions := self._by_input.find(_make_key(messages))):
+                return positions
         # A record may contain only the first message of a conversation.
         by_first_message = self._by_input.find(_FIRST + _make_key(recorded)) if len(recorded) == 1 else ()
         # Several cases may have the same conversation, and the record answers all of them; conversations that differ later are ambiguous.

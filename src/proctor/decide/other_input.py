@@ -50,11 +50,11 @@ class OtherInputs(msgspec.Struct, omit_defaults=True):
         if not has_other_input(case, evidence):
             return
         self.records += 1
-        found = self.cases.get(case.id)
-        if found is None and len(self.cases) < _MOST_WARNINGS:
-            found = self.cases[case.id] = describe_other_input(case, evidence)
-        if found is not None:
-            found.records += 1
+        other_input = self.cases.get(case.id)
+        if other_input is None and len(self.cases) < _MOST_WARNINGS:
+            other_input = self.cases[case.id] = describe_other_input(case, evidence)
+        if other_input is not None:
+            other_input.records += 1
 
     def merge(self, other: OtherInputs) -> None:
         """Add the counts of other records."""
@@ -67,9 +67,9 @@ class OtherInputs(msgspec.Struct, omit_defaults=True):
 
     def list_warnings(self) -> Iterator[Problem]:
         """Yield one warning for each case."""
-        for case, found in self.cases.items():
-            yield _make_warning(found.records, f"that of the case {case!r}: {found.describe()}", found.origin)
-        more = self.records - sum(found.records for found in self.cases.values())
+        for case, other_input in self.cases.items():
+            yield _make_warning(other_input.records, f"that of the case {case!r}: {other_input.describe()}", other_input.origin)
+        more = self.records - sum(other_input.records for other_input in self.cases.values())
         if more:
             yield _make_warning(more, "that of their case, in further cases")
 

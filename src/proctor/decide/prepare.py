@@ -56,12 +56,12 @@ class PreparedCase:
         # Captures, prices, turns and judges need the complete evidence.
         reads_all = self._captures is not None or prices is not None or any(a.turn is not None for a in case.assertions)
         reads_all = reads_all or any(entry.judged for entry in entries)
-        self.parts: frozenset[Part] | None = None if reads_all else frozenset(part for one in reads for part in one.parts)
+        self.parts: frozenset[Part] | None = None if reads_all else frozenset(part for read_part in reads for part in read_part.parts)
         """The parts of the evidence that the checks read; None means all of them."""
         self._refusals = tuple(decide for a, decide in zip(case.assertions, self._checks, strict=True) if may_claim_refusal(a))
         self.judged = any(entry.judged for entry in entries)
         """Whether deciding may need a judge."""
-        self.only_presence = all(one.parts and one.claim == "presence" for one in reads)
+        self.only_presence = all(read_part.parts and read_part.claim == "presence" for read_part in reads)
         """Whether every claim requires that something is present; a measured value (a status, a duration) does not count as such."""
 
     def decide(self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
@@ -257,7 +257,7 @@ class _Deciding:
         """Decide one assertion whose dependencies are decided."""
         assertion = self._assertions[index]
         # Any verdict but a pass breaks a dependency, including an error and a skip.
-        broken = next((wanted for wanted in assertion.depends_on if self._outcome_of.get(wanted) != "pass"), None)
+        broken = next((dependency for dependency in assertion.depends_on if self._outcome_of.get(dependency) != "pass"), None)
         if broken is not None:
             outcome = self._outcome_of.get(broken, "not decided")
             verdict = skipped("dependency_failed", f"skipped: {broken!r} did not pass ({outcome})")
@@ -310,13 +310,12 @@ class PreparedSuite:
         self.decides: Sequence[DecideCase] = map_sequence(self.cases, PreparedCase.make_quick_decision)
         """The decision function of each case."""
         self._index = CaseIndex(suite.cases, suite.unselected)
-        found = {} if is_lazy(self._index.cases) else {name: self._index.names.find(name) for name in self.list_names()}
-        self.lookup: dict[str | None, Sequence[DecideCase]] = {
-            name: tuple(self.decides[position] for position in self._choose(positions))
-            for name, positions in found.items()
-            if len(positions) == 1 and not list_messages(self._index.cases[positions[0]])
-        }
+        self.lookup: dict[str | None, Sequence[DecideCase]] = {}
         """Decision functions by case name, for cases without an input that could differ from the record's; empty for an unselected case."""
+        for name in () if is_lazy(self._index.cases) else self.list_names():
+            positions = self._index.names.find(name)
+            if len(positions) == 1 and not list_messages(self._index.cases[positions[0]]):
+                self.lookup[name] = tuple(self.decides[position] for position in self._choose(positions))
         if self._index.answers_all and not self._index.has_inputs:
             self.lookup[None] = self.decides
 
@@ -325,8 +324,8 @@ class PreparedSuite:
 
         Raises `EvidenceError` with the choices if it could answer several cases.
         """
-        found = self._index.find(evidence)
-        return None if found is None else self._choose(found)
+        positions = self._index.find(evidence)
+        return None if positions is None else self._choose(positions)
 
     def cases_for_trace(self, name: str | None) -> Iterable[tuple[DecideCase, PreparedCase]]:
         """Return the cases for a trace that arrived without a run: those it names, else all; its input is not compared."""
@@ -336,19 +335,19 @@ class PreparedSuite:
     @functools.cached_property
     def parts(self) -> frozenset[Part] | None:
         """The parts of the evidence that the checks of all cases read; None means all of them."""
-        found: set[Part] = set()
+        all_parts: set[Part] = set()
         for case in self.cases:
             if case.parts is None:
                 return None
-            found |= case.parts
-        return frozenset(found)
+            all_parts |= case.parts
+        return frozenset(all_parts)
 
     def list_names(self) -> Iterable[str]:
         """Return every name that a record may use for a case."""
         return self._index.names.every
 
-    def _choose(self, found: Iterable[int]) -> tuple[int, ...]:
-        return tuple(position for position in found if position < len(self.cases))
+    def _choose(self, positions: Iterable[int]) -> tuple[int, ...]:
+        return tuple(position for position in positions if position < len(self.cases))
 
 
 def _prepare_captures(case: Case) -> Callable[[Evidence], Captured] | None:
@@ -420,14 +419,15 @@ def _sort_by_dependency(assertions: Sequence[Assertion]) -> tuple[int, ...]:
             if index in placed:
                 stack.pop()
                 continue
-            open_ones = [at[d] for d in assertions[index].depends_on if d in at and at[d] not in placed and at[d] not in entered]
-            if index in entered or not open_ones:
+            dependencies = [at[id] for id in assertions[index].depends_on if id in at]
+            unplaced = [each for each in dependencies if each not in placed and each not in entered]
+            if index in entered or not unplaced:
                 placed.add(index)
                 done.append(index)
                 stack.pop()
             else:
                 entered.add(index)
-                stack.extend(open_ones)
+                stack.extend(unplaced)
     return tuple(done)
 
 
@@ -445,7 +445,7 @@ def list_claims(case: Case, evidence: Evidence) -> dict[int, PosedClaim]:
     if case.context or evidence.context:
         # The values of the case override those of a trace.
         evidence = msgspec.structs.replace(evidence, context={**(evidence.context or {}), **case.context})
-    found: dict[int, PosedClaim] = {}
+    claims: dict[int, PosedClaim] = {}
     for position, assertion in enumerate(case.assertions):
         entry = known.get_for(assertion.check, assertion.spec)
         if not entry.judged:
@@ -456,8 +456,8 @@ def list_claims(case: Case, evidence: Evidence) -> dict[int, PosedClaim]:
         scope = add_input(scope, assertion, case)
         verdict = decide_guarded(entry.prepare(assertion.spec), scope)
         if isinstance(verdict, PendingVerdict):
-            found[position] = PosedClaim(assertion, scope, verdict.questions)
-    return found
+            claims[position] = PosedClaim(assertion, scope, verdict.questions)
+    return claims
 
 
 # Values read from the final text by regular expression (MCPLab's `extract`).

@@ -5,8 +5,8 @@
     factor     = "not" factor | "(" expression ")" | word ;
     word       = any run of characters without white space or parentheses, or a quoted text, or key="quoted text"
 
-A word chooses a case when it is part of the case's id or name or of a tag, in any case of letters. `id=c3` and `name="Slow refund"` ask for
-exactly that id or name, `key=value` for a tag with exactly that value (of a tag that is a list, for one of its values).
+A word selects a case if the id, the name or a tag contains it, ignoring case. `id=c3` and `name="Slow refund"` must match the whole id or
+name; `key=value` must match the whole value of a tag, or one value of a tag that is a list.
 """
 
 from __future__ import annotations
@@ -66,18 +66,19 @@ class _Parser:
         position = 0
         stripped = text.rstrip()
         while position < len(stripped):
-            found = _TOKEN.match(stripped, position)
-            if found is None:
+            match = _TOKEN.match(stripped, position)
+            if match is None:
                 raise self._make_error("a quoted text that is not closed", position)
-            punctuation, key, double, single, word = found.groups()
-            start = found.end() - len(found.group().lstrip())
+            punctuation, key, double, single, word = match.groups()
+            start = match.end() - len(match.group().lstrip())
             if punctuation:
                 tokens.append((punctuation, punctuation, start))
             elif word is not None and word in ("and", "or", "not"):
                 tokens.append((word, word, start))
             else:
-                tokens.append(("word", (key or "") + next(t for t in (double, single, word) if t is not None), start))
-            position = found.end()
+                value = next(text for text in (double, single, word) if text is not None)
+                tokens.append(("word", (key or "") + value, start))
+            position = match.end()
         if len(tokens) > _MAX_TOKENS:
             raise self._make_error(f"longer than {_MAX_TOKENS} words", 0)
         return [*tokens, ("end", "", len(stripped))]
@@ -139,15 +140,15 @@ def _read_word(text: str) -> Chooses:
     key, equals, value = text.partition("=")
     needle = text.lower()
 
-    wanted = value.lower()
+    expected = value.lower()
 
     def chooses(case: Case) -> bool:
         # Tags before ids and names: a suite may have a tag named `id` or `name`.
-        if equals and key in case.tags and any(str(each).lower() == wanted for each in _list_values(case.tags[key])):
+        if equals and key in case.tags and any(str(each).lower() == expected for each in _list_values(case.tags[key])):
             return True
         if equals and key in _EXACT:
-            return wanted == case.name.lower() if key == "name" else wanted in (case.id.lower(), (case.own_id or case.id).lower())
-        words = [case.id, case.name, *(f"{tag} {given}" for tag, given in case.tags.items())]
+            return expected == case.name.lower() if key == "name" else expected in (case.id.lower(), (case.own_id or case.id).lower())
+        words = [case.id, case.name, *(f"{tag} {actual}" for tag, actual in case.tags.items())]
         return any(needle in word.lower() for word in words)
 
     return chooses

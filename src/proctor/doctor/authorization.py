@@ -123,14 +123,14 @@ class AuthorizationProbe:
         issuers = metadata.get("authorization_servers") if metadata is not None else None
         # Before 2025-06-18, the authorization server was found at the server itself.
         issuer = str(issuers[0]) if isinstance(issuers, list) and issuers else _join(self._settings.url, "")
-        found = await self._examine_server(http, issuer)
-        if metadata is None and not found and "resource_metadata" not in self._challenge:
+        has_metadata = await self._examine_server(http, issuer)
+        if metadata is None and not has_metadata and "resource_metadata" not in self._challenge:
             # Without any metadata, it has keys of its own.
             self._v.skip("the server offers no OAuth: it has keys of its own", "auth-resource-metadata", "auth-server-metadata")
         else:
             tried = [", ".join(each.url for each in self.probed if each.what == what) for what in (_OF_RESOURCE, _OF_SERVER)]
             self._v.require("auth-resource-metadata", metadata is not None, f"not found at {shorten(tried[0], 300)}")
-            self._v.require("auth-server-metadata", found, f"not found at {shorten(tried[1], 300)}")
+            self._v.require("auth-server-metadata", has_metadata, f"not found at {shorten(tried[1], 300)}")
         scopes = (metadata or {}).get("scopes_supported")
         self.scope = self._challenge.get("scope") or " ".join(map(str, scopes if isinstance(scopes, list) else []))
 
@@ -152,8 +152,8 @@ class AuthorizationProbe:
         identity = f"anonymous-{len(self._recording.frames)}"
         if session.is_stateless:
             return await session.request("server/discover", identity=identity, headers=headers)
-        given = {"protocolVersion": self._revision, "capabilities": {}, "clientInfo": CLIENT}
-        return await session.request("initialize", given, identity=identity, headers=headers)
+        params = {"protocolVersion": self._revision, "capabilities": {}, "clientInfo": CLIENT}
+        return await session.request("initialize", params, identity=identity, headers=headers)
 
     def _show(self, reply: Reply) -> tuple[Message | None, Message | None]:
         return self._recording.show(reply.request), self._recording.show(reply.shown)
@@ -164,17 +164,17 @@ class AuthorizationProbe:
         v, first = self._v, self._first
         v.require("auth-required", first.status == 401, f"expected 401, got {first.status}", *self._show(first))
         scheme, self._challenge = parse_challenge(first.headers.get("www-authenticate", ""))
-        named = self._challenge.get("resource_metadata")
+        metadata_url = self._challenge.get("resource_metadata")
         metadata: Document | None = None
         place = ""
-        for address in list_resource_addresses(self._settings.url, named):
+        for address in list_resource_addresses(self._settings.url, metadata_url):
             document = await self._fetch(http, address, _OF_RESOURCE)
             if metadata is None and document is not None and "resource" in document:
                 metadata, place = document, address
         has_challenge = scheme.lower() == "bearer"
         what = f"the header is {show(first.headers.get('www-authenticate'), 80)}, and no well-known metadata was found"
         v.require("auth-challenge", has_challenge or metadata is not None, what, *self._show(first))
-        v.require("auth-challenge-metadata", bool(named), "`resource_metadata` is missing", *self._show(first))
+        v.require("auth-challenge-metadata", bool(metadata_url), "`resource_metadata` is missing", *self._show(first))
         v.require("auth-challenge-scope", "scope" in self._challenge, "`scope` is missing", *self._show(first))
         if metadata is None:
             v.skip("there is no metadata of the protected resource", *_RESOURCE_CHECKS)
@@ -291,20 +291,19 @@ class AuthorizationProbe:
         fields: Document = answer if isinstance(answer, dict) else {}
         kind = str(fields.get("token_type"))
         good = response.status_code == 200 and bool(fields.get("access_token")) and kind.lower() == "bearer"
-        got = f"status {response.status_code}, " + (f"`token_type` {kind!r}" if "access_token" in fields else "no `access_token`")
-        self._v.require("auth-grant", good, f"{strip_url(auth.token_url)}: {got}")
+        described = f"status {response.status_code}, " + (f"`token_type` {kind!r}" if "access_token" in fields else "no `access_token`")
+        self._v.require("auth-grant", good, f"{strip_url(auth.token_url)}: {described}")
 
-    def judge_access(self, session: Session, *, spoken: bool) -> None:
-        """Note whether the given credentials work, once the session has been used."""
+    def judge_access(self, session: Session, *, connected: bool) -> None:
+        """Note whether the given credentials work, after the session was used; `connected` is whether the server accepted it."""
         v, settings = self._v, self._settings
         has_credentials = settings.auth is not None or any(name.lower() == "authorization" for name in settings.headers)
         if not has_credentials and self._first.status == 401:
             v.skip("no credentials were given", "auth-accepted", "auth-no-challenge-on-success")
             return
-        v.require("auth-accepted", spoken, "the server refuses the credentials that were given")
-        challenged = [
-            frame for frame in session.recording.list_received() if frame.http.startswith("HTTP 2") and "www-authenticate" in frame.http
-        ]
+        v.require("auth-accepted", connected, "the server refuses the credentials that were given")
+        successes = [frame.http for frame in session.recording.list_received() if frame.http.startswith("HTTP 2")]
+        challenged = any("www-authenticate" in http for http in successes)
         v.require("auth-no-challenge-on-success", not challenged, "a response with status 200 has `WWW-Authenticate`")
 
 

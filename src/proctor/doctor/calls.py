@@ -1,4 +1,4 @@
-"""Calls of tools, only those that the user declared as safe.
+"""Calls the tools that the user declared as safe.
 
     calls:
       - tool: find_order
@@ -8,7 +8,7 @@
         error: true                      # the tool itself reports an error
       - tool: long_report
         arguments: {days: 30}
-        cancel: true                     # it takes at least a second: it is cancelled, too
+        cancel: true                     # it takes at least a second: it is also cancelled
       - tool: long_report
         arguments: {days: 30}
         task: true                       # made as a task, if the server has tasks; a second one is cancelled
@@ -46,7 +46,7 @@ _CANCEL_AFTER_S: Final = 0.2
 _CANCEL_WAIT_S: Final = 1.5
 _MOST_AT_ONCE: Final = 8
 _MOST_ROUNDS: Final = 5
-"""Rounds of input that one call may ask for."""
+"""The maximum number of rounds in which one call may request input."""
 _TASK_S: Final = 30.0
 """Seconds for a task to end."""
 _TASK_CHECKS: Final = ("task-created", "task-shape", "task-result", "task-listed", "task-cancel", "task-cancel-ended")
@@ -64,9 +64,9 @@ class DeclaredCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cancel: bool = False
     """Whether it takes long enough to be cancelled."""
     task: bool = False
-    """Whether it is made as a task, too."""
+    """Whether it is also made as a task."""
     answers: dict[str, Json] = {}
-    """Results for what the server asks meanwhile, by method."""
+    """Results for requests of the server during the call, by method."""
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,7 +89,7 @@ def read_calls(document: Json, name: str) -> CallPlan:
 
 
 async def make_calls(session: Session, v: Verdicts, surface: Surface, plan: CallPlan, fuzz: int) -> int:
-    """Make the declared calls, judge what comes back, and return how many were made."""
+    """Make the declared calls, judge their results, and return the number of calls."""
     tools = {str(tool.get("name")): tool for tool in surface.tools}
     for call in plan.calls:
         if call.tool not in tools:
@@ -141,8 +141,8 @@ class _Caller:
             result = reply.result
             if not (isinstance(result, dict) and result.get("resultType") == "input_required"):
                 break
-            wanted = result.get("inputRequests") or {}
-            responses = {key: call.answers.get(str(each.get("method")), {}) for key, each in wanted.items() if isinstance(each, dict)}
+            questions = result.get("inputRequests") or {}
+            responses = {key: call.answers.get(str(each.get("method")), {}) for key, each in questions.items() if isinstance(each, dict)}
             again = {**params, "inputResponses": responses}
             if "requestState" in result:
                 again["requestState"] = result["requestState"]
@@ -263,8 +263,8 @@ class _Caller:
         v.ok("task-created", "task-shape")
         if not session.is_stateless and "list" in session.capabilities["tasks"]:
             listed = await session.list_all("tasks/list", "tasks")
-            found = any(each.get("taskId") == task["taskId"] for each in listed.items)
-            v.require("task-listed", found, "`tasks/list` lacks a task that was just made", *self._session.show(listed.first))
+            is_listed = any(each.get("taskId") == task["taskId"] for each in listed.items)
+            v.require("task-listed", is_listed, "`tasks/list` lacks a task that was just made", *self._session.show(listed.first))
         else:
             v.skip("`tasks.list` is not declared", "task-listed")
         await self._follow_task(call, task["taskId"])
@@ -306,8 +306,8 @@ class _Caller:
             reply = await self._ask_task("tasks/result", task, max(self._session.timeout_s, 30.0))
             meta = reply.result.get("_meta") if isinstance(reply.result, dict) else None
             related = meta.get(f"{META}related-task") if isinstance(meta, dict) else None
-            named = isinstance(related, dict) and related.get("taskId") == task
-            good = reply.error is not None if status == "failed" and reply.result is None else named
+            names_task = isinstance(related, dict) and related.get("taskId") == task
+            good = reply.error is not None if status == "failed" and reply.result is None else names_task
             what = f"{call.tool}: expected the result with its `related-task`, got {reply.describe()}"
             v.require("task-result", good, what, *self._session.show(reply))
 

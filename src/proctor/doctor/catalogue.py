@@ -281,7 +281,7 @@ def read_expected(text: str, name: str) -> tuple[str, ...]:
     stdio-only-messages@2025-11-25     only in this revision
     """
     known = {check.id for check in CHECKS}
-    found: list[str] = []
+    checks: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         entry = line.partition("#")[0].split()
         if not entry:
@@ -292,5 +292,5 @@ def read_expected(text: str, name: str) -> tuple[str, ...]:
             raise InputError(f"{name}:{number}: unknown check {check!r}" + (f"; nearest: {', '.join(close)}" if close else ""))
         if revision and revision not in REVISIONS:
             raise InputError(f"{name}:{number}: unknown revision {revision!r}; known: {', '.join(REVISIONS)}")
-        found.append(entry[0])
-    return tuple(found)
+        checks.append(entry[0])
+    return tuple(checks)

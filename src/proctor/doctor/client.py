@@ -37,7 +37,7 @@ _NAMED_BY: Final[Mapping[str, str]] = {
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back for one request."""
+    """The reply to one request."""
 
     request: Frame | None = None
     response: Frame | None = None
@@ -80,7 +80,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(self.result, dict) and self.result.get("isError") is True
 
     def describe(self) -> str:
-        """Return in a few words what came back."""
+        """Return a short description of the reply."""
         if self.error is not None:
             return "an error without a code" if self.code is None else f"error {self.code}"
         if self.response is not None:
@@ -97,7 +97,7 @@ class Link(Protocol):
 
     @property
     def overflow(self) -> str:
-        """Why the server was left, if it sent more than is recorded."""
+        """Why the connection was given up: the server sent more than is recorded. Empty otherwise."""
         ...
 
     async def exchange(self, message: Mapping[str, Json] | bytes, *, timeout_s: float, headers: Mapping[str, str | None]) -> Reply:
@@ -181,9 +181,9 @@ class Session:
         """Return a request of this revision."""
         message: dict[str, Json] = {"jsonrpc": "2.0", "id": next(self._ids) if identity is None else identity, "method": method}
         if self.is_stateless:
-            given = dict(params or {})
+            fields = dict(params or {})
             meta = {f"{META}protocolVersion": self.revision, f"{META}clientInfo": CLIENT, f"{META}clientCapabilities": self.declared}
-            message["params"] = {**given, "_meta": {**meta, **(given.get("_meta") or {})}}
+            message["params"] = {**fields, "_meta": {**meta, **(fields.get("_meta") or {})}}
         elif params is not None:
             message["params"] = dict(params)
         return message
@@ -213,7 +213,7 @@ class Session:
         identity: Json = None,
         headers: Mapping[str, str | None] | None = None,
     ) -> Reply:
-        """Send a request and return what came back; never raises for what a server does."""
+        """Send a request and return the reply; never raises, whatever the server does."""
         return await self.send(self.make_request(method, params, identity=identity), timeout_s=timeout_s, headers=headers)
 
     async def notify(self, method: str, params: Mapping[str, Json] | None = None) -> Reply:
@@ -221,11 +221,7 @@ class Session:
         return await self.send({"jsonrpc": "2.0", "method": method, **({"params": dict(params)} if params is not None else {})})
 
     async def send(
-        self,
-        message: Mapping[str, Json] | bytes,
-        *,
-        timeout_s: float | None = None,
-        headers: Mapping[str, str | None] | None = None,
+        self, message: Mapping[str, Json] | bytes, *, timeout_s: float | None = None, headers: Mapping[str, str | None] | None = None
     ) -> Reply:
         """Send any message, correct or not, with the usual headers and the given ones."""
         usual = self.make_headers(message if isinstance(message, Mapping) else {})
@@ -241,10 +237,10 @@ class Session:
             reply = await self.request(method, {} if cursor is None else {"cursor": cursor})
             pages.append(reply)
             result = reply.result
-            found = result.get(key) if isinstance(result, dict) else None
-            if not isinstance(found, list) or not isinstance(result, dict):
+            page_items = result.get(key) if isinstance(result, dict) else None
+            if not isinstance(page_items, list) or not isinstance(result, dict):
                 return Listed(items=tuple(items), pages=tuple(pages), problem=reply.describe())
-            items += [item for item in found if isinstance(item, dict)]
+            items += [item for item in page_items if isinstance(item, dict)]
             cursor = result.get("nextCursor")
             if not isinstance(cursor, str):
                 return Listed(items=tuple(items), pages=tuple(pages))

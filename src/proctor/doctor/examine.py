@@ -44,7 +44,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How a server is examined."""
 
     profiles: tuple[str, ...] = ()
-    """Profiles such as `mcp-2025-11-25@1`; empty: the newest of each era that the server speaks."""
+    """Profiles such as `mcp-2025-11-25@1`; empty: the newest of each era that the server supports."""
     areas: tuple[str, ...] = ()
     """Only checks of these areas."""
     calls: CallPlan | None = None
@@ -53,12 +53,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     authorization: bool | None = None
     """Whether authorization is examined; None: if the server demands it."""
     login: Login | None = None
-    """Get a token by a login, over HTTP."""
+    """How to log in for a token, over HTTP."""
     expected: tuple[str, ...] = ()
     """Checks that are expected to fail."""
     lock: Lock | None = None
     other_tools: frozenset[str] = frozenset()
-    """Names of tools of other servers, which texts must not direct."""
+    """Names of tools of other servers; texts must not give instructions about them."""
     timeout_s: float = 10.0
     """Seconds for one response."""
     start_s: float = 30.0
@@ -66,9 +66,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     total_s: float = 120.0
     """Seconds for one revision."""
     transport: MakeTransport | None = None
-    """Makes the connections over HTTP, if given: that of a service refuses addresses."""
+    """Makes the HTTP connections, if given: the transport of a service refuses some addresses."""
     quiet_s: float = 0.3
-    """Seconds in which a message that must not come would arrive."""
+    """Seconds to wait for a message that must not arrive."""
 
 
 class _Part(msgspec.Struct, kw_only=True):
@@ -77,7 +77,7 @@ class _Part(msgspec.Struct, kw_only=True):
     session: Session
     verdicts: Verdicts
     surface: Surface
-    spoken: bool = False
+    is_supported: bool = False
     ending: str = ""
     """Why the rest could not run."""
     calls: int = 0
@@ -91,13 +91,13 @@ async def examine(settings: ServerSettings, options: Options | None = None) -> E
     settings.check()
     if settings.transport not in ("stdio", "http"):
         raise InputError(f"the doctor examines servers over stdio and streamable HTTP, not {settings.transport}")
-    wanted = [parse_profile(name) for name in chosen.profiles] or [(revision, VERSION) for revision in DEFAULT]
-    logged = Verdicts(find_profile(*wanted[0]))
+    profiles = [parse_profile(name) for name in chosen.profiles] or [(revision, VERSION) for revision in DEFAULT]
+    logged = Verdicts(find_profile(*profiles[0]))
     if chosen.login is not None:
-        settings = await _log_in(settings, chosen, wanted[0][0], logged)
+        settings = await _log_in(settings, chosen, profiles[0][0], logged)
     began = time.monotonic()
     numbers, fetched = itertools.count(1), FetchedToken()
-    tasks = [asyncio.create_task(_examine_revision(settings, each, chosen, numbers, fetched, logged)) for each in wanted]
+    tasks = [asyncio.create_task(_examine_revision(settings, each, chosen, numbers, fetched, logged)) for each in profiles]
     try:
         parts = await asyncio.gather(*tasks)
     finally:
@@ -105,9 +105,9 @@ async def examine(settings: ServerSettings, options: Options | None = None) -> E
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     # A closed link of a process is no sign: it was closed by us unless the process was noted to have ended.
-    gone = [part.verdicts.is_broken("stdio-stays") if settings.transport == "stdio" else not part.session.link.is_open() for part in parts]
+    ended = [part.verdicts.is_broken("stdio-stays") if settings.transport == "stdio" else not part.session.link.is_open() for part in parts]
     unheard = not any(part.session.recording.list_received() or part.session.link.overflow for part in parts)
-    if all(gone) and unheard:
+    if all(ended) and unheard:
         # A server that is not there cannot be judged: it lacks a key, a package or a process more often than it has a defect.
         reason = parts[0].session.link.explain_end()
         if settings.transport == "stdio":
@@ -129,16 +129,19 @@ async def _log_in(settings: ServerSettings, options: Options, revision: str, v: 
 
 
 def _join(settings: ServerSettings, options: Options, parts: list[_Part], seconds: float) -> Examination:
-    spoken = [part for part in parts if part.spoken]
-    _compare_eras(spoken)
-    chosen_parts = spoken if spoken and not options.profiles else parts if options.profiles else parts[:1]
-    notes = [f"{part.session.offered} is not spoken" for part in parts if spoken and part not in chosen_parts]
+    supported = [part for part in parts if part.is_supported]
+    _compare_eras(supported)
+    if options.profiles:
+        chosen_parts = parts
+    else:
+        chosen_parts = supported or parts[:1]
+    notes = [f"{part.session.offered} is not spoken" for part in parts if supported and part not in chosen_parts]
     examined = tuple(part.verdicts.finish(part.ending or "the examination ended before it") for part in chosen_parts)
     best = next((part for part in reversed(chosen_parts) if part.surface.tools), chosen_parts[-1])
     lock = make_lock(best.surface)
-    changes = compare_locks(options.lock, lock) if options.lock is not None and best.spoken else ()
+    changes = compare_locks(options.lock, lock) if options.lock is not None and best.is_supported else ()
     server = next((lock.server for part in chosen_parts if (lock := make_lock(part.surface)).server), "")
-    found = Examination(
+    examination = Examination(
         target=settings.describe_place(),
         transport=settings.transport,
         server=server,
@@ -151,31 +154,31 @@ def _join(settings: ServerSettings, options: Options, parts: list[_Part], second
         tool_calls=sum(part.calls for part in parts),
         changes=tuple({**msgspec.to_builtins(change), "fails": change.fails} for change in changes),
     )
-    return apply_expected(found, options.expected)
+    return apply_expected(examination, options.expected)
 
 
-def _compare_eras(spoken: list[_Part]) -> None:
-    """Note whether both eras offer the same."""
-    stateless = next((part for part in spoken if part.session.is_stateless), None)
-    handshake = next((part for part in spoken if not part.session.is_stateless), None)
+def _compare_eras(supported: list[_Part]) -> None:
+    """Note whether the server offers the same in both eras."""
+    stateless = next((part for part in supported if part.session.is_stateless), None)
+    handshake = next((part for part in supported if not part.session.is_stateless), None)
     if stateless is None:
         return
     v = stateless.verdicts
     if handshake is None:
         v.skip("the server speaks one era only", "eras-agree", "discover-all-versions")
         return
-    found: list[str] = []
+    differences: list[str] = []
     for what in ("tools", "resources", "prompts"):
         names = [{str(item.get("uri") or item.get("name")) for item in getattr(part.surface, what)} for part in (handshake, stateless)]
         if names[0] != names[1]:
-            found.append(f"{what}: only one has {show(sorted(names[0] ^ names[1]), 80)}")
+            differences.append(f"{what}: only one has {show(sorted(names[0] ^ names[1]), 80)}")
     declared = [
         {name for name in part.surface.capabilities if name in ("tools", "resources", "prompts", "completions")}
         for part in (handshake, stateless)
     ]
     if declared[0] != declared[1]:
-        found.append(f"capabilities: only one has {show(sorted(declared[0] ^ declared[1]), 80)}")
-    v.require("eras-agree", not found, "; ".join(found))
+        differences.append(f"capabilities: only one has {show(sorted(declared[0] ^ declared[1]), 80)}")
+    v.require("eras-agree", not differences, "; ".join(differences))
     results = (frame.fields.get("result") for frame in stateless.session.recording.frames)
     listed = next((result for result in results if "supportedVersions" in str(result)), {})
     versions = listed.get("supportedVersions") if isinstance(listed, dict) else None
@@ -184,12 +187,7 @@ def _compare_eras(spoken: list[_Part]) -> None:
 
 
 async def _examine_revision(
-    settings: ServerSettings,
-    profile: tuple[str, int],
-    options: Options,
-    numbers: Iterator[int],
-    fetched: FetchedToken,
-    logged: Verdicts,
+    settings: ServerSettings, profile: tuple[str, int], options: Options, numbers: Iterator[int], fetched: FetchedToken, logged: Verdicts
 ) -> _Part:
     revision, version = profile
     recording = Recording(numbers, settings.list_secrets())
@@ -226,7 +224,9 @@ async def _examine_revision(
             signal, seconds = link.describe_shutdown()
             how = f"it needed {signal}" if signal else f"it took {seconds:.1f} s"
             part.verdicts.require("stdio-shutdown", not signal and seconds <= max(_SHUTDOWN_S, link.took_s), how)
-    part.verdicts.profile = _choose_profile(session.revision if part.spoken else revision, version, settings, options, part.demands_token)
+    part.verdicts.profile = _choose_profile(
+        session.revision if part.is_supported else revision, version, settings, options, part.demands_token
+    )
     return part
 
 
@@ -261,7 +261,7 @@ async def _examine_parts(settings: ServerSettings, part: _Part, options: Options
             await authorization.probe()
             part.metadata = tuple(authorization.probed)
         await _examine_base(settings, part, options, fetched)
-        authorization.judge_access(session, spoken=part.spoken)
+        authorization.judge_access(session, connected=part.is_supported)
     finally:
         await authorization.close()
 
@@ -269,8 +269,8 @@ async def _examine_parts(settings: ServerSettings, part: _Part, options: Options
 async def _examine_base(settings: ServerSettings, part: _Part, options: Options, fetched: FetchedToken) -> None:
     session, v, surface = part.session, part.verdicts, part.surface
     link = session.link
-    part.spoken = await connect(session, v, surface, timeout_s=options.start_s)
-    if not part.spoken:
+    part.is_supported = await connect(session, v, surface, timeout_s=options.start_s)
+    if not part.is_supported:
         heard = bool(session.recording.list_received())
         refusal = f"the server does not speak {session.offered}" if heard else f"no response within {options.start_s:g} s"
         refusal = NO_TOKEN if part.demands_token else refusal
@@ -312,7 +312,7 @@ async def _probe_other_version(settings: ServerSettings, options: Options, fetch
     return str(result.get("protocolVersion")) if isinstance(result, Mapping) else reply.describe()
 
 
-def apply_expected(found: Examination, entries: tuple[str, ...]) -> Examination:
+def apply_expected(examination: Examination, entries: tuple[str, ...]) -> Examination:
     """Return the examination with its expected failures marked; one that does not fail any more is stale, and fails itself."""
     occurred: list[str] = []
     stale: list[str] = []
@@ -320,7 +320,7 @@ def apply_expected(found: Examination, entries: tuple[str, ...]) -> Examination:
         check, _, revision = entry.partition("@")
         hits = [
             finding
-            for part in found.examined
+            for part in examination.examined
             if not revision or part.revision == revision
             for finding in part.findings
             if finding.check == check
@@ -329,4 +329,4 @@ def apply_expected(found: Examination, entries: tuple[str, ...]) -> Examination:
             occurred.append(entry)
         elif any(finding.verdict == "pass" for finding in hits):
             stale.append(entry)
-    return msgspec.structs.replace(found, expected=tuple(dict.fromkeys(occurred)), stale=tuple(stale))
+    return msgspec.structs.replace(examination, expected=tuple(dict.fromkeys(occurred)), stale=tuple(stale))

@@ -52,7 +52,7 @@ class HttpLink:
         self._http = httpx2.AsyncClient(auth=auth, headers=headers, timeout=settings.timeout_s, follow_redirects=False, transport=by)
         self._lost = ""
         self.overflow = ""
-        """Why the server was left, if it sent more than is recorded."""
+        """Why the connection was given up: the server sent more than is recorded. Empty otherwise."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -87,11 +87,11 @@ class HttpLink:
         """Send one HTTP request; with `collects`, read its stream until the time is over."""
         sending: dict[str, str] = {"Accept": ACCEPT}
         for name, value in headers.items():
-            sending = {key: given for key, given in sending.items() if key.lower() != name.lower()}
+            sending = {key: header_value for key, header_value in sending.items() if key.lower() != name.lower()}
             if value is not None:
                 sending[name] = value
         try:
-            sent = self.recording.add("sent", raw, http=f"{method} {strip_url(self.url)}{_show_headers(sending)}")
+            request_frame = self.recording.add("sent", raw, http=f"{method} {strip_url(self.url)}{_show_headers(sending)}")
         except TooMuch as error:
             return Reply(problem=str(error))
         frames: list[Frame] = []
@@ -112,22 +112,22 @@ class HttpLink:
                         frames.append(self.recording.add("received", b"", http=http))
         except TimeoutError:
             if not collects:
-                return Reply(request=sent, problem=f"no response within {timeout_s:g} s", others=tuple(frames), **answer)
+                return Reply(request=request_frame, problem=f"no response within {timeout_s:g} s", others=tuple(frames), **answer)
         except (httpx2.HTTPError, TooMuch, UnicodeEncodeError, ServerFault) as error:
             problem = str(error) or type(error).__name__
             if isinstance(error, TooMuch):
                 self._lost = self.overflow = problem
             elif not answer:
                 self._lost = f"{strip_url(self.url)} cannot be reached: {problem}"
-            return Reply(request=sent, problem=problem, others=tuple(frames), **answer)
-        found = [(frame, fields) for frame in frames if identity is not None and (fields := _find_response(frame, identity)) is not None]
-        if not found and len(frames) == 1 and frames[0].is_response():
-            found = [(frames[0], frames[0].fields)]
-        response_frame, fields = found[0] if found else (None, {})
+            return Reply(request=request_frame, problem=problem, others=tuple(frames), **answer)
+        matches = [(frame, fields) for frame in frames if identity is not None and (fields := _find_response(frame, identity)) is not None]
+        if not matches and len(frames) == 1 and frames[0].is_response():
+            matches = [(frames[0], frames[0].fields)]
+        response_frame, fields = matches[0] if matches else (None, {})
         others = tuple(frame for frame in frames if frame is not response_frame)
         body = frames[0].raw[:_BODY_SHOWN] if frames and response_frame is None else b""
         problem = "" if response_frame is not None or identity is None else f"HTTP {answer['status']} without a response message"
-        return Reply(request=sent, response=response_frame, fields=fields, problem=problem, others=others, body=body, **answer)
+        return Reply(request=request_frame, response=response_frame, fields=fields, problem=problem, others=others, body=body, **answer)
 
     async def _answer(self, frame: Frame, headers: Mapping[str, str | None]) -> None:
         """Answer a request that the server made on a stream."""

@@ -1,7 +1,7 @@
 """Connects, reads every list and validates every message; nothing is called.
 
-`connect` decides whether the server speaks a revision. `read_surface` fetches the lists. `check_wire` judges the recording at the end, so
-that messages of all other parts are judged, too.
+`connect` decides whether the server supports a revision. `read_surface` fetches the lists. `check_wire` judges the recording last, so that
+it covers the messages of all other parts too.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ LISTS: Final = {
     "templates": ("resources", "resources/templates/list", "resourceTemplates"),
     "prompts": ("prompts", "prompts/list", "prompts"),
 }
-"""Each list: its capability, its method and its field."""
+"""By list: the capability, the method, and the field of the result."""
 _MOST_READ: Final = 3
-"""Resources that are read."""
+"""The maximum number of resources that are read."""
 _LARGE: Final = 1_000_000
 _MOST_FAULTS: Final = 20
 _DECLARED_BY: Final = {
@@ -43,7 +43,7 @@ _DECLARED_BY: Final = {
     "notifications/resources/list_changed": ("resources", "listChanged"),
     "notifications/resources/updated": ("resources", "subscribe"),
 }
-"""The capability, and its part, that a notification belongs to."""
+"""The capability that each notification requires, and the flag inside it."""
 _CHECKS_OF_FAULTS: Final = {
     r".*: resultType\Z": "wire-result-type",
     r".*: (?:ttlMs|cacheScope)\Z": "cache-hints",
@@ -71,7 +71,7 @@ class Surface(msgspec.Struct, kw_only=True):
 
 
 async def connect(session: Session, v: Verdicts, surface: Surface, *, timeout_s: float) -> bool:
-    """Connect by the revision of the session, and return whether the server speaks it."""
+    """Connect with the revision of the session, and return whether the server supports it."""
     if session.is_stateless:
         return await _discover(session, v, surface, timeout_s)
     reply = await initialize(session, timeout_s=timeout_s)
@@ -164,8 +164,8 @@ async def read_surface(session: Session, v: Verdicts, surface: Surface) -> None:
         else:
             why = f"`{capability}` is not declared"
             v.skip(why, f"{capability}-list", *(["resources-templates"] if capability == "resources" else []))
-            found = isinstance(listed.first.result, dict) and listed.items
-            if found:
+            has_items = isinstance(listed.first.result, dict) and listed.items
+            if has_items:
                 shown = session.recording.show(listed.first.response)
                 v.broken("capabilities-complete", f"`{method}` gives {len(listed.items)} items, but {why}", shown)
     v.ok("capabilities-complete")
@@ -330,7 +330,7 @@ class _WireJudge:
         self._faults = 0
 
     def check_noise(self, frames: Sequence[Frame]) -> None:
-        """Judge the lines that are no messages."""
+        """Judge the lines that are not messages."""
         if any(frame.http for frame in frames):
             return
         for is_noise, group in itertools.groupby(frames, lambda frame: not isinstance(frame.message, (dict, list))):
@@ -408,7 +408,7 @@ class _WireJudge:
             name = f"{capability}.{part}" if part else capability
             v.broken("wire-declared-notification", f"`{method}` without the capability `{name}`", shown)
         if method == "notifications/progress":
-            tokens = [_find_token(sent) for sent in session.recording.frames if sent.direction == "sent"]
+            tokens = [_find_token(sent_frame) for sent_frame in session.recording.frames if sent_frame.direction == "sent"]
             is_known = fields.get("progressToken") in [each for each in tokens if each is not None]
             v.require("wire-progress-token", is_known, "progress for an unknown token", shown)
         if session.is_stateless and method == "notifications/message":

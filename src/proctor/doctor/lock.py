@@ -68,7 +68,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_lock(surface: Surface) -> Lock:
-    """Return the lock of what a server offers."""
+    """Return the definitions that a server offers, as a lock file stores them."""
 
     def lock_items(kind: str) -> dict[str, dict[str, Json]]:
         key, fields = _FIELDS[kind]
@@ -109,7 +109,7 @@ def read_lock(text: bytes, name: str) -> Lock:
     try:
         lock = decode_json(text, Lock)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{name} is no lock file: {error}; `proctor doctor lock` writes one") from None
+        raise InputError(f"{name} is not a lock file: {error}; `proctor doctor lock` writes one") from None
     if lock.version != VERSION:
         raise InputError(f"{name} has lock version {lock.version}; this version of proctor reads {VERSION}")
     return lock
@@ -212,10 +212,10 @@ def _compare_values(old: Mapping[str, Any], new: Mapping[str, Any], at: str, *, 
     before, after = old.get("enum"), new.get("enum")
     if before == after:
         return
-    lost = [value for value in before or () if value not in (after or before or ())]
+    removed = [value for value in before or () if value not in (after or before or ())]
     gained = [value for value in after or () if value not in (before or after or ())]
-    narrowed = lost or (before is None and after is not None)
+    narrowed = removed or (before is None and after is not None)
     widened = gained or (after is None and before is not None)
     breaks = narrowed if is_input else widened
-    words = [f"lost {show(lost, 60)}" if lost else "", f"gained {show(gained, 60)}" if gained else ""]
+    words = [f"lost {show(removed, 60)}" if removed else "", f"gained {show(gained, 60)}" if gained else ""]
     yield "breaking" if breaks else "compatible", f"{at}: its values {' and '.join(filter(None, words)) or 'changed'}"

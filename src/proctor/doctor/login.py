@@ -73,13 +73,13 @@ async def _log_in_user(
     async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = (await reader.readline())[:_MOST_REQUEST_BYTES].decode("latin-1").split(" ")
         url = urlsplit(line[1] if len(line) > 1 else "")
-        found = url.path == "/callback"
-        head = b"HTTP/1.1 200 OK" if found else b"HTTP/1.1 404 Not Found"
-        body = _PAGE if found else b""
+        is_callback = url.path == "/callback"
+        head = b"HTTP/1.1 200 OK" if is_callback else b"HTTP/1.1 404 Not Found"
+        body = _PAGE if is_callback else b""
         writer.write(head + b"\r\nContent-Type: text/html\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         await writer.drain()
         writer.close()
-        if found and not arrived.done():
+        if is_callback and not arrived.done():
             arrived.set_result(dict(parse_qsl(url.query)))
 
     listener = await asyncio.start_server(receive, "127.0.0.1", 0)
@@ -113,8 +113,8 @@ async def _log_in_user(
     status, fields = await _post(http, str(server["token_endpoint"]), data=form)
     token, kind = fields.get("access_token"), str(fields.get("token_type"))
     good = status == "200" and isinstance(token, str) and bool(token) and kind.lower() == "bearer"
-    got = f"`token_type` {kind!r}" if token else f"no `access_token`{_quote_error(fields)}"
-    v.require("auth-code", good, f"{strip_url(str(server['token_endpoint']))}: status {status}, {got}")
+    described = f"`token_type` {kind!r}" if token else f"no `access_token`{_quote_error(fields)}"
+    v.require("auth-code", good, f"{strip_url(str(server['token_endpoint']))}: status {status}, {described}")
     return token if isinstance(token, str) else ""
 
 
@@ -127,9 +127,9 @@ async def _find_client(login: Login, server: Mapping[str, Any], redirect: str, h
     if not isinstance(place, str):
         v.obstruct("no registration endpoint is advertised; give --client-id", "auth-register")
         return {}
-    wanted = {"client_name": "proctor doctor", "redirect_uris": [redirect], "token_endpoint_auth_method": "none"}
-    wanted |= {"grant_types": ["authorization_code"], "response_types": ["code"], "application_type": "native"}
-    status, fields = await _post(http, place, json=wanted)
+    registration = {"client_name": "proctor doctor", "redirect_uris": [redirect], "token_endpoint_auth_method": "none"}
+    registration |= {"grant_types": ["authorization_code"], "response_types": ["code"], "application_type": "native"}
+    status, fields = await _post(http, place, json=registration)
     client = fields.get("client_id")
     good = status in ("200", "201") and isinstance(client, str) and bool(client)
     v.require("auth-register", good, f"{strip_url(place)}: status {status}, `client_id` {show(client, 40)}{_quote_error(fields)}")

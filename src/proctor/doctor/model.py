@@ -197,7 +197,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     @property
     def failed(self) -> bool:
         """Whether a MUST is broken, an expected failure did not occur, or a locked definition changed in a way that breaks or misleads."""
-        return bool(self.list_failures() or self.stale or any(isinstance(one, dict) and one.get("fails") for one in self.changes))
+        return bool(self.list_failures() or self.stale or any(isinstance(change, dict) and change.get("fails") for change in self.changes))
 
 
 class Verdicts:
@@ -282,8 +282,11 @@ def compute_score(findings: tuple[Finding, ...]) -> tuple[int | None, bool]:
         return None, False
     required = [finding for finding in applicable if finding.level == "MUST"]
     incomplete = any(finding.verdict == "could_not_run" for finding in applicable)
-    held = sum(finding.verdict == "pass" for finding in required)
-    lost = sum(2 if finding.level == "SHOULD" else 1 for finding in applicable if finding.verdict == "advice")
-    score = 95 * held // len(required) if required else 95
-    score += max(0, FULL - 95 - lost) if score else 0
-    return (min(score, CAPPED) if incomplete or held < len(required) else score), incomplete
+    passed = sum(finding.verdict == "pass" for finding in required)
+    deducted = sum(2 if finding.level == "SHOULD" else 1 for finding in applicable if finding.verdict == "advice")
+    score = 95 * passed // len(required) if required else 95
+    if score:
+        score += max(0, FULL - 95 - deducted)
+    if incomplete or passed < len(required):
+        score = min(score, CAPPED)
+    return score, incomplete

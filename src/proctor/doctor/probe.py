@@ -115,14 +115,15 @@ class Prober:
             ("resources", "resources/read", {"uri": 42}),
             ("prompts", "prompts/get", {"name": 42}),
         ]
-        given = next((each for each in wrong if self._has(each[0])), None)
-        if given is None:
+        chosen = next(((method, params) for capability, method, params in wrong if self._has(capability)), None)
+        if chosen is None:
             self._v.skip("there is nothing with parameters", "wrong-params")
             return
-        reply = await self._session.request(given[1], given[2])
+        method, params = chosen
+        reply = await self._session.request(method, params)
         # Over HTTP the missing `Mcp-Name` may be noticed first.
         allowed = (_INVALID, -32020) if self._over_http and self._session.is_stateless else (_INVALID,)
-        self._judge("wrong-params", reply, reply.code in allowed, f"error -32602 for `{given[1]}` with a number as name")
+        self._judge("wrong-params", reply, reply.code in allowed, f"error -32602 for `{method}` with a number as name")
 
     async def _probe_utilities(self) -> None:
         if not self._session.is_stateless:
@@ -169,9 +170,9 @@ class Prober:
         message = session.make_request("server/discover", {"_meta": {f"{META}protocolVersion": future}})
         reply = await session.send(message, headers={"MCP-Protocol-Version": future})
         data = (reply.error or {}).get("data")
-        named = isinstance(data, dict) and session.revision in (data.get("supported") or [])
+        is_supported = isinstance(data, dict) and session.revision in (data.get("supported") or [])
         expected = "error -32022 with `data.supported`" + (" and status 400" if self._over_http else "")
-        self._judge("unsupported-version", reply, reply.code == -32022 and named and reply.status in (0, 400), expected)
+        self._judge("unsupported-version", reply, reply.code == -32022 and is_supported and reply.status in (0, 400), expected)
         for method, params in (("ping", {}), ("logging/setLevel", {"level": "error"}), ("resources/subscribe", {"uri": "proctor://none"})):
             reply = await session.request(method, params)
             self._judge("removed-methods", reply, reply.code == _NOT_FOUND, f"error -32601 for `{method}`")
@@ -185,8 +186,8 @@ class Prober:
         if not changes:
             v.skip("no `listChanged` is declared", *checks)
             return
-        wanted = {f"{changes[0]}ListChanged": True}
-        message = session.make_request("subscriptions/listen", {"notifications": wanted})
+        requested = {f"{changes[0]}ListChanged": True}
+        message = session.make_request("subscriptions/listen", {"notifications": requested})
         began = len(session.recording.frames)
         if isinstance(session.link, HttpLink):
             headers = {"Content-Type": "application/json", **session.make_headers(message)}
@@ -194,8 +195,8 @@ class Prober:
         else:
             await session.send(message, timeout_s=5 * session.quiet_s)
             await session.notify("notifications/cancelled", {"requestId": message["id"]})
-        found = [frame for frame in session.recording.frames[began:] if frame.direction == "received" and frame.fields]
-        first = found[0] if found else None
+        received = [frame for frame in session.recording.frames[began:] if frame.direction == "received" and frame.fields]
+        first = received[0] if received else None
         show = session.recording.show
         if first is not None and first.fields.get("id") == message["id"] and "error" in first.fields:
             v.broken(
@@ -206,7 +207,7 @@ class Prober:
         acknowledged = first is not None and first.fields.get("method") == "notifications/subscriptions/acknowledged"
         what = f"expected the acknowledgement first, got {first.fields.get('method', 'a response')}" if first else "got nothing"
         v.require("listen-acknowledged", acknowledged, what, show(first))
-        notices = [frame for frame in found if "method" in frame.fields]
+        notices = [frame for frame in received if "method" in frame.fields]
         untagged = [frame for frame in notices if _read_meta(frame).get(f"{META}subscriptionId") != message["id"]]
         v.require("listen-tagged", not untagged, "a notice lacks the `subscriptionId`", show(untagged[0]) if untagged else None)
         allowed = {"notifications/subscriptions/acknowledged", f"notifications/{changes[0]}/list_changed"}
@@ -335,8 +336,8 @@ class _HttpProber:
     def _judge(self, check: str, reply: Reply, holds: bool, expected: str) -> None:
         if not reply.status and not self._link.is_open():
             return
-        got = f"status {reply.status}" + (f" with error {reply.code}" if reply.code is not None else "") if reply.status else reply.problem
-        self._v.require(check, holds, f"expected {expected}, got {got}", *self._session.show(reply))
+        seen = f"status {reply.status}" + (f" with error {reply.code}" if reply.code is not None else "") if reply.status else reply.problem
+        self._v.require(check, holds, f"expected {expected}, got {seen}", *self._session.show(reply))
 
     async def probe_content_type(self) -> None:
         """Look at the type of an ordinary response."""

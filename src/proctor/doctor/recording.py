@@ -32,7 +32,7 @@ class TooMuch(Exception):
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """One message, or one line that is none."""
+    """One message, or one line that is not a message."""
 
     number: int
     direction: Literal["sent", "received"]
@@ -40,7 +40,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     raw: bytes
     message: Json = None
     fault: str = ""
-    """Why `raw` is no message: not UTF-8, or not JSON."""
+    """Why `raw` is not a message: not UTF-8, or not JSON."""
     http: str = ""
 
     @property
@@ -93,7 +93,7 @@ class Recording:
 
 
 def parse_message(raw: bytes) -> tuple[Json, str]:
-    """Return a message, or why it is none."""
+    """Return a message and why it is invalid; the reason is empty for a valid one."""
     if not raw:
         return None, ""
     try:

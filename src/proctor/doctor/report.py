@@ -53,83 +53,78 @@ class _Group(msgspec.Struct, frozen=True):
     revisions: tuple[str, ...]
 
 
-def describe_verdict(found: Examination) -> tuple[Tone, str]:
+def describe_verdict(result: Examination) -> tuple[Tone, str]:
     """Return the verdict of an examination, and its reason."""
-    failures = found.list_failures()
-    score = "" if found.score is None else f"; score {found.score} of 100"
-    if found.failed:
+    failures = result.list_failures()
+    score = "" if result.score is None else f"; score {result.score} of 100"
+    if result.failed:
         parts = [f"{count_noun(len({each.check for each in failures}), 'check')} failed"] if failures else []
-        parts += [f"{count_noun(len(found.stale), 'expected failure')} did not occur"] if found.stale else []
-        changed = sum(bool(_field(change, "fails")) for change in found.changes)
+        parts += [f"{count_noun(len(result.stale), 'expected failure')} did not occur"] if result.stale else []
+        changed = sum(bool(_field(change, "fails")) for change in result.changes)
         parts += [f"{count_noun(changed, 'locked definition')} changed"] if changed else []
         return "fail", f"{', '.join(parts)}{score}"
-    if found.incomplete:
-        unable = {finding.check for finding in found.findings if finding.verdict == "could_not_run"}
+    if result.incomplete:
+        unable = {finding.check for finding in result.findings if finding.verdict == "could_not_run"}
         return "error", f"{count_noun(len(unable), 'check')} could not run{score}"
     return "pass", f"no violation found{score}"
 
 
-def build_document(found: Examination, output: Output) -> Document:
+def build_document(result: Examination, output: Output) -> Document:
     """Return the report for one kind of output."""
-    tone, reason = describe_verdict(found)
-    blocks: list[Block] = [_list_facts(found)]
+    tone, reason = describe_verdict(result)
+    blocks: list[Block] = [_list_facts(result)]
     for verdict in BROKEN:
-        groups = _group(found, verdict)
+        groups = _group(result, verdict)
         if groups and verdict == "fail":
-            items = tuple(_make_item(each, found, output) for each in groups)
+            items = tuple(_make_item(each, result, output) for each in groups)
             most = _MOST_ITEMS[output]
             rest = Rest("and {rows} more, which the JSON report lists", max(0, len(items) - most))
             blocks.append(Section((Mark("fail"), f" Failed ({len(groups)})"), (Items(items[:most], rest, spaced=output != "terminal"),)))
         elif groups:
             blocks.append(Section((f"Advice ({len(groups)})",), (_make_table(groups, output),)))
-    blocks += _list_obstacles(found, output)
-    if found.changes:
+    blocks += _list_obstacles(result, output)
+    if result.changes:
         lines = tuple(
-            (Text(f"{_field(each, 'kind')}: ", "strong"), f"{_field(each, 'item')} {_field(each, 'what')}") for each in found.changes
+            (Text(f"{_field(each, 'kind')}: ", "strong"), f"{_field(each, 'item')} {_field(each, 'what')}") for each in result.changes
         )
         most = _MOST_ROWS[output]
         rest = Rest("and {rows} more", max(0, len(lines) - most))
         blocks.append(Section(("Changes since the lock file",), (Listing(lines[:most], rest=rest),)))
-    if found.stale:
-        lines = tuple((entry, ": no such failure any more; remove the entry") for entry in found.stale)
+    if result.stale:
+        lines = tuple((entry, ": no such failure any more; remove the entry") for entry in result.stale)
         blocks.append(Section((Mark("fail"), " Expected failures that did not occur"), (Listing(lines),)))
-    if found.metadata:
+    if result.metadata:
         # No table: in a terminal it would cut the addresses.
-        lines = tuple((f"{each.status}  ", Text(each.url, "code", limit=300), Text(f"  {each.what}", "muted")) for each in found.metadata)
+        lines = tuple((f"{each.status}  ", Text(each.url, "code", limit=300), Text(f"  {each.what}", "muted")) for each in result.metadata)
         blocks.append(Section(("Metadata addresses, in the order clients try them",), (Listing(lines),)))
-    return Document(
-        name=f"Doctor: {found.server or found.target}",
-        verdict=(tone, _WORDS[tone]),
-        headline=reason,
-        blocks=tuple(blocks),
-    )
+    return Document(name=f"Doctor: {result.server or result.target}", verdict=(tone, _WORDS[tone]), headline=reason, blocks=tuple(blocks))
 
 
-def _list_facts(found: Examination) -> Facts:
+def _list_facts(result: Examination) -> Facts:
     scores = [
         f"{part.profile}: {'-' if part.score is None else part.score}{' (incomplete)' if part.incomplete else ''}"
-        for part in found.examined
+        for part in result.examined
     ]
-    calls = "no tool was called" if not found.tool_calls else f"{found.tool_calls} declared calls"
-    rows: list[tuple[str, Line]] = [("server", (Text(found.target, "code", limit=160),))]
-    rows += [("name", (found.server,))] if found.server else []
-    rows += [("scores", (", ".join(scores),)), ("traffic", (f"{found.messages:,} messages in {found.seconds:g} s; {calls}",))]
-    rows += [("notes", ("; ".join(found.notes),))] if found.notes else []
+    calls = "no tool was called" if not result.tool_calls else f"{result.tool_calls} declared calls"
+    rows: list[tuple[str, Line]] = [("server", (Text(result.target, "code", limit=160),))]
+    rows += [("name", (result.server,))] if result.server else []
+    rows += [("scores", (", ".join(scores),)), ("traffic", (f"{result.messages:,} messages in {result.seconds:g} s; {calls}",))]
+    rows += [("notes", ("; ".join(result.notes),))] if result.notes else []
     return Facts(tuple(rows))
 
 
-def _group(found: Examination, verdict: str) -> list[_Group]:
+def _group(result: Examination, verdict: str) -> list[_Group]:
     groups: dict[tuple[str, str], list[tuple[Finding, str]]] = {}
-    for part in found.examined:
+    for part in result.examined:
         for finding in part.findings:
             if finding.verdict == verdict:
                 groups.setdefault((finding.check, finding.reason), []).append((finding, part.revision))
     return [_Group(entries[0][0], tuple(revision for _, revision in entries)) for entries in groups.values()]
 
 
-def _make_item(group: _Group, found: Examination, output: Output) -> Item:
+def _make_item(group: _Group, result: Examination, output: Output) -> Item:
     finding, check = group.finding, _BY_ID[group.finding.check]
-    expected = "  expected" if not any(each.check == finding.check for each in found.list_failures()) else ""
+    expected = "  expected" if not any(each.check == finding.check for each in result.list_failures()) else ""
     title: Line = (Text(finding.check, "strong"), f"  {finding.level}, {', '.join(group.revisions)}{expected}")
     rows: list[tuple[str, Line]] = [("found", (Text(finding.reason, limit=_REASON[output]),)), ("expected", (check.claim,))]
     rows.append(("clause", (Text(check.find_page(group.revisions[-1]), "muted"),)))
@@ -155,8 +150,8 @@ def _name_revision(group: _Group, groups: Sequence[_Group]) -> str:
     return f"in {', '.join(group.revisions)}: {group.finding.reason}" if several else group.finding.reason
 
 
-def _list_obstacles(found: Examination, output: Output) -> Iterator[Section]:
-    groups = _group(found, "could_not_run")
+def _list_obstacles(result: Examination, output: Output) -> Iterator[Section]:
+    groups = _group(result, "could_not_run")
     if not groups:
         return
     reasons: dict[str, list[str]] = {}

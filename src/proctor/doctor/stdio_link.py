@@ -92,7 +92,7 @@ class StdioLink:
 
     @property
     def overflow(self) -> str:
-        """Why the server was left, if it sent more than is recorded."""
+        """Why the connection was given up: the server sent more than is recorded. Empty otherwise."""
         return self._child.fault or ""
 
     def is_open(self) -> bool:
@@ -166,8 +166,8 @@ class StdioLink:
             response, fields, problem = None, {}, self.explain_end()
         finally:
             self._waiting.pop(str(identity), None)
-        sent = next(iter(self.recording.frames[position : position + 1]), None)
-        return Reply(request=sent, response=response, fields=fields, problem=problem)
+        request_frame = next(iter(self.recording.frames[position : position + 1]), None)
+        return Reply(request=request_frame, response=response, fields=fields, problem=problem)
 
     async def wait(self, seconds: float) -> None:
         """Wait for messages that were not requested, or for the end of the process."""

@@ -54,8 +54,8 @@ def lint(surface: Surface, v: Verdicts, others: frozenset[str] = frozenset()) ->
     v.require("instructions-length", length <= _INSTRUCTIONS, f"they have {length:,} characters")
     own = {str(tool.get("name")) for tool in tools}
     for place, text in list_texts(surface):
-        for rule, found in find_poison(text, others - own):
-            v.broken(rule, f"{place}: {found}")
+        for rule, matches in find_poison(text, others - own):
+            v.broken(rule, f"{place}: {matches}")
     v.ok(*RULES)
 
 

@@ -200,13 +200,13 @@ def _read_fields(name: str, revision: int) -> tuple[_Field, ...]:
 
 @functools.cache
 def _read_kinds(name: str, revision: int) -> dict[str, str]:
-    """Return the lines of a `*` line by the value of their `type`."""
-    found: dict[str, str] = {}
+    """Return the alternatives of a `*` line of the table by the value of their `type`."""
+    kinds: dict[str, str] = {}
     for part in _read_table()[name][1:].split():
         line, _, range_ = part.partition("@")
         if _is_in_range(range_, revision):
-            found[_read_fields(line, revision)[0].kind.strip("'")] = line
-    return found
+            kinds[_read_fields(line, revision)[0].kind.strip("'")] = line
+    return kinds
 
 
 def validate(value: Json, kind: str, revision: str) -> list[Fault]:

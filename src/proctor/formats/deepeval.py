@@ -45,7 +45,7 @@ def _read_golden(reading: Reading, node: Located, number: int, used: set[str]) -
         claim = Claim("judged", {"criteria": CORRECT, "reference": expected, "show_prompt": True})
         built.append(build_assertion(reading, node, claim, "expected output"))
     contexts: dict[str, Json] = {
-        key: found.plain() for key in ("context", "retrieval_context") if (found := node.find(key)) is not None and found.value
+        key: member.plain() for key in ("context", "retrieval_context") if (member := node.find(key)) is not None and member.value
     }
     metadata = node.find("additional_metadata")
     tags: Json = metadata.plain() if metadata is not None else None

@@ -55,8 +55,8 @@ def write_dialect(suite: Suite, dialect: str) -> tuple[str, list[Problem]]:
         problems.append(_refuse(f"{dialect} cannot express `evidence`, how records are read", whole))
     cases = {case.id: case for case in back.cases}
     for case in suite.cases:
-        found = cases.get(case.id)
-        problems += [_refuse(f"the case {case.id!r} is lost", case.origin)] if found is None else _compare_case(case, found, dialect)
+        reread = cases.get(case.id)
+        problems += [_refuse(f"the case {case.id!r} is lost", case.origin)] if reread is None else _compare_case(case, reread, dialect)
     if any(problem.level == "error" for problem in problems):
         count = sum(problem.level == "error" for problem in problems)
         raise InputError(f"{count} part{'s' if count > 1 else ''} of the suite cannot be written as {dialect}", problems)
@@ -70,15 +70,15 @@ def _refuse(message: str, origin: Origin, level: Literal["error", "warning"] = "
 
 
 def _compare_case(case: Case, back: Case, dialect: str) -> Iterator[Problem]:
-    lost = [name for name in _DECIDING if getattr(case, name) != getattr(back, name)]
+    lost_fields = [name for name in _DECIDING if getattr(case, name) != getattr(back, name)]
     if {**case.context, "timezone": None} != {**back.context, "timezone": None}:
-        lost.append("context")
+        lost_fields.append("context")
     if [turn.input for turn in case.turns] != [turn.input for turn in back.turns]:
-        lost.append("turns")
+        lost_fields.append("turns")
     if _describe_scoring(case.scoring, case) != _describe_scoring(back.scoring, case):
-        lost.append("scoring")
-    if lost:
-        yield _refuse(f"the case {case.id!r}: {dialect} cannot express its {', '.join(lost)}", case.origin)
+        lost_fields.append("scoring")
+    if lost_fields:
+        yield _refuse(f"the case {case.id!r}: {dialect} cannot express its {', '.join(lost_fields)}", case.origin)
     left_out = [name for name in ("name", "description", "tags") if getattr(case, name) and getattr(case, name) != getattr(back, name)]
     left_out += [f"settings.{key}" for key, value in case.settings.items() if key != "mcp_servers" and back.settings.get(key) != value]
     if left_out:
@@ -173,8 +173,8 @@ def _write_mibo(assertion: Assertion) -> Fragment | None:
             return {"target": "json_match", "field": spec.field, "condition": find_word(FIELD_CONDITIONS, spec.condition), **expected}
         case check if check in _MIBO_TARGETS:
             target, keys = _MIBO_TARGETS[check]
-            found = {key: getattr(spec, ours) for key, ours in keys.items()}
-            return {"target": target, **{key: value for key, value in found.items() if value not in (None, "")}}
+            members = {key: getattr(spec, ours) for key, ours in keys.items()}
+            return {"target": target, **{key: value for key, value in members.items() if value not in (None, "")}}
         case "judged" if spec.kind in SEMANTIC_TYPES.values():
             more = _pick({key: getattr(spec, key) for key in ("negative_constraints", "target_node", "output_key")})
             return {"criteria": spec.criteria, "type": find_word(SEMANTIC_TYPES, spec.kind), "threshold": spec.threshold, **more}
@@ -236,9 +236,9 @@ def _write_mcpjam_case(case: Case) -> Fragment:
             claims = filter(None, (_write_predicate(a) for a in case.assertions if a.turn == index - 1))
             steps += [{"id": f"step-{len(steps) + number}", "kind": "assert", "assertion": p} for number, p in enumerate(claims, 1)]
         for call in [call for call in calls if call.get("after_prompts") == index]:
-            given = _pick({"serverId": call.get("server_id"), "renderTimeoutMs": call.get("render_timeout_ms")})
-            named = {"serverName": call["server"], "toolName": call["tool"], "arguments": call["arguments"]}
-            steps.append({"id": call.get("id") or f"step-{len(steps) + 1}", "kind": "toolCall", **named, **given})
+            optional = _pick({"serverId": call.get("server_id"), "renderTimeoutMs": call.get("render_timeout_ms")})
+            call_members = {"serverName": call["server"], "toolName": call["tool"], "arguments": call["arguments"]}
+            steps.append({"id": call.get("id") or f"step-{len(steps) + 1}", "kind": "toolCall", **call_members, **optional})
     predicates = [predicate for a in case.assertions if a.turn is None and (predicate := _write_predicate(a)) is not None]
     written: Fragment = {"id": case.id, **_pick({"title": case.name, "steps": steps, "assertions": predicates})}
     written |= _pick({"repetitions": case.repetitions, "tags": case.tags, "description": case.description})
@@ -262,8 +262,8 @@ def _write_mcpjam_case(case: Case) -> Fragment:
 def _write_predicate(assertion: Assertion) -> Fragment | None:
     spec: Json = assertion.spec
     if assertion.check == "tool_called" and spec.values == "placeholders":
-        wanted = {"args": spec.arguments, "argumentMatching": spec.match}
-        return {"type": "toolCalledWith", "toolName": spec.name, "args": wanted, "minCount": spec.at_least}
+        arguments = {"args": spec.arguments, "argumentMatching": spec.match}
+        return {"type": "toolCalledWith", "toolName": spec.name, "args": arguments, "minCount": spec.at_least}
     if assertion.check == "response_contains":
         return {"type": "responseContains", "needle": spec.text, "caseSensitive": not spec.ignore_case}
     if assertion.check == "response_matches":

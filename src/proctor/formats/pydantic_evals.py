@@ -65,8 +65,8 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
 def _read_case(reading: Reading, node: Located, number: int, used: set[str], shared: list[Located]) -> Case:
     reading.check_keys(node, ("name", "inputs", "metadata", "expected_output", "evaluators"), "a case of pydantic-evals")
     inputs = reading.require_member(node, "inputs", "a case")
-    given, expected, metadata = node.get("name"), node.get("expected_output"), node.get("metadata")
-    title = given.value if given is not None and isinstance(given.value, str) else ""
+    name_node, expected, metadata = node.get("name"), node.get("expected_output"), node.get("metadata")
+    title = name_node.value if name_node is not None and isinstance(name_node.value, str) else ""
     assertions: list[Assertion] = []
     for evaluator in (*reading.list_items(node.get("evaluators"), "'evaluators'"), *shared):
         assertions += _read_evaluator(reading, evaluator, expected)
@@ -85,18 +85,18 @@ def _read_evaluator(reading: Reading, node: Located, expected: Located | None) -
     """Return the assertions of one evaluator: several if `Contains` names several keys."""
     value: Json = node.plain()
     if isinstance(value, str):
-        name, given = value, dict[str, Json]()
+        name, argument = value, dict[str, Json]()
     elif isinstance(value, dict) and len(value) == 1:
-        name, given = next(iter(value.items()))
+        name, argument = next(iter(value.items()))
     else:
         reading.error(node, f"an evaluator: expected a name or an object with one key, found {node.kind}", code="wrong_type")
         return []
-    label = name if isinstance(value, str) else f"{name} · {_write_text(given)}"[:200]
+    label = name if isinstance(value, str) else f"{name} · {_write_text(argument)}"[:200]
     parameters = _PARAMETERS.get(name)
     if parameters is None:
         built = build_unsupported(reading, node, label, f"{name!r} is an evaluator in Python code")
         return [built] if built is not None else []
-    arguments = _name_arguments(given, parameters)
+    arguments = _name_arguments(argument, parameters)
     if arguments is None:
         reading.error(node, f"{name}: expected the arguments {', '.join(parameters)}", code="wrong_value")
         return []
@@ -114,11 +114,11 @@ def _read_evaluator(reading: Reading, node: Located, expected: Located | None) -
     return [assertion for assertion in built if assertion is not None]
 
 
-def _name_arguments(given: Json, parameters: tuple[str, ...]) -> Arguments | None:
+def _name_arguments(argument: Json, parameters: tuple[str, ...]) -> Arguments | None:
     """Return arguments by name; None if they do not fit. An object has keywords; anything else is the first argument."""
-    if isinstance(given, dict):
-        return given if set(given) <= {*parameters, "evaluation_name"} else None
-    return {parameters[0]: given} if parameters else None
+    if isinstance(argument, dict):
+        return argument if set(argument) <= {*parameters, "evaluation_name"} else None
+    return {parameters[0]: argument} if parameters else None
 
 
 def _compare_output(arguments: Arguments) -> list[Claim]:

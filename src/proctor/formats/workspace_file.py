@@ -6,11 +6,11 @@
     models: {main: {provider: openai, model: some-model, api_key: "${KEY}"}}
     judge: {model: main}
 
-A suite may have the same keys and wins, name by name. `${NAME}` inside a text is replaced by the variable of that name out of
-a mapping that is passed in, `$${` is a literal `${`. Only the entry that is used has its references resolved: a target that is not
-run may lack its secret. Kinds of values are checked before the references are resolved, so that no message can show a secret.
+A suite may have the same keys; its entries override those of the file by name. `${NAME}` in a text is replaced by that variable from a
+mapping that the caller passes, `$${` is a literal `${`. References are resolved only in the entry that is used, so an unused target may
+lack its secret. Types are checked before references are resolved, so that no message can show a secret.
 
-The settings of a suite are plain values: their lines are looked up in its text when there is something to say about them, and not before.
+The settings of a suite are plain values: their line numbers are looked up in its text only to report a problem.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Section:
 
         def place() -> Section | None:
             placed = self._placed()
-            return None if placed is None or (found := find(placed.node)) is None else placed.with_node(found, find)
+            return None if placed is None or (found_node := find(placed.node)) is None else placed.with_node(found_node, find)
 
         return Section(node, file=self.file, text=self._text, trusted=self.trusted, placed=place)
 
@@ -173,9 +173,9 @@ class Section:
         """Return the entry as a value of `struct`; raises `InputError` with every problem in it."""
 
         def read(node: Located, reading: Reading) -> Json:
-            found = build_struct(struct, node, reading, what)
+            built = build_struct(struct, node, reading, what)
             check_references(node, reading, references)
-            return found
+            return built
 
         # Filled after all problems were reported: no message can contain the value of a variable.
         return references.fill(self._read(read))
@@ -216,13 +216,13 @@ class Section:
         def attempt(section: Section) -> Json:
             reading = section._open_reading()
             try:
-                found = read(section.node, reading)
+                value = read(section.node, reading)
             except SpecError as error:
                 raise section.refusal_error(error) from None
             if reading.has_errors_since(0):
                 problems = section._list_problems(reading)
                 raise InputError(problems[0].message, problems)
-            return found
+            return value
 
         try:
             return attempt(self)
@@ -256,7 +256,6 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     checks: OwnCheckSettings = OwnCheckSettings()
     """The files and the time limit of custom checks."""
     prices: PriceList | None = None
-    """The prices of models."""
     evidence: DeclaredEvidence | None = None
     """How recorded evidence is read, for suites that do not declare it."""
 
@@ -287,9 +286,11 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
         if name is None and len(self.targets) == 1:
             name = next(iter(self.targets))
         if name is None:
-            many = f"several targets and no default_target; name one of {known}" if known else "no target is described"
-            more = "" if known else "; without either, name it: module:function, a URL, or a command in quotes"
-            raise InputError(f"{many}: `targets` in proctor.yaml or in the suite defines how the agent is reached{more}")
+            where = "`targets` in proctor.yaml or in the suite defines how the agent is reached"
+            if known:
+                raise InputError(f"several targets and no default_target; name one of {known}: {where}")
+            hint = "without either, name it: module:function, a URL, or a command in quotes"
+            raise InputError(f"no target is described: {where}; {hint}")
         if name not in self.targets:
             close = nearest(name, self.targets)
             hint = f"; nearest: {', '.join(close)}" if close else ""
@@ -364,11 +365,11 @@ def _read_file(document: Located, reading: Reading, *, text: str | None) -> Work
             code="unknown_name",
         )
     model = workspace.judge.node.get("model") if workspace.judge is not None else None
-    for named in (model, *model.items()) if model is not None else ():
+    for name_node in (model, *model.items()) if model is not None else ():
         # `provider/name` needs no entry.
-        if isinstance(named.value, str) and workspace.models and named.value not in workspace.models and "/" not in named.value:
-            message = f"judge: there is no model {named.value!r}"
-            reading.error_unknown(named, message, named.value, workspace.models, code="unknown_name")
+        if isinstance(name_node.value, str) and workspace.models and name_node.value not in workspace.models and "/" not in name_node.value:
+            message = f"judge: there is no model {name_node.value!r}"
+            reading.error_unknown(name_node, message, name_node.value, workspace.models, code="unknown_name")
     return workspace
 
 
@@ -384,7 +385,7 @@ def build_workspace(
 
     # Several entries may have problems; the text is parsed again for all of them.
     @cache
-    def again() -> tuple[Workspace, Reading] | None:
+    def parse_text() -> tuple[Workspace, Reading] | None:
         written = text() if text is not None else ""
         placed = Reading(file=file, text=written)
         document = read_text(written, file=file, reading=placed) if written else None
@@ -396,13 +397,13 @@ def build_workspace(
         return None if document.plain() != known else (_read(document, placed, text=written, trusted=trusted), placed)
 
     def placed() -> Workspace | None:
-        found = again()
-        return found[0] if found is not None else None
+        rebuilt = parse_text()
+        return rebuilt[0] if rebuilt is not None else None
 
     workspace = _read(Section.of(known, file=file).node, reading, text=None, trusted=trusted, placed=placed)
     if reading.problems:
-        found = again()
-        problems = found[1].problems if found is not None else _drop_lines(reading.problems, file)
+        rebuilt = parse_text()
+        problems = rebuilt[1].problems if rebuilt is not None else _drop_lines(reading.problems, file)
         raise InputError(problems[0].message, problems)
     return workspace
 
@@ -422,8 +423,8 @@ def _read(
 
     def section(node: Located, same: Callable[[Workspace], Section | None]) -> Section:
         def with_lines() -> Section | None:
-            found = placed()
-            return same(found) if found is not None else None
+            workspace = placed()
+            return same(workspace) if workspace is not None else None
 
         return Section(node, file=reading.file, text=text, trusted=trusted, placed=with_lines)
 
@@ -463,4 +464,4 @@ def _read_judge(node: Located | None, reading: Reading) -> Located | None:
 
 
 def _drop_lines(problems: Iterable[Problem], file: str | None) -> list[Problem]:
-    return [msgspec.structs.replace(one, origin=Origin(file=file, path=one.origin.path), excerpt=None) for one in problems]
+    return [msgspec.structs.replace(problem, origin=Origin(file=file, path=problem.origin.path), excerpt=None) for problem in problems]

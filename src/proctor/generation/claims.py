@@ -1,4 +1,4 @@
-"""Makes claims of what the runs of a group have in common, each with its reason.
+"""Turns what the runs of a group have in common into claims, each with its reason.
 
 The rules, in this order: which tools, with which arguments, how often, in which order, which tools never; then the answer, the end state,
 time and tokens. A property that chance explains is not claimed: it needs a number of runs, or of different inputs.
@@ -6,6 +6,7 @@ time and tokens. A property that chance explains is not claimed: it needs a numb
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -29,16 +30,16 @@ from proctor.mutation.call_edits import list_calls
 from proctor.mutation.proposals import LEAST_LIMIT, cut_value, quote, round_up
 
 ENOUGH_RUNS = 20
-"""Runs from which on words of answers, and the absence of other tools, are claimed."""
+"""The minimum number of runs for claims about words of answers and about tools that are never called."""
 _ENOUGH_INPUTS = 3
-"""Different inputs from which on a value that never changed counts as a constant."""
+"""The minimum number of different inputs for which a value that never changed counts as a constant."""
 _MOST_WORDS = 2
 _MOST_FORBIDDEN = 10
 _MOST_STEPS = 20
 _MOST_REPEATED = 3
 _MOST_NAME_WORDS = 3
 _LONGEST_VALUE = 600
-"""Characters of a list or an object that a claim repeats."""
+"""The maximum number of characters of a list or an object in a claim."""
 _HEADROOM = 3
 """A limit is this many times the largest value that was seen."""
 _COMMON_WORDS = frozenset(
@@ -101,7 +102,7 @@ def _claim_tool(name: str, group: GroupFacts, effects: EffectNames) -> Iterator[
         optional = argument.calls < facts.calls
         flow = None if optional else _choose_flow(argument, group)
         if flow is not None:
-            # A date stays a date, wherever it was copied from.
+            # A date that was copied from elsewhere is still matched as a date.
             is_volatile = argument.rule is not None and argument.kinds == {"text"}
             arguments[key] = (_match_argument(argument, group) if is_volatile else _match_type(argument))[0]
             copied.append(_claim_flow(name, key, flow, group))
@@ -196,10 +197,11 @@ def _match_type(argument: ArgumentFacts) -> tuple[Json, str]:
 
 
 def _claim_order(always: Sequence[str], group: GroupFacts, effects: EffectNames) -> Iterator[Claim]:
-    """Claim a list of tools in which each was always called before the next; two that only read have no order."""
+    """Claim the longest found list of tools in which each was always called before the next; the order of two reads does not count."""
     order = {pair for pair in group.order or () if not all(effects.find(name) == "reads" for name in pair)}
     chain: list[str] = []
-    for name in sorted(always, key=lambda each: (-sum(1 for one, _ in order if one == each), each)):
+    followers = Counter(first for first, _ in order)
+    for name in sorted(always, key=lambda each: (-followers[each], each)):
         if all((earlier, name) in order for earlier in chain):
             chain.append(name)
     if len(chain) > 1:
@@ -234,7 +236,8 @@ def _claim_members(group: GroupFacts) -> Iterator[Claim]:
     for name, member in group.members.items():
         # Few inputs do not show whether a value that they have is constant.
         is_copied = bool(member.flows) and len(group.inputs) < _ENOUGH_INPUTS
-        properties[name] = _write_schema((_match_type(member) if is_copied else _match_argument(member, group))[0])
+        matcher, _ = _match_type(member) if is_copied else _match_argument(member, group)
+        properties[name] = _write_schema(matcher)
     required = [name for name, member in group.members.items() if member.calls == group.runs]
     schema: dict[str, Json] = {"type": "object", "required": required, "properties": properties}
     if group.runs >= ENOUGH_RUNS:
@@ -265,7 +268,7 @@ def _claim_answer(group: GroupFacts) -> Iterator[Claim]:
         value = {"argument": each.argument} if each.argument is not None else {"path": each.path}
         what = f"the argument {each.argument}" if each.argument is not None else f"{each.path} of the result" if each.path else "the result"
         yield Claim({"answer_repeats": {"tool": each.tool, **value}}, _count(group, f"the answer had {what} of {each.tool}"))
-    # A word of the input or of a result is data of this run, which `answer_repeats` is about.
+    # A word from the input or a result is data of this run; `answer_repeats` claims that.
     data = "\n".join(text for each in group.samples for text in (read_input_text(each), str(list_calls(each)).lower()))
     longest_first = sorted(group.words or (), key=lambda each: (-len(each), each))
     words = [word for word in longest_first if word not in _COMMON_WORDS and word not in data]
@@ -274,7 +277,7 @@ def _claim_answer(group: GroupFacts) -> Iterator[Claim]:
         # A word such as "refunded" would also be in an answer that is wrong about it.
         why = _count(group, "a call failed, and the answer has a negation")
         yield Claim({"response_matches": {"pattern": NEGATION, "flags": "i"}}, why)
-    # The words of a JSON answer are its members.
+    # A JSON answer is claimed by its members, not by words.
     for word in words[:_MOST_WORDS] if group.runs >= ENOUGH_RUNS and not failed and group.objects < group.runs else ():
         yield Claim({"response_contains": word}, _count(group, "a word of the answer"))
     if group.ends and group.runs >= ENOUGH_RUNS:
@@ -287,16 +290,20 @@ def _choose_repeated(group: GroupFacts) -> list[Repeated]:
     calls = list_calls(group.samples[0])
     written = {each: list_repeated_values(each, calls) for each in group.repeated or ()}
     if group.runs < ENOUGH_RUNS:
-        # A sentence in few answers is wording.
-        written = {each: values for each, values in written.items() if all(len(value.split()) <= _MOST_NAME_WORDS for value in values)}
+        # With few runs, a longer text is probably a phrase that they share by chance.
+        is_short = {each: all(len(value.split()) <= _MOST_NAME_WORDS for value in values) for each, values in written.items()}
+        written = {each: values for each, values in written.items() if is_short[each]}
 
     def rank(each: Repeated) -> tuple[bool, bool, str, str, str]:
         has_number = any(char.isdigit() for value in written[each] for char in value)
         return not has_number, each.argument is None, each.tool, each.argument or "", each.path or ""
 
+    def is_part_of(each: Repeated, other: Repeated) -> bool:
+        return all(any(value in text for text in written[other]) for value in written[each])
+
     chosen: list[Repeated] = []
     for each in sorted(written, key=rank):
-        if not any(all(any(value in other for other in written[known]) for value in written[each]) for known in chosen):
+        if not any(is_part_of(each, other) for other in chosen):
             chosen.append(each)
     return chosen[:_MOST_REPEATED]
 

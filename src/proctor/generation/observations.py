@@ -1,6 +1,6 @@
-"""What the runs of a group have in common, collected run by run in bounded memory.
+"""Collects what the runs of a group have in common, run by run, in bounded memory.
 
-Every property begins with the first run and is dropped by the first run without it, so the runs themselves are not stored.
+A property is recorded with the first run and dropped with the first run that lacks it, so the runs themselves are not stored.
 """
 
 from __future__ import annotations
@@ -156,15 +156,18 @@ class GroupFacts(msgspec.Struct):
             self.nodes[name] = self.nodes.get(name, 0) + 1
 
     def choose_example(self) -> tuple[Evidence, bool]:
-        """Return the stored run with the shortest input that has the words of most inputs, and whether it has a secret; better not."""
+        """Return the most typical stored run, preferably without a secret, and whether it has one.
+
+        Its input has the most words that over half of the inputs share; of several, the shortest is chosen.
+        """
         words = [set(_ANY_WORD.findall(read_input_text(each))) for each in self.samples]
         counts = Counter(word for each in words for word in each)
         common = {word for word, count in counts.items() if 2 * count > len(words)}
 
         def rank(at: int) -> tuple[bool, int, int, int]:
             evidence = self.samples[at]
-            given: list[Json] = [evidence.input, *(turn.input for turn in evidence.turns or ())]
-            return redact(given) != given, len(common - words[at]), len(str(evidence.input)), at
+            inputs: list[Json] = [evidence.input, *(turn.input for turn in evidence.turns or ())]
+            return redact(inputs) != inputs, len(common - words[at]), len(str(evidence.input)), at
 
         best = min(rank(at) for at in range(len(self.samples)))
         return self.samples[best[-1]], best[0]
@@ -285,20 +288,20 @@ def _add_argument(facts: ArgumentFacts, value: Json, earlier: tuple[ToolCall, ..
 
 
 def _find_flows(written: list[str], earlier: tuple[ToolCall, ...], text: str) -> set[Flow]:
-    """Return every source of a value; a value of one character is everywhere, and proves nothing."""
+    """Return every source of a value; a single character occurs everywhere and proves nothing."""
     if not written or all(len(each) < 2 and not each.isdigit() for each in written):
         return set()
-    found = {Flow(None)} if all(is_in_text(each, text) for each in written) else set[Flow]()
+    flows = {Flow(None)} if all(is_in_text(each, text) for each in written) else set[Flow]()
     for call in earlier:
         leaves = list(list_leaves(read_result(call.result)))
         paths = {path for path, _ in leaves}
         for path in sorted(paths)[:_MOST_FLOWS]:
             values = {leaf for at, leaf in leaves if at == path}
             if path and all(each in values for each in written):
-                found.add(Flow(call.name, path))
+                flows.add(Flow(call.name, path))
         if _has_flow(Flow(call.name), written, earlier, text):
-            found.add(Flow(call.name))
-    return set(sorted(found, key=str)[:_MOST_FLOWS])
+            flows.add(Flow(call.name))
+    return set(sorted(flows, key=str)[:_MOST_FLOWS])
 
 
 def _has_flow(flow: Flow, written: list[str], earlier: Iterable[ToolCall], text: str) -> bool:
@@ -311,16 +314,16 @@ def _has_flow(flow: Flow, written: list[str], earlier: Iterable[ToolCall], text:
             leaves, found = list_sources(call, flow.path)
             values.update(leaves)
             texts += found
-    return bool(written) and all(each in values or any(is_in_text(each, one) for one in texts) for each in written)
+    return bool(written) and all(each in values or any(is_in_text(each, leaf) for leaf in texts) for each in written)
 
 
 def _is_repeated(candidate: Repeated, calls: tuple[ToolCall, ...], answer: str) -> bool:
-    named = [call for call in calls if call.name == candidate.tool and not call.failed()]
-    for call in named:
+    matching = [call for call in calls if call.name == candidate.tool and not call.failed()]
+    for call in matching:
         values = list_repeated_values(candidate, (call,))
         if not values or not all(is_in_text(each, answer) for each in values):
             return False
-    return bool(named)
+    return bool(matching)
 
 
 def list_repeated_values(candidate: Repeated, calls: Iterable[ToolCall]) -> list[str]:
@@ -343,7 +346,7 @@ def is_secret(name: str, value: Json) -> bool:
 
 
 def name_kind(value: Json) -> str:
-    """Return the kind of a value, as the matcher `$type` names it."""
+    """Return the kind of a value in the terms of the matcher `$type`."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int):

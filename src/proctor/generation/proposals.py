@@ -61,7 +61,7 @@ def compare_with_suite(
     `replaces` are words in the reason of claims that a proposal may remove.
     """
     existing = {case.id: case for case in suite.cases} if suite is not None else {}
-    found: list[Proposal] = []
+    proposals: list[Proposal] = []
     for document in documents:
         name = str(document["id"])
         document = drop_rejected(document, rejected)
@@ -70,7 +70,7 @@ def compare_with_suite(
             continue
         if case is None:
             lines = tuple(f"+ {line}" for line in write_case_lines(document))
-            found.append(Proposal(case=name, kind="new", document=document, diff=lines))
+            proposals.append(Proposal(case=name, kind="new", document=document, diff=lines))
             continue
         written = write_case(case)
         positions = [at for at, assertion in enumerate(case.assertions) if assertion.turn is None]
@@ -84,8 +84,8 @@ def compare_with_suite(
         before, later = ([line for claim in claims for line in write_claim_lines(claim)] for claims in (mine.values(), after))
         diff = tuple(line for line in difflib.ndiff(before, later) if not line.startswith("?"))
         if added or removed:
-            found.append(Proposal(case=case.id, kind="changed", document=document, added=added, removed=removed, diff=diff))
-    return found
+            proposals.append(Proposal(case=case.id, kind="changed", document=document, added=added, removed=removed, diff=diff))
+    return proposals
 
 
 def drop_rejected(document: dict[str, Json], rejected: Collection[tuple[str, str]]) -> dict[str, Json]:

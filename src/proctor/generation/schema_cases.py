@@ -1,8 +1,8 @@
-"""Makes cases of schemas: direct calls of MCP tools, prompts without a required value, and request bodies of an OpenAPI document.
+"""Makes cases from schemas: direct calls of MCP tools, prompts without a required value, and request bodies of an OpenAPI document.
 
-The values of a JSON Schema are valid ones, values at each bound, and values that break one rule. Whether a value is valid is decided by the
-validator of `json_schema`, so a keyword that is not understood here gives fewer values and never a wrong expectation. `format` is no rule
-in most implementations, so values that only break a format are left out.
+For each JSON Schema there are valid values, values at each bound, and values that break one rule. The validator of `json_schema` decides
+whether a value is valid, so an unsupported keyword leads to fewer values, never to a wrong expectation. Most implementations do not
+enforce `format`, so values that only break a format are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEEPEST = 8
 _LONGEST = 2_000
 """Characters or items of the largest value."""
 _MOST_PAIRED = 10
-"""Properties that are combined pairwise."""
+"""The maximum number of properties that are combined pairwise."""
 _FORMATS = {
     "date": "2026-01-31",
     "date-time": "2026-01-31T12:00:00Z",
@@ -92,11 +92,11 @@ class SchemaValues:
         """Yield argument objects: the required members, all of them, each bound of each member, pairs, and each broken rule."""
         if self.is_valid is None:
             return
-        seen: set[bytes] = set()
+        yielded: set[bytes] = set()
         for each in self._propose_objects():
             key = msgspec.json.encode(each.value, order="sorted")
-            if key not in seen and self.is_valid(each.value) == each.valid:
-                seen.add(key)
+            if key not in yielded and self.is_valid(each.value) == each.valid:
+                yielded.add(key)
                 yield each
 
     def _propose_objects(self) -> Iterator[SchemaValue]:
@@ -128,31 +128,30 @@ class SchemaValues:
         """Return values of one member: at its bounds, and next to them."""
         schema = self._resolve(schema)
         good = self.make_valid(schema, depth)
-        found = [SchemaValue(value, "one of its values", True) for value in (schema.get("enum") or ())[:6]]
+        values = [SchemaValue(value, "one of its values", True) for value in (schema.get("enum") or ())[:6]]
         if "const" in schema or "enum" in schema:
-            found.append(SchemaValue("no such value", "another value", False))
+            values.append(SchemaValue("no such value", "another value", False))
         kinds = _list_types(schema)
         if "boolean" in kinds:
-            found += [SchemaValue(value, "both values", True) for value in (True, False)]
+            values += [SchemaValue(value, "both values", True) for value in (True, False)]
         if "null" in kinds or schema.get("nullable") is True:
-            found.append(SchemaValue(None, "null", True))
-        found += [*_bound_numbers(schema), *_bound_sizes(schema, "Length", lambda size: _stretch(good, size))]
-        found += _bound_sizes(schema, "Items", lambda size: self._make_items(schema, size, depth))
+            values.append(SchemaValue(None, "null", True))
+        values += [*_bound_numbers(schema), *_bound_sizes(schema, "Length", lambda size: _stretch(good, size))]
+        values += _bound_sizes(schema, "Items", lambda size: self._make_items(schema, size, depth))
         if schema.get("uniqueItems") is True and isinstance(good, list):
             item = self.make_valid(schema.get("items") or {}, depth + 1)
-            found.append(SchemaValue([item, item], "items that are equal", False))
+            values.append(SchemaValue([item, item], "items that are equal", False))
         for branch in [*(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())] if depth < _DEEPEST else ():
-            found.append(SchemaValue(self.make_valid(branch, depth + 1), "one of its variants", True))
+            values.append(SchemaValue(self.make_valid(branch, depth + 1), "one of its variants", True))
         if "pattern" in schema:
-            found.append(SchemaValue("\u0000 no match", "text without the pattern", False))
+            values.append(SchemaValue("\u0000 no match", "text without the pattern", False))
         if isinstance(good, dict) and depth < 1:
             for name, each in (schema.get("properties") or {}).items():
-                found += [
-                    SchemaValue({**good, name: one.value}, f"{name}: {one.rule}", one.valid) for one in self.list_values(each, depth + 1)
-                ]
+                inner = self.list_values(each, depth + 1)
+                values += [SchemaValue({**good, name: item.value}, f"{name}: {item.rule}", item.valid) for item in inner]
         if schema:
-            found += [SchemaValue(value, "another type", False) for value in _OTHER_TYPES if type(value) is not type(good)][:2]
-        return found
+            values += [SchemaValue(value, "another type", False) for value in _OTHER_TYPES if type(value) is not type(good)][:2]
+        return values
 
     def make_valid(self, schema: Schema, depth: int = 0) -> Json:
         """Return a valid value: the one that the schema names, else one of its type within its bounds."""
@@ -203,12 +202,15 @@ class SchemaValues:
             for step in reference.lstrip("#/").split("/") if reference not in ("#", "#/") else ():
                 step = step.replace("~1", "/").replace("~0", "~")
                 target = target.get(step) if isinstance(target, dict) else None
-            schema = {**self._resolve(target, depth + 1), **{key: value for key, value in schema.items() if key != "$ref"}}
+            own = {key: value for key, value in schema.items() if key != "$ref"}
+            schema = {**self._resolve(target, depth + 1), **own}
         for part in schema.get("allOf") or ():
             other = self._resolve(part, depth + 1)
             properties = {**(schema.get("properties") or {}), **(other.get("properties") or {})}
             required = [*(schema.get("required") or ()), *(other.get("required") or ())]
-            schema = {**other, **schema, **({"properties": properties, "required": required} if properties else {})}
+            schema = {**other, **schema}
+            if properties:
+                schema |= {"properties": properties, "required": required}
         return schema
 
 
@@ -256,9 +258,8 @@ def _bound_sizes(schema: dict[str, Json], word: str, make: Callable[[int], Json]
     for key, sign in ((f"min{word}", 1), (f"max{word}", -1)):
         size = schema.get(key)
         if is_number(size) and 0 <= size < _LONGEST:
-            for length, rule, valid in ((size, key, True), (size + sign, f"inside {key}", True), (size - sign, f"outside {key}", False)):
-                if length >= 0:
-                    yield SchemaValue(make(int(length)), rule, valid)
+            near = ((size, key, True), (size + sign, f"inside {key}", True), (size - sign, f"outside {key}", False))
+            yield from (SchemaValue(make(int(length)), rule, valid) for length, rule, valid in near if length >= 0)
 
 
 def _stretch(value: Json, size: int) -> Json:
@@ -267,7 +268,7 @@ def _stretch(value: Json, size: int) -> Json:
 
 
 def pair_up(choices: Mapping[str, Sequence[Json]]) -> Iterator[dict[str, Json]]:
-    """Yield few combinations that together contain every pair of values of two members."""
+    """Yield a small set of combinations that contains every pair of values of two members."""
     names = list(choices)
     left = [
         ((one, at), (two, to))
@@ -303,8 +304,8 @@ def make_tool_cases(tools: Iterable[dict[str, Json]], server: str) -> Iterator[d
     for tool in tools:
         name, schema = str(tool["name"]), tool.get("inputSchema") or tool.get("input_schema") or tool.get("schema") or {}
         values = SchemaValues(schema)
-        found = list(islice(values.iterate_objects(), MOST_CASES))
-        if not any(each.valid for each in found):
+        arguments = list(islice(values.iterate_objects(), MOST_CASES))
+        if not any(each.valid for each in arguments):
             # Whatever breaks one rule would break another one as well, and be rejected for that.
             claim: Json = {"no_tool_errors": {}, "because": f"boundary value of the schema of {name}"}
             yield {
@@ -313,7 +314,7 @@ def make_tool_cases(tools: Iterable[dict[str, Json]], server: str) -> Iterator[d
                 "expect": [claim],
             }
             continue
-        for value, rule, valid in found:
+        for value, rule, valid in arguments:
             failed = {"that": "tool_calls[0].error != null"}
             claim = {"no_tool_errors": {}} if valid else failed
             verb = "accepts" if valid else "rejects"
@@ -331,15 +332,15 @@ def _make_prompts(name: str, about: str, schema: Json, values: SchemaValues, use
     if not isinstance(properties, dict):
         return
     required = [key for key in schema.get("required") or () if key in properties]
-    found = _SENTENCE.match(about.strip())
-    request = found[0].strip() if found is not None else name.replace("_", " ")
+    sentence = _SENTENCE.match(about.strip())
+    request = sentence[0].strip() if sentence is not None else name.replace("_", " ")
     for absent in required:
         valid = {key: values.make_valid(properties[key]) for key in required if key != absent}
-        given = ", ".join(f"{key}: {value if isinstance(value, str) else show(value)}" for key, value in valid.items())
+        listed = ", ".join(f"{key}: {value if isinstance(value, str) else show(value)}" for key, value in valid.items())
         because = f"boundary value of the schema of {name}: without {absent}, which is required, the agent must ask"
         yield {
             "id": add_id(f"{name}-asks-for-{absent}", used),
-            "input": f"Please do this: {request}." + (f" Use {given}." if given else ""),
+            "input": f"Please do this: {request}." + (f" Use {listed}." if listed else ""),
             "expect": [{"tool_not_called": name, "because": because}, {"response_matches": "[?？]", "because": because}],
         }
 

@@ -1,10 +1,11 @@
-"""Makes cases of recorded runs: groups them by their path, and writes a case for each group that is large enough."""
+"""Makes cases from recorded runs: groups them by path, and writes a case for each group that is large enough."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 import msgspec
 
@@ -23,7 +24,7 @@ from proctor.mutation.measure import VARIES, read_claim
 from proctor.report.words.wording import count_noun
 
 LEAST_RUNS = 3
-"""Runs of a group from which on it becomes a case."""
+"""The minimum number of runs of a group for a case."""
 _MOST_GROUPS = 2_000
 """Paths that are followed; further ones are counted as rare."""
 _MOST_TOOLS = 500
@@ -45,10 +46,10 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True):
 
     cases: tuple[GeneratedCase, ...]
     rare: tuple[tuple[str, int], ...]
-    """Paths of too few runs, and how many had them."""
+    """Paths with too few runs, and the number of runs of each."""
     runs: int
     left_out: dict[str, int]
-    """Why other records were not used, with counts."""
+    """The number of unused records by reason."""
 
 
 class TraceGrouping:
@@ -87,7 +88,7 @@ class TraceGrouping:
         self._left_out[why] += 1
 
     def finish(self, *, least: int = LEAST_RUNS) -> Generated:
-        """Return a case for each group of at least so many runs, the largest group first."""
+        """Return a case for each group of at least `least` runs, the largest group first."""
         groups = sorted(self._groups.items(), key=lambda pair: (-pair[1].runs, pair[0]))
         used: set[str] = set()
         cases: list[GeneratedCase] = []
@@ -120,9 +121,9 @@ def find_unusable(evidence: Evidence) -> str | None:
 def make_case(
     path: TracePath, group: GroupFacts, catalogue: Sequence[str], effects: EffectNames, used: set[str], nodes: Sequence[str]
 ) -> GeneratedCase:
-    """Return the case of a group, with the claims that hold of every stored run."""
+    """Return the case of a group, with the claims that every stored run satisfies."""
     example, has_secret = group.choose_example()
-    claims = filter_holding(make_claims(group, catalogue, effects, nodes), group.samples)
+    claims = filter_satisfied(make_claims(group, catalogue, effects, nodes), group.samples)
     document: dict[str, Json] = {
         "id": add_id(name_path(path, list(group.nodes)), used),
         "description": f"{count_noun(group.runs, 'trace')}, such as {', '.join(group.sources)}: {describe_path(path, list(group.nodes))}",
@@ -131,8 +132,9 @@ def make_case(
     if len(turns) > 1:
         document["turns"] = _write_turns(turns, group)
     else:
-        given = redact(next((each for each in (example.input, *(turn.input for turn in turns)) if each is not None), ""))
-        messages = given if isinstance(given, list) and all(isinstance(each, str) for each in given) else [given]
+        inputs = (example.input, *(turn.input for turn in turns))
+        first_input = redact(next((each for each in inputs if each is not None), ""))
+        messages = first_input if isinstance(first_input, list) and all(isinstance(each, str) for each in first_input) else [first_input]
         if len(messages) > 1:
             document["turns"] = [{"input": each} for each in messages]
         else:
@@ -140,12 +142,13 @@ def make_case(
     if has_secret:
         document["description"] += f"; a secret of the input was replaced by {REDACTED}"
     reads = [name for name in sorted(group.tools) if effects.find(name) == "reads"]
-    names, order = sorted(group.tools), group.order or set()
-    swapped = any((one, two) not in order and (two, one) not in order for one in names for two in names if one < two)
-    several = len(reads) > 1 or any(group.tools[name].most > 1 for name in reads)
-    dropped = [name for name in reads if group.tools[name].least < group.tools[name].most]
-    kinds = [*(f"call_repeated:{name}" for name in reads), *(f"call_dropped:{name}" for name in dropped)]
-    varies = [*kinds, *(["calls_swapped"] if swapped or several else [])]
+    order = group.order or set()
+    has_free_order = any(pair not in order and pair[::-1] not in order for pair in combinations(sorted(group.tools), 2))
+    has_several_reads = len(reads) > 1 or any(group.tools[name].most > 1 for name in reads)
+    varies: list[Json] = [f"call_repeated:{name}" for name in reads]
+    varies += [f"call_dropped:{name}" for name in reads if group.tools[name].least < group.tools[name].most]
+    if has_free_order or has_several_reads:
+        varies.append("calls_swapped")
     document["expect"] = [claim.write() for claim in claims]
     if varies:
         document["settings"] = {VARIES: varies}
@@ -153,27 +156,27 @@ def make_case(
 
 
 def _write_turns(messages: Sequence[EvidenceTurn], group: GroupFacts) -> list[Json]:
-    """Return the messages of a conversation, with claims about each answer that hold of every stored run."""
+    """Return the messages of a conversation, with claims about each answer that every stored run satisfies."""
     turns = [evidence.turns or () for evidence in group.samples]
     because = f"so in each of {len(turns)} traces" + (f" out of {group.runs:,}" if group.runs > len(turns) else "")
     written: list[Json] = []
     for at, turn in enumerate(messages):
         answers = [Evidence(text=each[at].text or "") if len(each) > at else Evidence() for each in turns]
-        claims = filter_holding([Claim(body, because) for body in ("response_not_empty", "no_pii")], answers)
+        claims = filter_satisfied([Claim(body, because) for body in ("response_not_empty", "no_pii")], answers)
         written.append({"input": redact(turn.input) or "", **({"expect": [claim.write() for claim in claims]} if claims else {})})
     return written
 
 
-def filter_holding(claims: Iterable[Claim], samples: Sequence[Evidence]) -> list[Claim]:
-    """Return the claims that hold of every one of these runs."""
-    found: list[Claim] = []
+def filter_satisfied(claims: Iterable[Claim], samples: Sequence[Evidence]) -> list[Claim]:
+    """Return the claims that each of these runs satisfies."""
+    satisfied: list[Claim] = []
     for claim in claims:
         assertion = read_claim(claim.body)
         if assertion is not None:
             prepared = PreparedCase(Case(id="claim", assertions=(assertion,)), default_registry())
             if all(prepared.decide(evidence).outcome == "pass" for evidence in samples):
-                found.append(claim)
-    return found
+                satisfied.append(claim)
+    return satisfied
 
 
 def name_path(path: TracePath, order: Sequence[str]) -> str:

@@ -45,7 +45,7 @@ def reduce_trace(evidence: Evidence, effects: EffectNames) -> TracePath:
     calls = list_calls(evidence)
     for at, call in enumerate(calls):
         failed = call.failed()
-        # Tried again at once.
+        # Retried at once: only the last attempt counts.
         if failed and at + 1 < len(calls) and calls[at + 1].name == call.name:
             continue
         step = call.name + (FAILED if failed else "")

@@ -1,8 +1,8 @@
-"""Makes cases of a workflow of n8n or Flowise: one for each branch, with values of its input at and next to each bound.
+"""Makes cases from a workflow of n8n or Flowise: one for each branch, with input values at and next to each bound.
 
 A condition compares a field of the input with a value. Other expressions (code, regular expressions, several nodes in one expression) are
-unknown, and so is the output that depends on them. A branch whose condition is not understood, or that no value of the input reaches, gets
-a skipped case that explains what to fill in.
+unknown, and so is any output that depends on them. A branch with an unsupported condition, or one that no input value reaches, gets a
+skipped case that explains what to fill in.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ROOT = re.compile(
 )
 _NAMED_NODE = re.compile(r"^=?\s*\{\{\s*(?:\$node\[\s*[\"']([^\"']+)[\"']\s*\]|\$\(\s*[\"']([^\"']+)[\"']\s*\))")
 _PASSING = frozenset(("if", "switch", "filter", "noOp", "wait", "limit", "sort", "respondToWebhook"))
-"""Kinds of nodes whose items leave as they came."""
+"""Kinds of nodes that pass their items on unchanged."""
 _STEP = re.compile(r"\.([A-Za-z_]\w*)|\[\s*[\"']([^\"']+)[\"']\s*\]")
 _OPERATORS = {
     "equals": "==", "equal": "==", "notEquals": "!=", "notEqual": "!=", "gt": ">", "larger": ">", "after": ">", "gte": ">=",
@@ -39,7 +39,7 @@ _SAMPLES: dict[str, tuple[Json, Json]] = {
     "object": ({"name": "something"}, {}),
     "dateTime": ("2026-01-31T09:00:00Z", None),
 }
-"""For each type that n8n declares a value, and one that is empty; n8n refuses values of another type. None: the field is missing."""
+"""By n8n type: an example and an empty value, where None means a missing field. n8n rejects values of another type."""
 _OF_ANY_TYPE = frozenset(("exists", "absent", "empty", "filled"))
 
 Field = tuple[str, ...]
@@ -113,23 +113,24 @@ def _read_n8n(document: dict[str, Json]) -> Workflow:
         targets = outputs.get(name, ())
         count = max(len(rules), len(targets))
         if count > 1:
-            padded = [*rules, *([Rule((), True)] * (count - len(rules)))] if not rules else [*rules, *([None] * (count - len(rules)))]
-            branches.append(BranchNode(name, tuple(padded), (*targets, *(((),) * (count - len(targets))))))
+            # Outputs beyond the rules: fallbacks, or unknown conditions if no rule was read.
+            rules = [*rules, *([None if rules else Rule((), True)] * (count - len(rules)))]
+            branches.append(BranchNode(name, tuple(rules), (*targets, *(((),) * (count - len(targets))))))
     return Workflow(str(document.get("name") or "workflow"), _find_starts(following), following, tuple(branches))
 
 
 class _Readable(NamedTuple):
-    """Which data a condition reads that is still the input of the workflow."""
+    """Decides which data in a condition is still the input of the workflow."""
 
     untouched: set[str]
     """Nodes whose output is the input of the workflow."""
     own: bool
-    """Whether what reaches the node of the condition is the input."""
+    """Whether the node of the condition receives the input of the workflow unchanged."""
 
     def is_input(self, text: Json) -> bool:
         """Return whether an expression reads the input, and not what a step computed."""
-        named = _NAMED_NODE.match(text) if isinstance(text, str) else None
-        return self.own if named is None else (named[1] or named[2]) in self.untouched
+        node_reference = _NAMED_NODE.match(text) if isinstance(text, str) else None
+        return self.own if node_reference is None else (node_reference[1] or node_reference[2]) in self.untouched
 
 
 def _find_untouched(kinds: dict[str, str], following: dict[str, tuple[str, ...]]) -> set[str]:
@@ -138,12 +139,13 @@ def _find_untouched(kinds: dict[str, str], following: dict[str, tuple[str, ...]]
     for name, targets in following.items():
         for target in targets:
             before.setdefault(target, []).append(name)
-    found = {name for name in kinds if name not in before}
+    untouched = {name for name in kinds if name not in before}
     while True:
-        more = {name for name in kinds if name not in found and kinds[name] in _PASSING and all(each in found for each in before[name])}
+        rest = {name for name in kinds if name not in untouched and kinds[name] in _PASSING}
+        more = {name for name in rest if all(each in untouched for each in before[name])}
         if not more:
-            return found
-        found |= more
+            return untouched
+        untouched |= more
 
 
 def _read_n8n_rules(kind: str, parameters: dict[str, Json], readable: _Readable) -> list[Rule | None]:
@@ -155,8 +157,8 @@ def _read_n8n_rules(kind: str, parameters: dict[str, Json], readable: _Readable)
     rules = parameters.get("rules") or {}
     listed: list[dict[str, Json]] = rules.get("values") or rules.get("rules") or []
     if any("conditions" in each for each in listed):
-        found: list[Rule | None] = [_read_n8n_conditions(each.get("conditions"), None, readable) for each in listed]
-        return [*found, None] if (parameters.get("options") or {}).get("fallbackOutput") == "extra" else found
+        read_rules: list[Rule | None] = [_read_n8n_conditions(each.get("conditions"), None, readable) for each in listed]
+        return [*read_rules, None] if (parameters.get("options") or {}).get("fallbackOutput") == "extra" else read_rules
     by_output: dict[int, Rule] = {}
     for at, each in enumerate(listed):
         condition = _make_condition(parameters.get("value1"), each.get("operation") or "equal", each.get("value2"), readable)
@@ -187,17 +189,18 @@ def _read_flowise(document: dict[str, Json]) -> Workflow:
     outputs: dict[str, dict[int, list[str]]] = {}
     for edge in document["edges"]:
         source, target = str(edge.get("source")), str(edge.get("target"))
-        found = re.search(r"-output-(\d+)$", str(edge.get("sourceHandle", "")))
+        handle = re.search(r"-output-(\d+)$", str(edge.get("sourceHandle", "")))
         if source in names and target in names:
-            outputs.setdefault(source, {}).setdefault(int(found[1]) if found else 0, []).append(names[target])
+            outputs.setdefault(source, {}).setdefault(int(handle[1]) if handle else 0, []).append(names[target])
     following = {names[each]: tuple(name for links in outputs.get(each, {}).values() for name in links) for each in names}
     branches: list[BranchNode] = []
     for each, about in data.items():
         listed = (about.get("inputs") or {}).get("conditions")
         if isinstance(listed, list) and str(about.get("name", "")).startswith("condition"):
-            conditions = [_make_condition(one.get("value1"), one.get("operation"), one.get("value2")) for one in listed]
-            targets = tuple(tuple(outputs.get(each, {}).get(at, ())) for at in range(len(listed) + 1))
-            branches.append(BranchNode(names[each], (*(Rule((one,), True) for one in conditions), None), targets))
+            conditions = [_make_condition(item.get("value1"), item.get("operation"), item.get("value2")) for item in listed]
+            targets = tuple(tuple(outputs.get(each, {}).get(number, ())) for number in range(len(listed) + 1))
+            rules = [Rule((condition,), True) for condition in conditions]
+            branches.append(BranchNode(names[each], (*rules, None), targets))
     return Workflow(str(document.get("name") or "workflow"), _find_starts(following), following, tuple(branches))
 
 
@@ -230,10 +233,10 @@ def _read_number(value: Json) -> Json:
 
 def read_field(text: Json) -> Field:
     """Return the field that an expression reads, without the part of the request that it is in; empty if it is no plain field."""
-    found = _EXPRESSION.match(text) if isinstance(text, str) else None
-    if found is None:
+    expression = _EXPRESSION.match(text) if isinstance(text, str) else None
+    if expression is None:
         return ()
-    inner = found["inner"]
+    inner = expression["inner"]
     if inner == "question":
         return ("chatInput",)
     root = _ROOT.match(inner)
@@ -244,23 +247,23 @@ def read_field(text: Json) -> Field:
 
 
 def holds(condition: Condition, actual: Json, *, folds: bool = False) -> bool:
-    """Return whether a condition holds of a value, None if it is missing; `folds` ignores the case of letters."""
-    wanted, operator = condition.value, condition.operator
+    """Return whether a value, None if missing, satisfies a condition; `folds` ignores case."""
+    value, operator = condition.value, condition.operator
     if operator in (">", ">=", "<", "<="):
-        return is_number(actual) and {">": actual > wanted, ">=": actual >= wanted, "<": actual < wanted, "<=": actual <= wanted}[operator]
+        return is_number(actual) and {">": actual > value, ">=": actual >= value, "<": actual < value, "<=": actual <= value}[operator]
     if operator in _OF_ANY_TYPE:
         is_empty = actual in ("", None, [], {})
         return {"exists": actual is not None, "absent": actual is None, "empty": is_empty, "filled": not is_empty}[operator]
     if folds:
-        wanted, actual = _fold(wanted), [_fold(each) for each in actual] if isinstance(actual, list) else _fold(actual)
+        value, actual = _fold(value), [_fold(each) for each in actual] if isinstance(actual, list) else _fold(actual)
     if isinstance(actual, list):
-        return (wanted in actual) is (operator == "contains")
-    if actual is None and isinstance(wanted, str):
+        return (value in actual) is (operator == "contains")
+    if actual is None and isinstance(value, str):
         actual = ""
-    text = str(wanted)
+    text = str(value)
     results = {
-        "==": actual == wanted,
-        "!=": actual != wanted,
+        "==": actual == value,
+        "!=": actual != value,
         "contains": isinstance(actual, str) and text in actual,
         "lacks": isinstance(actual, str) and text not in actual,
         "starts": isinstance(actual, str) and actual.startswith(text),
@@ -277,9 +280,9 @@ def _fold(value: Json) -> Json:
 
 def list_candidates(conditions: Sequence[Condition]) -> dict[Field, list[Json]]:
     """Return for each field the values at and next to each bound, in order."""
-    found: dict[Field, list[Json]] = {}
+    candidates: dict[Field, list[Json]] = {}
     for each in conditions:
-        values, value = found.setdefault(each.field, []), each.value
+        values, value = candidates.setdefault(each.field, []), each.value
         if each.operator in (">", ">=", "<", "<="):
             near: list[Json] = [value, value + 1, value - 1]
         elif each.operator in ("true", "false") or isinstance(value, bool):
@@ -294,8 +297,8 @@ def list_candidates(conditions: Sequence[Condition]) -> dict[Field, list[Json]]:
             near = [value, value + 1 if is_number(value) else "something else"]
         else:
             near = [f"{value} text", f"text {value}", str(value), "something else"]
-        values += [one for one in near if one not in values or isinstance(one, bool)]
-    return found
+        values += [each_value for each_value in near if each_value not in values or isinstance(each_value, bool)]
+    return candidates
 
 
 def choose_output(node: BranchNode, fields: dict[Field, Json], *, folds: bool = False) -> int | None:
@@ -365,11 +368,12 @@ def _find_inputs(way: list[Turn]) -> Iterator[dict[Field, Json]]:
         return
     conditions = [condition for node, _ in way for rule in node.rules if rule is not None for condition in rule.conditions]
     candidates = list_candidates(conditions)
-    if any(one != other and other[: len(one)] == one for one in candidates for other in candidates):
-        # A field cannot be a text and have members.
+    # A field cannot be a text and have members.
+    if any(field != other and other[: len(field)] == field for field, other in itertools.product(candidates, repeat=2)):
         return
-    if len({(each.field, each.kind) for each in conditions if each.kind not in ("", "any")}) > len({each.field for each in conditions}):
-        # Nor can it have two types.
+    # Nor can it have two types.
+    typed = {(each.field, each.kind) for each in conditions if each.kind not in ("", "any")}
+    if len(typed) > len({each.field for each in conditions}):
         return
     combinations = itertools.product(*candidates.values())
     for values in itertools.islice(combinations, _MOST_TRIED):
@@ -380,7 +384,7 @@ def _find_inputs(way: list[Turn]) -> Iterator[dict[Field, Json]]:
 
 
 def _claim_branch(workflow: Workflow, node: BranchNode, output: int) -> Iterator[dict[str, Json]]:
-    """Yield that the nodes after this output ran, and that those which only other outputs lead to did not."""
+    """Yield claims that the nodes after this output ran, and that nodes reached only by other outputs did not."""
     mine = node.targets[output]
     reached, waiting = set(mine), list(mine)
     while waiting:

@@ -273,8 +273,8 @@ def _try_to_encode(value: Json) -> str | None:
         return None
 
 
-def _make_cut_mark(gone: int) -> str:
-    return f"[... {gone:,} characters cut here ...]"
+def _make_cut_mark(removed: int) -> str:
+    return f"[... {removed:,} characters cut here ...]"
 
 
 def _measure_json(text: str, start: int, end: int) -> int:

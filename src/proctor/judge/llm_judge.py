@@ -88,7 +88,7 @@ class _Try(msgspec.Struct, frozen=True):
     """One exchange with a model, and the parsed reply."""
 
     read: ReadReply
-    wire: RememberedModel
+    remembered: RememberedModel
     number: int
     """The number of the request, counted over this judge."""
     reply: ChatReply | None = None
@@ -123,13 +123,13 @@ class LlmJudge:
         self._takes_first_entry = takes_first_entry
         self._costs = costs
         # Requests are prepared while others are in flight, but no more than will soon be sent.
-        self._door = RequestGate(2 * settings.concurrency)
-        self._numbers = itertools.count(1)
+        self._group_gate = RequestGate(2 * settings.concurrency)
+        self._request_numbers = itertools.count(1)
         self._under_way: dict[str, asyncio.Event] = {}
         """Requests in flight that equal requests wait for."""
         gate = RequestGate(settings.concurrency)
         self._models = [GatedModel(model, settings, gate=gate, spent=self.spent, prices=costs.get(model.name)) for model in models]
-        self._who: dict[str, Json] = {
+        self._identity: dict[str, Json] = {
             "judge": self.name,
             "models": [model.name for model in models],
             "provider": ", ".join(dict.fromkeys(model.provider for model in models)),
@@ -150,10 +150,11 @@ class LlmJudge:
                 windows[id(question.material)] = parts
             groups.append([msgspec.structs.replace(question, material=part) for part in parts] or [question])
         batches = _group_questions([each for group in groups for each in group])
-        found: dict[int, Opinion] = {}
-        for group, each in zip(batches, await _gather_all([self._judge_group(group, attempt, tape) for group in batches]), strict=True):
-            found.update(zip(group.positions, each, strict=True))
-        opinions = iter([found[position] for position in sorted(found)])
+        by_position: dict[int, Opinion] = {}
+        judged = await _gather_all([self._judge_group(group, attempt, tape) for group in batches])
+        for group, opinions_of_group in zip(batches, judged, strict=True):
+            by_position.update(zip(group.positions, opinions_of_group, strict=True))
+        opinions = iter([by_position[position] for position in sorted(by_position)])
         return [_combine_windows([next(opinions) for _ in group]) for group in groups]
 
     async def ask_model(self, request: ChatRequest) -> ChatReply:
@@ -176,7 +177,7 @@ class LlmJudge:
         if not self.settings.share_over_repeats:
             # Repeats test whether the judge is consistent; a shared cached reply would make them agree.
             options["attempt"] = attempt
-        await self._door.enter()
+        await self._group_gate.enter()
         try:
             rendered = self._render_request(group.questions)
             works = [
@@ -186,7 +187,7 @@ class LlmJudge:
             ]
             ballots = await _gather_all(works)
         finally:
-            self._door.leave()
+            self._group_gate.leave()
         return [
             self._make_opinion(question, [each[position] for each in ballots], rendered, position, len(group.questions))
             for position, question in enumerate(group.questions)
@@ -194,7 +195,7 @@ class LlmJudge:
 
     def _make_opinion(self, question: Question, ballots: list[Ballot], rendered: RenderedRequest, position: int, together: int) -> Opinion:
         opinion = combine_ballots(question, ballots, self.settings)
-        details: dict[str, Json] = {**self._who, "check_id": f"agent-check-{position + 1}", **opinion.details}
+        details: dict[str, Json] = {**self._identity, "check_id": f"agent-check-{position + 1}", **opinion.details}
         form = "yes_no" if question.threshold is None else "score"
         # Calibrations measure criteria; rubrics and choices have a different wording.
         calibration = None if question.choices or question.worded_by else self._calibrations.get(form)
@@ -222,9 +223,9 @@ class LlmJudge:
         self, questions: list[Question], rendered: RenderedRequest, juror: GatedModel, options: dict[str, Json], tape: Tape
     ) -> list[Ballot]:
         """Return the answers of one model to all questions of a group, after one repair if needed."""
-        wires: list[RememberedModel] = []
+        calls: list[RememberedModel] = []
         try:
-            first = await self._try_once(wires, questions, rendered, juror, options, tape)
+            first = await self._try_once(calls, questions, rendered, juror, options, tape)
             tries = [first]
             verdicts: list[Item | Fault] = list(first.read.items)
             unanswered_positions = first.read.list_unanswered()
@@ -235,7 +236,7 @@ class LlmJudge:
                 unanswered = [questions[position] for position in unanswered_positions]
                 if any(isinstance(item, Fault) and item.code == "judge_wrong_order" for item in first.read.items):
                     juror.drop_schema()
-                second = await self._try_once(wires, unanswered, self._render_request(unanswered, " ".join(repairs)), juror, options, tape)
+                second = await self._try_once(calls, unanswered, self._render_request(unanswered, " ".join(repairs)), juror, options, tape)
                 tries.append(second)
                 # Without a second reply, keep the faults of the first: they are more specific than a missing reply.
                 if second.reply is not None:
@@ -249,12 +250,12 @@ class LlmJudge:
             if not tries[-1].read.list_unanswered():
                 for each in tries:
                     if each.reply is not None and each.read.fault is None:
-                        each.wire.remember_reply(each.reply)
+                        each.remembered.remember_reply(each.reply)
             return self._write_ballots(juror, verdicts, tries, repaired=unanswered_positions)
         finally:
             # In any case: otherwise equal requests would wait for this one for ever.
-            for wire in wires:
-                wire.finish()
+            for call in calls:
+                call.finish()
 
     def _write_ballots(
         self, juror: GatedModel, verdicts: Sequence[Item | Fault], tries: Sequence[_Try], *, repaired: Sequence[int]
@@ -264,18 +265,18 @@ class LlmJudge:
         usage = sum_usage(usages) if usages else None
         cost = compute_cost(usage, self._costs.get(juror.name))
         texts = tuple(clean_text(reply.text, MAX_STORED) for reply in replies)
-        cached = all(each.wire.cached for each in tries)
+        cached = all(each.remembered.cached for each in tries)
         notes = tuple(note for reply in replies for note in reply.notes)
         repaired_positions = set(repaired) if len(tries) > 1 else ()
         requests: list[dict[str, Json]] = []
-        for sent in tries:
+        for attempt in tries:
             # Only what was answered is paid for.
-            if sent.reply is None or sent.wire.cached:
+            if attempt.reply is None or attempt.remembered.cached:
                 continue
-            request: dict[str, Json] = {"id": f"{self.name}#{sent.number}", "model": juror.name}
-            if sent.reply.usage is not None:
-                request["usage"] = write_usage(sent.reply.usage)
-            if (paid := compute_cost(sent.reply.usage, self._costs.get(juror.name))) is not None:
+            request: dict[str, Json] = {"id": f"{self.name}#{attempt.number}", "model": juror.name}
+            if attempt.reply.usage is not None:
+                request["usage"] = write_usage(attempt.reply.usage)
+            if (paid := compute_cost(attempt.reply.usage, self._costs.get(juror.name))) is not None:
                 request["cost"] = paid
             requests.append(request)
         return [
@@ -295,14 +296,14 @@ class LlmJudge:
 
     async def _try_once(
         self,
-        wires: list[RememberedModel],
+        calls: list[RememberedModel],
         questions: Sequence[Question],
         rendered: RenderedRequest,
         juror: GatedModel,
         options: dict[str, Json],
         tape: Tape,
     ) -> _Try:
-        settings, number = self.settings, next(self._numbers)
+        settings, number = self.settings, next(self._request_numbers)
         request = ChatRequest(
             messages=rendered.messages,
             temperature=settings.temperature,
@@ -320,18 +321,18 @@ class LlmJudge:
         if self._cache is not None:
             address: Json = getattr(juror.inner, "address", None)
             key = make_key(request, provider=juror.provider, model=juror.name, address=address, options=options)
-        wire = RememberedModel(juror, self._cache, key, self.spent, self._under_way)
-        wires.append(wire)
+        call = RememberedModel(juror, self._cache, key, self.spent, self._under_way)
+        calls.append(call)
         try:
             # A pass-through tape needs no serialised request.
-            reply = await (wire if isinstance(tape, NoTape) else TapedModel(wire, tape)).complete(request)
+            reply = await (call if isinstance(tape, NoTape) else TapedModel(call, tape)).complete(request)
         except TargetError as error:
             code, problem = _CODES.get(error.code, _OTHERWISE)
             if rendered.has_images and code == "judge_bad_request" and _ABOUT_IMAGES.search(error.message):
                 code, problem = "judge_no_images", "takes no images"
             judge = f'judge "{self.name}"' if juror.name == self.name else f'judge "{self.name}" (model {juror.name})'
-            return _Try(make_spoiled(Fault(code, f"Agent check failed: {judge} {problem}: {error.message}"), len(questions)), wire, number)
-        return _Try(self._read_answer(reply, questions, rendered), wire, number, reply)
+            return _Try(make_spoiled(Fault(code, f"Agent check failed: {judge} {problem}: {error.message}"), len(questions)), call, number)
+        return _Try(self._read_answer(reply, questions, rendered), call, number, reply)
 
     def _read_answer(self, reply: ChatReply, questions: Sequence[Question], rendered: RenderedRequest) -> ReadReply:
         unusable: Fault | None = None
@@ -452,7 +453,7 @@ def _reword_sample(sample: Json) -> Json:
 
 
 def _reword_fault(text: str) -> str:
-    reworded, found = _FAULT.subn("the judge ", text, count=1)
+    reworded, count = _FAULT.subn("the judge ", text, count=1)
     for original, words in _WORDS.items():
         reworded = reworded.replace(f"{original}{_AFTER}", words)
-    return reworded.removesuffix(_AFTER).removesuffix(",") if found else text
+    return reworded.removesuffix(_AFTER).removesuffix(",") if count else text

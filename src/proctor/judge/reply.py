@@ -217,7 +217,7 @@ def read_reply(
             # The agent's text may have ended the entry that quotes it and started another one to forge the judge's decision.
             raise _Unusable("judge_bad_item", "returned an unknown result id")
         # In a counted list, an entry can be neither dropped nor chosen without guessing.
-        if decision == "choice" and any(identifier not in ids or len(found) > 1 for identifier, found in entries_by_id.items()):
+        if decision == "choice" and any(identifier not in ids or len(group) > 1 for identifier, group in entries_by_id.items()):
             raise _Unusable("judge_bad_item", "returned a result for an unknown id, or several for one id,")
     except _Unusable as error:
         # MCPLab's own wording; `wording.py` rewords it for other suites.
@@ -249,22 +249,22 @@ def _check_quotes(item: Item | Fault, question: Question, shown: _Passages, data
     quotes: list[str] = []
     reference = _fold(question.reference or "")
     for quote in item.quotes:
-        found: str | None = None
+        quote_text: str | None = None
         if not _find_symbols(quote) - shown.symbols:
-            found = quote if shown.has(quote) and not _is_framing(quote, data) else _find_labelled(quote, data)
-            if found is not None and _is_framing(found, data):
-                found = None
-        if found is None and reference and _is_quoted(quote, reference):
+            quote_text = quote if shown.has(quote) and not _is_framing(quote, data) else _find_labelled(quote, data)
+            if quote_text is not None and _is_framing(quote_text, data):
+                quote_text = None
+        if quote_text is None and reference and _is_quoted(quote, reference):
             continue  # The reference is shown for comparison, and is not part of the judged material.
-        if found is None:
+        if quote_text is None:
             what = f'quoted {show(quote, 80)} for "{name_question(question)}", which is not in the data'
             return Fault("judge_unfounded", f'Agent check failed: judge "{judge_name}" {what}')
-        quotes.append(found)
+        quotes.append(quote_text)
     source = shown
     if needs_source := question.founded_in is not None and item.passed and item.choice in question.accepted[:1]:
         member = data.get("context", {}).get(question.founded_in)
         source = _Passages(_drop_tool_names(member))
-        quotes += [found for quote in item.quotes if (found := _find_labelled(quote, member)) is not None]
+        quotes += [quote_text for quote in item.quotes if (quote_text := _find_labelled(quote, member)) is not None]
     is_supported = any(map(source.supports, quotes))
     if needs_source and not is_supported:
         what = f'chose {show(item.choice)} for "{name_question(question)}" without a quote from context.{question.founded_in}'
@@ -344,8 +344,8 @@ def _find_labelled(quote: str, data: Json, most: int = _MOST_LABELS) -> str | No
     names = _fold(label[1]).split()
     while len(names) > 1 and names[0] in _OUR_KEYS:
         names = names[1:]
-    wanted = {_fold(label[1]), " ".join(names)}
-    members = list(_list_members(data, wanted | {"agent"} if "assistant" in wanted else wanted))
+    label_names = {_fold(label[1]), " ".join(names)}
+    members = list(_list_members(data, label_names | {"agent"} if "assistant" in label_names else label_names))
     if _is_quoted(label[2], *map(_write_forms, members)):
         return label[2]
     return _find_labelled(label[2], members, most - 1)
@@ -358,7 +358,8 @@ def _list_members(data: Json, names: set[str]) -> Iterator[Json]:
         value = waiting.pop()
         if isinstance(value, dict):
             yield from (member for key, member in value.items() if _fold(key) in names)
-            if _is_framed(value) and not names.isdisjoint(("tool", "step", *(_fold(str(value.get(key))) for key in ("tool", "step")))):
+            frame_names = {"tool", "step", *(_fold(str(value.get(key))) for key in ("tool", "step"))}
+            if _is_framed(value) and not names.isdisjoint(frame_names):
                 yield value
             waiting += value.values()
         elif isinstance(value, list):
@@ -441,12 +442,12 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
     elif question.threshold is None:
         passed = entry["pass"]
     else:
-        found: Json = entry.get("score", MISSING)
+        raw_score: Json = entry.get("score", MISSING)
         # Python treats `true` as a number, but a yes is not a score.
-        if not is_number(found) or not 0 <= found <= 1:
-            given = "no score" if found is MISSING else f"the score {show(found)}, which is no number from 0 to 1,"
-            return Fault("judge_bad_score", f'Agent check failed: judge "{judge_name}" returned {given} for "{label}"')
-        score = float(found)
+        if not is_number(raw_score) or not 0 <= raw_score <= 1:
+            problem = "no score" if raw_score is MISSING else f"the score {show(raw_score)}, which is no number from 0 to 1,"
+            return Fault("judge_bad_score", f'Agent check failed: judge "{judge_name}" returned {problem} for "{label}"')
+        score = float(raw_score)
         passed = score >= question.threshold
     is_yes = passed and (decision == "pass" or (score is not None and not question.choices and score > 0.5))
     denied = is_yes and not question.forbidden and _NOT_MET.search(entry["reason"].strip()[-_LONGEST_DENIAL:])
@@ -470,15 +471,18 @@ def _name_decision(question: Question | None) -> Literal["pass", "score", "choic
 
 
 def _agrees(key: str, value: Json, passed: bool, choice: str | None, question: Question) -> bool:
-    """Return whether a further member of an entry agrees with its decision: by its name a decision, or a yes or no of any name."""
+    """Return whether a further member of an entry agrees with its decision: one named like a decision, or any other yes or no."""
     is_decision = _PREFIX.sub("", key.casefold()) in _OTHER_DECISIONS
     if key in _COPIED and not (key == "label" and (question.choices or value != question.label)):
         return True
     if isinstance(value, str):
         word = value.strip(_AROUND).casefold()
-        if choice is not None and _find_choice(value, question.choices) is not None:
-            return _find_choice(value, question.choices) == choice
-        return word in (_YES if passed else _NO) if is_decision else word not in (_NO if passed else _YES)
+        named_choice = _find_choice(value, question.choices) if choice is not None else None
+        if named_choice is not None:
+            return named_choice == choice
+        if is_decision:
+            return word in (_YES if passed else _NO)
+        return word not in (_NO if passed else _YES)
     if isinstance(value, bool):
         return (value != bool(_NEGATIVE.search(key))) == passed
     return not is_decision or (isinstance(value, (int, float)) and (value >= (question.threshold or 0.5)) == passed)
@@ -493,7 +497,7 @@ def _find_choice(written: str, choices: Iterable[str]) -> str | None:
 
 
 def _index_by_id(entries: list[Json], *, decision: Literal["pass", "score", "choice"]) -> dict[str, list[dict[str, Json]]]:
-    found: dict[str, list[dict[str, Json]]] = {}
+    entries_by_id: dict[str, list[dict[str, Json]]] = {}
     for entry in entries:
         if decision == "choice" and isinstance(entry, dict) and type(entry.get("choice")) is int:
             entry = {**entry, "choice": str(entry["choice"])}  # Models write the level of a scale as a number.
@@ -509,8 +513,8 @@ def _index_by_id(entries: list[Json], *, decision: Literal["pass", "score", "cho
         )
         if not well_shaped:
             raise _Unusable("judge_bad_item", "returned invalid result item")
-        found.setdefault(entry["id"], []).append(entry)
-    return found
+        entries_by_id.setdefault(entry["id"], []).append(entry)
+    return entries_by_id
 
 
 def _are_texts(value: Json) -> bool:
@@ -639,8 +643,8 @@ def _has_no_other_answer(text: str, answer: Json) -> bool:
 
 
 def _find_mark(text: str, start: int) -> int:
-    found = _ANSWER.search(text, start)
-    return found.start() if found is not None else -1
+    match = _ANSWER.search(text, start)
+    return match.start() if match is not None else -1
 
 
 def _decode_lenient(text: str) -> Json | Missing:

@@ -97,7 +97,7 @@ def reply_schema(*, scored: bool, ids: Sequence[str] = (), choices: Sequence[str
     decision: dict[str, Json] = {"score": {"type": "number", "description": "from 0 to 1"}} if scored else {"pass": {"type": "boolean"}}
     if choices:
         decision = {"choice": {"type": "string", "enum": list(choices)}}
-    named: dict[str, Json] = {"type": "string", "enum": list(ids)} if ids else {"type": "string"}
+    id_schema: dict[str, Json] = {"type": "string", "enum": list(ids)} if ids else {"type": "string"}
     quotes: dict[str, Json] = {
         "type": "array",
         "items": {"type": "string"},
@@ -106,7 +106,7 @@ def reply_schema(*, scored: bool, ids: Sequence[str] = (), choices: Sequence[str
     if ids:
         quotes["maxItems"] = 3
     # The decision comes last: a model that writes it first writes the reason to suit it.
-    members: dict[str, Json] = {"id": named, "quotes": quotes, "reason": {"type": "string"}, **decision}
+    members: dict[str, Json] = {"id": id_schema, "quotes": quotes, "reason": {"type": "string"}, **decision}
     item = {"type": "object", "properties": members, "required": list(members), "additionalProperties": False}
     return {
         "type": "object",
@@ -143,10 +143,7 @@ def _is_same_material(one: Material, other: Material) -> bool:
 
 
 def _write_check(question: Question) -> dict[str, Json]:
-    check: dict[str, Json] = {
-        "rule": "must_not" if question.forbidden else "must",
-        "criterion": _drop_surrogates(question.criterion),
-    }
+    check: dict[str, Json] = {"rule": "must_not" if question.forbidden else "must", "criterion": _drop_surrogates(question.criterion)}
     # The label of an unnamed claim consists of its check and criterion (`judged · The answer ...`), which would be shown twice.
     if question.label and not question.criterion.startswith(question.label.rpartition(" · ")[2].rstrip("…")):
         check["label"] = _drop_surrogates(question.label)

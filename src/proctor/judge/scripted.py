@@ -76,6 +76,8 @@ def _make_opinion(question: Question, decision: Decision) -> Opinion:
     # A plain yes or no is the best or the worst score; without a threshold, a score of at least one half is a yes.
     threshold = 0.5 if question.threshold is None else question.threshold
     passed = decision if isinstance(decision, bool) else score >= threshold
-    given = details.get("choice", ("yes" if passed else "no") if isinstance(decision, bool) else f"{score:.4g}")
-    reason = f"the judge function decided: {given}"
+    answer = f"{score:.4g}"
+    if isinstance(decision, bool):
+        answer = "yes" if passed else "no"
+    reason = f"the judge function decided: {details.get('choice', answer)}"
     return Opinion(outcome="pass" if passed else "fail", score=score, reason=reason, details=details)

@@ -99,10 +99,10 @@ def find_stamps(home: Path, models: Sequence[str], prompt: str, forms: Collectio
     same_models = [stamp for stamp in known if stamp.models == tuple(models)]
     exact = [stamp for stamp in same_models if stamp.prompt == prompt]
     if exact:
-        found: dict[Form, Stamp] = {stamp.form: stamp for stamp in exact}
-        missing = " and ".join(_FORMS[form] for form in sorted(set(forms) - found.keys(), reverse=True))
+        stamps_by_form: dict[Form, Stamp] = {stamp.form: stamp for stamp in exact}
+        missing = " and ".join(_FORMS[form] for form in sorted(set(forms) - stamps_by_form.keys(), reverse=True))
         other_prompt = f"the judge {names} is calibrated on {_FORMS[exact[-1].form]} alone, and claims ask for {missing}; {_HINT}"
-        return found, other_prompt if missing else None
+        return stamps_by_form, other_prompt if missing else None
     if same_models:
         last = same_models[-1]
         return {}, f"the prompt of the judge {names} changed since its calibration on {last.date} ({last.prompt}, now {prompt}); {_HINT}"

@@ -31,7 +31,7 @@ _DEEPEST = 12
 
 def to_snake(name: str) -> str:
     """Return `taskId` as `task_id`."""
-    return _HUMP.sub(lambda found: f"_{found[1].lower()}", name)
+    return _HUMP.sub(lambda match: f"_{match[1].lower()}", name)
 
 
 def to_camel(name: str) -> str:
@@ -61,7 +61,7 @@ def _is_foreign(name: str, entry: Json, is_page: bool) -> bool:
         return not is_page
     if name == "entities" and isinstance(entry, list):
         # Entities in the snapshot of a task have their fields next to their id.
-        return any(not isinstance(one, dict) or "dataset_id" not in one for one in cast(list[Json], entry))
+        return any(not isinstance(part, dict) or "dataset_id" not in part for part in cast(list[Json], entry))
     return name in AS_WRITTEN
 
 
@@ -87,7 +87,7 @@ _MOST_NAMED = 50
 
 
 def read_arguments(
-    given: Mapping[str, Json],
+    arguments: Mapping[str, Json],
     properties: Mapping[str, Schema],
     *,
     allowed: Collection[str],
@@ -95,35 +95,35 @@ def read_arguments(
     clears: bool = False,
     what: str,
 ) -> dict[str, Json]:
-    """Return the arguments by the names of the service. `clears`: null is a value."""
+    """Return the arguments by the names of the service; with `clears`, null is a value. Raises `Refusal` with every mistake."""
     wrong: dict[str, list[str]] = {}
-    found: dict[str, Json] = {}
+    values: dict[str, Json] = {}
     names = {to_snake(name): name for name in allowed}
-    for key, value in given.items():
+    for key, value in arguments.items():
         name = names.get(to_snake(key))
         # The search for the nearest name is slow, and there may be many unknown names.
         if name is None and len(wrong) >= _MOST_NAMED:
             continue
         if name is None:
             wrong[key] = [_describe_unknown(key, allowed, properties, what)]
-        elif to_snake(name) in found:
+        elif to_snake(name) in values:
             wrong[name] = [f"given twice, also as {key!r}"]
         elif value is None and not (clears and _allows_null(properties[name])):
             if name in required or clears:
                 wrong[name] = ["expected a value, got null"]
         else:
             try:
-                found[to_snake(name)] = _read(value, properties[name])
+                values[to_snake(name)] = _read(value, properties[name])
             except ValueError as error:
                 wrong[name] = [str(error)]
     for name in required:
-        if to_snake(name) not in found and name not in wrong:
+        if to_snake(name) not in values and name not in wrong:
             wrong[name] = ["required"]
     if wrong:
         name, texts = next(iter(wrong.items()))
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise Refusal("VALIDATION_ERROR", f"{what} cannot be called like this: {name}: {texts[0]}{more}", fields=wrong)
-    return found
+    return values
 
 
 def _describe_unknown(written: str, allowed: Collection[str], properties: Mapping[str, Schema], what: str) -> str:
@@ -220,11 +220,11 @@ class Runs(Protocol):
         """Start a run, wait a while for its end, and return its state."""
         ...
 
-    async def examine(self, caller: Caller, given: dict[str, Json], wait_s: float) -> dict[str, Json]:
-        """Examine an MCP server; `given` has the fields of `NewExamination`. Return the run, with `findings` when it has ended."""
+    async def examine(self, caller: Caller, arguments: dict[str, Json], wait_s: float) -> dict[str, Json]:
+        """Examine an MCP server; `arguments` has the fields of `NewExamination`. Return the run, with `findings` when it has ended."""
         ...
 
-    async def list(self, caller: Caller, wanted: RunSearch, *, limit: int | None, cursor: str | None) -> Mapping[str, Json]:
+    async def list(self, caller: Caller, search: RunSearch, *, limit: int | None, cursor: str | None) -> Mapping[str, Json]:
         """A page of runs, newest first."""
         ...
 

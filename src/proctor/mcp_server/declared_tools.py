@@ -26,7 +26,8 @@ def make_declared_tool(module: types.ModuleType, name: str, title: str) -> Tool:
     for operation in OPERATIONS:
         if operation.call.__module__ == module.__name__:
             first, *_, last = operation.name.split("_")
-            actions[first if last in (name, name.rstrip("s")) else f"{first}{last.capitalize()}"] = _make_action(operation, properties)
+            action = first if last in (name, name.rstrip("s")) else f"{first}{last.capitalize()}"
+            actions[action] = _make_action(operation, properties)
             result = _describe_result(get_type_hints(operation.call)["return"])
             results += [] if result in results else [result]
     about = (module.__doc__ or "").partition(" (")[0].strip().rstrip(".") + "."
@@ -55,16 +56,16 @@ def _make_action(operation: Operation, properties: dict[str, Schema]) -> Action:
             takes.append(f"{to_camel(name)}!" if parameter.default is parameter.empty else to_camel(name))
             properties.setdefault(to_camel(name), describe_parameter(name, hints[name]))
 
-    async def call(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+    async def call(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
         if operation.person and desk.caller.key_id is None:
             raise Refusal("FORBIDDEN", "over MCP this requires the organization key of a person", hint="a person does it on the pages")
-        values: list[Any] = [given.pop("id")] if operation.ids else []
-        options: dict[str, Json] = given
+        values: list[Any] = [arguments.pop("id")] if operation.ids else []
+        options: dict[str, Json] = arguments
         if shapes:
-            values.append(given if operation.method == "PATCH" else shapes[0](**given))
+            values.append(arguments if operation.method == "PATCH" else shapes[0](**arguments))
             options = {}
-        found = await operation.call(desk.hub, desk.caller, *values, **options)
-        return cast(dict[str, Json], found) if found is not None else {"id": values[0], "deleted": True}
+        result = await operation.call(desk.hub, desk.caller, *values, **options)
+        return cast(dict[str, Json], result) if result is not None else {"id": values[0], "deleted": True}
 
     does = (operation.call.__doc__ or "").partition("\n")[0].rstrip(".")
     return Action(call=call, does=does, takes=tuple(takes), reads=operation.method == "GET")

@@ -88,36 +88,36 @@ class LocalRuns:
             self._starting -= 1
         return await self.get(caller, run_id, wait_s=wait_s)
 
-    async def examine(self, caller: Caller, given: dict[str, Json], wait_s: float) -> dict[str, Json]:
+    async def examine(self, caller: Caller, arguments: dict[str, Json], wait_s: float) -> dict[str, Json]:
         """Examine an MCP server, and wait a while for the end."""
         from proctor.actions.doctor.examination import read_options, read_server, read_settings  # loads the doctor
         from proctor.actions.doctor.server_names import find_server, is_name
         from proctor.actions.running.examine_server import drive_examination
         from proctor.actions.running.run_builder import EXAMINED
 
-        named: Json = given.pop("server")
-        run_options = {name: given.pop(name) for name in ("name", "tags", "note") if name in given}
-        settings = find_server(named, self._home, programs=bool(self.trust)) if isinstance(named, str) else read_server(named)
-        if settings.transport == "stdio" and not self.trust and not (isinstance(named, str) and is_name(named)):
+        server: Json = arguments.pop("server")
+        run_options = {name: arguments.pop(name) for name in ("name", "tags", "note") if name in arguments}
+        settings = find_server(server, self._home, programs=bool(self.trust)) if isinstance(server, str) else read_server(server)
+        if settings.transport == "stdio" and not self.trust and not (isinstance(server, str) and is_name(server)):
             raise Refusal(
                 "FORBIDDEN",
                 f"the command {settings.describe_place()!r} is started only for a server that proctor.yaml declares",
                 hint="declare the server in proctor.yaml, or start the server with `proctor mcp --trust`",
             )
-        options = read_options(read_settings({"type": EXAMINED, "server": {}, **given}))
+        options = read_options(read_settings({"type": EXAMINED, "server": {}, **arguments}))
         tags = tuple(cast("list[str]", run_options.pop("tags", ())))
 
         def start(opened: Callable[[str], None]) -> Coroutine[Any, Any, object]:
             run_settings = RunOptions(opened=opened, trust=self.trust, tags=tags, **run_options)
             return drive_examination(settings, options, run_settings, home=str(self._home))
 
-        found = await self._start(start, caller, wait_s)
-        stored = read_examination(read_snapshot(self._open(str(found["id"])).folder, EXAMINATION))
-        return {**found, "findings": None if stored is None else show_findings(stored)}
+        examined = await self._start(start, caller, wait_s)
+        stored = read_examination(read_snapshot(self._open(str(examined["id"])).folder, EXAMINATION))
+        return {**examined, "findings": None if stored is None else show_findings(stored)}
 
-    async def list(self, caller: Caller, wanted: RunSearch, *, limit: int | None, cursor: str | None) -> dict[str, Json]:
+    async def list(self, caller: Caller, search: RunSearch, *, limit: int | None, cursor: str | None) -> dict[str, Json]:
         """Return a page of runs, newest first."""
-        return await asyncio.to_thread(self._list_page, wanted, clamp_limit(limit), cursor)
+        return await asyncio.to_thread(self._list_page, search, clamp_limit(limit), cursor)
 
     async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
         """Return one run with its current state."""
@@ -126,9 +126,9 @@ class LocalRuns:
         task = self._live.get(folder.header.run_id)
         if task is not None and wait_s > 0:
             await asyncio.wait([task], timeout=wait_s)
-        found = await asyncio.to_thread(self._describe_run, folder)
+        described = await asyncio.to_thread(self._describe_run, folder)
         result = await asyncio.to_thread(lambda: add_exchanges(*open_run(self._home, folder.header.run_id)))
-        return {**found, "result": msgspec.json.decode(render_json(result))}
+        return {**described, "result": msgspec.json.decode(render_json(result))}
 
     async def compare(self, caller: Caller, base: str | None, candidate: str | None) -> dict[str, Json]:
         """Return the comparison of two runs, and their ids."""
@@ -136,8 +136,8 @@ class LocalRuns:
         def work() -> dict[str, Json]:
             first, second = choose_pair(self._home, base, candidate)
             # Encoded and decoded: NaN becomes null.
-            found = msgspec.json.decode(msgspec.json.encode(compare(self._home, first.run, second.run)))
-            return {**found, "chosen": [run.note for run in (first, second) if run.note is not None]}
+            comparison = msgspec.json.decode(msgspec.json.encode(compare(self._home, first.run, second.run)))
+            return {**comparison, "chosen": [run.note for run in (first, second) if run.note is not None]}
 
         try:
             return await asyncio.to_thread(work)
@@ -200,11 +200,11 @@ class LocalRuns:
         except StoreError as error:
             raise _refuse_unknown(error) from None
 
-    def _list_page(self, wanted: RunSearch, limit: int, cursor: str | None) -> dict[str, Json]:
+    def _list_page(self, search: RunSearch, limit: int, cursor: str | None) -> dict[str, Json]:
         files = RunFiles(self._home)
         ids = files.list_ids()
-        if wanted.name is not None or wanted.tag is not None:
-            ids = [id for id in ids if _matches(files, id, wanted)]
+        if search.name is not None or search.tag is not None:
+            ids = [id for id in ids if _matches(files, id, search)]
         if cursor is not None:
             # Ids start with their time, so they are stable cursors.
             ids = [id for id in ids if id < cursor]
@@ -262,10 +262,10 @@ def _refuse_unknown(error: StoreError) -> Refusal:
     return Refusal("NOT_FOUND", str(error), hint="list_runs shows what there is")
 
 
-def _matches(files: RunFiles, id: str, wanted: RunSearch) -> bool:
+def _matches(files: RunFiles, id: str, search: RunSearch) -> bool:
     """Return whether a run has the requested name and tag."""
     try:
         header = files.open(id).header
     except StoreError:
         return False
-    return wanted.name in (None, header.name) and (wanted.tag is None or wanted.tag in header.tags)
+    return search.name in (None, header.name) and (search.tag is None or search.tag in header.tags)

@@ -36,15 +36,15 @@ def make_tool(noun: Resource) -> Tool:
 def _make_action(operation: Operation) -> Action:
     ids = ["id" if position == 0 else name for position, name in enumerate(operation.ids)]
 
-    async def call(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
-        values: list[Json] = [given.pop(name) for name in ids]
+    async def call(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
+        values: list[Json] = [arguments.pop(name) for name in ids]
         options: dict[str, Json] = {}
         if operation.takes is None:
-            options = given
+            options = arguments
         else:
-            values.append(given.popitem()[1] if operation.takes_whole else given)
-        found = await operation.call(desk.hub, desk.caller, *values, **options)
-        return found if operation.gives is not None else {"id": values[-1], "deleted": True}
+            values.append(arguments.popitem()[1] if operation.takes_whole else arguments)
+        result = await operation.call(desk.hub, desk.caller, *values, **options)
+        return result if operation.gives is not None else {"id": values[-1], "deleted": True}
 
     takes = [f"{to_camel(name)}!" for name in ids]
     if operation.within is not None:
@@ -66,39 +66,39 @@ def _make_action(operation: Operation) -> Action:
 
 
 def _list_written(operation: Operation) -> list[tuple[str, Field]]:
-    found: list[tuple[str, Field]] = []
+    fields: list[tuple[str, Field]] = []
     for name, field in operation.takes.fields.items() if operation.takes is not None else ():
         if field.in_tool:
-            found.append((name, field))
+            fields.append((name, field))
             if field.also is not None:
-                found.append((field.also, field))
-    return found
+                fields.append((field.also, field))
+    return fields
 
 
 def _describe_parameters(noun: Resource, operations: list[Operation]) -> dict[str, Schema]:
     without_id = [name for operation in operations if not operation.ids for name in operation.actions]
-    found: dict[str, Schema] = {"id": {"type": "string", "description": f"which one; not for {_join(without_id)}"}}
+    schemas: dict[str, Schema] = {"id": {"type": "string", "description": f"which one; not for {_join(without_id)}"}}
     for operation in operations:
         if operation.within is not None:
-            found[to_camel(operation.within)] = _describe_field(noun.fields[operation.within], null=False)
+            schemas[to_camel(operation.within)] = _describe_field(noun.fields[operation.within], null=False)
     changed = {name for operation in operations if operation.method == "PATCH" for name, _ in _list_written(operation)}
     for operation in operations:
         for name, field in _list_written(operation):
             description = f"another name of `{to_camel(_choose_first_name(operation, name))}`" if name == field.also else ""
-            _add_parameter(found, to_camel(name), _describe_field(field, null=field.null and name in changed, about=description))
+            _add_parameter(schemas, to_camel(name), _describe_field(field, null=field.null and name in changed, about=description))
     for name in dict.fromkeys(name for operation in operations for name in operation.ids[1:]):
-        if to_camel(name) not in found:
-            users = [one for operation in operations if name in operation.ids for one in operation.actions]
+        if to_camel(name) not in schemas:
+            users = [action for operation in operations if name in operation.ids for action in operation.actions]
             noun_name = name.removesuffix("_id").replace("_", " ")
-            found[to_camel(name)] = {"type": "string", "description": f"which {noun_name}; for {_join(users)}"}
-    return {**found, **PAGING}
+            schemas[to_camel(name)] = {"type": "string", "description": f"which {noun_name}; for {_join(users)}"}
+    return {**schemas, **PAGING}
 
 
-def _add_parameter(found: dict[str, Schema], name: str, schema: Schema) -> None:
+def _add_parameter(schemas: dict[str, Schema], name: str, schema: Schema) -> None:
     """Add a parameter; if two nouns of a tool share it, it has the kinds of the first and the descriptions of both."""
-    before = found.setdefault(name, schema)
+    before = schemas.setdefault(name, schema)
     if before["description"] != schema["description"] and schema["description"] not in before["description"]:
-        found[name] = {**before, "description": f"{before['description']}; or {schema['description']}"}
+        schemas[name] = {**before, "description": f"{before['description']}; or {schema['description']}"}
 
 
 def _choose_first_name(operation: Operation, also: str) -> str:
@@ -120,16 +120,16 @@ def _describe_results(operations: list[Operation]) -> Schema:
     for operation in operations:
         if operation.gives is not None:
             groups.setdefault(operation.gives.group or operation.gives.name, []).append(operation)
-    found: list[Schema] = []
+    schemas: list[Schema] = []
     for group in groups.values():
         record = _describe_record([operation.gives for operation in group if operation.gives is not None])
         if any(not operation.pages for operation in group):
-            found.append(record)
+            schemas.append(record)
         if any(operation.pages for operation in group):
-            found.append(page_of(record))
+            schemas.append(page_of(record))
     if any(operation.gives is None for operation in operations):
-        found.append(DELETED)
-    return {"anyOf": found}
+        schemas.append(DELETED)
+    return {"anyOf": schemas}
 
 
 def _describe_record(shapes: list[Shape]) -> Schema:

@@ -64,8 +64,8 @@ def fixed_pages() -> list[Page]:
 
 async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
     """Return the kind and the text of a page. Raises `Refusal`."""
-    found = _URI.fullmatch(uri)
-    place, rest = (found[1], unquote(found[2])) if found is not None else ("", "")
+    match = _URI.fullmatch(uri)
+    place, rest = (match[1], unquote(match[2])) if match is not None else ("", "")
     match place:
         case "docs":
             # Only known pages: the caller's text is never opened as a path.
@@ -100,8 +100,8 @@ def _load_docs() -> dict[str, str]:
 
 
 def _find_title(path: str, text: str) -> str:
-    found = _TITLE.search(text)
-    return found[1].strip() if found is not None else path
+    match = _TITLE.search(text)
+    return match[1].strip() if match is not None else path
 
 
 def _describe_entry(entry: Description) -> str:

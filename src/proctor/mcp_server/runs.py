@@ -36,24 +36,24 @@ _RUN = shape({"id": {"type": "string"}, "status": {"type": "string"}}, counts={"
 _WAIT = {"waitS": amount(f"seconds to wait for its end, at most {LONGEST_WAIT_S:g}", least=0, most=LONGEST_WAIT_S)}
 
 
-async def _run(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
-    wait_s = given.pop("wait_s", _WAIT_S)
-    detail = given.pop("detail", None)
-    case_ids = tuple(texts(given.pop("case_ids", None)))
-    request = RunRequest(case_ids=case_ids, tags=tuple(texts(given.pop("tags", None))), **given)
+async def _run(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
+    wait_s = arguments.pop("wait_s", _WAIT_S)
+    detail = arguments.pop("detail", None)
+    case_ids = tuple(texts(arguments.pop("case_ids", None)))
+    request = RunRequest(case_ids=case_ids, tags=tuple(texts(arguments.pop("tags", None))), **arguments)
     return _show_run(await desk.runs.start(desk.caller, request, wait_s), detail)
 
 
-async def _list(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
-    tag = given.get("tag")
-    search = RunSearch(project_id=given.get("project_id"), name=given.get("name"), tag=tag.removeprefix("@") if tag else None)
-    found = await desk.runs.list(desk.caller, search, limit=given.get("limit"), cursor=given.get("cursor"))
-    return cast(dict[str, Json], camel(found))
+async def _list(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
+    tag = arguments.get("tag")
+    search = RunSearch(project_id=arguments.get("project_id"), name=arguments.get("name"), tag=tag.removeprefix("@") if tag else None)
+    page = await desk.runs.list(desk.caller, search, limit=arguments.get("limit"), cursor=arguments.get("cursor"))
+    return cast(dict[str, Json], camel(page))
 
 
-async def _get(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
-    found = await desk.runs.get(desk.caller, given["id"], wait_s=given.get("wait_s", 0.0))
-    return _show_run(found, given.get("detail"))
+async def _get(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
+    described = await desk.runs.get(desk.caller, arguments["id"], wait_s=arguments.get("wait_s", 0.0))
+    return _show_run(described, arguments.get("detail"))
 
 
 def _show_run(run: dict[str, Json], detail: str | None) -> dict[str, Json]:
@@ -65,8 +65,8 @@ def _show_run(run: dict[str, Json], detail: str | None) -> dict[str, Json]:
     return described
 
 
-async def _compare(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
-    return await desk.runs.compare(desk.caller, given.get("base"), given.get("candidate"))
+async def _compare(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
+    return await desk.runs.compare(desk.caller, arguments.get("base"), arguments.get("candidate"))
 
 
 _TARGET: Schema = {
@@ -103,12 +103,12 @@ RUN_SUITE = Tool(
 )
 
 
-async def _examine(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
-    wait_s = given.pop("wait_s", _WAIT_S)
-    detail = given.pop("detail", None)
-    found = await desk.runs.examine(desk.caller, given, wait_s)
-    findings: Json = found.pop("findings", None)
-    return {**_show_run(found, detail), "findings": None if findings is None else camel(findings)}
+async def _examine(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
+    wait_s = arguments.pop("wait_s", _WAIT_S)
+    detail = arguments.pop("detail", None)
+    examined = await desk.runs.examine(desk.caller, arguments, wait_s)
+    findings: Json = examined.pop("findings", None)
+    return {**_show_run(examined, detail), "findings": None if findings is None else camel(findings)}
 
 
 _HINTS = get_type_hints(NewExamination, include_extras=True)
@@ -181,13 +181,13 @@ COMPARE_RUNS = Tool(
 )
 
 
-async def _search(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+async def _search(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
     require_reader(desk.caller)
-    id = given.pop("id", None)
+    id = arguments.pop("id", None)
     if id is not None:
         return cast(dict[str, Json], camel(_describe_trace(await get_trace(desk.hub, desk.caller, id))))
-    page = {name: given.pop(name, None) for name in ("limit", "cursor")}
-    search = TraceSearch(metadata=texts(given.pop("metadata", None)), **given)
+    page = {name: arguments.pop(name, None) for name in ("limit", "cursor")}
+    search = TraceSearch(metadata=texts(arguments.pop("metadata", None)), **arguments)
     return cast(dict[str, Json], camel(await list_traces(desk.hub, desk.caller, search, **page)))
 
 

@@ -66,24 +66,24 @@ _LISTED_BY = {
 ASSERTIONS = ", ".join(KINDS)
 
 
-def write_refusal(error: Exception, tool: str, given: dict[str, Json]) -> dict[str, Json]:
+def write_refusal(error: Exception, tool: str, arguments: dict[str, Json]) -> dict[str, Json]:
     """Return the answer to a failed call."""
     refusal = _make_refusal(error, tool)
     details = {_rename_path(path, tool): list(texts) for path, texts in list(refusal.fields.items())[:_MOST_DETAILS]}
-    found: dict[str, Json] = {"code": refusal.code, "message": refusal.message}
+    document: dict[str, Json] = {"code": refusal.code, "message": refusal.message}
     if details:
-        found["path"] = next(iter(details))
+        document["path"] = next(iter(details))
     elif refusal.problems and refusal.problems[0].get("path"):
-        found["path"] = refusal.problems[0]["path"]
+        document["path"] = refusal.problems[0]["path"]
     near = _find_nearest(refusal)
     if near:
-        found["nearest"] = near
-    found |= {"details": details, "nextStep": _suggest_next_step(refusal, tool, given)}
+        document["nearest"] = near
+    document |= {"details": details, "nextStep": _suggest_next_step(refusal, tool, arguments)}
     if refusal.retry_after_s is not None:
-        found["retryAfterS"] = refusal.retry_after_s
+        document["retryAfterS"] = refusal.retry_after_s
     if refusal.problems:
-        found["problems"] = [dict(problem) for problem in refusal.problems]
-    return {"error": found}
+        document["problems"] = [dict(problem) for problem in refusal.problems]
+    return {"error": document}
 
 
 def _rename_path(path: str, tool: str) -> str:
@@ -122,13 +122,13 @@ def _find_nearest(refusal: Refusal) -> list[str]:
             return [str(name) for name in nearest]
     for texts in (*refusal.fields.values(), [refusal.message]):
         for text in texts:
-            found = _NEAREST.search(text)
-            if found is not None:
-                return [name.strip() for name in found[1].split(",")]
+            match = _NEAREST.search(text)
+            if match is not None:
+                return [name.strip() for name in match[1].split(",")]
     return []
 
 
-def _suggest_next_step(refusal: Refusal, tool: str, given: dict[str, Json]) -> str:
+def _suggest_next_step(refusal: Refusal, tool: str, arguments: dict[str, Json]) -> str:
     if refusal.hint is not None:
         return refusal.hint
     match refusal.code:
@@ -140,12 +140,12 @@ def _suggest_next_step(refusal: Refusal, tool: str, given: dict[str, Json]) -> s
         case "VALIDATION_ERROR" | "BAD_REQUEST":
             location = "`details`" if refusal.fields else "`problems`" if refusal.problems else "the message"
             return f"correct what {location} names and call {tool} again"
-        case "NOT_FOUND" if "action" in given:
+        case "NOT_FOUND" if "action" in arguments:
             return f"find the right id with {_LISTED_BY.get(refusal.missing or '', tool)} {{action: list}}"
         case "NOT_FOUND":
             return "list what there is; take an id from there"
         case "CONFLICT":
-            return "its state does not allow this now; look at it" + (f" with {tool} {{action: get}}" if "action" in given else "")
+            return "its state does not allow this now; look at it" + (f" with {tool} {{action: get}}" if "action" in arguments else "")
         case "FORBIDDEN" | "UNAUTHORIZED":
             return "use an organization key (`proctor keys create --kind organization`); this one does not allow it"
         case "RATE_LIMITED" | "UNAVAILABLE":
@@ -164,16 +164,13 @@ OF_THE_SERVICE = ("caseIds", "projectId", "authorizeWith")
 def all_tools(*, local: bool) -> tuple[Tool, ...]:
     """Return all tools. File parameters exist only on the caller's machine, project parameters only elsewhere."""
     dropped = OF_THE_SERVICE if local else OF_THE_MACHINE
-    found = NOUNS
+    tools = NOUNS
     if not local:
         # Only a service runs schedules and has proposals, and only it needs what this loads.
         from proctor.mcp_server.declared_tools import DECLARED
 
-        found = (*NOUNS, *DECLARED)
-    return (
-        *found,
-        *(tool if tool is SEARCH_TRACES else _drop_parameters(tool, dropped) for tool in OURS),
-    )
+        tools = (*NOUNS, *DECLARED)
+    return (*tools, *(tool if tool is SEARCH_TRACES else _drop_parameters(tool, dropped) for tool in OURS))
 
 
 def _drop_parameters(tool: Tool, names: tuple[str, ...]) -> Tool:
@@ -246,17 +243,17 @@ class McpServer:
             close = nearest(params.name, [known.name for known in self._tools.values()])
             hint = f"; nearest: {', '.join(close)}" if close else "; tools/list shows what there is"
             raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name[:100]!r}{hint}")
-        given: dict[str, Json] = dict(params.arguments or {})
+        arguments: dict[str, Json] = dict(params.arguments or {})
         try:
             # A copy: a refusal shows the original arguments.
-            found = await tool.call(self._make_desk(context), dict(given))
+            result = await tool.call(self._make_desk(context), dict(arguments))
         except Exception as error:
             # Including bugs: an exception would be a protocol error, which the model does not see.
-            return _make_result(write_refusal(error, tool.name, given), is_error=True)
+            return _make_result(write_refusal(error, tool.name, arguments), is_error=True)
         if tool.actions and context.request is not None:
-            found = complete_addresses(found, context.request.state.root)
+            result = complete_addresses(result, context.request.state.root)
         # Nouns use the field names of the service; the other tools have their own.
-        return _make_result(camel(found) if tool.actions else found)
+        return _make_result(camel(result) if tool.actions else result)
 
     async def _list_resources(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         _refuse_cursor(params)

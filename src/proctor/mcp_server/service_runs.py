@@ -28,7 +28,7 @@ from proctor.service.runs import comparisons, examinations
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
 from proctor.service.runs.run import Run, RunSearch
-from proctor.service.verification.sandboxes.requests import Reached, call_system_tool, list_system_tools
+from proctor.service.verification.sandboxes.requests import ReachableSandboxes, call_system_tool, list_system_tools
 from proctor.simulators.tools import describe_wrong_call
 from proctor.store.files.run_references import LATEST, PREVIOUS
 
@@ -69,29 +69,29 @@ class ServiceRuns:
             raise _rename_fields(refusal) from None
         return await self.get(caller, started["id"], wait_s=wait_s)
 
-    async def examine(self, caller: Caller, given: dict[str, Json], wait_s: float) -> dict[str, Json]:
+    async def examine(self, caller: Caller, arguments: dict[str, Json], wait_s: float) -> dict[str, Json]:
         """Queue an examination, and wait for its end for a limited time."""
-        project_id = given.pop("project_id", None) or await self._find_only_project(caller)
-        started = await examinations.start_examination(self._hub, caller, examinations.NewExamination(project_id=project_id, **given))
-        found = await self.get(caller, started["id"], wait_s=wait_s)
-        return {**found, "findings": await examinations.read_findings(self._hub, caller, started["id"])}
+        project_id = arguments.pop("project_id", None) or await self._find_only_project(caller)
+        started = await examinations.start_examination(self._hub, caller, examinations.NewExamination(project_id=project_id, **arguments))
+        examined = await self.get(caller, started["id"], wait_s=wait_s)
+        return {**examined, "findings": await examinations.read_findings(self._hub, caller, started["id"])}
 
-    async def list(self, caller: Caller, wanted: RunSearch, *, limit: int | None, cursor: str | None) -> Page[Run]:
+    async def list(self, caller: Caller, search: RunSearch, *, limit: int | None, cursor: str | None) -> Page[Run]:
         """Return a page of runs, newest first."""
-        return await runs.list_runs(self._hub, caller, wanted, limit=limit, cursor=cursor)
+        return await runs.list_runs(self._hub, caller, search, limit=limit, cursor=cursor)
 
     async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
         """Return one run with its current state."""
-        found = await self._wait_for_end(caller, id, wait_s)
-        report = await run_results.run_report(self._hub, caller, found["id"], "json")
-        return {**found, "result": msgspec.json.decode(report)}
+        run = await self._wait_for_end(caller, id, wait_s)
+        report = await run_results.run_report(self._hub, caller, run["id"], "json")
+        return {**run, "result": msgspec.json.decode(report)}
 
     async def compare(self, caller: Caller, base: str | None, candidate: str | None) -> dict[str, Json]:
         """Return the comparison of two runs, and their ids."""
         words = (base or PREVIOUS, candidate or LATEST)
-        found = await comparisons.compare_runs(self._hub, caller, words[1], base=words[0])
+        result = await comparisons.compare_runs(self._hub, caller, words[1], base=words[0])
         pairs = zip(words, ("base", "candidate"), strict=True)
-        return {**found, "chosen": [f"{word} is {found[side]['run_id']}" for word, side in pairs if word != found[side]["run_id"]]}
+        return {**result, "chosen": [f"{word} is {result[side]['run_id']}" for word, side in pairs if word != result[side]["run_id"]]}
 
     async def page(self, caller: Caller, id: str) -> str:
         """Return one run as a page of Markdown."""
@@ -101,11 +101,11 @@ class ServiceRuns:
         loop = asyncio.get_running_loop()
         until, pause = loop.time() + wait_s, _FIRST_LOOK_S
         while True:
-            found = await runs.get_run(self._hub, caller, id)
-            id = found["id"]  # `latest` may change
+            run = await runs.get_run(self._hub, caller, id)
+            id = run["id"]  # `latest` may change
             remaining_s = until - loop.time()
-            if found["status"] in _ENDED or remaining_s <= 0:
-                return found
+            if run["status"] in _ENDED or remaining_s <= 0:
+                return run
             await asyncio.sleep(min(pause, remaining_s))
             # Short runs are reported quickly, without ten queries per second for long ones.
             pause = min(pause * 1.5, _SLOWEST_LOOK_S)
@@ -127,12 +127,7 @@ def _rename_fields(refusal: Refusal) -> Refusal:
         head, mark, rest = path.partition(".")
         fields[f"{_NAMES.get(head, head)}{mark}{rest}"] = texts
     return Refusal(
-        refusal.code,
-        refusal.message,
-        fields=fields,
-        retry_after_s=refusal.retry_after_s,
-        hint=refusal.hint,
-        problems=refusal.problems,
+        refusal.code, refusal.message, fields=fields, retry_after_s=refusal.retry_after_s, hint=refusal.hint, problems=refusal.problems
     )
 
 
@@ -143,14 +138,14 @@ def make_systems_server(hub: Hub) -> Server[Any]:
     """Return the server for requests that carry their sandboxes."""
 
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        found = list_system_tools(_find_reached(context))
+        tools = list_system_tools(_find_sandboxes(context))
         return types.ListToolsResult(
-            tools=[types.Tool(name=name, description=tool.description, input_schema=tool.schema) for name, (_, tool) in found.items()]
+            tools=[types.Tool(name=name, description=tool.description, input_schema=tool.schema) for name, (_, tool) in tools.items()]
         )
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            result = await call_system_tool(hub, _find_reached(context), params.name, params.arguments or {})
+            result = await call_system_tool(hub, _find_sandboxes(context), params.name, params.arguments or {})
         except SpecError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=describe_wrong_call(error)) from None
         return types.CallToolResult.model_validate(result)
@@ -158,10 +153,10 @@ def make_systems_server(hub: Hub) -> Server[Any]:
     return Server("proctor systems", version=__version__, title="Simulated systems", on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-def _find_reached(context: Context) -> Reached:
+def _find_sandboxes(context: Context) -> ReachableSandboxes:
     request = context.request
     assert request is not None  # over HTTP there always is one
-    return cast(Reached, request.state.systems)
+    return cast(ReachableSandboxes, request.state.systems)
 
 
 @contextlib.asynccontextmanager

@@ -65,11 +65,12 @@ def find_local_path(folder: Path, path: str, *, trust: bool | None) -> Path:
 
 
 def _list_read(place: Path) -> Iterator[Path]:
-    """Yield the files that are read with a file or folder."""
+    """Yield every file that is read for a path: the file or the files of the folder, and those of their MCPLab workspaces."""
     if place.is_dir():
         files = [file for file in place.rglob("*") if file.suffix.lower() in _READ and file.is_file() and not is_hidden(file, place)]
     else:
-        files = [place, *(file for file in (place.parent / "results.json",) if file.is_file())]
+        results = place.parent / "results.json"
+        files = [place, results] if results.is_file() else [place]
     yield from files
     for root in {place} | {find_suite_bundle(file) for file in files}:
         yield from list_bundle_files(root)
@@ -83,21 +84,21 @@ SELECT = {"select": text("only cases whose id, name or tags fit, such as `refund
 DETAIL = {"detail": text("failures: passing cases in one line each (default); full: everything", "failures", "full")}
 
 
-async def sent_suite(desk: Desk, given: dict[str, Json]) -> tuple[Suite, SuiteSource | None]:
-    """Return the suite of `document` or `path`, and how to read it again. Raises `Refusal` with all problems."""
-    document, path = given.get("document"), given.get("path")
+async def read_suite_argument(desk: Desk, arguments: dict[str, Json]) -> tuple[Suite, SuiteSource | None]:
+    """Return the suite of `document` or `path`, and for a document its source, so that another process can read it. Raises `Refusal`."""
+    document, path = arguments.get("document"), arguments.get("path")
     if (document is None) == (path is None):
         ways = "`document` or `path`" if desk.local else "`document`"
         raise Refusal(
             "VALIDATION_ERROR", f"name one suite, by {ways}", fields={"document": ["required"] if document is None else ["or path"]}
         )
     if path is None:
-        suite, sent = await read_sent_suite(cast("str | dict[str, Json]", document), dialect=given.get("dialect"))
-        source = SuiteSource(text=sent, dialect=suite.dialect, selection=given.get("select"))
+        suite, suite_text = await read_sent_suite(cast("str | dict[str, Json]", document), dialect=arguments.get("dialect"))
+        source = SuiteSource(text=suite_text, dialect=suite.dialect, selection=arguments.get("select"))
     else:
-        suite = await asyncio.to_thread(lambda: load_suite(local_path(desk, path), dialect=given.get("dialect"), checks=()))
+        suite = await asyncio.to_thread(lambda: load_suite(local_path(desk, path), dialect=arguments.get("dialect"), checks=()))
         source = None
-    return select(suite, given.get("select")), source
+    return select(suite, arguments.get("select")), source
 
 
 def local_path(desk: Desk, path: str) -> Path:
@@ -107,10 +108,10 @@ def local_path(desk: Desk, path: str) -> Path:
     return find_local_path(desk.folder, path, trust=desk.trust)
 
 
-async def _validate(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+async def _validate(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
     require_reader(desk.caller)
     try:
-        suite, _ = await sent_suite(desk, given)
+        suite, _ = await read_suite_argument(desk, arguments)
     except InputError as error:
         if not error.problems:
             raise
@@ -123,11 +124,11 @@ async def _validate(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
 
 
 def _describe_validation(suite: Suite | None, problems: Sequence[Mapping[str, object]]) -> dict[str, Json]:
-    found: dict[str, Json] = {"valid": suite is not None, "problems": list(problems)}
+    result: dict[str, Json] = {"valid": suite is not None, "problems": list(problems)}
     if suite is not None:
         cases = [{"id": case.id, "name": case.name, "assertions": len(case.assertions)} for case in suite.cases]
-        found |= {"name": suite.name, "dialect": suite.dialect, "cases": cases}
-    return found
+        result |= {"name": suite.name, "dialect": suite.dialect, "cases": cases}
+    return result
 
 
 VALIDATE = Tool(
@@ -146,22 +147,22 @@ VALIDATE = Tool(
 )
 
 
-async def _check(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+async def _check(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
     require_reader(desk.caller)
-    suite, source = await sent_suite(desk, given)
+    suite, source = await read_suite_argument(desk, arguments)
     if not suite.cases:
         raise Refusal("VALIDATION_ERROR", "nothing is selected", fields={"select": ["no case fits"]})
     if desk.local or source is None:
-        run = await _check_here(desk, suite, given)
+        run = await _check_here(desk, suite, arguments)
     else:
-        run = await run_while_client_waits(_check_elsewhere(desk, suite, source, given))
-    return await asyncio.to_thread(lambda: shorten_result(document_of(run), given.get("detail")))
+        run = await run_while_client_waits(_check_elsewhere(desk, suite, source, arguments))
+    return await asyncio.to_thread(lambda: shorten_result(document_of(run), arguments.get("detail")))
 
 
-async def _check_here(desk: Desk, suite: Suite, given: dict[str, Json]) -> RunResult:
-    """Decide in this process, which belongs to the user."""
-    records = await asyncio.to_thread(_read_records, desk, suite, given)
-    stream = await asyncio.to_thread(CheckStream, suite, now=given.get("now"), shows="account")
+async def _check_here(desk: Desk, suite: Suite, arguments: dict[str, Json]) -> RunResult:
+    """Decide in this process: it belongs to the user, so no limits are needed."""
+    records = await asyncio.to_thread(_read_records, desk, suite, arguments)
+    stream = await asyncio.to_thread(CheckStream, suite, now=arguments.get("now"), shows="account")
     opened = _open_judge(desk, suite) if stream.judged else None
     if opened is None:
         return await asyncio.to_thread(lambda: stream.finish(list(stream.over(records))))
@@ -171,20 +172,20 @@ async def _check_here(desk: Desk, suite: Suite, given: dict[str, Json]) -> RunRe
         await opened.judge.close()
 
 
-async def _check_elsewhere(desk: Desk, suite: Suite, source: SuiteSource, given: dict[str, Json]) -> RunResult:
+async def _check_elsewhere(desk: Desk, suite: Suite, source: SuiteSource, arguments: dict[str, Json]) -> RunResult:
     """Read and decide in the pool of the service."""
-    evidence: Json = given.get("evidence")
+    evidence: Json = arguments.get("evidence")
     if evidence is None:
         raise Refusal("VALIDATION_ERROR", "give evidence, by `evidence`", fields={"evidence": ["required"]})
     requester = (desk.caller.organization_id, desk.caller.actor)
-    found = await read_evidence(desk.hub.decisions, requester, evidence, given.get("evidence_format"), suite.find_declared())
-    if len(found) > _MOST_EVIDENCE:
+    records = await read_evidence(desk.hub.decisions, requester, evidence, arguments.get("evidence_format"), suite.find_declared())
+    if len(records) > _MOST_EVIDENCE:
         raise _make_too_much_evidence()
-    stream = await asyncio.to_thread(CheckStream, suite, now=given.get("now"), shows="account")
+    stream = await asyncio.to_thread(CheckStream, suite, now=arguments.get("now"), shows="account")
     opened = _open_judge(desk, suite) if stream.judged else None
     decisions = SuiteDecisions(desk.hub.decisions, requester, source, suite.cases)
     try:
-        results = await decide_stream(stream, decisions, found, None if opened is None else opened.judge)
+        results = await decide_stream(stream, decisions, records, None if opened is None else opened.judge)
     finally:
         if opened is not None:
             await opened.judge.close()
@@ -200,19 +201,19 @@ def document_of(run: RunResult) -> dict[str, Json]:
     return msgspec.json.decode(render_json(run))
 
 
-def _read_records(desk: Desk, suite: Suite, given: dict[str, Json]) -> list[Record]:
-    evidence, path = given.get("evidence"), given.get("evidence_path")
+def _read_records(desk: Desk, suite: Suite, arguments: dict[str, Json]) -> list[Record]:
+    evidence, path = arguments.get("evidence"), arguments.get("evidence_path")
     if (evidence is None) == (path is None):
         ways = "`evidence` or `evidencePath`" if desk.local else "`evidence`"
         raise Refusal("VALIDATION_ERROR", f"give evidence, by {ways}", fields={"evidence": ["required"]})
     declared = suite.find_declared()
     if path is not None:
-        found: Iterable[Record] = read_records([str(local_path(desk, path))], format=given.get("evidence_format"), declared=declared)
+        stream: Iterable[Record] = read_records([str(local_path(desk, path))], format=arguments.get("evidence_format"), declared=declared)
     else:
-        sent = read_sent(evidence, format=given.get("evidence_format"), mapping=declared.map if declared is not None else None)
-        found = all_records(sent if declared is None else [declare_complete(one, declared.complete, declared.source) for one in sent])
+        items = read_sent(evidence, format=arguments.get("evidence_format"), mapping=declared.map if declared is not None else None)
+        stream = all_records(items if declared is None else [declare_complete(each, declared.complete, declared.source) for each in items])
     records: list[Record] = []
-    for record in found:
+    for record in stream:
         # Counted while reading: a folder may not fit into memory.
         if len(records) == _MOST_EVIDENCE:
             raise _make_too_much_evidence()
@@ -261,14 +262,14 @@ CHECK = Tool(
 )
 
 
-async def _describe(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
-    kind, name = given.get("kind"), given.get("name")
+async def _describe(desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
+    kind, name = arguments.get("kind"), arguments.get("name")
     if kind is None:
         return {"kinds": [{"name": known, "about": about} for known, (about, _) in describing.KINDS.items()]}
-    found = await asyncio.to_thread(describing.describe, kind, name)
+    described = await asyncio.to_thread(describing.describe, kind, name)
     if name is None:
-        return {"kind": found[0].kind, "entries": [{"name": entry.name, "summary": entry.summary} for entry in found]}
-    return {"kind": found[0].kind, "entries": msgspec.to_builtins(found)}
+        return {"kind": described[0].kind, "entries": [{"name": entry.name, "summary": entry.summary} for entry in described]}
+    return {"kind": described[0].kind, "entries": msgspec.to_builtins(described)}
 
 
 _ENTRY: Schema = shape({"name": {"type": "string"}}, summary={"type": "string"}, fields={"type": "array"}, example={"type": "string"})

@@ -52,7 +52,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     does: str
     """A short description."""
     takes: tuple[str, ...] = ()
-    """Parameter names; a trailing `!` means required. Of a verb without: all properties of its tool."""
+    """Parameter names; a trailing `!` means required. Empty for a single action: all properties of its tool."""
     also: dict[str, str] = {}
     """Aliases of parameters."""
     clears: bool = False
@@ -81,9 +81,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     result: Schema
     """The schema of a successful result."""
     actions: dict[str, Action] = {}
-    """Of a noun."""
+    """The actions of a noun; empty for a verb."""
     single: Action | None = None
-    """Of a verb."""
+    """The only action of a verb; None for a noun."""
     destroys: bool = False
     open_world: bool = False
     """Whether it calls agents or models."""
@@ -95,8 +95,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def read_only(self) -> bool:
         """Whether all its actions are read-only."""
-        found = [self.single] if self.single is not None else list(self.actions.values())
-        return all(action.reads for action in found)
+        actions = [self.single] if self.single is not None else list(self.actions.values())
+        return all(action.reads for action in actions)
 
     @property
     def description(self) -> str:
@@ -127,18 +127,18 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         # Clients check structured content against this schema, errors included.
         return {"type": "object", "anyOf": [self.result, ERROR]}
 
-    async def call(self, desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+    async def call(self, desk: Desk, arguments: dict[str, Json]) -> dict[str, Json]:
         """Answer one call. Raises `Refusal`."""
         if self.single is not None:
-            return await self._call(desk, self.single, given, self.name)
-        rest = dict(given)
+            return await self._call(desk, self.single, arguments, self.name)
+        rest = dict(arguments)
         word = rest.pop("action", None)
         name = self._find_action(word)
         return await self._call(desk, self.actions[name], rest, f"{self.name} {name}")
 
-    async def _call(self, desk: Desk, action: Action, given: dict[str, Json], what: str) -> dict[str, Json]:
-        given = _use_first_names(given, action.also)
-        args = read_arguments(given, self.properties, allowed=action.allowed, required=action.required, clears=action.clears, what=what)
+    async def _call(self, desk: Desk, action: Action, arguments: dict[str, Json], what: str) -> dict[str, Json]:
+        arguments = _use_first_names(arguments, action.also)
+        args = read_arguments(arguments, self.properties, allowed=action.allowed, required=action.required, clears=action.clears, what=what)
         return await action.call(desk, args)
 
     def _find_action(self, word: Json) -> str:
@@ -146,25 +146,25 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             raise Refusal("VALIDATION_ERROR", f"{self.name} needs an action", fields={"action": [f"one of {', '.join(self.actions)}"]})
         if isinstance(word, str):
             by_snake_name = {to_snake(name): name for name in self.actions}
-            found = by_snake_name.get(to_snake(word.strip()).replace("-", "_"))
-            if found is not None:
-                return found
+            action = by_snake_name.get(to_snake(word.strip()).replace("-", "_"))
+            if action is not None:
+                return action
         close = nearest(str(word), self.actions)
         problem = f"expected one of {', '.join(self.actions)}, got {show(word, 60)}" + (f"; nearest: {', '.join(close)}" if close else "")
         raise Refusal("VALIDATION_ERROR", f"{self.name} has no such action: {problem}", fields={"action": [problem]})
 
 
-def _use_first_names(given: dict[str, Json], also: dict[str, str]) -> dict[str, Json]:
+def _use_first_names(arguments: dict[str, Json], also: dict[str, str]) -> dict[str, Json]:
     """Return the arguments with aliases resolved."""
     for second, first in also.items():
-        if given.get(second) is None:
+        if arguments.get(second) is None:
             continue
-        if given.get(first) is not None:
+        if arguments.get(first) is not None:
             fields = {first: [f"given twice, also as {second!r}"]}
             raise Refusal("VALIDATION_ERROR", f"{first} and {second} are the same parameter", fields=fields)
         # A null under the first name must not overwrite the second.
-        given = {first if name == second else name: value for name, value in given.items() if name != first}
-    return given
+        arguments = {first if name == second else name: value for name, value in arguments.items() if name != first}
+    return arguments
 
 
 def _describe_parameters(action: Action) -> str:
@@ -173,8 +173,8 @@ def _describe_parameters(action: Action) -> str:
 
 def text(about: str, *words: str, null: bool = False) -> Schema:
     """Return the schema of a text, or of a choice of `words`."""
-    found: Schema = {"type": ["string", "null"] if null else "string", "description": about}
-    return {**found, "enum": [*words, None] if null else list(words)} if words else found
+    schema: Schema = {"type": ["string", "null"] if null else "string", "description": about}
+    return {**schema, "enum": [*words, None] if null else list(words)} if words else schema
 
 
 def amount(about: str, *, least: float | None = None, most: float | None = None, whole: bool = False, null: bool = False) -> Schema:
@@ -204,11 +204,11 @@ def describe_parameter(name: str, hint: Any) -> Schema:
         parts = [part for part in get_args(hint) if part is not type(None)]
         description = description or next((part.description for part in parts if isinstance(part, msgspec.Meta) and part.description), "")
         hint = parts[0]
-    found: Schema = {"type": _KINDS.get(get_origin(hint) or hint, "string"), "description": description or name.replace("_", " ")}
+    schema: Schema = {"type": _KINDS.get(get_origin(hint) or hint, "string"), "description": description or name.replace("_", " ")}
     if get_origin(hint) is list:
         items = describe_parameter(name, get_args(hint)[0])
-        return {**found, "items": {key: value for key, value in items.items() if key != "description"}}
-    return {**found, "enum": list(get_args(hint))} if get_origin(hint) is Literal else found
+        return {**schema, "items": {key: value for key, value in items.items() if key != "description"}}
+    return {**schema, "enum": list(get_args(hint))} if get_origin(hint) is Literal else schema
 
 
 def shape(required: dict[str, Schema], **optional: Schema) -> Schema:

@@ -1,8 +1,8 @@
 """Regular expressions for every dialect: ECMAScript, searched anywhere, always within limits.
 
-Two engines implement the same language. Patterns that `plain_syntax` understands and `cost` proves cheap run on `regress`, which is fast
-but cannot be stopped; all others, and texts longer than the proof covers, run on QuickJS, which can. If the two are known to differ (case
-folding beyond ASCII, characters outside the basic plane without the `u` flag), QuickJS is used.
+Two engines implement the same language. `regress` is fast but cannot be interrupted: it runs patterns that `plain_syntax` parses and that
+are proven cheap below. All others, and texts longer than the proof covers, run on QuickJS, which can be. QuickJS is also used if
+the two are known to differ (case folding beyond ASCII, characters outside the basic plane without the `u` flag).
 
 A pattern of more than 10 000 characters is rejected, and so is a text of more than 1 000 000.
 """
@@ -115,13 +115,13 @@ def _cost_sequence(items: tuple[Node, ...], length: int, follow: int) -> _Cost:
 
 def _cost_choice(options: tuple[Node, ...], length: int, follow: int) -> _Cost:
     costs = [_find_cost(option, length, follow) for option in options]
-    seen = 0
+    earlier = 0
     exclusive = True
     for option in options:
         # An option that can be empty continues with whatever follows, so no character can rule it out.
         first = _find_first_characters(option) if is_never_empty(option) else EVERYTHING
-        exclusive = exclusive and not seen & first
-        seen |= first
+        exclusive = exclusive and not earlier & first
+        earlier |= first
     # The first character decides which option can match; the others fail at their first step, which the addend counts.
     if exclusive:
         return _Cost(max(cost.work for cost in costs) + 2 * len(costs), max(cost.ways for cost in costs))
@@ -315,7 +315,7 @@ class Pattern:
     def _search_script(self, text: str) -> PatternMatch | None:
         # A loop over thousands of calls must not multiply the time limit of one search.
         spend(SLOW_SEARCH)
-        if (found := script_engine.search(self.source, self.flags, text)) is None:
+        if (match := script_engine.search(self.source, self.flags, text)) is None:
             return None
         span = from_utf16(text)
 
@@ -325,11 +325,11 @@ class Pattern:
             start, end = span(pair[0], pair[1])
             return text[start:end]
 
-        whole = found.spans[0]
+        whole = match.spans[0]
         assert whole is not None
         start, end = span(whole[0], whole[1])
-        named = {name: part(pair) for name, pair in found.named.items()}
-        return PatternMatch(start, end, text[start:end], tuple(part(pair) for pair in found.spans[1:]), named)
+        groups = {name: part(pair) for name, pair in match.named.items()}
+        return PatternMatch(start, end, text[start:end], tuple(part(pair) for pair in match.spans[1:]), groups)
 
 
 @functools.lru_cache(maxsize=2048)

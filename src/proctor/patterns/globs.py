@@ -1,8 +1,8 @@
-"""File patterns: `*` stays inside a folder, `**` crosses folders, `?` is one character of a name; everything else is itself.
+"""File patterns: `*` stays inside a folder, `**` crosses folders, `?` is one character of a name; all other characters match themselves.
 
 `**/` also matches no folder at all, so `outbox/**/a.json` finds `outbox/a.json`. Paths are compared with a leading `/` or `./`
-left out on both sides, and upper and lower case differ. Matching walks all places of the pattern at once, so its time is
-bounded by the product of both lengths, and both are bounded; over many files its steps are counted.
+omitted on both sides, and case matters. All positions in the pattern advance together, so the time is bounded by the product of both
+lengths, which are limited; over many files the steps are counted.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _NEVER = (
 def compile_address(pattern: str, field: str) -> tuple[str, ...]:
     """Return the parts of a pattern for requests or records. Raises `SpecError` for one that can never match."""
     for wrong, why in _NEVER:
-        if found := wrong.search(pattern):
-            raise SpecError(f"{show(pattern)} can never match: {found.group().strip()!r} {why}", field=field)
+        if match := wrong.search(pattern):
+            raise SpecError(f"{show(pattern)} can never match: {match.group().strip()!r} {why}", field=field)
     return compile_glob(pattern)
 
 

@@ -1,9 +1,9 @@
 r"""I-Regexp (RFC 9485), the pattern language of JSONPath's `match` and `search`, by translation to ECMAScript.
 
-I-Regexp is small: no groups that capture, no escapes such as `\d`, no look-around. Its dot leaves out only `\n` and `\r`, where
-ECMAScript also leaves out U+2028 and U+2029. Its grammar has no anchors either, but the RFC's own mapping to ECMAScript (section 5.3)
-leaves `^` and `$` as they are, and the compliance suite of RFC 9535 counts on it; so do we. A pattern outside the grammar has no
-matches, as in RFC 9535.
+I-Regexp has no capturing groups, no escapes such as `\d` and no look-around. Its dot excludes only `\n` and `\r`; that of
+ECMAScript also excludes U+2028 and U+2029. Its grammar has no anchors either, but the RFC's own mapping to ECMAScript (section 5.3)
+leaves `^` and `$` as they are, and the compliance suite of RFC 9535 requires that, so they work here too. A pattern outside the
+grammar has no matches, as in RFC 9535.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def _translate_atom(source: str, at: int) -> tuple[str, int]:
     if character == "[":
         return _translate_class(source, at)
     if character == "\\":
-        if (found := _ESCAPE.match(source, at)) is None:
+        if (escape := _ESCAPE.match(source, at)) is None:
             raise _Invalid
         # Outside a class, ECMAScript with `u` rejects `\-`.
-        return ("-" if found[0] == "\\-" else found[0]), found.end()
+        return ("-" if escape[0] == "\\-" else escape[0]), escape.end()
     # RFC 9485 excludes surrogates everywhere.
     if character in _NOT_NORMAL or "\ud800" <= character <= "\udfff":
         raise _Invalid
@@ -127,9 +127,9 @@ def _translate_class_item(source: str, at: int) -> tuple[str, int, bool]:
     """Return one member of a class in ECMAScript syntax, its end, and whether it is a single character."""
     character = source[at : at + 1]
     if character == "\\":
-        if (found := _ESCAPE.match(source, at)) is None:
+        if (escape := _ESCAPE.match(source, at)) is None:
             raise _Invalid
-        return found[0], found.end(), found[0][1] not in "pP"
+        return escape[0], escape.end(), escape[0][1] not in "pP"
     if not character or character in "-[]" or "\ud800" <= character <= "\udfff":
         raise _Invalid
     return ("\\^" if character == "^" else character), at + 1, True

@@ -1,10 +1,10 @@
-"""A reader for the plain part of ECMAScript patterns: what the fast engine may be given.
+"""Parses the subset of ECMAScript patterns that the fast engine may run.
 
-It is a filter, not a validator. What it accepts is valid ECMAScript and means the same in both engines (a differential test holds it
-to that); everything else (look-around, back references, property escapes, modifiers, Annex B leniencies, an empty loop body)
-gives `None`, and the slow engine rules.
+It is a filter, not a validator. What it accepts is valid ECMAScript and means the same in both engines, which a differential test checks.
+Everything else (look-around, back references, property escapes, modifiers, Annex B leniencies, an empty loop body) gives `None` and goes to
+the slow engine.
 
-Character sets are bit masks: bits 0 to 127 are the ASCII characters, bit 128 is all others together. A mask may hold too
+Character sets are bit masks: bits 0 to 127 are the ASCII characters, bit 128 is all others together. A mask may contain too
 much, never too little, so disjoint masks mean disjoint sets.
 """
 
@@ -290,7 +290,7 @@ class _Reader:
 
     def read_quantified(self, atom: Node) -> Node:
         character = self.peek()
-        if character in ("*", "+", "?") and character:
+        if character in ("*", "+", "?"):
             self.at += 1
             least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[character]
         elif character == "{":

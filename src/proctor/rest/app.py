@@ -166,11 +166,11 @@ async def open_hub(settings: ServeSettings, decisions: Decisions | None = None) 
         await database.close()
 
 
-def _make_lifespan(settings: ServeSettings, given: Hub | None, with_workers: bool) -> Any:
+def _make_lifespan(settings: ServeSettings, given_hub: Hub | None, with_workers: bool) -> Any:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            hub = given if given is not None else await stack.enter_async_context(open_hub(settings))
+            hub = given_hub if given_hub is not None else await stack.enter_async_context(open_hub(settings))
             app.state.hub = hub
             app.state.stopping = stop = asyncio.Event()
             await stack.enter_async_context(parts(app, hub))

@@ -54,7 +54,7 @@ class Connections:
         return self._count
 
     def __iter__(self) -> Iterator[GuardedProtocol]:
-        return (one for of_address in self._by_address.values() for one in list(of_address))
+        return (connection for of_address in self._by_address.values() for connection in list(of_address))
 
     def admit(self, connection: GuardedProtocol) -> str | None:
         """Register a new connection, or return why it is rejected."""
@@ -85,25 +85,27 @@ class Connections:
 
     def cut_unread(self) -> None:
         """Cut connections until the unread bytes of all responses are within the limit."""
-        waiting = {one: size for one in self if (size := one.count_unsent())}
+        waiting = {each: size for each in self if (size := each.count_unsent())}
         total = sum(waiting.values())
         now = self.now()
         while total > self.settings.unsent_bytes:
             by_address: dict[str, int] = {}
-            for one, size in waiting.items():
-                by_address[one.address] = by_address.get(one.address, 0) + size
+            for each, size in waiting.items():
+                by_address[each.address] = by_address.get(each.address, 0) + size
             greediest = max(by_address, key=by_address.__getitem__)
-            slowest = max((one for one in waiting if one.address == greediest), key=lambda one: (one.measure_unread_s(now), waiting[one]))
+            slowest = max(
+                (each for each in waiting if each.address == greediest), key=lambda each: (each.measure_unread_s(now), waiting[each])
+            )
             total -= waiting.pop(slowest)
             slowest.cut()
 
     def _cut_idle(self, of_address: dict[GuardedProtocol, None]) -> bool:
         now = self.now()
-        idle = [(not one.is_stuck(), one.since, one) for one in of_address if one.is_idle() and now - one.since >= _SILENT_S]
+        idle = [(not each.is_stuck(), each.since, each) for each in of_address if each.is_idle() and now - each.since >= _SILENT_S]
         if not idle:
             return False
         # Without the third element: connections cannot be compared, and two may have been idle equally long.
-        victim = min(idle, key=lambda found: found[:2])[2]
+        victim = min(idle, key=lambda connection: connection[:2])[2]
         # asyncio calls `connection_lost` later, and the new connection needs the place now.
         self.remove(victim)
         victim.cut()
@@ -145,8 +147,8 @@ class GuardedProtocol(H11Protocol):
 
     open_connections: ClassVar[Connections]
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
         # None until there is a request, although uvicorn's annotation differs.
         self.cycle: Any = None
         self.conn: Any = _PieceCountingConnection(h11.SERVER, LARGEST_HEAD)

@@ -53,20 +53,21 @@ Give = Callable[[dict[str, Any]], Any]
 
 def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
     """Return the function that FastAPI calls, with the signature that FastAPI reads."""
-    types_of, defaults, arguments, named = _plan_arguments(operation)
+    types_of, defaults, arguments, keywords = _plan_arguments(operation)
 
     async def endpoint(request: Request, **values: Any) -> object:
-        found = await operation.call(*(give(values) for give in arguments), **{name: give(values) for name, give in named.items()})
-        if found is None:
+        result = await operation.call(*(give(values) for give in arguments), **{name: give(values) for name, give in keywords.items()})
+        if result is None:
             return Response(status_code=204)
         if operation.stored:
-            return make_stored_response(found)
-        return msgspec.to_builtins(found) if isinstance(found, Struct) else found
+            return make_stored_response(result)
+        return msgspec.to_builtins(result) if isinstance(result, Struct) else result
 
     endpoint.__name__, endpoint.__doc__ = operation.name, operation.call.__doc__
     kind = inspect.Parameter.KEYWORD_ONLY
     listed = [
-        inspect.Parameter(name, kind, annotation=one, default=defaults.get(name, inspect.Parameter.empty)) for name, one in types_of.items()
+        inspect.Parameter(name, kind, annotation=hint, default=defaults.get(name, inspect.Parameter.empty))
+        for name, hint in types_of.items()
     ]
     endpoint.__signature__ = inspect.Signature(listed)  # pyright: ignore[reportFunctionMemberAccess] - functions take any attribute
     return endpoint
@@ -77,12 +78,12 @@ def _plan_arguments(operation: Operation) -> tuple[dict[str, Any], dict[str, Any
     types_of: dict[str, Any] = {"request": Request}
     defaults: dict[str, Any] = {}
     arguments: list[Give] = []
-    named: dict[str, Give] = {}
+    keywords: dict[str, Give] = {}
     ids = iter(operation.ids)
     hints = get_type_hints(operation.call, include_extras=True)
     for name, parameter in inspect.signature(operation.call).parameters.items():
         kind, metadata = _split(hints[name])
-        shape = next((one for one in metadata if isinstance(one, type) and issubclass(one, Struct)), None)
+        shape = next((part for part in metadata if isinstance(part, type) and issubclass(part, Struct)), None)
         if kind in (Hub, Caller):
             types_of[name] = TheHub if kind is Hub else TheCaller
             give = _take(name)
@@ -98,10 +99,10 @@ def _plan_arguments(operation: Operation) -> tuple[dict[str, Any], dict[str, Any
             types_of[id] = Annotated[kind, PathValue(**_describe(metadata))]
             give = _take(id)
         if parameter.kind is parameter.KEYWORD_ONLY:
-            named[name] = give
+            keywords[name] = give
         else:
             arguments.append(give)
-    return types_of, {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}, arguments, named
+    return types_of, {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}, arguments, keywords
 
 
 def _take(name: str) -> Give:
@@ -125,7 +126,7 @@ def _read_struct(operation: Operation, shape: type[Struct] | None, kind: Any, ty
         plain, metadata = _split(hints[field.name])
         types_of[field.encode_name] = Annotated[_override(plain, metadata), Query(**_describe(metadata))]
         defaults[field.encode_name] = inspect.Parameter.empty if field.default is NODEFAULT else field.default
-    return lambda values: kind(**{name: values[sent] for name, sent in fields.items()})
+    return lambda values: kind(**{name: values[value] for name, value in fields.items()})
 
 
 def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -136,14 +137,14 @@ def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def _override(plain: Any, metadata: tuple[Any, ...]) -> Any:
     """Return the type that an annotation names for the schema, such as `Annotated[str, Outcome]`."""
-    other = next((one for one in metadata if isinstance(one, type) or get_origin(one) is Literal), plain)
+    other = next((part for part in metadata if isinstance(part, type) or get_origin(part) is Literal), plain)
     return other | None if other is not plain and type(None) in get_args(plain) else other
 
 
 def _describe(metadata: tuple[Any, ...]) -> dict[str, Any]:
     """Return the keywords of a pydantic field from the descriptions and limits of a declared one."""
-    found = [one for one in metadata if isinstance(one, Meta)]
-    return {name: value for one in found for name in _DESCRIBED if (value := getattr(one, name)) is not None}
+    metas = [part for part in metadata if isinstance(part, Meta)]
+    return {name: value for part in metas for name in _DESCRIBED if (value := getattr(part, name)) is not None}
 
 
 @cache
@@ -171,11 +172,11 @@ def _list_defaults(kind: type, answer: bool) -> dict[str, Any]:
     if is_typeddict(kind):
         hints = get_type_hints(kind, include_extras=True)
         return {name: _find_empty(_split(hint)[0]) if get_origin(hint) is NotRequired else NODEFAULT for name, hint in hints.items()}
-    found: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
-        factory: Any = field.default_factory
-        found[field.name] = NODEFAULT if answer else field.default if factory is NODEFAULT else factory()
-    return found
+    fields = msgspec.structs.fields(kind)
+    if answer:
+        return {field.name: NODEFAULT for field in fields}
+    factories: dict[str, Any] = {field.name: field.default_factory for field in fields}
+    return {field.name: field.default if factories[field.name] is NODEFAULT else factories[field.name]() for field in fields}
 
 
 def _find_empty(hint: Any) -> Any:

@@ -113,10 +113,10 @@ def install_handlers(app: FastAPI) -> None:
     """Make `app` answer every error in the right dialect. Bugs are left to `RequestRecorder`, which logs them."""
 
     def answer(request: Request, error: Exception) -> Response:
-        found = make_error_response(request.scope, error)
-        if found is None:
+        response = make_error_response(request.scope, error)
+        if response is None:
             raise error
-        return found
+        return response
 
     for kind in (Refusal, StoreError, InputError, IntegrityError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, answer)
@@ -128,11 +128,11 @@ def _answer_http_error(scope: Scope, error: HTTPException) -> Response:
     message = messages.get(error.status_code) or str(error.detail)
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        found: set[str] = set()
+        methods: set[str] = set()
         for context in iter_route_contexts(scope["app"].routes):
             if context.path is not None and compile_path(context.path)[0].match(scope["path"]):
-                found |= set(context.methods or ())
-        headers["Allow"] = ", ".join(sorted(found))
+                methods |= set(context.methods or ())
+        headers["Allow"] = ", ".join(sorted(methods))
     return _make_response(scope, error.status_code, code, Refusal("BAD_REQUEST", message), headers)
 
 

@@ -89,11 +89,11 @@ def _inflate_member(view: memoryview, place: int, out: bytearray, largest: int, 
     while not engine.eof:
         if not engine.unconsumed_tail and place >= len(view):
             raise Refusal("BAD_REQUEST", "the compressed body is truncated")
-        given = engine.unconsumed_tail or view[place : place + _INFLATE_SLICE]
+        compressed = engine.unconsumed_tail or view[place : place + _INFLATE_SLICE]
         if not engine.unconsumed_tail:
-            place += len(given)
+            place += len(compressed)
         # One byte beyond the limit shows that there is more. At least 1, since 0 means no limit to zlib.
-        out += engine.decompress(given, max(1, min(_INFLATE_SLICE * 16, largest - len(out) + 1)))
+        out += engine.decompress(compressed, max(1, min(_INFLATE_SLICE * 16, largest - len(out) + 1)))
         if stop is not None and len(out) > stop:
             raise _TooMuchAtOnce
         if len(out) > largest:
@@ -122,8 +122,8 @@ STALLED_S = 1.0
 """Seconds without data after which a body may be dropped for another one of the same key."""
 
 
-class HeldBody:
-    """The bytes of one request body in memory."""
+class BodyReservation:
+    """The memory that one request body occupies, counted in the budget."""
 
     def __init__(self, budget: BodyBudget, organization: str, client: str) -> None:
         self.budget = budget
@@ -163,18 +163,18 @@ class BodyBudget:
     def __init__(self, most: int) -> None:
         self.most = most
         self.left = most
-        self.bodies: set[HeldBody] = set()
+        self.bodies: set[BodyReservation] = set()
 
-    def enter(self, organization: str, client: str) -> HeldBody:
+    def enter(self, organization: str, client: str) -> BodyReservation:
         """Register the body of one request."""
-        held = HeldBody(self, organization, client)
-        self.bodies.add(held)
-        return held
+        body = BodyReservation(self, organization, client)
+        self.bodies.add(body)
+        return body
 
-    def take_bytes(self, held: HeldBody, count: int) -> None:
+    def take_bytes(self, body: BodyReservation, count: int) -> None:
         """Reserve bytes for a body, dropping other bodies if there are not enough. Raises `Refusal`."""
         while count > self.left:
-            other = self._find_greediest(held, count)
+            other = self._find_greediest(body, count)
             if other is None:
                 reason = f"the service is busy: other requests hold {self.most - self.left} of {self.most} bytes (--waiting-bytes)"
                 raise Refusal("UNAVAILABLE", reason, retry_after_s=1)
@@ -186,9 +186,9 @@ class BodyBudget:
             # So that its next bytes do not extend the timeout, and the same body is not dropped twice.
             other.arriving = None
         self.left -= count
-        held.size += count
+        body.size += count
 
-    def _find_greediest(self, held: HeldBody, count: int) -> HeldBody | None:
+    def _find_greediest(self, receiving: BodyReservation, count: int) -> BodyReservation | None:
         """Return the body to drop for another one, or None."""
         organizations: dict[str, int] = {}
         clients: dict[tuple[str, str], int] = {}
@@ -197,24 +197,24 @@ class BodyBudget:
             client = (body.organization, body.client)
             clients[client] = clients.get(client, 0) + body.size
 
-        def holds(body: HeldBody) -> tuple[int, int]:
+        def holds(body: BodyReservation) -> tuple[int, int]:
             return organizations[body.organization], clients[body.organization, body.client]
 
         # A complete body is being processed and stays; an empty one frees nothing.
-        others = [body for body in self.bodies if body is not held and body.is_arriving() and body.size]
+        others = [body for body in self.bodies if body is not receiving and body.is_arriving() and body.size]
         if not others:
             return None
-        found = max(others, key=lambda body: (*holds(body), -body.last))
-        of_all, of_client = holds(held)
-        most_of_all, most_of_client = holds(found)
+        greediest = max(others, key=lambda body: (*holds(body), -body.last))
+        of_all, of_client = holds(receiving)
+        most_of_all, most_of_client = holds(greediest)
         # A sender that would then hold more than the largest holder gets nothing: two large senders would otherwise drop each other's
         # bodies in turn.
-        if found.organization != held.organization:
-            return found if of_all + count <= most_of_all else None
-        if found.client != held.client:
-            return found if of_client + count <= most_of_client else None
+        if greediest.organization != receiving.organization:
+            return greediest if of_all + count <= most_of_all else None
+        if greediest.client != receiving.client:
+            return greediest if of_client + count <= most_of_client else None
         now = asyncio.get_running_loop().time()
-        stalled = [body for body in others if (body.organization, body.client) == (held.organization, held.client)]
+        stalled = [body for body in others if (body.organization, body.client) == (receiving.organization, receiving.client)]
         oldest = min(stalled, key=lambda body: body.last)
         return oldest if now - oldest.last >= STALLED_S else None
 
@@ -273,9 +273,9 @@ def _count_objects(counted: bytes) -> int:
     return len(counted.translate(None, _NOT_OPENING))
 
 
-def _refuse_count(what: str, found: int, most: int, flag: str, part: int) -> Refusal:
+def _refuse_count(what: str, count: int, most: int, flag: str, part: int) -> Refusal:
     setting = flag if part == 1 else f"1/{part} of {flag}, which is for traces, states and datasets"
-    return Refusal("PAYLOAD_TOO_LARGE", f"the JSON of the body has {found} {what}; the limit is {most} ({setting})")
+    return Refusal("PAYLOAD_TOO_LARGE", f"the JSON of the body has {count} {what}; the limit is {most} ({setting})")
 
 
 def _cut_strings_out(body: bytes) -> Iterator[bytes]:
@@ -341,13 +341,13 @@ class BodyLimits:
         if scope["type"] != "http" or not has_body(scope):
             await self._app(scope, receive, send)
             return
-        held = self._budget.enter(*_find_holder(scope))
+        reservation = self._budget.enter(*_find_holder(scope))
         try:
             try:
-                body = await self._receive_body(scope, receive, held)
+                body = await self._receive_body(scope, receive, reservation)
             except Refusal as refusal:
                 # Before the response is sent: a client that reads slowly must not occupy memory.
-                held.release()
+                reservation.release()
                 await make_refusal_response(scope, refusal)(scope, receive, send)
                 return
             if body is None:
@@ -360,9 +360,9 @@ class BodyLimits:
             scope.setdefault("state", {})["body"] = body
             await self._app(scope, _replay_body(body, receive), send)
         finally:
-            held.release()
+            reservation.release()
 
-    async def _receive_body(self, scope: Scope, receive: Receive, held: HeldBody) -> bytes | None:
+    async def _receive_body(self, scope: Scope, receive: Receive, reservation: BodyReservation) -> bytes | None:
         headers = Headers(scope=scope)
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", "gzip", "deflate"):
@@ -372,14 +372,14 @@ class BodyLimits:
         if promised.isdecimal() and len(promised) < 20 and int(promised) > self._settings.largest_body:
             await drain_body(receive, 4 * self._settings.largest_body)
             raise self._refuse_too_large()
-        body = await self._read_in_time(receive, held)
+        body = await self._read_in_time(receive, reservation)
         if body is None:
             return None
         if encoding in ("gzip", "deflate"):
             size = len(body)
             body = await self._inflater.inflate(body)
-            held.add(len(body))
-            held.drop(size)
+            reservation.add(len(body))
+            reservation.drop(size)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if not (kind == PROTOBUF and find_dialect(scope["path"]) == "otlp") and not (
             _SURFACES.match(scope["path"]) is not None and body.lstrip(b" \t\r\n")[:1] not in (b"{", b"[")
@@ -387,16 +387,16 @@ class BodyLimits:
             await self._check_json(body, self._json[may_be_large(scope["path"])])
         return body
 
-    async def _read_in_time(self, receive: Receive, held: HeldBody) -> bytes | None:
+    async def _read_in_time(self, receive: Receive, reservation: BodyReservation) -> bytes | None:
         """Read the body. Raises `Refusal` if it does not arrive in time, or was dropped for others."""
         limits = self._settings
         now = asyncio.get_running_loop().time
         end = now() + limits.body_timeout_s
         try:
-            async with asyncio.timeout_at(min(end, now() + limits.body_stall_s)) as held.arriving:
-                return await self._read_chunks(receive, held, end)
+            async with asyncio.timeout_at(min(end, now() + limits.body_stall_s)) as reservation.arriving:
+                return await self._read_chunks(receive, reservation, end)
         except TimeoutError:
-            if held.given_up:
+            if reservation.given_up:
                 reason = "the body arrived too slowly and was dropped for other requests (--waiting-bytes)"
                 raise Refusal("UNAVAILABLE", reason, retry_after_s=1) from None
             if now() >= end:
@@ -405,9 +405,9 @@ class BodyLimits:
                 reason = f"no part of the body arrived for {limits.body_stall_s:g} s (--body-stall-s)"
             raise Refusal("REQUEST_TIMEOUT", reason) from None
         finally:
-            held.arriving = None
+            reservation.arriving = None
 
-    async def _read_chunks(self, receive: Receive, held: HeldBody, end: float) -> bytes | None:
+    async def _read_chunks(self, receive: Receive, reservation: BodyReservation, end: float) -> bytes | None:
         clock = asyncio.get_running_loop().time
         chunks: list[bytes] = []
         while True:
@@ -416,21 +416,21 @@ class BodyLimits:
                 return None
             chunk: bytes = message.get("body", b"")
             has_more = message.get("more_body", False)
-            if held.size + len(chunk) > self._settings.largest_body:
+            if reservation.size + len(chunk) > self._settings.largest_body:
                 # Released before the rest is drained: a rejected body must not occupy memory.
-                held.drop(held.size)
+                reservation.drop(reservation.size)
                 chunks.clear()
                 if has_more:
                     await drain_body(receive, 4 * self._settings.largest_body)
                 raise self._refuse_too_large()
-            held.last = clock()
-            held.add(len(chunk))
+            reservation.last = clock()
+            reservation.add(len(chunk))
             chunks.append(chunk)
             if not has_more:
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
             # Only bytes extend the timeout, not empty pieces. A dropped body has no timeout, and asyncio raises if an expired one is moved.
-            if held.arriving is not None and chunk and not held.arriving.expired():
-                held.arriving.reschedule(min(end, held.last + self._settings.body_stall_s))
+            if reservation.arriving is not None and chunk and not reservation.arriving.expired():
+                reservation.arriving.reschedule(min(end, reservation.last + self._settings.body_stall_s))
 
     async def _check_json(self, body: bytes, limits: JsonLimits) -> None:
         # Scanning a large body takes long enough to delay other requests.

@@ -137,23 +137,23 @@ def add_document_route(app: FastAPI) -> None:
 def make_document(app: FastAPI) -> dict[str, Any]:
     """Return the document of `app`, built once."""
     if app.openapi_schema is None:
-        found = get_openapi(
+        document = get_openapi(
             title="proctor",
             version=app.version,
             description="Test AI agents: receive traces, store results, run suites, verify criteria.",
             routes=app.routes,
         )
-        components: dict[str, Any] = found.setdefault("components", {})
+        components: dict[str, Any] = document.setdefault("components", {})
         schemas: dict[str, Any] = components.setdefault("schemas", {})
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
         schemas |= {_NAMES[dialect]: schema for dialect, schema in _ERRORS.items()} | {"Problem": _PROBLEM}
         components["securitySchemes"] = _SCHEMES
-        found = _rename_schemas(found)
-        for path, operations in found["paths"].items():
+        document = _rename_schemas(document)
+        for path, operations in document["paths"].items():
             for operation in operations.values():
                 _complete_operation(path, operation)
-        app.openapi_schema = found
+        app.openapi_schema = document
     return app.openapi_schema
 
 

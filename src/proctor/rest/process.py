@@ -181,8 +181,8 @@ def _announce(place: tuple[Any, ...], is_open: bool, say: Callable[[str], None])
 def open_socket(host: str, port: int) -> Generator[socket.socket]:
     """Yield a listening socket. Raises `InputError` if that fails."""
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         sock = socket.socket(family, kind, protocol)
     except OSError as error:
         raise InputError(f"cannot listen on {host!r}: {error.strerror or error}") from error

@@ -47,9 +47,9 @@ class RequestRecorder:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
+        sent_id = Headers(scope=scope).get("x-request-id", "")
         # The id goes into the log and into a header: printable ASCII is safe in both.
-        request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
+        request_id = sent_id if _ID.fullmatch(sent_id) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
         status = 0
 

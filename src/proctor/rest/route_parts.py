@@ -72,9 +72,9 @@ class Streams:
 class CountedStream(StreamingResponse):
     """An event stream that is counted until it ends."""
 
-    def __init__(self, streams: Streams, who: str, *arguments: Any, **named: Any) -> None:
+    def __init__(self, streams: Streams, who: str, *arguments: Any, **keywords: Any) -> None:
         # nginx would buffer events.
-        super().__init__(*arguments, media_type="text/event-stream", headers={"x-accel-buffering": "no"}, **named)
+        super().__init__(*arguments, media_type="text/event-stream", headers={"x-accel-buffering": "no"}, **keywords)
         streams.enter(who)
         self._streams = streams
         self._who = who
@@ -102,10 +102,10 @@ def hub(request: Request) -> Hub:
 
 def caller(request: Request) -> Caller:
     """Return the caller, which `Authentication` has found."""
-    found: Caller | None = getattr(request.state, "caller", None)
-    if found is None:
+    caller_of_request: Caller | None = getattr(request.state, "caller", None)
+    if caller_of_request is None:
         raise Refusal("UNAUTHORIZED", "a key is required: Authorization: Bearer proctor_org_..., or x-api-key")
-    return found
+    return caller_of_request
 
 
 TheHub = Annotated[Hub, Depends(hub)]
@@ -165,14 +165,14 @@ def make_stored_response(value: object) -> Response:
 
 def list_sent_fields(body: BaseModel) -> dict[str, Any]:
     """Return the fields that the caller sent, for changes: omitted ones stay unchanged."""
-    sent = {name: getattr(body, name) for name in type(body).model_fields if name in body.model_fields_set}
+    sent_fields = {name: getattr(body, name) for name in type(body).model_fields if name in body.model_fields_set}
     if any(
-        isinstance(one, BaseModel)
-        for value in sent.values()
-        for one in (cast(list[Any], value[:1]) if isinstance(value, list) else [value])
+        isinstance(item, BaseModel)
+        for value in sent_fields.values()
+        for item in (cast(list[Any], value[:1]) if isinstance(value, list) else [value])
     ):
         return body.model_dump(exclude_unset=True)
-    return sent  # not a copy, which is slow for a large body
+    return sent_fields  # not a copy, which is slow for a large body
 
 
 class PageMeta(BaseModel):

@@ -30,7 +30,7 @@ from proctor.service.refusals import Refusal
 LATE_FORM_S = 5.0
 """Seconds in which the form of an ended session must arrive."""
 LATE_FORMS = 20
-"""Such forms in memory at once; the error page of any other lacks what was typed."""
+"""The maximum number of such forms in memory; for further ones the error page does not repeat the input."""
 
 
 def is_late_form(scope: Scope) -> bool:
@@ -280,8 +280,8 @@ class Authentication:
     async def _find_visitor(self, hub: Hub, scope: Scope) -> Caller | None:
         """Return the owner of the session, or the local user."""
         token = find_session_token(scope)
-        found = None if token is None else await find_session_caller(hub, token)
-        return found or await self._find_local(hub, scope)
+        session_caller = None if token is None else await find_session_caller(hub, token)
+        return session_caller or await self._find_local(hub, scope)
 
     def _admit_unauthenticated(self, hub: Hub, scope: Scope, caller: Caller | None) -> None:
         """Apply the rate limit to a request to a simulated system without a key; reject a large body."""
@@ -375,12 +375,12 @@ def _normalise_name(name: str) -> str:
 
 def read_host(header: str) -> str | None:
     """Return the name in a `Host` header without its port; None if it is malformed."""
-    found = _HOST.fullmatch(header)
-    if found is None or (found["port"] and int(found["port"]) > 65535):
+    match = _HOST.fullmatch(header)
+    if match is None or (match["port"] and int(match["port"]) > 65535):
         return None
-    if found["six"] is None:
-        return found["name"].lower()
+    if match["six"] is None:
+        return match["name"].lower()
     try:
-        return str(ipaddress.IPv6Address(found["six"]))
+        return str(ipaddress.IPv6Address(match["six"]))
     except ValueError:
         return None

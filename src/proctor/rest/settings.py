@@ -129,15 +129,15 @@ def _security(text: str) -> str:
 
 def _headers(text: str) -> tuple[tuple[str, str], ...]:
     """Expected NAME=VALUE, several of them separated by commas."""
-    found: list[tuple[str, str]] = []
+    headers: list[tuple[str, str]] = []
     for pair in text.split(","):
         name, equals, value = (part.strip() for part in pair.partition("="))
         value = unquote(value)
         # A decoded value may contain a line break, which would start another header.
         if not equals or not _HEADER.fullmatch(name) or not value.isascii() or not value.isprintable():
             raise ValueError
-        found.append((name.lower(), value))
-    return tuple(found)
+        headers.append((name.lower(), value))
+    return tuple(headers)
 
 
 def _s(name: str, metavar: str, read: Callable[[str], Any], text: str, **more: Any) -> Setting:
@@ -214,7 +214,7 @@ SETTINGS = (
 
 def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str], find_home: Callable[[str | None], Path]) -> ServeSettings:
     """Return the settings: flags (None if not given), then variables, then defaults. Raises `InputError`."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for setting in SETTINGS:
         value = flags.get(setting.name)
         place = setting.option or setting.variable
@@ -225,10 +225,10 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str], find
                 value = [part for part in value.split(",") if part.strip()]
         if value is None or value == "":
             continue
-        found[setting.name] = _read_value(setting, place, value)
-    home = find_home(found.pop("home", None))
-    ours = {name: found.pop(name) for name in ("host", "port", "database", "allowed_hosts", "secret_key") if name in found}
-    settings = ServeSettings(service=ServiceSettings(home=home, **found), **ours)
+        values[setting.name] = _read_value(setting, place, value)
+    home = find_home(values.pop("home", None))
+    ours = {name: values.pop(name) for name in ("host", "port", "database", "allowed_hosts", "secret_key") if name in values}
+    settings = ServeSettings(service=ServiceSettings(home=home, **values), **ours)
     _check_export(settings.service)
     if settings.service.smtp_host is not None and settings.service.smtp_from is None:
         raise InputError("--smtp-host: also name the sender, with --smtp-from")

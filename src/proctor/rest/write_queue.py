@@ -143,9 +143,9 @@ class TraceWriter:
             places.append([_place(rounds, arrival) for arrival in waiting.arrivals])
         now = self._hub.now()
         async with self._hub.database.writing() as connection:
-            found = [await keep_arrivals(connection, list(each.values()), now) for each in rounds]
+            results_of_rounds = [await keep_arrivals(connection, list(each.values()), now) for each in rounds]
         return [
-            [found[place][arrival.key] for place, arrival in zip(of_one, waiting.arrivals, strict=True)]
+            [results_of_rounds[place][arrival.key] for place, arrival in zip(of_one, waiting.arrivals, strict=True)]
             for of_one, waiting in zip(places, batch, strict=True)
         ]
 

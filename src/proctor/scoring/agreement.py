@@ -1,17 +1,16 @@
-"""How far a judge agrees with people: accuracy, precision, recall, F1 and Cohen's kappa, each with an interval.
+"""How well a judge agrees with people: accuracy, precision, recall, F1 and Cohen's kappa, each with an interval.
 
-Positive is what people call right. A *false pass* is an answer people call wrong and the judge let pass; a *false fail* the reverse.
+Positive means that people label the answer right. A *false pass* is labelled wrong and passed by the judge; a *false fail* the reverse.
 
-What cannot be computed is nothing, never 0 or 1:
+A figure that cannot be computed is None, never 0 or 1:
 
-accuracy   of no item
-precision  where the judge passed nothing
-recall     where people call nothing right
-F1         where neither people nor the judge passed anything
-kappa      of no item, and where both people and the judge always say the same one thing: agreement by chance is then certain, and
-           nothing is left to be better than chance at
+accuracy   without items
+precision  if the judge passed nothing
+recall     if people labelled nothing right
+F1         if neither people nor the judge passed anything
+kappa      without items, and if people and the judge always give the same single answer: chance alone explains the agreement then
 
-Intervals are a Bayesian bootstrap (Rubin 1981), stratified by label: the author of the set chose how many items are right and wrong, so
+Intervals are a Bayesian bootstrap (Rubin 1981), stratified by label: the author of the set chose the number of right and wrong items, so
 these numbers are fixed, and only the judge's decisions are resampled. Half an item is added to each of the four cells
 (Jeffreys' prior). A plain bootstrap resamples the disagreements that happened to occur, so a judge without any would get the interval from
 1 to 1 after twenty items; this one does not, and is near it elsewhere. The seed is fixed.
@@ -94,19 +93,19 @@ def with_intervals(table: Table, *, confidence: float = 0.95, draws: int = DRAWS
     has_both = table.true_pass + table.false_fail and table.false_pass + table.true_fail
     # The rate of false passes is unknown without wrong answers, and the rate of true ones without right answers.
     names = {name for name, value in values.items() if value is not None and (has_both or name not in ("precision", "kappa"))}
-    found: dict[str, list[float]] = {name: [] for name in names}
+    resampled: dict[str, list[float]] = {name: [] for name in names}
     stream = Draws(seed)
-    for _ in range(draws if found else 0):
+    for _ in range(draws if resampled else 0):
         right, wrong = table.true_pass + table.false_fail, table.false_pass + table.true_fail
         # Each row separately: people chose how many answers are labelled right, so that is not random.
         passed_right = right * stream.beta(table.true_pass + 0.5, table.false_fail + 0.5) if right else 0.0
         passed_wrong = wrong * stream.beta(table.false_pass + 0.5, table.true_fail + 0.5) if wrong else 0.0
         drawn = _compute_figures(passed_right, right - passed_right, passed_wrong, wrong - passed_wrong)
-        for name, drawn_values in found.items():
+        for name, drawn_values in resampled.items():
             value = drawn[name]
             if value is not None:
                 drawn_values.append(value)
-    return {name: Figure(value, _find_interval(value, found.get(name, []), confidence)) for name, value in values.items()}
+    return {name: Figure(value, _find_interval(value, resampled.get(name, []), confidence)) for name, value in values.items()}
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):

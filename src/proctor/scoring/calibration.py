@@ -1,7 +1,7 @@
 """Computes everything that a calibration report shows about a judge.
 
 An item the judge could not decide (it was down, its reply was unusable, it was uncertain) is neither right nor wrong: it is counted
-separately and excluded from all figures. So a judge that errs often can still agree well, and the two are shown together.
+separately and excluded from all figures. So a judge that often cannot decide may still agree well; reports show both.
 """
 
 from __future__ import annotations
@@ -86,47 +86,47 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def false_passes(self) -> list[JudgedAnswer]:
         """Items that the judge passed and people call wrong."""
-        return [one for one in self.items if one.decided and one.passed and not one.item.label]
+        return [item for item in self.items if item.decided and item.passed and not item.item.label]
 
     @property
     def false_fails(self) -> list[JudgedAnswer]:
         """Items that the judge failed and people call right."""
-        return [one for one in self.items if one.decided and not one.passed and one.item.label]
+        return [item for item in self.items if item.decided and not item.passed and item.item.label]
 
     @property
     def without_decision(self) -> list[JudgedAnswer]:
         """Items that the judge could not decide."""
-        return [one for one in self.items if not one.decided]
+        return [item for item in self.items if not item.decided]
 
 
 def summarize_calibration(
     judged: Sequence[JudgedAnswer], *, threshold: float | None, confidence: float = 0.95, draws: int = DRAWS, seed: int = SEED
 ) -> Calibration:
     """Return the figures of a judge from its opinions on labelled answers."""
-    decided = [one for one in judged if one.decided]
-    table = count_table((one.item.label, one.passed) for one in decided)
+    decided = [detail for detail in judged if detail.decided]
+    table = count_table((detail.item.label, detail.passed) for detail in decided)
     figures = with_intervals(table, confidence=confidence, draws=draws, seed=seed)
-    scored: list[Scored] = [(one.opinion.score, one.item.label) for one in decided] if threshold is not None else []
+    scored: list[Scored] = [(detail.opinion.score, detail.item.label) for detail in decided] if threshold is not None else []
     repeats = max(2, min(REPEATS, _MOST_DEALT // max(1, len(scored))))
-    details = [one.opinion.details for one in judged]
+    details = [detail.opinion.details for detail in judged]
     # A cached reply was paid for when it was first requested.
-    uncached = [one for one in details if one.get("cached") is not True]
-    tokens = [count for one in uncached if (count := count_tokens(one.get("usage"))) is not None]
-    costs = [cost for one in uncached if is_number(cost := one.get("cost"))]
+    uncached = [detail for detail in details if detail.get("cached") is not True]
+    tokens = [count for detail in uncached if (count := count_tokens(detail.get("usage"))) is not None]
+    costs = [cost for detail in uncached if is_number(cost := detail.get("cost"))]
     return Calibration(
         items=tuple(judged),
         threshold=threshold,
         table=table,
         figures=figures,
         strength=_name_strength_of(figures["kappa"]),
-        undecided=dict(Counter(one.opinion.code or "error" for one in judged if not one.decided).most_common()),
+        undecided=dict(Counter(detail.opinion.code or "error" for detail in judged if not detail.decided).most_common()),
         sweep=tuple(sweep_thresholds(scored, most=MOST_SWEPT)),
         cut=choose_cut(scored, threshold, folds=FOLDS, repeats=repeats, seed=seed) if threshold is not None else None,
         tags=tuple(_list_tag_rows(judged)),
         spent=JudgeCost(
-            judges=_list_names(one.get("judge") for one in details),
-            models=_list_names(one.get("models") or one.get("model") for one in details),
-            prompts=_list_names(one.get("prompt_version") for one in details),
+            judges=_list_names(detail.get("judge") for detail in details),
+            models=_list_names(detail.get("models") or detail.get("model") for detail in details),
+            prompts=_list_names(detail.get("prompt_version") for detail in details),
             tokens=sum(tokens) if tokens else None,
             cost=math.fsum(costs) if costs else None,
             remembered=len(details) - len(uncached),
@@ -164,23 +164,23 @@ def name_strength(kappa: float | None) -> Strength:
 def _list_tag_rows(judged: Sequence[JudgedAnswer]) -> Iterable[TagRow]:
     """Return one row per tag, the worst first."""
     by_tag: dict[str, list[JudgedAnswer]] = {}
-    for one in judged:
-        for tag in dict.fromkeys(one.item.tags):
-            by_tag.setdefault(tag, []).append(one)
+    for item in judged:
+        for tag in dict.fromkeys(item.item.tags):
+            by_tag.setdefault(tag, []).append(item)
     rows = [_make_tag_row(tag, items) for tag, items in by_tag.items()]
     # A tag without any decision has no accuracy and comes last.
     return sorted(rows, key=lambda row: (row.accuracy if row.accuracy is not None else 2.0, -row.items, row.tag))
 
 
 def _make_tag_row(tag: str, items: Sequence[JudgedAnswer]) -> TagRow:
-    decided = [one for one in items if one.decided]
-    agreed = sum(one.agrees for one in decided)
+    decided = [item for item in items if item.decided]
+    agreed = sum(item.agrees for item in decided)
     return TagRow(
         tag=tag,
         items=len(items),
         agreed=agreed,
-        false_pass=sum(one.passed and not one.item.label for one in decided),
-        false_fail=sum(one.item.label and not one.passed for one in decided),
+        false_pass=sum(item.passed and not item.item.label for item in decided),
+        false_fail=sum(item.item.label and not item.passed for item in decided),
         undecided=len(items) - len(decided),
         accuracy=agreed / len(decided) if decided else None,
         interval=wilson(Counts(len(decided), agreed)) if decided else None,
@@ -189,12 +189,12 @@ def _make_tag_row(tag: str, items: Sequence[JudgedAnswer]) -> TagRow:
 
 def _list_names(values: Iterable[Json]) -> tuple[str, ...]:
     """Return the distinct texts among the values, or in lists among them."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for value in values:
-        for one in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(one, str) and one:
-                found[one] = None
-    return tuple(found)
+        for name in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(name, str) and name:
+                names[name] = None
+    return tuple(names)
 
 
 def count_tokens(usage: Json) -> int | None:

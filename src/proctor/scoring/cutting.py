@@ -1,13 +1,13 @@
-"""From which score on a judge should pass an answer: what every threshold would have given, and which one to take.
+"""Chooses the passing score of a judge, and shows what every threshold would have given.
 
-A cut that is chosen and tried on the same answers looks better than it is. So it is chosen by cross-validation: the items are split into
-folds, the best cut for all folds but one is tried on that one, and so on; that is repeated with new splits. The figures of the cut are
-those of answers it was not chosen on. The cut itself is the median of all that were chosen.
+A threshold that is chosen and measured on the same answers looks better than it is, so it is chosen by repeated cross-validation: the best
+threshold for all folds but one is measured on the remaining fold. The reported figures are those of held-out answers, and the threshold is
+the median of all chosen ones.
 
-Best is the greatest kappa, then the greatest accuracy, then what is nearest to the present threshold: nothing moves without a reason.
-Between two scores that occurred every cut gives the same, so it is put half-way between them, or left where it is when the present
-threshold already lies there. A paired test decides whether the new cut does better than the present threshold by more than chance, over
-the items: how often each is decided right while held out, against whether the present threshold decides it right.
+The best threshold has the greatest kappa, then the greatest accuracy, then the smallest distance from the present threshold. All
+thresholds between two adjacent scores give the same decisions: the middle is used, or the present threshold if it lies between them. A
+paired test over the items decides whether the new threshold is better than the present one beyond chance: it compares how often each item
+is decided correctly while held out with whether the present threshold decides it correctly.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class ChosenCut(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float
     present: float
     advice: Advice
-    """`move` where the cut does better on held-out items than the present threshold, and by more than chance explains; `cannot_tell`
-    where chance would explain it; `keep` where it does no better, or decides every item as the present threshold does."""
+    """`move` if the cut is better than the present threshold on held-out items beyond chance; `cannot_tell` if the difference may be
+    chance; `keep` if it is not better, or decides every item alike."""
     folds: int
     repeats: int
     held_out_accuracy: float
@@ -97,7 +97,7 @@ def choose_cut(
     items: Sequence[Scored], present: float, *, folds: int = FOLDS, repeats: int = REPEATS, seed: int = SEED
 ) -> ChosenCut | None:
     """Return the best cut for these items, or None if a label has fewer items than folds, or all scores are the same."""
-    by_label = [[index for index, (_, label) in enumerate(items) if label is wanted] for wanted in (True, False)]
+    by_label = [[index for index, (_, label) in enumerate(items) if label is is_right] for is_right in (True, False)]
     # Every fold needs both labels, and a cut needs two distinct scores.
     if min(len(indices) for indices in by_label) < folds or len({score for score, _ in items}) < 2:
         return None

@@ -1,8 +1,8 @@
 """Intervals for pass rates and for differences of pass rates.
 
 wilson           one rate: the score interval, which never leaves 0..1 and is right for 5 of 5
-newcombe         two rates measured apart: the Wilson intervals of both, squared and added (Newcombe 1998, method 10)
-newcombe_paired  two rates on the same items, one try each: the same with the correlation of the pairs taken off (its paired form,
+newcombe         two independent rates: the Wilson intervals of both, squared and added (Newcombe 1998, method 10)
+newcombe_paired  two rates on the same items, one attempt each: the same minus the correlation of the pairs (the paired form,
                  method 10 with the corrected phi)
 stratified       two runs over the same cases with any number of attempts each. With one attempt per case this *is*
                  `newcombe_paired`, with a single case it *is* `newcombe`: see `stratified_difference`
@@ -122,8 +122,8 @@ def stratified_difference(pairs: Sequence[tuple[Counts, Counts]], *, confidence:
 
     A case with n and m attempts has the weight `n m / (n + m)` (Mantel and Haenszel): with equal repeats that is the plain mean over
     the cases, and it is the weighting under which the difference and the exact test agree on the direction. The variance of
-    the difference is Sato's, which stays right with one attempt per case; what it is smaller than that of two independent runs
-    becomes the correlation in Newcombe's formula, corrected for continuity as in his paired form.
+    the difference is Sato's, which is correct even with one attempt per case. By how much it is smaller than that of two independent
+    runs gives the correlation in Newcombe's formula, corrected for continuity as in his paired form.
 
     Cases that always fail, or always pass, in both runs show no variance. They must not narrow the interval of the others (by simulation
     it would cover 85 to 93 % in suites of which half always fails), so it is at least as wide as that of the others alone.

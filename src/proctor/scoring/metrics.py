@@ -46,11 +46,11 @@ class PackedCounts:
 
     def summarize(self, number: int) -> CaseSummary:
         """Return one case over all its attempts, by its number from 0."""
-        counts = {outcome: found for outcome, often in self._counts.items() if (found := often[number])}
+        counts = {outcome: counters[number] for outcome, counters in self._counts.items() if counters[number]}
         return CaseSummary(
             id=self._texts[2 * number],
             name=self._texts[2 * number + 1],
-            outcome=reduce_attempts(counts, tuple(self._thresholds)[self._of_case[number]]),
+            outcome=reduce_attempts(counts, tuple(self._thresholds)[self._threshold_numbers[number]]),
             runs=sum(counts.values()),
             counts=counts,
         )
@@ -61,16 +61,16 @@ class PackedCounts:
             self._numbers = NameTable(self._scratch)
             self._texts = self._scratch.make_texts()
             """The id and the name of each case, alternating."""
-            self._of_case = self._scratch.make_numbers("I")
+            self._threshold_numbers = self._scratch.make_numbers("I")
             """The number of the threshold of each case."""
             self._counts = {outcome: self._scratch.make_numbers("I") for outcome in OUTCOMES}
         number = self._count
         self._count += 1
         self._texts.append(case.id)
         self._texts.append(case.name)
-        for often in self._counts.values():
-            often.append(0)
-        self._of_case.append(self._thresholds.setdefault(case.pass_threshold, len(self._thresholds)))
+        for counters in self._counts.values():
+            counters.append(0)
+        self._threshold_numbers.append(self._thresholds.setdefault(case.pass_threshold, len(self._thresholds)))
         self._numbers.add(case.id, number)
         return number
 

@@ -3,25 +3,25 @@
 The suite verdict:
 
 regressed, improved  the exact test over all cases gives p <= alpha, the interval of the change lies on one side
-                     of 0, and the change is at least `min_effect`; at most a share alpha of comparisons in which nothing
-                     changed ends so
-unchanged            it does not, and the interval of the change lies within plus or minus `resolution`: had the rate moved by
-                     20 points, this comparison would rule it out
-too_little_data      it does not, and a change that large is still possible, or no case has results in both runs
+                     of 0, and the change is at least `min_effect`; at most a share alpha of comparisons without a real
+                     change gets such a verdict
+unchanged            otherwise, if the interval of the change lies within plus or minus `resolution`: a change of 20 points
+                     is ruled out
+too_little_data      otherwise: such a change is still possible, or no case has results in both runs
 
-In addition, each case on its own: Fisher's exact test with the adjustment of Benjamini and Hochberg over the cases that could
-show anything at all (a case that always passed in both runs cannot, and would only dilute the others), and the plain lists
-of what passed before and does not now, which need no statistics.
+In addition, each case is tested separately: Fisher's exact test, adjusted by Benjamini and Hochberg over the cases that can show
+a change (a case that always passed in both runs cannot, and would only dilute the others). The lists of newly failing and newly
+passing cases need no statistics.
 
-The exact tests on counts of passes assume nothing but that attempts of one case are alike and independent.
+The exact tests only assume that the attempts of one case are identically distributed and independent.
 
-Given how often a case passed in both runs together, chance alone decides how these passes split between the runs when nothing
-changed: the split follows a hypergeometric distribution. Cases are independent, so the total of the candidate's passes follows
+If nothing changed, the passes of a case split between the runs by chance, given their total: the split follows a hypergeometric
+distribution. Cases are independent, so the total of the candidate's passes follows
 the sum of these distributions, which is computed exactly. One case makes this Fisher's test; one attempt per case and run makes
-it McNemar's; in between it is the exact test of Cochran, Mantel and Haenszel. A test at level alpha therefore cries wolf in at
-most that share of comparisons, whatever the pass rates of the cases are and however few attempts there were.
+it McNemar's; in between it is the exact test of Cochran, Mantel and Haenszel. A test at level alpha therefore gives a false alarm
+in at most that share of comparisons, whatever the pass rates of the cases and however few attempts there were.
 
-Two-sided means: every total at most as likely as the one observed counts against "nothing changed".
+Two-sided means that every total that is at most as likely as the observed one counts against "nothing changed".
 """
 
 from __future__ import annotations

@@ -94,17 +94,17 @@ def score_evenly(verdicts: Sequence[Verdict]) -> tuple[Outcome, float | None]:
     decided = 0
     outcome: Outcome = "skip"
     for verdict in verdicts:
-        found = verdict.outcome
-        if found == "pass":
+        decided_as = verdict.outcome
+        if decided_as == "pass":
             total += verdict.score
             decided += 1
             if outcome == "skip":
                 outcome = "pass"
-        elif found == "fail":
+        elif decided_as == "fail":
             total += verdict.score
             decided += 1
             outcome = "fail"
-        elif found == "error" and outcome != "fail":
+        elif decided_as == "error" and outcome != "fail":
             outcome = "error"
     return outcome, _divide(total, decided) if decided else None
 

@@ -83,15 +83,15 @@ class SizedLruCache:
         self._most = most
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self.turn = asyncio.Lock()
-        """Held while a value is made, so that one is made at a time."""
+        """Held while a value is computed, so that values are computed one at a time."""
 
     def get(self, key: Hashable) -> Any:
         """Return a value, or None."""
-        found = self._values.get(key)
-        if found is None:
+        value = self._values.get(key)
+        if value is None:
             return None
         self._values.move_to_end(key)
-        return found[0]
+        return value[0]
 
     def put(self, key: Hashable, value: Any, size: int) -> None:
         """Store a value, and evict the least recently used."""
@@ -108,7 +108,7 @@ class Turns:
 
     def get(self, name: str) -> asyncio.Lock:
         """Return the lock of a name."""
-        found = self._locks.get(name)
-        if found is None:
-            found = self._locks[name] = asyncio.Lock()
-        return found
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = asyncio.Lock()
+        return lock

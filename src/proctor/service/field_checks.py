@@ -20,20 +20,20 @@ def refuse_secrets_in_suite(suite: Suite, field: str) -> None:
     """Reject a suite whose targets, models or servers contain a secret. Inputs and expected values are not searched."""
     listed: Json = suite.settings.get("servers")
     # MCPLab servers are shared objects: each is searched once.
-    seen = {id(server) for server in listed} if isinstance(listed, list) else set[int]()
-    of_cases = {case.id: _drop_seen_servers(case.settings, seen) for case in suite.cases if case.settings}
+    searched = {id(server) for server in listed} if isinstance(listed, list) else set[int]()
+    of_cases = {case.id: _drop_seen_servers(case.settings, searched) for case in suite.cases if case.settings}
     refuse_plain_secrets({**suite.settings, **({"cases": of_cases} if of_cases else {})}, field)
 
 
-def _drop_seen_servers(settings: dict[str, Json], seen: set[int]) -> dict[str, Json]:
+def _drop_seen_servers(settings: dict[str, Json], searched: set[int]) -> dict[str, Json]:
     """Return the settings of a case without servers that were already searched."""
     servers: Json = settings.get("mcp_servers")
     if not isinstance(servers, list):
         return settings
     remaining: list[Json] = []
     for server in servers:
-        remaining.append(None if id(server) in seen else server)
-        seen.add(id(server))
+        remaining.append(None if id(server) in searched else server)
+        searched.add(id(server))
     return {**settings, "mcp_servers": remaining}
 
 

@@ -32,7 +32,7 @@ class RunSignals:
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
     def wake(self, run_id: str) -> None:
-        """Wake those who watch a run."""
+        """Wake every task that watches a run."""
         for event in self._waiting.get(run_id, ()):
             event.set()
 
@@ -113,16 +113,16 @@ class KeyCache:
         self._used: dict[str, float] = {}
         self.changes = 0
         """Number of invalidations: a row that was read before one is stale."""
-        self.closed = False
+        self.has_organization_key = False
         """Whether an organization key was ever created, which never changes back."""
 
     def get(self, hash: str, now: float) -> Row | None:
         """Return the row while it is fresh."""
-        found = self._rows.get(hash)
+        entry = self._rows.get(hash)
         # Also if the clock has gone back.
-        if found is None or not 0 <= now - found[0] < self._ttl_s:
+        if entry is None or not 0 <= now - entry[0] < self._ttl_s:
             return None
-        return found[1]
+        return entry[1]
 
     def put(self, hash: str, row: Row, now: float, changes: int) -> None:
         """Cache a row that was read at `changes`; the oldest row is evicted."""
@@ -165,13 +165,10 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], float] = time.time
     """Unix seconds."""
     key_cache: KeyCache = msgspec.field(default_factory=KeyCache)
-    """Recently used keys."""
     agent_cache: AgentCache = msgspec.field(default_factory=AgentCache)
-    """Recently used agents."""
     secret_box: SecretBox | None = None
     """Encrypts secrets; None: with the key file in the workspace."""
     counters: Counters = msgspec.field(default_factory=Counters)
-    """Counters of this process."""
     run_signals: RunSignals = msgspec.field(default_factory=RunSignals)
     """Wakes tasks that wait for a run of this process."""
     due_signal: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -189,7 +186,6 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_baselines: SizedLruCache = msgspec.field(default_factory=lambda: SizedLruCache(200_000))
     """Initial data of sandboxes with the same datasets, by rows."""
     sandbox_turns: Turns = msgspec.field(default_factory=Turns)
-    """One lock per sandbox."""
     sandbox_places: FairQueue = msgspec.field(default_factory=lambda: FairQueue(2))
     """Which organization's simulated systems may compute: in threads, which share one interpreter."""
     sandbox_tasks: set[asyncio.Task[None]] = msgspec.field(default_factory=set[asyncio.Task[None]])

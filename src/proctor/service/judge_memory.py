@@ -1,6 +1,6 @@
-"""Cached replies of the judges of projects, in files below the workspace of the service.
+"""Caches the replies of the judges of projects in files in the workspace of the service.
 
-Each project has its own cache, which is deleted with the project, and by age. What cannot be deleted is logged and left.
+Each project has its own cache, which is deleted with the project; old replies are deleted too. A file that cannot be deleted is logged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from proctor.actions.judging.judges import CACHE_FOLDER
 
 PROJECTS_FOLDER: Final = "projects"
-"""Below the workspace of the service: folders of single projects."""
+"""The folder in the workspace of the service that has one folder for each project."""
 _LOG = logging.getLogger("proctor.serve")
 _TRIES = 3
 

@@ -26,7 +26,7 @@ from proctor.errors import StoreError
 from proctor.model.show import shorten
 from proctor.model.typed import make_json_decoder
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_seen, list_seen
+from proctor.service.access.permissions import find_visible, select_visible
 from proctor.service.hub import Hub, stamp
 from proctor.service.notify import alerts
 from proctor.service.resource import about, operation
@@ -49,8 +49,8 @@ async def find_suite_changes(hub: Hub, caller: Caller, project_id: str, new: Seq
     changes: list[SuiteChange] = []
     for run, before in pair_newest(new, previous)[:MOST_SUITES]:
         # The comparison of ended runs is cached.
-        found = None if before is None else (await read_several(hub, caller, [before["id"], run["id"]])).comparisons[0].found
-        changes.append(make_suite_change(cast(Row, run), cast(Row, before), found))
+        comparison = None if before is None else (await read_several(hub, caller, [before["id"], run["id"]])).comparisons[0].found
+        changes.append(make_suite_change(cast(Row, run), cast(Row, before), comparison))
     return tuple(changes)
 
 
@@ -91,13 +91,13 @@ async def find_trace_reasons(connection: AsyncConnection, caller: Caller, projec
 
 
 async def _list_failed(connection: AsyncConnection, caller: Caller, project_id: str, when: sa.ColumnElement[bool], limit: int) -> list[Row]:
-    found: list[Row] = []
+    failed: list[Row] = []
     for outcome in ("error", "fail"):
         columns = ("id", "trace_id", "outcome", "code", "body", "created_at")
-        query = list_seen(results, caller, columns=columns, along=(when,), project_id=project_id, outcome=outcome).whole
+        query = select_visible(results, caller, columns=columns, along=(when,), project_id=project_id, outcome=outcome).whole
         newest = query.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(limit)
-        found += await fetch_all(connection, newest)
-    return found
+        failed += await fetch_all(connection, newest)
+    return failed
 
 
 def _read_all(rows: Sequence[Row]) -> list[FailedResult]:
@@ -142,7 +142,7 @@ async def read_overview(
     require_run_reader(caller)
     moment = stamp(hub.clock() - DAY_S) if since is None else read_moment(since, "since")
     async with hub.database.reading() as connection:
-        project = await find_seen(connection, projects, caller, "project", project_id)
+        project = await find_visible(connection, projects, caller, "project", project_id)
         trend = await _read_trend(connection, caller, project["id"])
         new = await _list_new_runs(connection, caller, project["id"], moment)
         reasons, total = await find_trace_reasons(connection, caller, project["id"], moment)
@@ -159,7 +159,7 @@ async def read_overview(
         alerts=await list_firing_rules(hub, caller, project["id"]),
         new_runs=counted,
         more_runs=len(new) > MOST_NEW_RUNS,
-        traces=tuple(traces) if any(found.total for found in traces) else (),
+        traces=tuple(traces) if any(trace_row.total for trace_row in traces) else (),
         suites=suites,
         reasons=reasons,
         more_reasons=total - len(reasons),
@@ -174,7 +174,7 @@ async def count_week(hub: Hub, caller: Caller, project_id: str) -> TraceCounts:
 
 async def _count_traces(connection: AsyncConnection, caller: Caller, project_id: str, since: str) -> TraceCounts:
     columns = ("id", "outcome", "created_at")
-    query = list_seen(trace_rows, caller, columns=columns, along=(trace_rows.c.created_at >= since,), project_id=project_id).whole
+    query = select_visible(trace_rows, caller, columns=columns, along=(trace_rows.c.created_at >= since,), project_id=project_id).whole
     newest = query.order_by(trace_rows.c.created_at.desc(), trace_rows.c.id.desc()).limit(MOST_TRACES + 1).subquery()
     grouped = sa.select(newest.c.outcome, sa.func.count()).group_by(newest.c.outcome)
     counts = {outcome: int(count) for outcome, count in await connection.execute(grouped)}
@@ -187,7 +187,7 @@ async def read_trend(hub: Hub, caller: Caller, project_id: str) -> tuple[TrendPo
     """Return the latest completed runs of a project, oldest first."""
     require_run_reader(caller)
     async with hub.database.reading() as connection:
-        project = await find_seen(connection, projects, caller, "project", project_id)
+        project = await find_visible(connection, projects, caller, "project", project_id)
         return await _read_trend(connection, caller, project["id"])
 
 
@@ -195,19 +195,19 @@ async def list_firing_rules(hub: Hub, caller: Caller, project_id: str) -> list[a
     """Return the firing rules among the newest hundred; None without access to alerts."""
     if caller.kind != "organization":
         return None
-    found = await alerts.list_alerts(hub, caller, project_id=project_id, limit=MOST_RULES)
-    return [rule for rule in found["data"] if rule["active"] and rule["state"] == "firing"]
+    page = await alerts.list_alerts(hub, caller, project_id=project_id, limit=MOST_RULES)
+    return [rule for rule in page["data"] if rule["active"] and rule["state"] == "firing"]
 
 
 async def _read_trend(connection: AsyncConnection, caller: Caller, project_id: str) -> tuple[TrendPoint, ...]:
     # Only completed runs: the rest of an aborted run is unknown.
-    query = list_seen(runs, caller, columns=RUN_COLUMNS, project_id=project_id, status="completed").whole
-    found = await _fetch_newest(connection, query, MOST_TREND)
-    return tuple(make_trend_point(cast(Row, run), cast(Mapping[str, int], run["counts"])) for run in reversed(found))
+    query = select_visible(runs, caller, columns=RUN_COLUMNS, project_id=project_id, status="completed").whole
+    newest = await _fetch_newest(connection, query, MOST_TREND)
+    return tuple(make_trend_point(cast(Row, run), cast(Mapping[str, int], run["counts"])) for run in reversed(newest))
 
 
 async def _list_new_runs(connection: AsyncConnection, caller: Caller, project_id: str, since: str) -> list[Run]:
-    query = list_seen(runs, caller, columns=RUN_COLUMNS, along=(runs.c.created_at >= since,), project_id=project_id).whole
+    query = select_visible(runs, caller, columns=RUN_COLUMNS, along=(runs.c.created_at >= since,), project_id=project_id).whole
     return await _fetch_newest(connection, query, MOST_NEW_RUNS + 1)
 
 

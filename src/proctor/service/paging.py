@@ -1,4 +1,4 @@
-"""Pages for REST and MCP: `{"data": [...], "_meta": {"next", "prev", "limit"}}`; and required rows."""
+"""Pages for REST and MCP: `{"data": [...], "_meta": {"next", "prev", "limit"}}`. Also reads single rows that must exist."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ async def fetch_page_or_refuse(
         raise Refusal("BAD_REQUEST", str(error), hint="start again without a cursor") from None
 
 
-def show_page(found: Rows, show: Callable[[Row], T]) -> Page[T]:
+def show_page(rows: Rows, show: Callable[[Row], T]) -> Page[T]:
     """Return a page of values."""
-    return {"data": [show(row) for row in found.rows], "_meta": {"next": found.next, "prev": found.prev, "limit": found.limit}}
+    return {"data": [show(row) for row in rows.rows], "_meta": {"next": rows.next, "prev": rows.prev, "limit": rows.limit}}
 
 
 async def read_page(

@@ -89,10 +89,10 @@ def operation(
     method, _, path = route.partition(" ")
 
     def declare(call: Call) -> Call:
-        found = Operation(
+        declared = Operation(
             tag=tag, method=method, path=path, status=status, stored=stored, call=call, name=name or call.__name__, person=person
         )
-        OPERATIONS.append(found)
+        OPERATIONS.append(declared)
         return call
 
     return declare

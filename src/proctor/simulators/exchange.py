@@ -168,9 +168,9 @@ def read_payload(request: Request) -> tuple[str, bool]:
     return take_text(read_object(request), "payload", default="") if is_json else read_text(request), is_json
 
 
-def take_text(given: dict[str, Json], name: str, *, default: str | None = None) -> str:
+def take_text(members: dict[str, Json], name: str, *, default: str | None = None) -> str:
     """Return a member as text; a missing one is the default, or rejected without one."""
-    value = given.get(name)
+    value = members.get(name)
     if value is None and default is not None:
         return default
     if is_number(value):

@@ -39,11 +39,11 @@ def read_script(value: Json, at: str) -> Script:
 def _read_line(value: Json, at: str) -> Line:
     if isinstance(value, str):
         return Line(read_word(value, at))
-    given = read_members(value, ("when", "say"), at, required=("say",))
+    members = read_members(value, ("when", "say"), at, required=("say",))
     place = join_place(at, "when")
-    words = [given["when"]] if isinstance(given.get("when"), str) else given.get("when")
+    words = [members["when"]] if isinstance(members.get("when"), str) else members.get("when")
     when = tuple(read_word(item, where) for where, item in read_items(words, place))
-    return Line(read_word(given["say"], join_place(at, "say")), when)
+    return Line(read_word(members["say"], join_place(at, "say")), when)
 
 
 def find_answer(script: Script, heard: str, answered: int) -> tuple[str | None, int]:
@@ -97,7 +97,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_reached(self, channel: str, to: str) -> Person | None:
         """Return the person with an address."""
-        return next((one for one in self.people if fold_address(one.find_address(channel)) == fold_address(to)), None)
+        return next((person for person in self.people if fold_address(person.find_address(channel)) == fold_address(to)), None)
 
 
 READ_BOOK = make_json_decoder(Book)
@@ -118,28 +118,28 @@ def read_number(value: Json, at: str, what: str, default: str | None = None) -> 
     return number
 
 
-def read_book(given: dict[str, Json], before: Book) -> Book:
-    """Return the address book of a suite, added to the earlier one. Raises `SpecError` for invalid entries."""
-    more = [(at, _read_person(item, at)) for at, item in read_items(given.get("people"), "people")]
+def read_book(members: dict[str, Json], before: Book) -> Book:
+    """Return the address book of a suite, merged with the earlier one, `before`. Raises `SpecError` for invalid entries."""
+    more = [(at, _read_person(item, at)) for at, item in read_items(members.get("people"), "people")]
     for name in ("id", "phone", "email"):
-        found = ((f"{at}.{name}", fold_address(getattr(person, name))) for at, person in more if getattr(person, name))
-        refuse_doubles(found, f"the {name}")
+        addresses = ((f"{at}.{name}", fold_address(getattr(person, name))) for at, person in more if getattr(person, name))
+        refuse_doubles(addresses, f"the {name}")
     people = before.people + tuple(person for _, person in more)
     return Book(
-        phone=_read_address(given.get("phone"), "phone", "sms", before.phone),
-        email=_read_address(given.get("email"), "email", "email", before.email),
+        phone=_read_address(members.get("phone"), "phone", "sms", before.phone),
+        email=_read_address(members.get("email"), "email", "email", before.email),
         people=people,
-        answers=before.answers + read_script(given.get("answers"), "answers"),
+        answers=before.answers + read_script(members.get("answers"), "answers"),
     )
 
 
 def _read_person(value: Json, at: str) -> Person:
-    given = read_members(value, Person.__struct_fields__, at, required=("id",))
+    members = read_members(value, Person.__struct_fields__, at, required=("id",))
     return Person(
-        id=read_word(given["id"], join_place(at, "id")),
-        phone=_read_address(given.get("phone"), join_place(at, "phone"), "sms", ""),
-        email=_read_address(given.get("email"), join_place(at, "email"), "email", ""),
-        answers=read_script(given.get("answers"), join_place(at, "answers")),
+        id=read_word(members["id"], join_place(at, "id")),
+        phone=_read_address(members.get("phone"), join_place(at, "phone"), "sms", ""),
+        email=_read_address(members.get("email"), join_place(at, "email"), "email", ""),
+        answers=read_script(members.get("answers"), join_place(at, "answers")),
     )
 
 

@@ -117,11 +117,11 @@ WIZARDS = {
 }
 
 
-def find_problems(fields: tuple[Field, ...], given: dict[str, str]) -> dict[str, str]:
+def find_problems(fields: tuple[Field, ...], answers: dict[str, str]) -> dict[str, str]:
     """Return the errors in answers, by field."""
     problems: dict[str, str] = {}
     for field in fields:
-        value = given.get(field.name, "").strip()
+        value = answers.get(field.name, "").strip()
         if not value:
             if field.required:
                 problems[field.name] = f"{field.label}: enter a value"
@@ -134,12 +134,12 @@ def find_problems(fields: tuple[Field, ...], given: dict[str, str]) -> dict[str,
     return problems
 
 
-def require_answers(wizard: Wizard, given: dict[str, str]) -> dict[str, str]:
+def require_answers(wizard: Wizard, answers: dict[str, str]) -> dict[str, str]:
     """Return the answers to all fields. Raises `Refused` for invalid ones."""
-    problems = find_problems(wizard.list_fields(), given)
+    problems = find_problems(wizard.list_fields(), answers)
     if problems:
         raise refuse(422, "wrong_value", "; ".join(problems.values()), fields=list(problems))
-    return {field.name: given.get(field.name, "").strip() for field in wizard.list_fields()}
+    return {field.name: answers.get(field.name, "").strip() for field in wizard.list_fields()}
 
 
 STATUSES = ("approved", "denied", "pending", "need_more_info")
@@ -179,9 +179,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
     def determine(self, row: dict[str, Json]) -> Determination | None:
         """Return the first determination that fits a request, else the default."""
-        for one in self.determinations:
-            if all(str(row.get(name, "")).casefold() == value.casefold() for name, value in one.match):
-                return one
+        for determination in self.determinations:
+            if all(str(row.get(name, "")).casefold() == value.casefold() for name, value in determination.match):
+                return determination
         return self.default
 
 
@@ -189,31 +189,31 @@ READ_SETUP = make_json_decoder(Setup)
 SEED_KEYS = ("portal", "username", "password", "payer", "determinations", "default_determination", "patients", "providers", "requests")
 
 
-def read_setup(given: dict[str, Json], before: Setup) -> Setup:
+def read_setup(members: dict[str, Json], before: Setup) -> Setup:
     """Return the settings of a suite, merged with earlier ones. Raises `SpecError` for invalid ones."""
-    default = given.get("default_determination")
+    default = members.get("default_determination")
     return Setup(
-        portal=read_word(given.get("portal"), "portal", default=before.portal, among=WIZARDS),
-        username=read_word(given.get("username"), "username", default=before.username),
-        password=read_word(given.get("password"), "password", default=before.password),
-        payer=read_word(given.get("payer"), "payer", default=before.payer),
+        portal=read_word(members.get("portal"), "portal", default=before.portal, among=WIZARDS),
+        username=read_word(members.get("username"), "username", default=before.username),
+        password=read_word(members.get("password"), "password", default=before.password),
+        payer=read_word(members.get("payer"), "payer", default=before.payer),
         determinations=before.determinations
-        + tuple(_read_determination(item, at, KEYS) for at, item in read_items(given.get("determinations"), "determinations")),
+        + tuple(_read_determination(item, at, KEYS) for at, item in read_items(members.get("determinations"), "determinations")),
         default=before.default if default is None else _read_determination(default, "default_determination", ()),
     )
 
 
 def _read_determination(value: Json, at: str, keys: tuple[str, ...]) -> Determination:
-    given = read_members(value, (*keys, "status", "reason", "delay_seconds"), at, required=("status",))
-    delay = given.get("delay_seconds", 0)
+    members = read_members(value, (*keys, "status", "reason", "delay_seconds"), at, required=("status",))
+    delay = members.get("delay_seconds", 0)
     if not is_number(delay) or not 0 <= delay <= 1e7:
         raise SpecError(f"expected seconds, found {show(delay)}", field=join_place(at, "delay_seconds"))
-    match = tuple((name, read_word(given[name], join_place(at, name))) for name in keys if given.get(name) is not None)
+    match = tuple((name, read_word(members[name], join_place(at, name))) for name in keys if members.get(name) is not None)
     if keys and not match:
         raise SpecError(f"expected one of {', '.join(keys)}", field=at)
     return Determination(
-        status=read_word(given["status"], join_place(at, "status"), among=STATUSES),
-        reason=read_word(given.get("reason"), join_place(at, "reason"), default=""),
+        status=read_word(members["status"], join_place(at, "status"), among=STATUSES),
+        reason=read_word(members.get("reason"), join_place(at, "reason"), default=""),
         delay_seconds=float(delay),
         match=match,
     )

@@ -67,7 +67,7 @@ class Simulator(Protocol):
         """Store a suite's `seed` in the rows. Raises `SpecError` with the position."""
         ...
 
-    def perform(self, step: str, given: Json, desk: Desk) -> None:
+    def perform(self, step: str, content: Json, desk: Desk) -> None:
         """Perform one step of a scenario, before the agent starts. Raises `SpecError` for an invalid step."""
         ...
 

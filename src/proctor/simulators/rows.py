@@ -1,12 +1,11 @@
 """The data of a sandbox: JSON rows by collection and key, never modified in place.
 
-Every attempt begins on the same rows, those of the dataset. A change makes a copy of the collection it is in and of nothing else, so that
-branching costs nothing and nothing that an agent does can reach the dataset. Rows themselves are values: who wants another row puts one.
+Every attempt starts with the rows of the dataset. A change copies only the collection it affects, so branching is cheap and an agent cannot
+change the dataset. Rows are immutable: a changed row is stored as a new one.
 
-Storage of sandboxes: a small protocol, and the store in memory that local runs use.
-
-A change is committed together with the event of its request, both or neither, and only on the revision that the request saw: after a
-conflict, the request is repeated on the newer rows. So two servers can serve one sandbox.
+Also the storage of sandboxes: a small protocol, and the in-memory store of local runs. A change and the event of its request are committed
+together, and only on the revision that the request saw; after a conflict the request is repeated on the newer rows. So two servers can
+serve one sandbox.
 """
 
 from __future__ import annotations
@@ -76,12 +75,12 @@ def apply_changes(rows: Rows, changes: tuple[Change, ...]) -> Rows:
     """Return the rows after the changes; unchanged collections are shared with the previous rows."""
     changed: dict[str, Collection] = {}
     for change in changes:
-        held = changed.get(change.collection)
-        if held is None:
-            held = changed[change.collection] = Collection(rows.get(change.collection, {}))
-        held.write(change.key, change.row)
+        collection = changed.get(change.collection)
+        if collection is None:
+            collection = changed[change.collection] = Collection(rows.get(change.collection, {}))
+        collection.write(change.key, change.row)
     # A `Collection`, so that it can have an index, even if it never changes.
-    unchanged = {name: held if isinstance(held, Collection) else Collection(held) for name, held in rows.items() if name not in changed}
+    unchanged = {name: each if isinstance(each, Collection) else Collection(each) for name, each in rows.items() if name not in changed}
     # In the order in which the collections were created.
     return {name: changed[name] if name in changed else unchanged[name] for name in dict.fromkeys((*rows, *changed))}
 
@@ -173,7 +172,7 @@ def _is_same_value(was: Json, now: Json) -> bool:
 
 def list_differences(before: Rows, after: Rows) -> tuple[StateChange, ...]:
     """Return the rows that the agent added, changed and removed, by system, without internal ones."""
-    found: list[StateChange] = []
+    changes: list[StateChange] = []
     for name in dict.fromkeys((*before, *after)):
         system, _, collection = name.partition("/")
         old, new = before.get(name, {}), after.get(name, {})
@@ -187,8 +186,8 @@ def list_differences(before: Rows, after: Rows) -> tuple[StateChange, ...]:
             if was is not now and not equal(was, now, same=_is_same_value):
                 kind = "added" if was is None else "removed" if now is None else "changed"
                 place = f"{collection}/{key}" if collection else key
-                found.append(StateChange(system=system, change=kind, place=place, before=was, after=now))
-    return tuple(found)
+                changes.append(StateChange(system=system, change=kind, place=place, before=was, after=now))
+    return tuple(changes)
 
 
 class Snapshot(msgspec.Struct, frozen=True):

@@ -101,7 +101,7 @@ async def read_here(read: Callable[[], Json]) -> Json:
 
 def is_open_path(simulator: Simulator, path: str) -> bool:
     """Return whether a simulator answers a path without the token of the sandbox."""
-    return any(path.startswith(one[:-1]) if one.endswith("*") else path == one for one in simulator.open_paths)
+    return any(path.startswith(open_path[:-1]) if open_path.endswith("*") else path == open_path for open_path in simulator.open_paths)
 
 
 class Sandbox:
@@ -267,7 +267,7 @@ class Sandbox:
 
     def make_request(self, system: str, tool: str, arguments: Mapping[str, Json]) -> Request:
         """Return the request for a tool call. Raises `SpecError` for an unknown tool or invalid arguments."""
-        tools = {one.name: one for one in find_tools(self._simulators[system])}
+        tools = {candidate.name: candidate for candidate in find_tools(self._simulators[system])}
         if tool not in tools:
             raise SpecError(f"unknown tool {show(tool)}", field="tool", nearest=nearest(tool, tools))
         return make_tool_request(tools[tool], arguments)

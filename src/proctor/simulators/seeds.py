@@ -1,13 +1,9 @@
-"""Reads seeds, steps and types of simulated systems from a suite.
+"""Reads seeds, steps and types of simulated systems from a suite. Invalid values are a `SpecError` with their position.
 
-The types of systems that Verial's clients use, and the kind of each.
+Types are the names that Verial's clients use, such as `FHIR` and `Payer`; kinds are the files in `kinds/` (`fhir`, `portal`). A kind that
+Verial lacks has its own name as its type. A type without a kind is accepted, but not simulated.
 
-Types are words such as `FHIR` and `Payer`; kinds are the files in `kinds/` (`fhir`, `portal`). A kind that Verial does not have is a type
-of its own name. A type without a kind can be written, but nothing is simulated.
-
-A kind gets `config.seed` of a simulator's `config`, and the members in its `config_names`. Other members are ignored, as at Verial.
-
-Reads seeds and steps of simulated systems from a suite. Invalid values are a `SpecError` with their position.
+A kind gets `config.seed` of a simulator's `config`, and the members in its `config_names`. Other members are ignored, as in Verial.
 """
 
 from __future__ import annotations
@@ -80,7 +76,7 @@ def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
 def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json]) -> list[Json]:
     """Return the seeds of a system of this kind: its config first, merged with the first seed if the kind supports that.
 
-    What both have is never put together: the one would take the place of the other, and nothing of the config may get lost.
+    Members that both have are not merged, because one would replace the other and a part of the config would be lost.
     """
     if (first := find_config_seed(kind, config)) is None:
         return seeds
@@ -102,38 +98,38 @@ _ALIKE = 0.85
 
 
 class NotHeld(SpecError):
-    """A step names an object that the system does not have yet: that is known only when the system is filled."""
+    """A step names an object that the system does not have, or does not have yet: that is only known when the system is seeded."""
 
 
 def read_members(value: Json, known: Iterable[str], at: str = "", *, required: Iterable[str] = ()) -> dict[str, Json]:
     """Return an object that has only known members."""
     if not isinstance(value, dict):
         raise SpecError(f"expected an object, found {kind_of(value)}", field=at or None)
-    given = cast("dict[str, Json]", value)
+    members = cast("dict[str, Json]", value)
     names = tuple(known)
-    for name in given:
+    for name in members:
         if name not in names:
             raise SpecError(
                 f"unknown key {show(name)}; there are {', '.join(names)}", field=join_place(at, name), nearest=nearest(name, names)
             )
     for name in required:
-        if name not in given:
+        if name not in members:
             raise SpecError(f"{name} is missing", field=at or None)
-    return given
+    return members
 
 
 def read_condition(value: Json, at: str) -> dict[str, Json]:
     """Return the required values: literals, matchers, or null for an absent or null value."""
-    given = {} if value is None else read_members(value, value if isinstance(value, dict) else (), at)
-    for name, value_wanted in given.items():
+    members = {} if value is None else read_members(value, value if isinstance(value, dict) else (), at)
+    for name, value_wanted in members.items():
         if holds_matcher(value_wanted):
             compile_expected(value_wanted, field=join_place(at, name))
-    return given
+    return members
 
 
-def holds_condition(wanted: Mapping[str, Json], find: Callable[[str], Json | Missing]) -> bool:
+def holds_condition(condition: Mapping[str, Json], find: Callable[[str], Json | Missing]) -> bool:
     """Return whether every value that `find` returns for a name matches."""
-    return all(_is_as_wanted(expected, find(name)) for name, expected in wanted.items())
+    return all(_is_as_wanted(expected, find(name)) for name, expected in condition.items())
 
 
 def _is_as_wanted(expected: Json, actual: Json | Missing) -> bool:
@@ -144,16 +140,16 @@ def _is_as_wanted(expected: Json, actual: Json | Missing) -> bool:
     return find_difference(expected, actual) is None
 
 
-def refuse_slips(given: Iterable[str], known: Iterable[str], at: str) -> None:
+def refuse_slips(names_given: Iterable[str], known: Iterable[str], at: str) -> None:
     """Reject a name that is a misspelling of a known one, where other names are the author's own."""
     from difflib import SequenceMatcher  # costs a regex compile
 
     names = tuple(known)
-    for name in given:
-        for one in names if name not in names else ():
+    for name in names_given:
+        for known_name in names if name not in names else ():
             # Swapped letters count as similar, too. `provider_name` and `provider_npi` are less similar, and are different fields.
-            if sorted(name) == sorted(one) or SequenceMatcher(None, name[:200], one).ratio() >= _ALIKE:
-                raise SpecError(f"unknown key {show(name)}; did you mean {one}?", field=join_place(at, name), nearest=(one,))
+            if sorted(name) == sorted(known_name) or SequenceMatcher(None, name[:200], known_name).ratio() >= _ALIKE:
+                raise SpecError(f"unknown key {show(name)}; did you mean {known_name}?", field=join_place(at, name), nearest=(known_name,))
 
 
 def read_items(value: Json, at: str = "") -> Iterator[tuple[str, Json]]:
@@ -229,13 +225,13 @@ def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
         return ()
     if not isinstance(value, dict):
         raise SpecError(f"a scenario is an object, found {kind_of(value)}")
-    given = cast("dict[str, Json]", value)
-    if "steps" not in given:
-        return tuple(_read_step({"step": name, "given": content}, name) for name, content in given.items())
-    for name in given:
+    members = cast("dict[str, Json]", value)
+    if "steps" not in members:
+        return tuple(_read_step({"step": name, "given": content}, name) for name, content in members.items())
+    for name in members:
         if name != "steps":
             raise SpecError("unknown key, expected only steps", field=name)
-    steps = given["steps"]
+    steps = members["steps"]
     if not isinstance(steps, list) or len(cast("list[Json]", steps)) > MOST_STEPS:
         raise SpecError(f"expected a list of at most {MOST_STEPS} steps", field="steps")
     return tuple(_read_step(step, f"steps.{index}") for index, step in enumerate(cast("list[Json]", steps)))
@@ -244,19 +240,19 @@ def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
 def _read_step(value: Json, place: str) -> ScenarioStep:
     if not isinstance(value, dict):
         raise SpecError(f"expected an object, got {kind_of(value)}", field=place)
-    given = cast("dict[str, Json]", value)
-    for name in given:
+    members = cast("dict[str, Json]", value)
+    for name in members:
         if name not in _KEYS:
             near = nearest(name, _KEYS)
             raise SpecError(f"unknown key; nearest: {', '.join(near or _KEYS)}", field=f"{place}.{name}")
-    step, simulator, after_s = given.get("step"), given.get("simulator"), given.get("after_s", 0)
+    step, simulator, after_s = members.get("step"), members.get("simulator"), members.get("after_s", 0)
     if not isinstance(step, str):
         raise SpecError("expected the name of a step", field=f"{place}.step")
     if not is_number(after_s) or not is_finite(after_s) or not 0 <= after_s <= LONGEST_S:
         raise SpecError(f"expected seconds from 0 to {LONGEST_S:g}, got {show(after_s, 40)}", field=f"{place}.after_s")
     kind = _find_kind_of_step(step, place) if simulator is None else _find_simulator(simulator, f"{place}.simulator")
     _check_step(kind, step, place)
-    return ScenarioStep(kind=kind, step=step, given=given.get("given"), after_s=float(after_s))
+    return ScenarioStep(kind=kind, step=step, given=members.get("given"), after_s=float(after_s))
 
 
 def _find_simulator(word: Json, place: str) -> str:
@@ -276,11 +272,11 @@ def _find_kind_of_step(step: str, place: str) -> str:
 
 
 def _list_steps() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    kinds_by_step: dict[str, list[str]] = {}
     for kind in list_kinds():
         for step in find_simulator(kind).steps:
-            found.setdefault(step, []).append(kind)
-    return found
+            kinds_by_step.setdefault(step, []).append(kind)
+    return kinds_by_step
 
 
 def _check_step(kind: str, step: str, place: str) -> None:

@@ -1,8 +1,8 @@
 """The tools of simulated systems for models: declared by a kind, validated by its schema, and answered as MCP results.
 
-A tool makes a request of its arguments, and nothing else: what becomes of it is the business of the system, as for every other request.
-Arguments that fit no schema never become a request. What models do all the time is forgiven: null for what is left out, JSON written
-as text where an object belongs, a number where a text does.
+A tool only turns its arguments into a request, which the system handles like any other. Arguments that do not match the schema are
+rejected. Frequent mistakes of models are accepted: null for an omitted argument, JSON as text instead of an object, a number instead of a
+text.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def make_tool_request(tool: Tool, arguments: Mapping[str, Json]) -> Request:
             raise SpecError(
                 f"{tool.name} has no argument {show(name, 80)}; there are: {known}", field=name, nearest=nearest(name, properties)
             )
-    given = {name: _read_argument(value, properties[name], name) for name, value in arguments.items() if value is not None}
+    read_arguments = {name: _read_argument(value, properties[name], name) for name, value in arguments.items() if value is not None}
     for name in tool.schema.get("required", ()):
-        if name not in given:
+        if name not in read_arguments:
             raise SpecError(f"{tool.name} needs {name}", field=name)
     try:
-        return tool.make_request(given)
+        return tool.make_request(read_arguments)
     except UnicodeEncodeError:
         raise SpecError(f"the arguments of {tool.name} contain a lone surrogate, which cannot be sent") from None
 
@@ -76,8 +76,8 @@ def make_tool(name: str, description: str, properties: dict[str, Json], required
     """
     method, _, path = request.partition(" ")
 
-    def make_request(given: dict[str, Json]) -> Request:
-        address, rest = path, dict(given)
+    def make_request(arguments: dict[str, Json]) -> Request:
+        address, rest = path, dict(arguments)
         for argument in properties:
             if f"{{{argument}}}" in path:
                 address = address.replace(f"{{{argument}}}", encode_percent(str(rest.pop(argument, ""))))
@@ -89,13 +89,13 @@ def make_tool(name: str, description: str, properties: dict[str, Json], required
     return Tool(name=name, description=description, schema=schema, make_request=make_request)
 
 
-def make_query(given: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:
+def make_query(arguments: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:
     """Return the names and values of a query; a list repeats the name, null omits it."""
-    found: list[tuple[str, str]] = []
-    for name, value in given.items():
+    pairs: list[tuple[str, str]] = []
+    for name, value in arguments.items():
         several = cast("list[Json]", value) if isinstance(value, list) else [value]
-        found += [(name, write_as_text(one)) for one in several if one is not None]
-    return tuple(found)
+        pairs += [(name, write_as_text(item)) for item in several if item is not None]
+    return tuple(pairs)
 
 
 def write_tool_result(response: Response) -> dict[str, Json]:
@@ -133,13 +133,13 @@ def _make_request_tool(simulator: Simulator) -> Tool:
         "body": {"description": "Text as it is, anything else as JSON."},
     }
 
-    def make_request(given: dict[str, Json]) -> Request:
-        path, body = str(given["path"]), given.get("body")
+    def make_request(arguments: dict[str, Json]) -> Request:
+        path, body = str(arguments["path"]), arguments.get("body")
         is_text = isinstance(body, str)
         return Request(
-            method=given["method"],
+            method=arguments["method"],
             path=path if path.startswith("/") else f"/{path}",
-            query=make_query(given.get("query") or {}),
+            query=make_query(arguments.get("query") or {}),
             headers={} if body is None else {"content-type": _PLAIN if is_text else "application/json"},
             body=b"" if body is None else body.encode() if is_text else msgspec.json.encode(body),
         )

@@ -1,17 +1,12 @@
-"""The message API of Twilio, so that its SDKs can be used with another base address.
+"""The message and call APIs of Twilio, so that its SDKs can be used with another base address.
 
     POST /2010-04-01/Accounts/SID/Messages.json        a form with To, From and Body
-    GET  /2010-04-01/Accounts/SID/Messages.json        all short messages; To and From choose
+    GET  /2010-04-01/Accounts/SID/Messages.json        all short messages, filtered by To and From
     GET  /2010-04-01/Accounts/SID/Messages/ID.json     one of them
-
-The SDKs send the account and a password; the password is the token of the sandbox, the account may have any name.
-
-The call API of Twilio, so that its SDKs can be used with another base address.
-
-    POST /2010-04-01/Accounts/SID/Calls.json       a form with To, From, and Url (or Twiml); StatusCallback where it is wanted
-    GET  /2010-04-01/Accounts/SID/Calls.json       all calls; To, From and Status choose
-    GET  /2010-04-01/Accounts/SID/Calls/ID.json    one of them
-    POST /2010-04-01/Accounts/SID/Calls/ID.json    Status=completed hangs up; Url or Twiml leads the call elsewhere, or answers it
+    POST /2010-04-01/Accounts/SID/Calls.json           a form with To, From, Url (or Twiml), and optionally StatusCallback
+    GET  /2010-04-01/Accounts/SID/Calls.json           all calls, filtered by To, From and Status
+    GET  /2010-04-01/Accounts/SID/Calls/ID.json        one of them
+    POST /2010-04-01/Accounts/SID/Calls/ID.json        Status=completed hangs up; Url or Twiml redirects or answers the call
 
 The SDKs send the account and a password; the password is the token of the sandbox, the account may have any name. `webhooks.py` has what
 happens on the call.
@@ -191,8 +186,8 @@ def _read_talk(talk: Talk, form: dict[str, str], request: Request) -> Talk:
     if not form.get("StatusCallback"):
         return talk
     # One field per event, so all values of a repeated name count.
-    wanted = [value for name, value in decode_query(request.body.decode("utf-8", "replace")) if name == "StatusCallbackEvent"]
-    events = tuple(event for word in wanted for event in word.split()) or ("completed",)
+    subscribed = [value for name, value in decode_query(request.body.decode("utf-8", "replace")) if name == "StatusCallbackEvent"]
+    events = tuple(event for word in subscribed for event in word.split()) or ("completed",)
     for event in events:
         if event not in EVENTS:
             raise refuse_twilio(400, 21626, f"StatusCallbackEvent: expected {', '.join(EVENTS)}, found {event[:40]}")

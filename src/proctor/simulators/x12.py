@@ -1,7 +1,7 @@
 """X12 of a simulated clearinghouse: its dataset, and the envelopes of incoming and outgoing interchanges.
 
-What is wrong with an interchange as a whole is answered by TA1, what is wrong with a transaction by 999 (005010X231A1); both name the
-reason by the codes of the standard. The delimiters that are written are `*`, `:`, `^` and `~`.
+An error in the interchange as a whole is answered by TA1, an error in a transaction by 999 (005010X231A1), both with the standard's reason
+codes. Answers use the delimiters `*`, `:`, `^` and `~`.
 
 The dataset has members with their benefits, claims with their status, and rules for authorizations.
 """
@@ -72,7 +72,7 @@ def read_interchange(text: str) -> tuple[list[X12Transaction], str]:
     terminator = text[interchange.start + len(interchange.text) : interchange.start + len(interchange.text) + 1]
     divider = text[interchange.start + 3]
     ends = [piece.strip().split(divider) for piece in text.split(terminator) if piece.strip().startswith(f"IEA{divider}")]
-    if len(ends) != 1 or len({one.interchange.start for one in transactions}) != 1:
+    if len(ends) != 1 or len({transaction.interchange.start for transaction in transactions}) != 1:
         return transactions, "023"
     return transactions, "" if len(ends[0]) > 2 and ends[0][2].strip() == control else "001"
 
@@ -100,7 +100,8 @@ def find_fault(transaction: X12Transaction, allowed: tuple[str, ...]) -> Fault |
     for name in _NEEDED[kind]:
         if name not in names:
             return Fault("5", f"{name} is missing", name, len(transaction.segments), "3")
-    subscribers = [place for place, one in enumerate(transaction.segments, 1) if one.name == "NM1" and one.find_field(1) == "IL"]
+    parties = [(place, segment) for place, segment in enumerate(transaction.segments, 1) if segment.name == "NM1"]
+    subscribers = [place for place, segment in parties if segment.find_field(1) == "IL"]
     if len(subscribers) > 1:
         return Fault("5", f"{len(subscribers)} subscribers in one transaction; send one for each", "NM1", subscribers[1], "5")
     return None
@@ -255,17 +256,19 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_person(self, last_name: str, first_name: str, birth_date: str) -> Member | None:
         """Return a member by name and birth date, all of which must be known."""
-        wanted = (last_name.casefold(), first_name.casefold(), birth_date)
-        if not all(wanted):
+        identity = (last_name.casefold(), first_name.casefold(), birth_date)
+        if not all(identity):
             return None
-        people = ((one, (one.last_name.casefold(), one.first_name.casefold(), one.birth_date)) for one in self.members)
-        return next((member for member, known in people if known == wanted), None)
+        for member in self.members:
+            if (member.last_name.casefold(), member.first_name.casefold(), member.birth_date) == identity:
+                return member
+        return None
 
     def decide(self, procedure_code: str, member_id: str) -> Determination:
         """Return the first determination that fits, else the default."""
-        for one in self.determinations:
-            if one.procedure_code in (None, procedure_code) and one.member_id in (None, member_id):
-                return one
+        for determination in self.determinations:
+            if determination.procedure_code in (None, procedure_code) and determination.member_id in (None, member_id):
+                return determination
         return self.default
 
 
@@ -274,64 +277,67 @@ READ_DATASET = make_json_decoder(Dataset)
 
 def read_dataset(seed: Json, before: Dataset) -> Dataset:
     """Return the dataset of a suite, added to the earlier one. Raises `SpecError` for an invalid one."""
-    given = read_members(seed, ("payer", "members", "claims", "determinations", "default_determination"))
-    payer = read_members(given.get("payer") or {}, ("name", "id"), "payer")
-    more = [(at, _read_member(item, at)) for at, item in read_items(given.get("members"), "members")]
+    sections = read_members(seed, ("payer", "members", "claims", "determinations", "default_determination"))
+    payer = read_members(sections.get("payer") or {}, ("name", "id"), "payer")
+    more = [(at, _read_member(item, at)) for at, item in read_items(sections.get("members"), "members")]
     refuse_doubles(((f"{at}.member_id", member.member_id) for at, member in more), "the member")
     members = before.members + tuple(member for _, member in more)
-    default = given.get("default_determination")
+    default = sections.get("default_determination")
     return Dataset(
         payer_name=read_word(payer.get("name"), "payer.name", default=before.payer_name),
         payer_id=read_word(payer.get("id"), "payer.id", default=before.payer_id),
         members=members,
-        claims=before.claims + tuple(_read_claim(item, at, members) for at, item in read_items(given.get("claims"), "claims")),
+        claims=before.claims + tuple(_read_claim(item, at, members) for at, item in read_items(sections.get("claims"), "claims")),
         determinations=before.determinations
-        + tuple(_read_determination(item, at) for at, item in read_items(given.get("determinations"), "determinations")),
+        + tuple(_read_determination(item, at) for at, item in read_items(sections.get("determinations"), "determinations")),
         default=before.default if default is None else _read_determination(default, "default_determination"),
     )
 
 
 def _read_member(value: Json, at: str) -> Member:
-    given = read_members(value, Member.__struct_fields__, at, required=("member_id",))
+    members = read_members(value, Member.__struct_fields__, at, required=("member_id",))
     return Member(
         **{
-            name: read_word(given.get(name), join_place(at, name), default="") for name in ("patient_id", "first_name", "last_name", "plan")
+            name: read_word(members.get(name), join_place(at, name), default="")
+            for name in ("patient_id", "first_name", "last_name", "plan")
         },
-        member_id=read_word(given["member_id"], join_place(at, "member_id")),
-        birth_date=_read_day(given.get("birth_date"), join_place(at, "birth_date")),
-        gender=read_word(given.get("gender"), join_place(at, "gender"), default="", among=("", "F", "M", "U")),
-        active=read_flag(given.get("active"), join_place(at, "active"), default=True),
-        benefits=tuple(_read_benefit(item, place) for place, item in read_items(given.get("benefits"), join_place(at, "benefits"))),
+        member_id=read_word(members["member_id"], join_place(at, "member_id")),
+        birth_date=_read_day(members.get("birth_date"), join_place(at, "birth_date")),
+        gender=read_word(members.get("gender"), join_place(at, "gender"), default="", among=("", "F", "M", "U")),
+        active=read_flag(members.get("active"), join_place(at, "active"), default=True),
+        benefits=tuple(_read_benefit(item, place) for place, item in read_items(members.get("benefits"), join_place(at, "benefits"))),
     )
 
 
 def _read_benefit(value: Json, at: str) -> Benefit:
-    given = read_members(value, Benefit.__struct_fields__, at)
-    amounts = {name: _read_amount(given.get(name), join_place(at, name)) for name in Benefit.__struct_fields__ if name != "service_type"}
-    return Benefit(service_type=read_word(given.get("service_type"), join_place(at, "service_type"), default="30"), **amounts)
+    members = read_members(value, Benefit.__struct_fields__, at)
+    amounts = {name: _read_amount(members.get(name), join_place(at, name)) for name in Benefit.__struct_fields__ if name != "service_type"}
+    return Benefit(service_type=read_word(members.get("service_type"), join_place(at, "service_type"), default="30"), **amounts)
 
 
 def _read_claim(value: Json, at: str, members: tuple[Member, ...]) -> Claim:
-    given = read_members(value, Claim.__struct_fields__, at, required=("claim_number", "member_id"))
-    member_id = read_word(given["member_id"], join_place(at, "member_id"))
+    fields = read_members(value, Claim.__struct_fields__, at, required=("claim_number", "member_id"))
+    member_id = read_word(fields["member_id"], join_place(at, "member_id"))
     if all(member.member_id != member_id for member in members):
         raise SpecError(f"there is no member {show(member_id)}", field=join_place(at, "member_id"))
     return Claim(
-        claim_number=read_word(given["claim_number"], join_place(at, "claim_number")),
+        claim_number=read_word(fields["claim_number"], join_place(at, "claim_number")),
         member_id=member_id,
-        status=read_word(given.get("status"), join_place(at, "status"), default="pending", among=CLAIM_STATUS),
-        charged=_read_amount(given.get("charged"), join_place(at, "charged")) or 0.0,
-        paid=_read_amount(given.get("paid"), join_place(at, "paid")) or 0.0,
-        date=_read_day(given.get("date"), join_place(at, "date")),
+        status=read_word(fields.get("status"), join_place(at, "status"), default="pending", among=CLAIM_STATUS),
+        charged=_read_amount(fields.get("charged"), join_place(at, "charged")) or 0.0,
+        paid=_read_amount(fields.get("paid"), join_place(at, "paid")) or 0.0,
+        date=_read_day(fields.get("date"), join_place(at, "date")),
     )
 
 
 def _read_determination(value: Json, at: str) -> Determination:
-    given = read_members(value, Determination.__struct_fields__, at, required=("status",))
-    keys = {name: read_word(given[name], join_place(at, name)) for name in ("procedure_code", "member_id") if given.get(name) is not None}
+    members = read_members(value, Determination.__struct_fields__, at, required=("status",))
+    keys = {
+        name: read_word(members[name], join_place(at, name)) for name in ("procedure_code", "member_id") if members.get(name) is not None
+    }
     return Determination(
-        status=read_word(given["status"], join_place(at, "status"), among=DECISIONS),
-        reason=read_word(given.get("reason"), join_place(at, "reason"), default=""),
+        status=read_word(members["status"], join_place(at, "status"), among=DECISIONS),
+        reason=read_word(members.get("reason"), join_place(at, "reason"), default=""),
         **keys,
     )
 

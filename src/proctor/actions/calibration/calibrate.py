@@ -76,7 +76,7 @@ def judge_to_calibrate(home: Path, options: JudgeOptions, spent: JudgeSpending |
     return opened
 
 
-def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, today: str) -> str:
+def store_calibration(home: Path, judge: OpenedJudge, calibration: Calibration, *, today: str) -> str:
     """Store the calibration on criteria, which the verdicts of this judge then show; yes/no and scores are stored separately.
 
     Return why something was not stored, or "". Raises `StoreError`.
@@ -84,14 +84,14 @@ def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, tod
     reasons: dict[str, None] = {}
     for scored in (False, True):
         # Claims of other checks use different prompts.
-        items = [one for one in found.items if one.item.check is None and (one.item.threshold is not None) is scored]
-        decided = [one for one in items if one.decided]
+        items = [item for item in calibration.items if item.item.check is None and (item.item.threshold is not None) is scored]
+        decided = [item for item in items if item.decided]
         if not items:
             continue
         if len(decided) < MIN_DECIDED * len(items):
             reasons[f"fewer than {MIN_DECIDED:.0%} of the answers are decided"] = None
             continue
-        kappa = with_intervals(count_table((one.item.label, one.passed) for one in decided))["kappa"]
+        kappa = with_intervals(count_table((item.item.label, item.passed) for item in decided))["kappa"]
         if kappa.value is None or kappa.interval is None:
             reasons["kappa cannot be computed from labels that are all the same"] = None
             continue
@@ -102,7 +102,7 @@ def store_calibration(home: Path, judge: OpenedJudge, found: Calibration, *, tod
             low=kappa.interval.low,
             high=kappa.interval.high,
             labels=len(decided),
-            threshold=_find_common([one.item.threshold for one in items]),
+            threshold=_find_common([item.item.threshold for item in items]),
             samples=judge.settings.samples,
             date=today,
         )
@@ -121,17 +121,17 @@ def leave_out_examples(items: Sequence[LabelledAnswer], judge: OpenedJudge) -> l
     if not judge.settings.decisions:
         return list(items)
     example_keys = set(map(make_key, judge.settings.decisions))
-    found = [item for item in items if make_key(show_example(item)) not in example_keys]
-    if not found:
+    remaining = [item for item in items if make_key(show_example(item)) not in example_keys]
+    if not remaining:
         raise InputError(
             f"{IS_EXAMPLE}: every label is also an example of the judge\n  calibrate on labels that are not among its examples"
         )
-    return found
+    return remaining
 
 
 def explain_undecided(judged: Sequence[JudgedAnswer]) -> str:
     """Return the commonest reason why answers are undecided, and the next step; empty if all are decided."""
-    undecided = [one.opinion for one in judged if not one.decided]
+    undecided = [answer.opinion for answer in judged if not answer.decided]
     if not undecided:
         return ""
     code = Counter(opinion.code or "error" for opinion in undecided).most_common(1)[0][0]
@@ -186,14 +186,14 @@ async def calibrate(
         raise broken.exceptions[0] from None
     judged = [JudgedAnswer(item=item, opinion=opinion) for item, opinion in zip(items, opinions, strict=True) if opinion is not None]
     # A threshold can be chosen only if all items have a score.
-    found = summarize_calibration(judged, threshold=None if None in forms else _find_common(forms))
-    requests = list_requests(one.opinion.details for one in judged)
+    summary = summarize_calibration(judged, threshold=None if None in forms else _find_common(forms))
+    requests = list_requests(answer.opinion.details for answer in judged)
     if not requests:
-        return found
+        return summary
     # Items of a batch share requests, so their own figures cannot be added.
     tokens = [count for request in requests if (count := count_tokens(request.get("usage"))) is not None]
     cost, _ = sum_known(price_request(request, prices or PriceList()) for request in requests)
-    return msgspec.structs.replace(found, spent=msgspec.structs.replace(found.spent, tokens=sum(tokens) if tokens else None, cost=cost))
+    return msgspec.structs.replace(summary, spent=msgspec.structs.replace(summary.spent, tokens=sum(tokens) if tokens else None, cost=cost))
 
 
 def _find_common(thresholds: Sequence[float | None]) -> float | None:

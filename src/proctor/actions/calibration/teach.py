@@ -84,7 +84,8 @@ def list_run_labels(home: Path, run: str) -> RunLabels:
     cases = {case.id: case for case in suite_to_recheck(home, run).cases}
     passed: list[tuple[float, dict[str, Json]]] = []
     failed: list[tuple[float, dict[str, Json]]] = []
-    left_out, seen = Counter[tuple[str, str]](), set[tuple[str, bytes]]()
+    left_out: Counter[tuple[str, str]] = Counter()
+    listed: set[tuple[str, bytes]] = set()
     for entry in RunFiles(home).open(run).entries():
         case = cases.get(entry.case)
         claims = list_claims(case, entry.evidence) if case is not None and entry.evidence is not None else {}
@@ -95,10 +96,10 @@ def list_run_labels(home: Path, run: str) -> RunLabels:
                 left_out[check, "the judge gave no decision"] += 1
                 continue
             question = (repr(spec), msgspec.json.encode(claim.questions))
-            if question in seen:
+            if question in listed:
                 left_out[check, "it repeats another one"] += 1
                 continue
-            seen.add(question)
+            listed.add(question)
             line = write_line(f"{entry.case}.{entry.attempt}.{position}", check, spec, claim.evidence, claim.questions)
             if line is None:
                 left_out[check, "its run cannot be written as plain evidence"] += 1
@@ -106,12 +107,13 @@ def list_run_labels(home: Path, run: str) -> RunLabels:
                 # The claims of a case are judged together, so they are labelled together.
                 line |= {"batch": f"{entry.case}.{entry.attempt}"} if len(claims) > 1 else {}
                 (passed if verdict.outcome == "pass" else failed).append((abs(verdict.score - 0.5), line))
-    lines = [line for _, line in _take_turns(*(sorted(part, key=lambda pair: pair[0]) for part in (failed, passed)))]
-    found = RunLabels(lines, dict(left_out))
+    least_certain_first = [sorted(part, key=lambda pair: pair[0]) for part in (failed, passed)]
+    lines = [line for _, line in _take_turns(*least_certain_first)]
+    labels = RunLabels(lines, dict(left_out))
     if not lines:
-        omissions = f"\n  left out: {found.describe_left_out()}" if left_out else ""
+        omissions = f"\n  left out: {labels.describe_left_out()}" if left_out else ""
         raise InputError(f"the run {run!r} has no claim that a judge decided{omissions}")
-    return found
+    return labels
 
 
 def _take_turns(*lists: Iterable[_T]) -> list[_T]:
@@ -191,11 +193,11 @@ async def improve(
     criteria = await sharpen(baseline) if sharpen is not None else {}
     if criteria:
         tried["criterion"] = await try_held_out(use_criteria)
-    found: list[Improvement] = []
+    proposals: list[Improvement] = []
     for way, after in tried.items():
         decisions = [list(map(_decide, judged)) for judged in (baseline, after)]
         gain = measure_gain([item.label for item in items], *decisions, groups=groups, seed=seed)
-        found.append(
+        proposals.append(
             Improvement(
                 accepted=gain.p_value <= ALPHA / len(tried),
                 way=way,
@@ -207,7 +209,7 @@ async def improve(
                 cause=explain_undecided(after),
             )
         )
-    return max(found, key=lambda one: (one.accepted, one.gain.after or 0.0) if one.accepted else (False, 0.0))
+    return max(proposals, key=lambda proposal: (proposal.accepted, proposal.gain.after or 0.0) if proposal.accepted else (False, 0.0))
 
 
 def make_sharpen(ask: Callable[[ChatRequest], Awaitable[ChatReply]]) -> Sharpen:

@@ -42,10 +42,10 @@ def read_evidence(
     returned = _read_framework(source) if format is None and mapping is None else None
     if returned is not None:
         return declare_complete(returned, tuple(complete), _IN_CODE) if complete else returned
-    found = read_all_evidence(cast("Mapping[str, Json]", source), format=format, mapping=mapping, complete=complete)
-    if len(found) != 1:
-        raise EvidenceError(f"expected one run, found {len(found)}; `proctor.actions.checking.check.read_all_evidence` takes several")
-    return found[0]
+    evidences = read_all_evidence(cast("Mapping[str, Json]", source), format=format, mapping=mapping, complete=complete)
+    if len(evidences) != 1:
+        raise EvidenceError(f"expected one run, found {len(evidences)}; `proctor.actions.checking.check.read_all_evidence` takes several")
+    return evidences[0]
 
 
 def _read_framework(source: object) -> Evidence | None:
@@ -72,14 +72,14 @@ def read_all_evidence(
     """Every run in a mapping, a list of messages, a file or a folder."""
     declared = build_declared({"map": mapping, "complete": complete}, source=_IN_CODE) if mapping is not None or complete else None
     if isinstance(source, (str, Path)):
-        found: list[Evidence] = []
+        evidences: list[Evidence] = []
         for record in read_records([str(source)], format=format, declared=declared):
             if record.evidence is None:
                 assert record.error is not None
                 line = f":{record.source.line}" if record.source.line is not None else ""
                 raise EvidenceError(f"{record.source.file}{line}: {record.error.message}", code=record.error.code)
-            found.append(record.evidence)
-        return found
+            evidences.append(record.evidence)
+        return evidences
     if isinstance(source, bytes) or not isinstance(source, (Mapping, Sequence)):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not typed
         raise EvidenceError(f"expected an object, a list or the path of a file, found {type(source).__name__} {show(repr(source))}")
     return read_declared(dict(source) if isinstance(source, Mapping) else list(source), declared, format=format)
@@ -87,10 +87,10 @@ def read_all_evidence(
 
 def read_declared(document: Json, declared: DeclaredEvidence | None, *, format: str | None = None) -> list[Evidence]:
     """Every run of a decoded document, read as a suite declares it."""
-    found = read_document(document, format=format, mapping=declared.map if declared is not None else None)
+    records = read_document(document, format=format, mapping=declared.map if declared is not None else None)
     if declared is None or not declared.complete:
-        return found
-    return [declare_complete(evidence, declared.complete, declared.source) for evidence in found]
+        return records
+    return [declare_complete(evidence, declared.complete, declared.source) for evidence in records]
 
 
 _IN_CODE = "the call of read_evidence"
@@ -151,9 +151,9 @@ def _check(
     if judge is not None or _names_judge(suite):
         from proctor.processes.threads import wait_for_end  # asyncio costs more than a small check; only a judge needs it
 
-        found = suite
+        loaded_suite = suite
         return wait_for_end(
-            lambda: check_async(found, evidence, judge=judge, now=now, registry=registry),
+            lambda: check_async(loaded_suite, evidence, judge=judge, now=now, registry=registry),
             called="proctor.check",
             instead="proctor.check_async",
         )
@@ -205,8 +205,8 @@ def _list_evidence(evidence: EvidenceLike) -> Iterable[Json]:
     return evidence
 
 
-def _make_no_evidence_error(found: object) -> InputError:
-    return InputError(f"expected evidence, an object like it or a list of these, found {type(found).__name__} {show(repr(found))}")
+def _make_no_evidence_error(value: object) -> InputError:
+    return InputError(f"expected evidence, an object like it or a list of these, found {type(value).__name__} {show(repr(value))}")
 
 
 async def check_async(

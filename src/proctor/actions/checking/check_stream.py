@@ -117,7 +117,7 @@ class CheckStream:
         """One `skip` for every case that no record has answered so far."""
         add = self.tally.add
         cases, marks = self.suite.cases, self._answered
-        for case in cases if marks is None else (cases[position] for position, seen in enumerate(marks) if not seen):
+        for case in cases if marks is None else (cases[position] for position, is_answered in enumerate(marks) if not is_answered):
             if not self.tally.has_seen(case.id):
                 skip = case.skip
                 if skip is not None:
@@ -221,8 +221,8 @@ class CheckStream:
         warnings += self.suite.warnings
         if self._unmatched_count:
             first = self.unmatched[0]
-            named = "records name" if self._unmatched_count > 1 else "record names"
-            message = f"{self._unmatched_count} {named} a case that is not in the suite, first {first['case']!r}"
+            subject = "records name" if self._unmatched_count > 1 else "record names"
+            message = f"{self._unmatched_count} {subject} a case that is not in the suite, first {first['case']!r}"
             near = tuple(first["nearest"])
             warnings.append(Problem(message=message, level="warning", code="unmatched_evidence", nearest=near))
         incomplete = Incomplete(ended="interrupted", attempts_finished=sum(counts.values())) if self.interrupted else None

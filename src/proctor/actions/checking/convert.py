@@ -31,8 +31,8 @@ def convert(path: str | Path, *, dialect: str | None = None, to: str = "native")
     suite = load_suite(path, dialect=dialect)
     settings = {key: value for key, value in suite.settings.items() if key != SUITES}
     single = suite if len(settings) == len(suite.settings) else msgspec.structs.replace(suite, settings=settings)
-    lost = [] if single is suite else [part for part in every_part(suite) if not part.settings.items() <= settings.items()]
-    problems = [*suite.warnings, *(_describe_not_written(suite, part) for part in lost)]
+    unwritten = [] if single is suite else [part for part in every_part(suite) if not part.settings.items() <= settings.items()]
+    problems = [*suite.warnings, *(_describe_not_written(suite, part) for part in unwritten)]
     if suite.dialect == "mcplab":
         single, dropped = describe_agents(single, judge_agent(suite))
         problems += [Problem(message=message, origin=Origin(file=suite.path), level="warning", code="not_written") for message in dropped]

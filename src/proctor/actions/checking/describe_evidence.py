@@ -131,20 +131,18 @@ def describe_evidence(path: str, *, format: str | None = None) -> EvidenceDescri
     records = sample_records(Path(path)) if format is None and path != "-" and Path(path).is_file() else []
     if (declared is not None and declared.map is not None) or not (needs_mapping(description) or _has_more(description)):
         return EvidenceDescription(read=description)
-    found = propose_map(records, read_document)
-    return EvidenceDescription(read=description, map=found, yaml="" if found is None else write_map(found, records))
+    proposed = propose_map(records, read_document)
+    return EvidenceDescription(read=description, map=proposed, yaml="" if proposed is None else write_map(proposed, records))
 
 
 def start_with_log(path: str, folder: Path) -> Starter:
     """Return the files of a first suite on a recorded log, with a mapping if it needs one. Raises `InputError` for a missing file."""
     if not Path(path).exists():
         raise InputError(f"no evidence at {path!r}: no such file or folder")
-    found = describe_evidence(path)
-    suite = _SUITE.format(name=to_yaml(Path(path).stem).strip(), evidence=found.yaml and f"{found.yaml}\n")
+    read = describe_evidence(path)
+    suite = _SUITE.format(name=to_yaml(Path(path).stem).strip(), evidence=read.yaml and f"{read.yaml}\n")
     log = Path(os.path.relpath(Path(path).resolve(), folder.resolve())).as_posix()
-    remarks = (
-        () if found.yaml or not needs_mapping(found.read) else (f"no mapping is proposed for {path}: see docs/how-to/your-own-log.md",)
-    )
+    remarks = () if read.yaml or not needs_mapping(read.read) else (f"no mapping is proposed for {path}: see docs/how-to/your-own-log.md",)
     return Starter(files={SUITE_FILE: suite}, next=f"proctor check {SUITE_FILE} {shlex.quote(log)}", keeps_suite=False, remarks=remarks)
 
 
@@ -171,7 +169,7 @@ def sample_records(path: Path) -> list[Json]:
     check_path(path)
     if path.suffix.lower() in TABLE_SUFFIXES:
         return [values for values, _ in islice(iterate_rows(path), SAMPLED)]
-    found: list[Json] = []
+    records: list[Json] = []
     try:
         with path.open("rb") as file:
             lines = file.readlines(_MAX_SAMPLE_BYTES)
@@ -182,9 +180,9 @@ def sample_records(path: Path) -> list[Json]:
             except EvidenceError:
                 pass  # a file of lines may have any name
         for line in [line for line in lines if not line.isspace()][:SAMPLED]:
-            found.append(decode(line))
+            records.append(decode(line))
     except OSError as error:
         raise InputError(f"cannot open {str(path)!r}: {error.strerror}") from error
     except EvidenceError:
-        return found
-    return found
+        return records
+    return records

@@ -44,27 +44,25 @@ class SavedCase(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     id: str
     text: str
-    """The lines that were added."""
     created: bool
-    """Whether the file was created."""
 
 
 def save_case(path: Path, message: str, evidence: Evidence, *, top: str = "") -> SavedCase:
     """Add a drafted case to a native suite, or create one that starts with `top`. Raises `InputError` before anything is written."""
-    begun = read_begun_suite(path)
-    exists = begun is not None
-    before, suite = begun or (top + _HEAD.format(name=to_yaml(_name_suite(path)).strip()), None)
+    existing = read_existing_suite(path)
+    exists = existing is not None
+    before, suite = existing or (top + _HEAD.format(name=to_yaml(_name_suite(path)).strip()), None)
     used_ids = {case.id for case in suite.cases} if suite is not None else set[str]()
     id = make_unique(make_slug(message), used_ids)
     document = draft_case(id, message, evidence)
     lines = _write_case(document, evidence)
     end = "\r\n" if "\r\n" in before else "\n"
     line = suite.cases[-1].origin.line if suite is not None and suite.cases else None
-    found = re.match(r"[ ]*(?=-)", before.splitlines()[line - 1]) if line else None
-    added = (end if exists else "") + _indent(lines, found[0] if found is not None else "  ", end)
+    indent = re.match(r"[ ]*(?=-)", before.splitlines()[line - 1]) if line else None
+    added = (end if exists else "") + _indent(lines, indent[0] if indent is not None else "  ", end)
     after = before + ("" if before.endswith("\n") or not before else "\n") + added
     _check_added(path, suite, after, id, "\n".join(lines))
-    write_whole(path, after)
+    replace_file(path, after)
     return SavedCase(path=path, id=id, text=added, created=not exists)
 
 
@@ -75,7 +73,7 @@ def write_draft(message: str, evidence: Evidence) -> str:
     return _HEAD.format(name=id) + _indent(lines, "  ", "\n")
 
 
-def read_begun_suite(path: Path) -> tuple[str, Suite] | None:
+def read_existing_suite(path: Path) -> tuple[str, Suite] | None:
     """Return the text of the suite to extend, and the suite; None if there is none yet. Raises `InputError`."""
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder; name a suite file, such as {str(path / 'suite.yaml')!r}")
@@ -90,7 +88,7 @@ def read_begun_suite(path: Path) -> tuple[str, Suite] | None:
 
 
 def draft_case(id: str, message: str, evidence: Evidence) -> dict[str, Json]:
-    """Return a case that holds of this evidence, in the native shape."""
+    """Return a case that this evidence passes, in the native shape."""
     claims = [claim for claim in _draft_claims(evidence) if _holds(claim, message, evidence)]
     return {"id": id, "input": message, "expect": claims or ["response_not_empty"]}
 
@@ -121,22 +119,22 @@ def _list_calls(evidence: Evidence) -> Sequence[ToolCall]:
 
 
 def _write_call(call: ToolCall) -> Json:
-    given = call.arguments
-    if not isinstance(given, dict) or not given or not _is_short_json(given):
+    arguments = call.arguments
+    if not isinstance(arguments, dict) or not arguments or not _is_short_json(arguments):
         return call.name
-    return {"name": call.name, "arguments": given}
+    return {"name": call.name, "arguments": arguments}
 
 
-def _is_short_json(given: dict[str, Json]) -> bool:
+def _is_short_json(value: dict[str, Json]) -> bool:
     try:
-        return len(msgspec.json.encode(given)) <= _MOST_ARGUMENT_CHARACTERS
+        return len(msgspec.json.encode(value)) <= _MOST_ARGUMENT_CHARACTERS
     except UnicodeEncodeError:
         # Half of a surrogate pair would be read back as another character.
         return False
 
 
 def _holds(claim: Json, message: str, evidence: Evidence) -> bool:
-    """Return whether a claim can be read and holds of the evidence."""
+    """Return whether a claim can be read and the evidence satisfies it."""
     document = {"proctor": 1, "cases": [{"id": "draft", "input": message, "expect": [claim]}]}
     try:
         suite = read_suite(to_yaml(document), name="draft")
@@ -176,7 +174,7 @@ def _check_added(path: Path, suite: Suite | None, text: str, id: str, case: str)
         )
 
 
-def write_whole(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """Replace a file atomically, and keep its permissions."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

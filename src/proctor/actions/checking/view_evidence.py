@@ -42,15 +42,15 @@ class EvidenceRun:
     def refresh(self) -> bool:
         """Read the evidence again if any file has changed, and return whether any had. Raises `InputError` if there is none."""
         # Listed before reading, so that a change while reading is noticed the next time.
-        found = _list_files(self.path)
-        if found == self._seen:
+        files = _list_files(self.path)
+        if files == self._seen:
             return False
         entries, more = self._read_entries()
         if not entries:
             raise InputError(f"there are neither runs nor evidence at {str(self.path)!r}; without a path the runs of this folder are shown")
         self._write(entries, more)
         # At the end, so that a failed read or write is tried again.
-        self._seen = found
+        self._seen = files
         return True
 
     def _read_entries(self) -> tuple[list[RunEntry], bool]:
@@ -61,10 +61,10 @@ class EvidenceRun:
         counted: dict[str, int] = {}
         entries: list[RunEntry] = []
         if self._suite is None:
-            found = map(self._make_entry, records[:MOST_RECORDS])
+            entry_iterator = map(self._make_entry, records[:MOST_RECORDS])
         else:
-            found = map(self._store_result, CheckStream(self._suite, shows="evidence").over(records[:MOST_RECORDS]))
-        for entry in found:
+            entry_iterator = map(self._store_result, CheckStream(self._suite, shows="evidence").over(records[:MOST_RECORDS]))
+        for entry in entry_iterator:
             attempt = counted[entry.case] = counted.get(entry.case, -1) + 1
             entries.append(msgspec.structs.replace(entry, attempt=attempt))
         return entries, more
@@ -114,7 +114,7 @@ class EvidenceRun:
         (new / SUITE).write_text(write_native(suite), encoding="utf-8")
         (new / RESULTS).write_bytes(b"".join(_encode(entry) + b"\n" for entry in entries))
         (new / ENDED).write_bytes(msgspec.json.encode({"ended": "completed"}))
-        # Swapped by renaming; the old files, which take time to delete, go afterwards. A page request in between finds records.
+        # Swapped by renaming, so that a page request always finds records. Deleting the old files is slow and comes last.
         if folder.exists():
             folder.rename(before)
         new.rename(folder)
@@ -132,10 +132,10 @@ def _encode(document: RunEntry | RunHeader) -> bytes:
 def _list_files(path: Path) -> tuple[tuple[str, int, int], ...]:
     """Return the files under a path with their sizes and times of change."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-    found: list[tuple[str, int, int]] = []
+    stats: list[tuple[str, int, int]] = []
     for file in files:
         # A file that has vanished was replaced or deleted; the next refresh notices it.
         with suppress(FileNotFoundError):
             state = file.stat()
-            found.append((str(file), state.st_size, state.st_mtime_ns))
-    return tuple(found)
+            stats.append((str(file), state.st_size, state.st_mtime_ns))
+    return tuple(stats)

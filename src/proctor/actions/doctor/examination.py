@@ -83,11 +83,11 @@ def _read(path: str) -> str:
         raise InputError(f"cannot read {path!r}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def describe_lock(found: Examination) -> str:
+def describe_lock(examination: Examination) -> str:
     """Return the lock file of an examined server. Raises `InputError` if it offers nothing."""
-    if not any(part.score is not None for part in found.examined):
+    if not any(part.score is not None for part in examination.examined):
         raise InputError("the server could not be examined, so there is nothing to lock")
-    return write_lock(convert_to(found.snapshot, Lock))
+    return write_lock(convert_to(examination.snapshot, Lock))
 
 
 # --- the run
@@ -116,14 +116,14 @@ def _make_case(rule: str, claim: str, tags: dict[str, Json], clause: str = "") -
 
 def _list_checks(settings: ServerSettings, options: Options) -> list[Check]:
     """Return every check that may be examined. A server may choose an older revision with a handshake than the one it is offered."""
-    wanted = [parse_profile(name) for name in options.profiles] or [(revision, VERSION) for revision in DEFAULT]
+    profiles = [parse_profile(name) for name in options.profiles] or [(revision, VERSION) for revision in DEFAULT]
     optional = {"calls": options.calls is not None, "authorization": options.authorization is not False}
     parts = frozenset(name for name, is_wanted in optional.items() if is_wanted)
-    found: set[str] = set()
-    for revision, version in wanted:
+    checks: set[str] = set()
+    for revision, version in profiles:
         for each in HANDSHAKE if revision in HANDSHAKE else (revision,):
-            found |= {check.id for check in find_profile(each, version, settings.transport, parts).checks}
-    return [check for check in CHECKS if check.id in found and (not options.areas or check.area in options.areas)]
+            checks |= {check.id for check in find_profile(each, version, settings.transport, parts).checks}
+    return [check for check in CHECKS if check.id in checks and (not options.areas or check.area in options.areas)]
 
 
 class ExaminedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -143,8 +143,8 @@ class ExaminedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 def build_examined_server(settings: Json, transport: MakeTransport | None) -> ExaminedServer:
     """Return the target that settings describe; `transport` makes its connections over HTTP. Raises `InputError`."""
-    given = read_settings(settings)
-    return ExaminedServer(read_server(given.server), read_options(given, transport))
+    examined_settings = read_settings(settings)
+    return ExaminedServer(read_server(examined_settings.server), read_options(examined_settings, transport))
 
 
 def read_settings(settings: Json) -> ExaminedSettings:
@@ -160,18 +160,18 @@ def read_server(settings: Mapping[str, Json]) -> ServerSettings:
     return read_servers({str(settings.get("id", "server")): {key: value for key, value in settings.items() if key != "id"}})[0]
 
 
-def read_options(given: ExaminedSettings, transport: MakeTransport | None = None) -> Options:
+def read_options(settings: ExaminedSettings, transport: MakeTransport | None = None) -> Options:
     """Return the options of a request. Raises `InputError`."""
     options = make_options(
-        calls=cast("Mapping[str, Json] | None", given.calls),
-        fuzz=given.fuzz,
-        profiles=given.profiles,
-        areas=given.areas,
-        expected=given.expected,
+        calls=cast("Mapping[str, Json] | None", settings.calls),
+        fuzz=settings.fuzz,
+        profiles=settings.profiles,
+        areas=settings.areas,
+        expected=settings.expected,
         lock=None,
-        timeout_s=given.timeout_s,
+        timeout_s=settings.timeout_s,
     )
-    lock = None if given.lock is None else read_lock(msgspec.json.encode(given.lock), "lock")
+    lock = None if settings.lock is None else read_lock(msgspec.json.encode(settings.lock), "lock")
     return msgspec.structs.replace(options, lock=lock, transport=transport)
 
 
@@ -209,25 +209,25 @@ class ExaminedServer:
 
     def list_snapshots(self) -> dict[str, bytes]:
         """Return what is stored with the run: the definitions of the server, and the whole examination."""
-        found = self.examination
-        if found is None:
+        examination = self.examination
+        if examination is None:
             return {}
-        return {"servers": msgspec.json.encode({self._settings.id: found.snapshot}), "examination": msgspec.json.encode(found)}
+        return {"servers": msgspec.json.encode({self._settings.id: examination.snapshot}), "examination": msgspec.json.encode(examination)}
 
 
-def describe_findings(found: Examination, rule: str) -> Evidence:
+def describe_findings(result: Examination, rule: str) -> Evidence:
     """Return the findings of one check as evidence: for readers as text, for the claim as metadata."""
     if rule == EXPECTED:
-        rows = [_make_row(rule, "fail", f"{', '.join(found.stale)}: no such failure any more; remove the entry" if found.stale else "")]
-        return _make_evidence(rows if found.stale else [_make_row(rule, "pass")], [])
+        rows = [_make_row(rule, "fail", f"{', '.join(result.stale)}: no such failure any more; remove the entry" if result.stale else "")]
+        return _make_evidence(rows if result.stale else [_make_row(rule, "pass")], [])
     if rule == LOCKED:
-        return _make_evidence(*_describe_changes(found))
+        return _make_evidence(*_describe_changes(result))
     rows: list[dict[str, Json]] = []
     lines: list[str] = []
-    for part in found.examined:
+    for part in result.examined:
         for finding in part.findings:
             if finding.check == rule:
-                rows.append(_make_row(rule, finding.verdict, finding.reason, part.revision, finding.level, found.expects(finding, part)))
+                rows.append(_make_row(rule, finding.verdict, finding.reason, part.revision, finding.level, result.expects(finding, part)))
                 reason = f": {finding.reason}" if finding.reason else ""
                 lines.append(f"{part.revision}: {finding.verdict.replace('_', ' ')}{reason}")
                 lines += [f"  {each.direction} #{each.number}: {f'{each.http} {each.text}'.strip()}" for each in finding.evidence]
@@ -244,12 +244,12 @@ def _make_evidence(rows: list[dict[str, Json]], lines: list[str]) -> Evidence:
     return Evidence(text="\n".join(lines) or "; ".join(str(row["verdict"]) for row in rows) or "not examined", metadata={"findings": rows})
 
 
-def _describe_changes(found: Examination) -> tuple[list[dict[str, Json]], list[str]]:
-    changes: list[Mapping[str, Any]] = [change for change in found.changes if isinstance(change, dict)]
+def _describe_changes(examination: Examination) -> tuple[list[dict[str, Json]], list[str]]:
+    changes: list[Mapping[str, Any]] = [change for change in examination.changes if isinstance(change, dict)]
     lines = [f"{change['kind']}: {change['item']} {change['what']}" for change in changes]
     failing = [line for change, line in zip(changes, lines, strict=True) if change.get("fails")]
     if failing:
         return [_make_row(LOCKED, "fail", "; ".join(failing[:6]) + (f" (and {len(failing) - 6} more)" if len(failing) > 6 else ""))], lines
-    if not any(finding.verdict == "pass" for finding in found.findings):
+    if not any(finding.verdict == "pass" for finding in examination.findings):
         return [_make_row(LOCKED, "could_not_run", "the definitions could not be read")], lines
     return [_make_row(LOCKED, "pass")], lines

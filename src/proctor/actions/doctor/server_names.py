@@ -37,19 +37,19 @@ def find_server(
     target: str, home: Path, *, headers: Mapping[str, str] | None = None, token: str | None = None, programs: bool = True
 ) -> ServerSettings:
     """Return the settings of a server; a single word may name an installed program if `programs`. Raises `InputError` with known names."""
-    given = target.strip()
-    if re.match(r"https?://", given):
-        settings = ServerSettings(id="server", transport=guess_transport(given), url=given)
-    elif (match := _FILE.fullmatch(given)) is not None and Path(match["path"]).is_file():
+    text = target.strip()
+    if re.match(r"https?://", text):
+        settings = ServerSettings(id="server", transport=guess_transport(text), url=text)
+    elif (match := _FILE.fullmatch(text)) is not None and Path(match["path"]).is_file():
         settings = _read_editor_file(Path(match["path"]), match["name"])
-    elif re.search(r"\s", given) or os.sep in given:
+    elif re.search(r"\s", text) or os.sep in text:
         try:
-            words = shlex.split(given)
+            words = shlex.split(text)
         except ValueError as error:
-            raise InputError(f"{show(given)} is no command: {error}") from None
+            raise InputError(f"{show(text)} is no command: {error}") from None
         settings = ServerSettings(id="server", command=words[0], args=tuple(words[1:]))
     else:
-        settings = _find_named(given, home, programs=programs)
+        settings = _find_named(text, home, programs=programs)
     if headers:
         settings = msgspec.structs.replace(settings, headers={**settings.headers, **headers})
     return msgspec.structs.replace(settings, auth=Bearer(token=token)) if token else settings
@@ -63,20 +63,20 @@ def is_name(target: str) -> bool:
 def _find_named(name: str, home: Path, *, programs: bool) -> ServerSettings:
     """Return a server of any target in the workspace file, or a program."""
     workspace = workspace_file(home)
-    found: dict[str, Section] = {}
+    servers: dict[str, Section] = {}
     for target in workspace.targets.values():
-        found |= dict.fromkeys(list_servers(target.node.plain()), target)
-    if name not in found:
+        servers |= dict.fromkeys(list_servers(target.node.plain()), target)
+    if name not in servers:
         if programs and name and shutil.which(name):
             return ServerSettings(id="server", command=name)
-        close = nearest(name, found)
+        close = nearest(name, servers)
         hint = f"; nearest: {', '.join(close)}" if close else ""
-        known = f"; known: {', '.join(sorted(found))}" if found else ""
+        known = f"; known: {', '.join(sorted(servers))}" if servers else ""
         raise InputError(
             f"no MCP server {name!r} in proctor.yaml, and no such program{hint}{known}\n"
             "  a server is also a URL, an mcp.json, or a command in quotes"
         )
-    resolved: Any = found[name].plain(References(os.environ))
+    resolved: Any = servers[name].plain(References(os.environ))
     return next(each for each in read_servers(resolved["servers"]) if each.id == name)
 
 

@@ -12,15 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from proctor.actions.checking.draft_case import read_begun_suite, write_whole
+from proctor.actions.checking.draft_case import read_existing_suite, replace_file
 from proctor.actions.generating.generate_traces import make_writer
-from proctor.actions.generating.pending_file import (
-    add_rejections,
-    find_suite_path,
-    read_pending,
-    read_rejections,
-    write_pending,
-)
+from proctor.actions.generating.pending_file import add_rejections, find_suite_path, read_pending, read_rejections, write_pending
 from proctor.actions.workspace.run_history import open_run
 from proctor.checks.registry import default_registry
 from proctor.decide.selection import select
@@ -32,7 +26,7 @@ from proctor.formats.text.yaml_text import to_yaml
 from proctor.generation.claims import make_claims
 from proctor.generation.observations import GroupFacts
 from proctor.generation.proposals import Proposal, Rejection, compare_with_suite, write_key
-from proctor.generation.trace_cases import filter_holding, find_unusable
+from proctor.generation.trace_cases import filter_satisfied, find_unusable
 from proctor.generation.trace_paths import EffectNames
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
@@ -70,8 +64,8 @@ def is_frozen(environment: Mapping[str, str] = os.environ) -> bool:
 def open_pending(path: Path) -> Pending:
     """Return the proposals of a file, compared with its suite as it is now."""
     suite_path = find_suite_path(path)
-    begun = read_begun_suite(suite_path)
-    suite = begun[1] if begun is not None else None
+    existing = read_existing_suite(suite_path)
+    suite = existing[1] if existing is not None else None
     documents = read_pending(path)[0] if path.exists() else []
     rejected = {each.key for each in read_rejections(suite_path)}
     return Pending(suite_path=suite_path, proposals=tuple(compare_with_suite(documents, suite, make_writer(suite), rejected)), path=path)
@@ -89,7 +83,7 @@ def settle_proposals(pending: Pending, decide: Callable[[Proposal], Decision], *
     for proposal in pending.proposals:
         groups[decide(proposal)].append(proposal)
     if groups["accept"]:
-        write_whole(pending.suite_path, apply_proposals(pending.suite_path, groups["accept"]))
+        replace_file(pending.suite_path, apply_proposals(pending.suite_path, groups["accept"]))
     if groups["reject"]:
         rejected = ((each.case, key) for each in groups["reject"] for key in ([""] if each.kind == "new" else map(write_key, each.added)))
         add_rejections(pending.suite_path, [Rejection(case=case, claim=key, reason=reason) for case, key in rejected])
@@ -105,7 +99,7 @@ def settle_proposals(pending: Pending, decide: Callable[[Proposal], Decision], *
 
 def apply_proposals(suite_path: Path, proposals: Sequence[Proposal]) -> str:
     """Return the text of the suite with these proposals. Raises `InputError` if it cannot be changed."""
-    text, suite = read_begun_suite(suite_path) or (write_head(suite_path.stem), None)
+    text, suite = read_existing_suite(suite_path) or (write_head(suite_path.stem), None)
     return edit_suite(text, suite, proposals, suite_path)
 
 
@@ -148,8 +142,8 @@ def _check_result(suite_path: Path, before: dict[str, dict[str, Json]], proposal
     problems = [name for name, case in before.items() if name not in changed and after.get(name) != case]
     for name, proposal in changed.items():
         expected = {write_key(claim) for claim in proposal.document.get("expect", ())}
-        found = {write_key(claim) for claim in after.get(name, {}).get("expect", ())}
-        wrong = expected != found if proposal.kind == "new" else not {write_key(claim) for claim in proposal.added} <= found
+        claims_after = {write_key(claim) for claim in after.get(name, {}).get("expect", ())}
+        wrong = expected != claims_after if proposal.kind == "new" else not {write_key(claim) for claim in proposal.added} <= claims_after
         problems += [name] if wrong else []
     if problems or len(after) != len(before) + sum(each.kind == "new" for each in proposals):
         names = ", ".join(problems[:5]) or "the list of cases"
@@ -162,8 +156,8 @@ def make_golden(home: Path, run: str) -> Pending:
     if not result.passed:
         raise InputError(f"run {result.run_id!r} did not pass ({result.outcome}), so it cannot become golden")
     path = Path(result.suite_path) if result.suite_path is not None else None
-    begun = read_begun_suite(path) if path is not None and path.is_file() else None
-    if path is None or begun is None:
+    existing = read_existing_suite(path) if path is not None and path.is_file() else None
+    if path is None or existing is None:
         raise InputError(f"the suite of run {result.run_id!r} is no file that can be changed: {result.suite_path or 'it has none'}")
     groups: dict[str, GroupFacts] = {}
     tools: dict[str, None] = {}
@@ -173,11 +167,11 @@ def make_golden(home: Path, run: str) -> Pending:
             tools.update(dict.fromkeys((*(entry.evidence.available_tools or ()), *(call.name for call in list_calls(entry.evidence)))))
     documents: list[dict[str, Json]] = []
     for case, group in groups.items():
-        claims = filter_holding(make_claims(group, list(tools), EffectNames()), group.samples)
+        claims = filter_satisfied(make_claims(group, list(tools), EffectNames()), group.samples)
         golden = [{**claim.write(), "because": f"{GOLDEN}: {claim.because.replace('trace', 'attempt')}"} for claim in claims]
         documents.append({"id": case, "expect": golden})
-    known = {case.id for case in begun[1].cases}
+    known = {case.id for case in existing[1].cases}
     rejected = {each.key for each in read_rejections(path)}
     chosen = [document for document in documents if document["id"] in known]
-    found = compare_with_suite(chosen, begun[1], make_writer(begun[1]), rejected, replaces=(GOLDEN,))
-    return Pending(suite_path=path, proposals=tuple(found))
+    proposals = compare_with_suite(chosen, existing[1], make_writer(existing[1]), rejected, replaces=(GOLDEN,))
+    return Pending(suite_path=path, proposals=tuple(proposals))

@@ -81,10 +81,10 @@ class _Survivor(msgspec.Struct, frozen=True):
 def open_model(name: str, home: Path, environment: Mapping[str, str]) -> ChatModel:
     """Return the model of this name: one of `models` in the workspace, else `provider/name`. Raises `InputError`."""
     workspace = workspace_file(home)
-    found = None if name in workspace.models else named_model(name)
-    if found is None:
+    settings = None if name in workspace.models else named_model(name)
+    if settings is None:
         return built_model(model_settings(name, workspace, References(dict(environment)), environment))
-    return built_model(fill_from_environment(found, environment))
+    return built_model(fill_from_environment(settings, environment))
 
 
 async def extend_cases(cases: Sequence[GeneratedCase], model: ChatModel) -> tuple[list[dict[str, Json]], list[str]]:
@@ -159,7 +159,7 @@ def _read_case(document: dict[str, Json]) -> Case:
 def _add_claims(
     case: GeneratedCase, claims: Iterable[_ProposedClaim], survivors: Sequence[_Survivor], model: str, dropped: Counter[str]
 ) -> dict[str, Json]:
-    """Return the case with the proposed claims that hold of its runs and detect something new."""
+    """Return the case with the proposed claims that its runs satisfy and that detect a further fault."""
     left, expect = list(survivors), list(case.document.get("expect", ()))
     for proposed in claims:
         prepared = _prepare_claim(proposed.claim)
@@ -220,7 +220,7 @@ def _reword(
 
 
 def _list_values(text: str) -> set[str]:
-    return {found.strip(".,:\"'") for found in _VALUE.findall(text)}
+    return {value.strip(".,:\"'") for value in _VALUE.findall(text)}
 
 
 def _fold(text: str) -> str:

@@ -25,11 +25,11 @@ def read_document(path: Path) -> Json:
     """Return the data of a JSON or YAML file. Raises `InputError`."""
     text = read_suite_text(path)
     reading = Reading(file=str(path), text=text)
-    found = read_text(text, file=str(path), reading=reading)
+    located = read_text(text, file=str(path), reading=reading)
     reading.finish()
-    if found is None:
+    if located is None:
         raise InputError(f"{str(path)!r} is empty")
-    return found.plain()
+    return located.plain()
 
 
 def generate_from_tools(source: str, server: str | None, home: Path) -> Documents:

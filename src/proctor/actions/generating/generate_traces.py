@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.checking.draft_case import read_begun_suite
+from proctor.actions.checking.draft_case import read_existing_suite
 from proctor.actions.generating.pending_file import find_pending_path, read_pending, read_rejections, write_pending
 from proctor.checks.registry import default_registry
 from proctor.errors import EvidenceError, InputError
@@ -102,8 +102,8 @@ def propose_cases(suite_path: Path, documents: Sequence[dict[str, Json]], notes:
     """Write the cases that a suite lacks, or has otherwise, as proposals next to it. Rejected ones are left out."""
     if suite_path.suffix.lower() not in (".yaml", ".yml"):
         raise InputError(f"{str(suite_path)!r}: expected a YAML file, because accepted cases are added to it line by line")
-    begun = read_begun_suite(suite_path)
-    suite = begun[1] if begun is not None else None
+    existing = read_existing_suite(suite_path)
+    suite = existing[1] if existing is not None else None
     rejected = {each.key for each in read_rejections(suite_path)}
     proposals = compare_with_suite(documents, suite, make_writer(suite), rejected)
     path = output or find_pending_path(suite_path)
@@ -122,7 +122,7 @@ def make_writer(suite: Suite | None) -> WriteCase:
     return lambda case: written[case.id]
 
 
-def describe_rest(found: Generated) -> list[str]:
+def describe_rest(generated: Generated) -> list[str]:
     """Return lines about what did not become a case."""
-    rare = [f"not proposed, {count_noun(runs, 'trace')}: {path}" for path, runs in found.rare[:10]]
-    return [*rare, *(f"not used, {count_noun(count, 'record')}: {why}" for why, count in found.left_out.items())]
+    rare = [f"not proposed, {count_noun(runs, 'trace')}: {path}" for path, runs in generated.rare[:10]]
+    return [*rare, *(f"not used, {count_noun(count, 'record')}: {why}" for why, count in generated.left_out.items())]

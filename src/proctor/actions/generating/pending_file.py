@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.checking.draft_case import write_whole
+from proctor.actions.checking.draft_case import replace_file
 from proctor.cassettes.entries import REDACTED
 from proctor.checks.registry import default_registry
 from proctor.errors import InputError
@@ -58,7 +58,7 @@ def write_pending(path: Path, name: str, cases: Sequence[dict[str, Json]], notes
     blocks = ["\n".join(f"  {line}" for line in write_case_lines(case)) for case in cases]
     if not blocks:
         head[-1] = "cases: []"
-    write_whole(path, "\n".join(head) + "\n" + "\n\n".join(blocks) + ("\n" if blocks else ""))
+    replace_file(path, "\n".join(head) + "\n" + "\n\n".join(blocks) + ("\n" if blocks else ""))
 
 
 def read_pending(path: Path) -> tuple[list[dict[str, Json]], list[str], str]:
@@ -66,9 +66,11 @@ def read_pending(path: Path) -> tuple[list[dict[str, Json]], list[str], str]:
     text = read_suite_text(path)
     suite = read_suite(text, file=str(path), name=path.stem)
     if suite.dialect != "native":
-        raise InputError(f"{str(path)!r} is no file of proposals, but a suite of {suite.dialect}")
+        raise InputError(f"{str(path)!r} is not a file of proposals but a suite of {suite.dialect}")
     comments = [line[2:] for line in text.splitlines() if line.startswith("# ")]
-    return build_native_document(suite, default_registry())["cases"], comments[2 + len(RULES) :], suite.name
+    # `write_pending` puts two lines and the rules for volatile values before the notes.
+    notes = comments[2 + len(RULES) :]
+    return build_native_document(suite, default_registry())["cases"], notes, suite.name
 
 
 def read_rejections(suite: Path) -> list[Rejection]:
@@ -86,4 +88,4 @@ def add_rejections(suite: Path, rejected: Iterable[Rejection]) -> None:
     """Remember what was rejected."""
     known = read_rejections(suite)
     merged = {each.key: each for each in [*known, *rejected]}
-    write_whole(find_rejected_path(suite), "".join(msgspec.json.encode(each).decode() + "\n" for each in merged.values()))
+    replace_file(find_rejected_path(suite), "".join(msgspec.json.encode(each).decode() + "\n" for each in merged.values()))

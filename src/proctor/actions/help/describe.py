@@ -98,13 +98,13 @@ def describe(kind: str, name: str | None = None, *, registry: Registry | None = 
     known = KINDS.get(kind) or KINDS.get(f"{kind}s")
     if known is None:
         raise _make_unknown_error("kind", kind, KINDS)
-    found = list(checks(registry) if known[1] is checks else known[1]())
+    descriptions = list(checks(registry) if known[1] is checks else known[1]())
     if name is None:
-        return found
-    for entry in found:
+        return descriptions
+    for entry in descriptions:
         if entry.name.lower() == name.lower():
             return [entry]
-    raise _make_unknown_error(kind.removesuffix("s"), name, [entry.name for entry in found])
+    raise _make_unknown_error(kind.removesuffix("s"), name, [entry.name for entry in descriptions])
 
 
 def _make_unknown_error(what: str, word: str, known: Iterable[str]) -> InputError:

@@ -164,13 +164,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     difference: Annotated[tuple[DiffPiece, ...], Meta(description="word diff from the answer of the base")] = ()
 
 
-def choose_attempt(found: Sequence[AttemptOutcome], *, is_base: bool, attempt: int | None = None) -> AttemptOutcome | None:
+def choose_attempt(attempts: Sequence[AttemptOutcome], *, is_base: bool, attempt: int | None = None) -> AttemptOutcome | None:
     """Return the attempt to show."""
-    listed = sorted(found, key=lambda one: one.attempt)
+    listed = sorted(attempts, key=lambda candidate: candidate.attempt)
     if attempt is not None:
-        return next((one for one in listed if one.attempt == attempt), None)
+        return next((candidate for candidate in listed if candidate.attempt == attempt), None)
     preferred = ("pass",) if is_base else ("fail", "error")
-    return next((one for one in listed if one.outcome in preferred), listed[0] if listed else None)
+    return next((candidate for candidate in listed if candidate.outcome in preferred), listed[0] if listed else None)
 
 
 class ReadAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +187,7 @@ class ReadAttempt(msgspec.Struct, frozen=True, kw_only=True):
 def compare_answers(attempts: Sequence[ReadAttempt]) -> tuple[Answer, ...]:
     """Return the answers of several runs; the first is the base."""
     base = find_answer(attempts[0].entry) if attempts else None
-    return tuple(_make_answer(one, base, is_base=number == 0) for number, one in enumerate(attempts))
+    return tuple(_make_answer(attempt, base, is_base=number == 0) for number, attempt in enumerate(attempts))
 
 
 def find_answer(entry: RunEntry | None) -> str | None:

@@ -28,8 +28,8 @@ class ChosenRun(msgspec.Struct, frozen=True):
 def find_chosen_run(home: Path, word: str, *, suite: str | None = None) -> ChosenRun:
     """Return the run of a reference; `suite` decides whose baseline. Raises `StoreError`."""
     files = RunFiles(home)
-    found = files.find(word, suite=suite)
-    return ChosenRun(found.folder.name if found.folder.parent == files.folder else str(found.folder.absolute()), found.note)
+    run = files.find(word, suite=suite)
+    return ChosenRun(run.folder.name if run.folder.parent == files.folder else str(run.folder.absolute()), run.note)
 
 
 def choose_pair(home: Path, base: str | None, candidate: str | None) -> tuple[ChosenRun, ChosenRun]:
@@ -61,29 +61,29 @@ def find_last_failed(home: Path, suite: Suite) -> LastFailed:
     files = RunFiles(home)
     # The id of an MCPLab case consists of scenario and agent, which the suite does not list.
     known = None if suite.dialect == "mcplab" else {case.id for cases in (suite.cases, suite.unselected) for case in cases}
-    seen: dict[str, bool] = {}
+    ran: dict[str, bool] = {}
     newest: LastFailed | None = None
     for run_id in files.list_ids():
         try:
             folder = files.open(run_id)
             if not _is_of(folder.header, suite):
                 continue
-            found: dict[str, bool] = {}
+            failures: dict[str, bool] = {}
             for _, head in folder.open_entries().iterate_heads():
                 if known is None or head.case in known:
-                    found[head.case] = found.get(head.case, False) or head.outcome in ("fail", "error")
+                    failures[head.case] = failures.get(head.case, False) or head.outcome in ("fail", "error")
         except ProctorError:
             continue  # `proctor list` reports it
         # A run without entries does not show failures, so the previous one is used.
-        if found and newest is None:
+        if failures and newest is None:
             newest = LastFailed(run_id=run_id, cases=frozenset(), earlier=False, whole=folder.find_ending() == "completed")
-        earlier = any(failed and case not in seen for case, failed in found.items()) and newest is not None and newest.run_id != run_id
-        seen = {**found, **seen}
+        earlier = any(failed and case not in ran for case, failed in failures.items()) and newest is not None and newest.run_id != run_id
+        ran = {**failures, **ran}
         if newest is not None:
-            failed = frozenset(case for case, has_failed in seen.items() if has_failed)
+            failed = frozenset(case for case, has_failed in ran.items() if has_failed)
             newest = msgspec.structs.replace(newest, cases=failed, earlier=newest.earlier or earlier)
         # A run of selected cases does not cover the others.
-        if known is not None and len(seen) == len(known):
+        if known is not None and len(ran) == len(known):
             break
     if newest is not None:
         return newest

@@ -26,7 +26,7 @@ MOST_REASON = 500
 
 
 class HowMuch(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a run exists that did not finish."""
+    """How much of an incomplete run exists."""
 
     ended: Ending
     attempts_finished: int
@@ -34,7 +34,6 @@ class HowMuch(msgspec.Struct, frozen=True, kw_only=True):
     cases_finished: int
     cases_planned: int
     missing: tuple[str, ...]
-    """Cases that lack attempts."""
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +88,10 @@ def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_e
     first, second = files.open(base), files.open(candidate)
     before, after = RunTally.of(first.entries()), RunTally.of(second.entries())
     suite = suite_of(second)
-    found = compare_tallies((first.header, before), (second.header, after), suite, alpha=alpha, min_effect=min_effect)
+    comparison = compare_tallies((first.header, before), (second.header, after), suite, alpha=alpha, min_effect=min_effect)
     changes = describe_changes(*(read_snapshot(run.folder, SERVERS) for run in (first, second)))
     return msgspec.structs.replace(
-        found,
+        comparison,
         server_changes=changes,
         base_incomplete=how_much(first.header, suite_of(first), before, first.find_ending()),
         candidate_incomplete=how_much(second.header, suite, after, second.find_ending()),
@@ -113,9 +112,9 @@ def compare_axis(home: Path, run: str, by: str, *, alpha: float = 0.05) -> RunCo
         header = msgspec.structs.replace(folder.header, run_id=f"{folder.header.run_id}[{axis}={value}]")
         sides.append((header, RunTally.of(renamed)))
     joined = [msgspec.structs.replace(case, id=strip_axis(case, axis)) for case in suite.cases if str(case.tags.get(axis)) == candidate]
-    found = compare_tallies(sides[0], sides[1], msgspec.structs.replace(suite, cases=tuple(joined)), alpha=alpha)
+    comparison = compare_tallies(sides[0], sides[1], msgspec.structs.replace(suite, cases=tuple(joined)), alpha=alpha)
     completeness = how_much(folder.header, suite, RunTally.of(entries), folder.find_ending())
-    return msgspec.structs.replace(found, base_incomplete=completeness, candidate_incomplete=completeness)
+    return msgspec.structs.replace(comparison, base_incomplete=completeness, candidate_incomplete=completeness)
 
 
 LEAST_LATENCY_CHANGE_MS = 5.0
@@ -142,17 +141,17 @@ def read_axis_pair(by: str, suite: Suite) -> tuple[str, str, str]:
 
 def how_much(header: RunHeader, suite: Suite, tally: RunTally, ended: Ending) -> HowMuch | None:
     """Return how much of a run exists, or None if every planned attempt exists."""
-    attempts = {case: one.attempts for case, one in tally.cases.items()}
-    found = find_incomplete_cases(suite.cases, header.repeat, attempts, ended)
-    if found is None:
+    attempts = {case: entry.attempts for case, entry in tally.cases.items()}
+    incomplete = find_incomplete_cases(suite.cases, header.repeat, attempts, ended)
+    if incomplete is None:
         return None
     return HowMuch(
-        ended=found.ended,
-        attempts_finished=found.attempts_finished,
-        attempts_planned=found.attempts_planned or 0,
-        cases_finished=found.cases_finished,
-        cases_planned=found.cases_planned or 0,
-        missing=tuple(each.case.id for each in found.missing),
+        ended=incomplete.ended,
+        attempts_finished=incomplete.attempts_finished,
+        attempts_planned=incomplete.attempts_planned or 0,
+        cases_finished=incomplete.cases_finished,
+        cases_planned=incomplete.cases_planned or 0,
+        missing=tuple(each.case.id for each in incomplete.missing),
     )
 
 
@@ -177,7 +176,7 @@ def compare_tallies(
     causes, within_chance = _find_causes(before, after, comparison, worse, reasons)
 
     def compare_by(amounts: Callable[[CaseTally], list[float]], least_change: float = 0.0) -> AmountChange:
-        first, second = ({case: amounts(one) for case, one in tally.cases.items() if amounts(one)} for tally in (before, after))
+        first, second = ({case: amounts(each) for case, each in tally.cases.items() if amounts(each)} for tally in (before, after))
         return compare_amounts(first, second, alpha=alpha, least_change=least_change)
 
     return RunComparison(
@@ -188,11 +187,11 @@ def compare_tallies(
         causes=causes,
         within_chance=within_chance,
         failing=tuple(list_failing_cases(counts, thresholds)),
-        latency=compare_by(lambda one: one.times_ms, LEAST_LATENCY_CHANGE_MS),
-        lacking=tuple(case for case, one in after.cases.items() if one.lacks),
+        latency=compare_by(lambda each: each.times_ms, LEAST_LATENCY_CHANGE_MS),
+        lacking=tuple(case for case, each in after.cases.items() if each.lacks),
         unmet=after.find_unmet(suite),
-        tokens=compare_by(lambda one: one.tokens),
-        cost=compare_by(lambda one: one.costs) if before.has_costs or after.has_costs else None,
+        tokens=compare_by(lambda each: each.tokens),
+        cost=compare_by(lambda each: each.costs) if before.has_costs or after.has_costs else None,
     )
 
 
@@ -217,7 +216,7 @@ def _find_causes(
     pairs = {shape: [_count_cause(tally, shape, shared) for tally in (before, after)] for shape in shapes}
     adjusted = adjust_by_holm([stratified_test(list(zip(*pairs[shape], strict=True))).p_value for shape in shapes])
     significant = {shape for shape, p_value in zip(shapes, adjusted, strict=True) if p_value <= comparison.alpha}
-    failed = {shape: [sum(one.runs - one.passes for one in side) for side in pairs[shape]] for shape in shapes}
+    failed = {shape: [sum(entry.runs - entry.passes for entry in side) for side in pairs[shape]] for shape in shapes}
     more = {shape for shape in significant if failed[shape][0] < failed[shape][1]}
     fewer = {shape for shape in significant if failed[shape][0] > failed[shape][1]}
     verdicts = {change.case: change.verdict for change in comparison.changes}
@@ -249,12 +248,12 @@ def _find_causes(
 
 def _count_cause(tally: RunTally, shape: str, cases: Sequence[str]) -> list[Counts]:
     """Return how many decided attempts of each case did not fail for this cause."""
-    found: list[Counts] = []
+    counts: list[Counts] = []
     for case in cases:
-        one = tally.cases[case]
-        runs = count_outcomes(one.outcomes).runs
-        found.append(Counts(runs, runs - min(runs, one.causes.get(shape, 0))))
-    return found
+        entry = tally.cases[case]
+        runs = count_outcomes(entry.outcomes).runs
+        counts.append(Counts(runs, runs - min(runs, entry.causes.get(shape, 0))))
+    return counts
 
 
 def find_reason(entry: Attempt, case: Case | None) -> str:

@@ -46,9 +46,9 @@ class ChangedGroup(NamedTuple):
         return self.title.replace(" ", "_")
 
 
-def list_changed_cases(found: RunComparison) -> list[ChangedGroup]:
+def list_changed_cases(result: RunComparison) -> list[ChangedGroup]:
     """Return the groups that have a case, worst first; a case is in the first group that fits."""
-    comparison = found.comparison
+    comparison = result.comparison
     shares = {
         change.case: (f"{change.base.passes}/{change.base.runs}", f"{change.candidate.passes}/{change.candidate.runs}")
         for change in comparison.changes
@@ -57,10 +57,10 @@ def list_changed_cases(found: RunComparison) -> list[ChangedGroup]:
     # Changes within chance and cases as flaky as before come last; from always to never is listed, however few attempts there were.
     changed = {change.case: abs(change.difference) for change in comparison.changes if change.difference}
     small = {
-        *(case for case in found.within_chance if changed[case] < 1),
+        *(case for case in result.within_chance if changed[case] < 1),
         *(case for case in comparison.candidate.flaky if case not in changed),
     }
-    ranks = _rank_by_cause(found)
+    ranks = _rank_by_cause(result)
     drops = {change.case: change.difference for change in comparison.changes}
     listed_ids: set[str] = set()
 
@@ -68,7 +68,9 @@ def list_changed_cases(found: RunComparison) -> list[ChangedGroup]:
         chosen = [case for case in dict.fromkeys(cases) if case not in listed_ids and (is_small or case not in small)]
         listed_ids.update(chosen)
         chosen.sort(key=lambda case: (ranks[case][0], drops[case]) if case in ranks else (len(ranks), 0.0))
-        rows = [ChangedCase(case, *shares.get(case, ("", "")), found.reasons.get(case, ""), ranks.get(case, (0, ""))[1]) for case in chosen]
+        rows = [
+            ChangedCase(case, *shares.get(case, ("", "")), result.reasons.get(case, ""), ranks.get(case, (0, ""))[1]) for case in chosen
+        ]
         return ChangedGroup(title, kind, rows)
 
     groups = [
@@ -84,13 +86,13 @@ def list_changed_cases(found: RunComparison) -> list[ChangedGroup]:
     return [group for group in groups if group.cases]
 
 
-def _rank_by_cause(found: RunComparison) -> dict[str, tuple[int, str]]:
+def _rank_by_cause(comparison: RunComparison) -> dict[str, tuple[int, str]]:
     """Return the rank and the heading of every case that got worse: its cause, split by assertion as in the failures of a run."""
     ranks: dict[str, tuple[int, str]] = {}
     headings: dict[tuple[int, str], tuple[int, str]] = {}
-    for number, cause in enumerate(found.causes):
+    for number, cause in enumerate(comparison.causes):
         for case in cause.cases:
-            reason = found.reasons.get(case, cause.reason)
+            reason = comparison.reasons.get(case, cause.reason)
             ranks[case] = headings.setdefault((number, find_shape(reason)), (len(headings), reason))
     return ranks
 
@@ -105,33 +107,33 @@ CaseRow = TypeVar("CaseRow", bound=_WithCause)
 
 def split_by_cause(cases: Iterable[CaseRow]) -> list[tuple[str, list[CaseRow]]]:
     """Return the cases of a group by cause; those without one share an empty cause."""
-    found: dict[str, list[CaseRow]] = {}
+    rows_by_cause: dict[str, list[CaseRow]] = {}
     for case in cases:
-        found.setdefault(case.cause, []).append(case)
-    return [*found.items()]
+        rows_by_cause.setdefault(case.cause, []).append(case)
+    return [*rows_by_cause.items()]
 
 
-def list_repeats_needed(found: RunComparison) -> list[RepeatsNeeded]:
+def list_repeats_needed(comparison: RunComparison) -> list[RepeatsNeeded]:
     """Return how often to repeat each case to detect drops; empty if a change is shown, or chance has no part (an examined server)."""
-    if found.comparison.verdict in ("regressed", "improved") or TAG in found.candidate.tags:
+    if comparison.comparison.verdict in ("regressed", "improved") or TAG in comparison.candidate.tags:
         return []
-    return [needed for needed in found.comparison.repeats_needed if needed.repeats is not None]
+    return [needed for needed in comparison.comparison.repeats_needed if needed.repeats is not None]
 
 
-def describe_incomplete(found: RunComparison) -> list[str]:
+def describe_incomplete(comparison: RunComparison) -> list[str]:
     """Return lines about incomplete runs; the comparison does not cover missing attempts."""
     incomplete = [
         f"INCOMPLETE: the {name} has {completeness.attempts_finished:,} of {count_noun(completeness.attempts_planned, 'attempt')}, "
         f"{completeness.cases_finished:,} of {count_noun(completeness.cases_planned, 'case')}"
-        for name, completeness in (("base", found.base_incomplete), ("candidate", found.candidate_incomplete))
+        for name, completeness in (("base", comparison.base_incomplete), ("candidate", comparison.candidate_incomplete))
         if completeness is not None
     ]
-    return [*incomplete, *found.warnings]
+    return [*incomplete, *comparison.warnings]
 
 
-def describe_runs(found: RunComparison) -> tuple[str, str]:
+def describe_runs(result: RunComparison) -> tuple[str, str]:
     """Return both runs by name, if they have one, and by id."""
-    base, candidate = (f"{header.name} ({header.run_id})" if header.name else header.run_id for header in (found.base, found.candidate))
+    base, candidate = (f"{header.name} ({header.run_id})" if header.name else header.run_id for header in (result.base, result.candidate))
     return base, candidate
 
 
@@ -188,17 +190,17 @@ class SeveralRuns(msgspec.Struct, frozen=True, kw_only=True):
     """Every case that changed, newly failing first."""
 
 
-def join_comparisons(found: Sequence[RunComparison]) -> SeveralRuns:
-    """Return comparisons of several runs with the same base as one."""
+def join_comparisons(comparisons: Sequence[RunComparison]) -> SeveralRuns:
+    """Combine comparisons that have the same base."""
     groups: dict[str, int] = {}
-    for each in found:
+    for each in comparisons:
         for group in list_changed_cases(each):
             rank = [*GROUPS].index(group.title)
             for row in group.cases:
                 groups[row.case] = min(rank, groups.get(row.case, rank))
-    counts = [{change.case: change for change in each.comparison.changes} for each in found]
+    counts = [{change.case: change for change in each.comparison.changes} for each in comparisons]
     causes: dict[str, tuple[int, str]] = {}
-    for each in found:
+    for each in comparisons:
         causes = _rank_by_cause(each) | causes
     joined = [
         CaseAcross(
@@ -206,14 +208,14 @@ def join_comparisons(found: Sequence[RunComparison]) -> SeveralRuns:
             group=GROUPS[rank],
             base=next((by_case[case].base for by_case in counts if case in by_case), None),
             candidates=tuple(by_case[case].candidate if case in by_case else None for by_case in counts),
-            reasons=tuple(each.reasons.get(case, "") for each in found),
+            reasons=tuple(each.reasons.get(case, "") for each in comparisons),
             cause=causes[case][1] if case in causes else "",
         )
         for case, rank in groups.items()
     ]
-    # Within a group the cases of one cause together, the largest drop first; else in the order of the suite.
+    # Within a group, cases with one cause are adjacent, the largest drop first; otherwise the order of the suite stays.
     joined.sort(key=lambda case: (GROUPS.index(case.group), *_rank(case, causes.get(case.case))))
-    adjusted = adjust_by_holm([each.comparison.p_value for each in found])
+    adjusted = adjust_by_holm([each.comparison.p_value for each in comparisons])
     return SeveralRuns(
         comparisons=tuple(
             AgainstBase(
@@ -221,7 +223,7 @@ def join_comparisons(found: Sequence[RunComparison]) -> SeveralRuns:
                 adjusted_p=p_value,
                 more_than_chance=each.comparison.verdict in ("regressed", "improved") and p_value <= each.comparison.alpha,
             )
-            for each, p_value in zip(found, adjusted, strict=True)
+            for each, p_value in zip(comparisons, adjusted, strict=True)
         ),
         cases=tuple(joined),
     )

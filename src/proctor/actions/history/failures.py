@@ -58,14 +58,14 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
 
 def group_failures(failed: Iterable[tuple[str, RunEntry]], cases: Mapping[str, Case], *, more: bool = False) -> Failures:
     """Group attempts that failed or ended with an error, each given with its id; `cases` name the assertions."""
-    found: dict[tuple[str, str | None, str], list[tuple[str, RunEntry, str]]] = {}
+    by_shape: dict[tuple[str, str | None, str], list[tuple[str, RunEntry, str]]] = {}
     looked_at = 0
     for id, entry in failed:
         reason = find_reason(entry, cases.get(entry.case))
         code = find_code(entry)
-        found.setdefault((entry.outcome, code, find_shape(reason)), []).append((id, entry, reason))
+        by_shape.setdefault((entry.outcome, code, find_shape(reason)), []).append((id, entry, reason))
         looked_at += 1
-    ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[0][0] != "error"))
+    ranked = sorted(by_shape.items(), key=lambda item: (-len(item[1]), item[0][0] != "error"))
     groups = tuple(_make_group(outcome, code, members) for (outcome, code, _), members in ranked[:MOST_GROUPS])
     return Failures(groups=groups, looked_at=looked_at, more=more, more_groups=max(0, len(ranked) - MOST_GROUPS))
 

@@ -141,24 +141,24 @@ def make_trend_point(run: Mapping[str, object], counts: Mapping[str, int]) -> Tr
     )
 
 
-def make_suite_change(run: Mapping[str, Json], before: Mapping[str, Json] | None, found: RunComparison | None) -> SuiteChange:
+def make_suite_change(run: Mapping[str, Json], before: Mapping[str, Json] | None, run_comparison: RunComparison | None) -> SuiteChange:
     """Return what changed since the previous run, from their comparison."""
     change = SuiteChange(suite_name=str(run["suite_name"]), run_id=str(run["id"]), run_name=_name_run(run))
-    if before is None or found is None:
+    if before is None or run_comparison is None:
         return change
-    counts = {each.case: (each.base, each.candidate) for each in found.comparison.changes}
-    groups = {group.title: group.cases for group in list_changed_cases(found)}
-    small = set(found.within_chance)
+    counts = {each.case: (each.base, each.candidate) for each in run_comparison.comparison.changes}
+    groups = {group.title: group.cases for group in list_changed_cases(run_comparison)}
+    small = set(run_comparison.within_chance)
 
     def name(*titles: str) -> TurnedCases:
         cases = [case for title in titles for case in groups.get(title, ()) if case.case not in small]
         listed = (
-            TurnedCase(case=one.case, before=counts[one.case][0], after=counts[one.case][1], reason=one.reason, cause=one.cause)
-            for one in cases[:MOST_NAMED]
+            TurnedCase(case=row.case, before=counts[row.case][0], after=counts[row.case][1], reason=row.reason, cause=row.cause)
+            for row in cases[:MOST_NAMED]
         )
         return TurnedCases(total=len(cases), cases=tuple(listed))
 
-    comparison = found.comparison
+    comparison = run_comparison.comparison
     return msgspec.structs.replace(
         change,
         before_id=str(before["id"]),
@@ -170,7 +170,7 @@ def make_suite_change(run: Mapping[str, Json], before: Mapping[str, Json] | None
         high=comparison.interval.high,
         newly_failing=name("newly failing", "regressed"),
         newly_passing=name("newly passing", "improved"),
-        within_chance=len(found.within_chance),
+        within_chance=len(run_comparison.within_chance),
     )
 
 
@@ -181,12 +181,12 @@ def _name_run(run: Mapping[str, object]) -> str:
 def find_new_reasons(since: Iterable[FailedResult], before: Iterable[FailedResult]) -> tuple[tuple[NewReason, ...], int]:
     """Return the new reasons of failing results since a moment, the commonest first, and their number."""
     known = {_find_kind(result) for result in before}
-    found: dict[tuple[str, str | None, str], list[FailedResult]] = {}
+    by_reason: dict[tuple[str, str | None, str], list[FailedResult]] = {}
     for result in since:
         kind = _find_kind(result)
         if kind not in known:
-            found.setdefault(kind, []).append(result)
-    ranked = sorted(found.values(), key=len, reverse=True)
+            by_reason.setdefault(kind, []).append(result)
+    ranked = sorted(by_reason.values(), key=len, reverse=True)
     reasons = (
         NewReason(
             reason=members[0].reason,

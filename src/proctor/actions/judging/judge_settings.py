@@ -72,8 +72,8 @@ def find_judge_model(
     """Return the model of this name: one of `models`, else `provider/name`. `chosen` if a command names it. Raises `InputError`."""
     if name in workspace.models:
         return fill_from_environment(workspace.find_model(name).build(ModelSettings, references, f"model {name!r}"), environment)
-    found = named_model(name)
-    if found is None:
+    settings = named_model(name)
+    if settings is None:
         # Raises with the list of known names.
         section = workspace.judge
         # A name from the command line has no line in the file.
@@ -84,10 +84,10 @@ def find_judge_model(
         raise InputError(f"judge: there is no model {name!r}{hint}; known: {', '.join(workspace.models) or 'none'}\n  {_PROVIDER_NAME}")
     # The key belongs to the address: the key of the provider is not sent to another address.
     if environment.get("PROCTOR_JUDGE_BASE_URL"):
-        found = msgspec.structs.replace(
-            found, base_url=environment["PROCTOR_JUDGE_BASE_URL"], api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None
+        settings = msgspec.structs.replace(
+            settings, base_url=environment["PROCTOR_JUDGE_BASE_URL"], api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None
         )
-    return fill_from_environment(found, environment)
+    return fill_from_environment(settings, environment)
 
 
 def find_environment_model(environment: Mapping[str, str]) -> ModelSettings | None:
@@ -96,8 +96,8 @@ def find_environment_model(environment: Mapping[str, str]) -> ModelSettings | No
     if not name:
         return None
     address = environment.get("PROCTOR_JUDGE_BASE_URL") or None
-    found = named_model(name, at_address=address is not None) or ModelSettings(provider="openai", model=name)
-    return msgspec.structs.replace(found, base_url=address, api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None)
+    settings = named_model(name, at_address=address is not None) or ModelSettings(provider="openai", model=name)
+    return msgspec.structs.replace(settings, base_url=address, api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None)
 
 
 def make_judge_settings(section: JudgeSection, workspace: Workspace, suite: Suite | None) -> JudgeSettings:
@@ -118,14 +118,14 @@ def show_example(item: LabelledAnswer) -> dict[str, Json]:
     return {**example, "met": item.label}
 
 
-def _find_file(what: str, named: str, workspace: Workspace, suite: Suite | None) -> Path:
+def _find_file(what: str, name: str, workspace: Workspace, suite: Suite | None) -> Path:
     """Return the file that `prompt` or `examples` names, which must be in the folder of the suite or workspace."""
     file = workspace.judge.file if workspace.judge is not None else None
     folder = Path(file or (suite.path if suite is not None else None) or "proctor.yaml").resolve().parent
-    place = (folder / named).resolve()
+    place = (folder / name).resolve()
     # Its text is sent to a model, so a suite must not name arbitrary files of this machine.
     if not place.is_relative_to(folder):
-        raise InputError(f"judge: the {what} {named!r} is not in {str(folder)!r}")
+        raise InputError(f"judge: the {what} {name!r} is not in {str(folder)!r}")
     return place
 
 

@@ -210,20 +210,20 @@ def open_suite_judge(
                 refuse_untrusted([(part, name_judge(part, workspace, options.model, trust))], trust)
             known = references or References(dict(environment))
             source = JudgeSource(workspace=workspace, references=known, environment=environment, home=home, offline=offline, trust=trust)
-            found = open_judge(part, source, options=options, spent=spent)
+            judge = open_judge(part, source, options=options, spent=spent)
         except InputError as error:
             raise of_suite(error, part, parts) from None
-        if found is not None:
-            opened.append((part, found))
+        if judge is not None:
+            opened.append((part, judge))
     if len(parts) == 1 or not opened:
         return opened[0][1] if opened else None
     return OpenedJudge(
-        judge=JudgesTogether([found.judge for _, found in opened], {case.id: found.judge for part, found in opened for case in part.cases}),
+        judge=JudgesTogether([judge.judge for _, judge in opened], {case.id: judge.judge for part, judge in opened for case in part.cases}),
         settings=opened[0][1].settings,
-        models=tuple(dict.fromkeys(model for _, found in opened for model in found.models)),
-        secrets=frozenset[str]().union(*(found.secrets for _, found in opened)),
-        priced=frozenset[str]().union(*(found.priced for _, found in opened)),
-        warning="\n".join(dict.fromkeys(found.warning for _, found in opened if found.warning is not None)) or None,
+        models=tuple(dict.fromkeys(model for _, judge in opened for model in judge.models)),
+        secrets=frozenset[str]().union(*(judge.secrets for _, judge in opened)),
+        priced=frozenset[str]().union(*(judge.priced for _, judge in opened)),
+        warning="\n".join(dict.fromkeys(judge.warning for _, judge in opened if judge.warning is not None)) or None,
         parts=tuple(opened),
     )
 
@@ -243,13 +243,13 @@ def open_judge(
     """
     workspace, environment = source.workspace, source.environment
     is_mcplab = suite is not None and suite.dialect == "mcplab"
-    found = (
+    judge_model = (
         _open_mcplab_agent(suite, source) if suite is not None and is_mcplab and options.model is None and workspace.judge is None else None
     )
     prices: dict[str, tuple[float, float]] = {}
     forms: set[Form] = set()
-    if found is not None:
-        models, settings, secrets = found
+    if judge_model is not None:
+        models, settings, secrets = judge_model
         caches = options.cache
     else:
         section = read_judge_section(workspace, source.references)

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from proctor.actions.mcplab.files import list_variable_files, root_of
+from proctor.actions.mcplab.files import find_suite_root, list_variable_files
 from proctor.actions.mcplab.plan import Entry
 from proctor.actions.workspace.models import list_variables
 from proctor.actions.workspace.run_history import find_home, get_workspace_folder, is_workspace_folder
@@ -56,14 +56,12 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
 
     doing: Doing = "reading"
     granted: bool = False
-    """Whether the user granted it explicitly."""
     folder: Path
-    """The working folder."""
     listed: tuple[str, ...] = ()
     """Patterns of files, from the working folder, that its workspace file trusts."""
 
     def takes(self, suite: Suite | None) -> bool:
-        """Whether what this suite describes may be used; suites written in Python are trusted."""
+        """Return whether this suite may describe processes, addresses and models; suites written in Python are trusted."""
         if self.granted or suite is None:
             return True
         if suite.dialect != "mcplab":
@@ -75,7 +73,7 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
         return all(self.takes_file(each.path) and all(map(self.holds, list_workspace_files(each))) for each in configs)
 
     def takes_file(self, path: str | Path | None) -> bool:
-        """Whether what the suite in this file describes may be used; False without a file."""
+        """Return whether the suite in this file may describe processes, addresses and models; False without a file."""
         if self.granted:
             return True
         if path is None or not self.holds(path):
@@ -103,12 +101,13 @@ def trust_for(
     return Trust(doing=doing, granted=granted, folder=folder, listed=listed)
 
 
-def refuse_untrusted(found: Iterable[tuple[Suite, Iterable[Named]]], trust: Trust) -> None:
+def refuse_untrusted(named_by_suite: Iterable[tuple[Suite, Iterable[Named]]], trust: Trust) -> None:
     """Raise `InputError` with everything that untrusted suites name, if anything."""
     by_place: dict[str, tuple[Suite, dict[Named, None]]] = {}
-    for suite, named in found:
-        by_place.setdefault(suite.path or suite.name, (suite, {}))[1].update(dict.fromkeys(named))
-    refused = [_describe_untrusted(suite, [*named], trust) for suite, named in by_place.values() if named]
+    for suite, effects in named_by_suite:
+        _, known = by_place.setdefault(suite.path or suite.name, (suite, {}))
+        known.update(dict.fromkeys(effects))
+    refused = [_describe_untrusted(suite, [*effects], trust) for suite, effects in by_place.values() if effects]
     if refused:
         raise InputError(
             "\n".join(refused)
@@ -116,17 +115,19 @@ def refuse_untrusted(found: Iterable[tuple[Suite, Iterable[Named]]], trust: Trus
         )
 
 
-def _describe_untrusted(suite: Suite, named: list[Named], trust: Trust) -> str:
+def _describe_untrusted(suite: Suite, effects: list[Named], trust: Trust) -> str:
     lines: list[str] = []
-    named.sort(key=lambda one: _WORST_FIRST.index(one.does) if one.does in _WORST_FIRST else len(_WORST_FIRST))
-    width = max(len(one.does) for one in named)
+    ranks = {does: rank for rank, does in enumerate(_WORST_FIRST)}
+    effects.sort(key=lambda effect: ranks.get(effect.does, len(ranks)))
+    width = max(len(effect.does) for effect in effects)
     # A long list of one kind must not hide the others.
-    for _, of_kind in groupby(named, key=lambda one: one.does):
+    for _, of_kind in groupby(effects, key=lambda effect: effect.does):
         alike = list(of_kind)
-        lines += [f"  {one.does:<{width}}  {make_printable(one.what)}  ({make_printable(one.where)})" for one in alike[:_MOST_LISTED]]
+        for effect in alike[:_MOST_LISTED]:
+            lines.append(f"  {effect.does:<{width}}  {make_printable(effect.what)}  ({make_printable(effect.where)})")
         if len(alike) > _MOST_LISTED:
             lines.append(f"  {alike[0].does:<{width}}  {len(alike) - _MOST_LISTED} more")
-    name = f'"{make_printable(suite.path)}"' if suite.path is not None else f"{suite.name[:_LONGEST]!r}, which comes from no file,"
+    name = f'"{make_printable(suite.path)}"' if suite.path is not None else f"{suite.name[:_LONGEST]!r}, which has no file,"
     return (
         f"the suite {name} is not trusted with what it names; nothing was started and nothing was sent. It names:\n"
         + "\n".join(lines)
@@ -139,7 +140,7 @@ def _explain_untrusted(suite: Suite, trust: Trust) -> str:
         reason = "Reading recorded evidence uses only models and judges that proctor.yaml describes, the command names, or the environment."
         places = _list_inside(suite, trust)
         line = f"trust: {escape_unseen(show(places, _LONGEST_LINE))}"
-        return f"{reason}\n  To allow it for good: {line} in proctor.yaml of {make_printable(str(trust.folder))}" if places else reason
+        return f"{reason}\n  To allow it permanently: {line} in proctor.yaml of {make_printable(str(trust.folder))}" if places else reason
     if suite.path is None:
         return "Only suites in files of the working folder are run without asking."
     return f"It is not in the working folder {make_printable(str(trust.folder))}, or is reached over a link that leads out of it."
@@ -158,13 +159,13 @@ def _list_inside(suite: Suite, trust: Trust) -> list[str]:
     return places
 
 
-def named_in_settings(settings: Mapping[str, Json], place: str) -> Iterator[Named]:
-    """Do as `named_in`, for settings of any shape."""
-    yield from named_in(Section.of(settings, trusted=False).node, place)
+def list_effects_in_settings(settings: Mapping[str, Json], place: str) -> Iterator[Named]:
+    """Return the same as `list_effects`, for settings of any shape."""
+    yield from list_effects(Section.of(settings, trusted=False).node, place)
 
 
-def named_in(node: Located, place: str) -> Iterator[Named]:
-    """Return what one entry of a suite names: processes, code, addresses, files and variables."""
+def list_effects(node: Located, place: str) -> Iterator[Named]:
+    """Yield the processes, code, addresses, files and variables that one entry of a suite names."""
     members = dict(node.members())
     command = members.get("command")
     if command is not None:
@@ -175,15 +176,15 @@ def named_in(node: Located, place: str) -> Iterator[Named]:
         inner = f"{place}.{key}" if place else key
         if key == "function" and isinstance(member.value, str):
             yield Named("imports", make_printable(member.value), inner)
-        for file in (member, *member.items()) if key in _FILES else ():
-            if isinstance(file.value, str):
-                yield Named("reads the file", make_printable(file.value), inner)
+        if key in _FILES:
+            files = [file.value for file in (member, *member.items()) if isinstance(file.value, str)]
+            yield from (Named("reads the file", make_printable(file), inner) for file in files)
         # MCPLab refers to the variables of a login by bare name.
         if (key == "env" or key.endswith("_env")) and isinstance(member.value, str):
             yield Named("reads the variable", make_printable(member.value), inner)
-        yield from named_in(member, inner)
+        yield from list_effects(member, inner)
     for index, item in enumerate(node.items()):
-        yield from named_in(item, f"{place}[{index}]")
+        yield from list_effects(item, f"{place}[{index}]")
     if isinstance(node.value, str):
         if _ADDRESS.match(node.value.strip()):
             yield Named("sends to", make_printable(node.value), place)
@@ -204,8 +205,8 @@ _OWN = "PROCTOR_"
 def list_dotenv_files(home: Path, trust: Trust) -> list[Path]:
     """Return the `.env` files of the working directory and of the workspace, as far as they may be read."""
     places = dict.fromkeys(folder.resolve() for folder in (Path.cwd(), get_workspace_folder(home)))
-    found = [place / DOTENV_FILE for place in places if trust.doing == "running" or trust.granted or is_workspace_folder(place)]
-    return [file for file in found if file.is_file() and trust.may_read(file)]
+    readable = [place / DOTENV_FILE for place in places if trust.doing == "running" or trust.granted or is_workspace_folder(place)]
+    return [file for file in readable if file.is_file() and trust.may_read(file)]
 
 
 def read_variables(environment: Mapping[str, str], home: Path, trust: Trust, announce: Callable[[str], None]) -> dict[str, str]:
@@ -237,15 +238,15 @@ _ADDRESS_KEYS = {"openai": OPENAI, "openai_responses": OPENAI, "anthropic": ANTH
 def name_target(target: str | None, workspace: Workspace) -> list[Named]:
     """Return what an untrusted suite would cause if the chosen target were driven, including its model."""
     name, section = workspace.find_target(target)
-    found: list[Named] = []
+    effects: list[Named] = []
     if not section.trusted:
-        found.extend(named_in(section.node, f"targets.{name}"))
+        effects.extend(list_effects(section.node, f"targets.{name}"))
     # Like `model_settings`: if none is named, the only one there is.
     model = section.find_text("model") or (next(iter(workspace.models)) if len(workspace.models) == 1 else None)
     if model is not None and section.find_text("type") == "mcp_agent":
-        found += _name_model(workspace, model)
+        effects += _name_model(workspace, model)
     # One without any known name may still be untrusted.
-    return found or ([] if section.trusted else [Named("uses", f"the target {show(name)}", f"targets.{name}")])
+    return effects or ([] if section.trusted else [Named("uses", f"the target {show(name)}", f"targets.{name}")])
 
 
 def name_judge(suite: Suite, workspace: Workspace, chosen: str | None, trust: Trust) -> list[Named]:
@@ -257,43 +258,43 @@ def name_judge(suite: Suite, workspace: Workspace, chosen: str | None, trust: Tr
         return []
     if suite.dialect == "mcplab" and chosen is None and workspace.judge is None:
         return _name_mcplab_judge(suite)
-    found: list[Named] = []
+    effects: list[Named] = []
     section = workspace.judge
     is_untrusted = section is not None and not section.trusted
     if is_untrusted and section is not None:
-        found.extend(named for named in named_in(section.node, "judge") if chosen is None or not named.where.startswith("judge.model"))
+        effects.extend(each for each in list_effects(section.node, "judge") if chosen is None or not each.where.startswith("judge.model"))
     for name in [chosen] if chosen is not None else _list_models(section):
-        found += _name_model(workspace, name)
+        effects += _name_model(workspace, name)
         if name not in workspace.models and is_untrusted and chosen is None:
-            found += _name_provider(name, "judge.model")
-    return found
+            effects += _name_provider(name, "judge.model")
+    return effects
 
 
 def name_users(suite: Suite, workspace: Workspace) -> list[Named]:
     """Return what an untrusted suite would cause through the models of its simulated users."""
     names = dict.fromkeys(case.user.model for case in suite.cases if case.user is not None and case.user.model is not None)
-    return [named for name in names for named in _name_model(workspace, name)]
+    return [effect for name in names for effect in _name_model(workspace, name)]
 
 
 def name_agents(suite: Suite, *, judged: bool) -> list[Named]:
     """Return what one MCPLab config would cause through its agents and, if it is `judged`, through its judge."""
     settings = suite.settings
-    found = [named for agent in settings.get("agents") or () for named in _name_agent(agent)]
-    found += named_in_settings({"servers": settings.get("servers")}, "")
+    effects = [effect for agent in settings.get("agents") or () for effect in _name_agent(agent)]
+    effects += list_effects_in_settings({"servers": settings.get("servers")}, "")
     for case in suite.cases:
-        found += named_in_settings({"attachments": case.settings.get("attachments")}, f"scenarios.{make_printable(case.id)}")
-    found += _name_variable_files(root_of(suite))
+        effects += list_effects_in_settings({"attachments": case.settings.get("attachments")}, f"scenarios.{make_printable(case.id)}")
+    effects += _name_variable_files(find_suite_root(suite))
     if judged:
-        found += _name_mcplab_judge(suite)
+        effects += _name_mcplab_judge(suite)
     # One without any known name may still be untrusted.
-    return found or [Named("uses", "the agents of the suite", "agents")]
+    return effects or [Named("uses", "the agents of the suite", "agents")]
 
 
 def name_direct_calls(suite: Suite, trust: Trust) -> list[tuple[Suite, list[Named]]]:
     """Return the tools that cases of untrusted suites call directly, on any server."""
     # In a combined suite, each case knows its file.
     joined = suite.path is not None and Path(suite.path).is_dir()
-    found: dict[str | None, list[Named]] = {}
+    effects_by_file: dict[str | None, list[Named]] = {}
     for case in suite.cases if may_have(suite.cases, "settings") else ():
         calls: Json = case.settings.get("direct_calls")
         file = case.origin.file if joined else suite.path
@@ -302,20 +303,20 @@ def name_direct_calls(suite: Suite, trust: Trust) -> list[tuple[Suite, list[Name
             continue
         for number, call in enumerate(calls if isinstance(calls, list) else [calls]):
             tool = f"{call.get('tool')} of the server {call.get('server')}" if isinstance(call, dict) else show(call)
-            found.setdefault(file, []).append(Named("calls the tool", tool, f"cases.{case.id}.settings.direct_calls[{number}]"))
-    return [(msgspec.structs.replace(suite, path=file), named) for file, named in found.items()]
+            effects_by_file.setdefault(file, []).append(Named("calls the tool", tool, f"cases.{case.id}.settings.direct_calls[{number}]"))
+    return [(msgspec.structs.replace(suite, path=file), effects) for file, effects in effects_by_file.items()]
 
 
 def _name_mcplab_judge(suite: Suite) -> list[Named]:
     from proctor.actions.mcplab.access import judge_agent  # only needed for judged cases
 
     agent = judge_agent(suite)
-    return [] if agent is None else [*_name_agent(agent), *_name_variable_files(root_of(suite))]
+    return [] if agent is None else [*_name_agent(agent), *_name_variable_files(find_suite_root(suite))]
 
 
 def _name_agent(agent: Entry) -> list[Named]:
     place = f"agents.{make_printable(str(agent.get('id')))}"
-    return [*_name_provider(agent.get("provider"), f"{place}.provider"), *named_in_settings(agent, place)]
+    return [*_name_provider(agent.get("provider"), f"{place}.provider"), *list_effects_in_settings(agent, place)]
 
 
 def _name_variable_files(root: Path) -> Iterable[Named]:
@@ -329,7 +330,7 @@ def _name_model(workspace: Workspace, name: str) -> list[Named]:
         return []
     elsewhere, keyed = (section.node.get(key) is not None for key in ("base_url", "api_key"))
     provider = _name_provider(section.find_text("provider"), f"{place}.provider", elsewhere=elsewhere, keyed=keyed)
-    return [*provider, *named_in(section.node, place)]
+    return [*provider, *list_effects(section.node, place)]
 
 
 def _name_provider(name: Json, where: str, *, elsewhere: bool = False, keyed: bool = False) -> list[Named]:
@@ -338,14 +339,14 @@ def _name_provider(name: Json, where: str, *, elsewhere: bool = False, keyed: bo
         return []
     provider = name.partition("/")[0].strip().lower()
     address = _ADDRESS_KEYS.get(provider)
-    found = [Named("sends to", f"the provider of {show(name)}" + (f", {address}" if address is not None and not elsewhere else ""), where)]
+    uses = [Named("sends to", f"the provider of {show(name)}" + (f", {address}" if address is not None and not elsewhere else ""), where)]
     keys, addresses = list_variables(provider)
     # Like `fill_from_environment`: a key of the environment is not sent to an address from a file.
     variables = () if elsewhere else (*(() if keyed else keys), *addresses)
-    return found + [Named("reads the variable", variable, where) for variable in variables]
+    return uses + [Named("reads the variable", variable, where) for variable in variables]
 
 
 def _list_models(section: Section | None) -> list[str]:
     member = section.node.get("model") if section is not None else None
     entries = () if member is None else (member, *member.items())
-    return [one.value for one in entries if isinstance(one.value, str)]
+    return [entry.value for entry in entries if isinstance(entry.value, str)]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from proctor.actions.mcplab.files import SETTINGS_FILE, root_of, variables_of
+from proctor.actions.mcplab.files import SETTINGS_FILE, find_suite_root, variables_of
 from proctor.actions.mcplab.plan import Entry
 from proctor.actions.workspace.settings import COMMAND_LINE, Surroundings
 from proctor.errors import InputError, SpecError
@@ -174,8 +174,8 @@ class Access:
                 return None
 
     def _read_value(self, value: str, server: str, purpose: str) -> str:
-        found = _WHOLE.fullmatch(value)
-        return value if found is None else self._find_env(found[1], server, purpose)
+        reference = _WHOLE.fullmatch(value)
+        return value if reference is None else self._find_env(reference[1], server, purpose)
 
     def _find_env(self, name: str, server: str, purpose: str = "bearer token") -> str:
         value = self._environment.get(name)
@@ -208,7 +208,7 @@ JUDGE_KEY: Final = "evaluation_judge_agent_name"
 
 def judge_agent(suite: Suite) -> Entry | None:
     """The agent that the workspace of `suite` names as its judge. Raises `InputError` if it is missing or cannot judge."""
-    root = root_of(suite)
+    root = find_suite_root(suite)
     file = root / SETTINGS_FILE
     if not file.is_file():
         return None
@@ -216,9 +216,9 @@ def judge_agent(suite: Suite) -> Entry | None:
     reading = Reading(file=str(file), text=text)
     document = read_text(text, file=str(file), reading=reading)
     member = document.get(JUDGE_KEY) if document is not None and document.is_object else None
-    named = reading.require_text(member, JUDGE_KEY) if member is not None and member.value is not None else None
+    agent_name = reading.require_text(member, JUDGE_KEY) if member is not None and member.value is not None else None
     reading.finish()
-    name = (named or "").strip()
+    name = (agent_name or "").strip()
     if not name:
         return None
     agents = load_library(root).agents
@@ -245,7 +245,7 @@ def mcplab_judge(
     agent = judge_agent(suite)
     if agent is None:
         return None
-    access = Access(variables_of(environment, root_of(suite), may_read), tokens={}, offline=offline)
+    access = Access(variables_of(environment, find_suite_root(suite), may_read), tokens={}, offline=offline)
     model = access.model(agent)
     access.finish()
     assert model is not None  # else `finish` has raised

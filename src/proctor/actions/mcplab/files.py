@@ -26,8 +26,8 @@ LARGEST: Final = 20_000_000
 """The maximum bytes of one file, the limit of providers."""
 
 
-def root_of(suite: Suite) -> Path:
-    """Return the bundle root of a suite: the workspace folder itself, else that of its file; for several configs, that of the first."""
+def find_suite_root(suite: Suite) -> Path:
+    """Return the bundle root of a suite: the folder that was loaded, else that of its file; of several configs, the first decides."""
     if suite.path is None:
         return Path.cwd()
     path = Path(suite.path)
@@ -43,7 +43,7 @@ def list_configs(suite: Suite) -> list[Suite]:
 
 def list_workspace_files(suite: Suite) -> list[Path]:
     """Return the files of one config: agents, servers, scenarios, the settings of the workspace and its variables."""
-    root = root_of(suite)
+    root = find_suite_root(suite)
     return list_bundle_files(root) + list_variable_files(root)
 
 
@@ -67,10 +67,10 @@ def variables_of(environment: Mapping[str, str], root: Path, may_read: Callable[
 
 def load_attachments(case: Case, root: Path, problems: list[Problem], *, scenario: str) -> list[dict[str, Json]]:
     """The attachments of a case with their content; unreadable ones are added to `problems`, under the name of the scenario."""
-    found: list[dict[str, Json]] = []
+    attachments: list[dict[str, Json]] = []
     for each in case.settings.get("attachments") or ():
         if not each.get("path") or each.get("data"):
-            found.append(dict(each))
+            attachments.append(dict(each))
             continue
         try:
             content = _read(each["path"], root)
@@ -79,15 +79,15 @@ def load_attachments(case: Case, root: Path, problems: list[Problem], *, scenari
             continue
         data = base64.b64encode(content).decode()
         members = {key: value for key, value in each.items() if key != "path"}
-        found.append({**members, "data": data, "name": each.get("name") or PurePosixPath(each["path"]).name})
-    return found
+        attachments.append({**members, "data": data, "name": each.get("name") or PurePosixPath(each["path"]).name})
+    return attachments
 
 
-def _read(given: str, root: Path) -> bytes:
-    label = f"the attachment {show(given, 80)}"
+def _read(path_text: str, root: Path) -> bytes:
+    label = f"the attachment {show(path_text, 80)}"
     # Windows also separates by backslashes: `..\x` leaves the folder there.
-    path = PurePosixPath(given.replace("\\", "/"))
-    if "\0" in given or ".." in path.parts or path.is_absolute() or Path(given).is_absolute():
+    path = PurePosixPath(path_text.replace("\\", "/"))
+    if "\0" in path_text or ".." in path.parts or path.is_absolute() or Path(path_text).is_absolute():
         raise InputError(f"{label} is outside the workspace: expected a path below {str(root)!r}, without '..'")
     try:
         place = (root / path).resolve(strict=True)

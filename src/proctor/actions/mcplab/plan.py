@@ -110,14 +110,14 @@ def configs_of(suite: Suite, *, all_of_them: bool = False) -> list[Config]:
         raise InputError(f"the suite {suite.name!r} is no MCPLab suite (its dialect is {suite.dialect}): it names no agents to run")
     if "configs" not in suite.settings:
         return [Config(suite=suite)]
-    found: list[Config] = []
+    configs: list[Config] = []
     for each in suite.settings["configs"]:
         cases = tuple(case for case in suite.cases if case.id in each["scenarios"])
         path = None if each.get("file") is None else str(Path(suite.path or ".") / each["file"])
         part = Suite(name=each["name"], dialect="mcplab", path=path, cases=cases, settings=each["settings"])
         if cases or all_of_them:
-            found.append(Config(suite=part, scenarios=each["scenarios"]))
-    return found
+            configs.append(Config(suite=part, scenarios=each["scenarios"]))
+    return configs
 
 
 def plan_all(
@@ -159,10 +159,10 @@ def plan(
     `taken` are the ids of cases that other configs use; those of this one are added.
     """
     if isinstance(config, Suite):
-        found = configs_of(config)
-        if len(found) != 1:
-            raise InputError(f"expected one MCPLab config, found {len(found)} in the suite {config.name!r}")
-        config = found[0]
+        configs = configs_of(config)
+        if len(configs) != 1:
+            raise InputError(f"expected one MCPLab config, found {len(configs)} in the suite {config.name!r}")
+        config = configs[0]
     suite = config.suite
     chosen = _select_agents(suite, agents, agents_all)
     known = config.known("servers")
@@ -208,14 +208,14 @@ def _select_agents(suite: Suite, agents: Sequence[str] | None, agents_all: bool)
         raise InputError(f"the suite {suite.name!r} names no agents: write them under 'agents', or in agents.yaml")
     if agents_all:
         return list(known.values())
-    wanted = agents
-    if wanted is None:
-        wanted = suite.settings.get("run_defaults", {}).get("selected_agents") or list(known)
-    if not wanted:
+    agent_names = agents
+    if agent_names is None:
+        agent_names = suite.settings.get("run_defaults", {}).get("selected_agents") or list(known)
+    if not agent_names:
         raise InputError(f"no agent is selected; available: {', '.join(known)}")
-    for name in wanted:
+    for name in agent_names:
         _require_known("agent", name, known)
-    return [known[name] for name in dict.fromkeys(wanted)]
+    return [known[name] for name in dict.fromkeys(agent_names)]
 
 
 def _check_overrides(config: Config, overrides: ServerOverrides, known: Mapping[str, Entry]) -> None:

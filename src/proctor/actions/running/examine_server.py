@@ -65,9 +65,9 @@ def examine_server(
     async def examine_once() -> Examination:
         if not store:
             return await examine(settings, options)
-        live, found = await drive_examination(settings, options, run_options, home=home)
-        if found is None:
+        live, examination = await drive_examination(settings, options, run_options, home=home)
+        if examination is None:
             raise asyncio.CancelledError
-        return msgspec.structs.replace(found, run_id=live.result.run_id)
+        return msgspec.structs.replace(examination, run_id=live.result.run_id)
 
     return wait_for_end(examine_once, called="examine_server", instead="proctor.doctor.examine.examine")

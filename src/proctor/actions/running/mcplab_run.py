@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from proctor.actions.mcplab.access import Access
-from proctor.actions.mcplab.files import load_attachments, root_of, variables_of
+from proctor.actions.mcplab.files import find_suite_root, load_attachments, variables_of
 from proctor.actions.mcplab.plan import Entry, Plan, configs_of
 from proctor.actions.running.run_policy import McplabOptions, Policy
 from proctor.actions.workspace.close_all import close_all
@@ -57,11 +57,11 @@ def resolved_config(plan: Plan, attachments: Mapping[str, Iterable[Mapping[str, 
     if plan.suite.description:
         config["description"] = plan.suite.description
     config["agents"] = [dict(agent) for agent in plan.agents()]
-    known = {server["id"]: server for server in plan.suite.settings.get("servers") or ()}
+    by_id = {server["id"]: server for server in plan.suite.settings.get("servers") or ()}
     scenarios: dict[str, Json] = {}
     for row in plan.rows:
         if row.scenario not in scenarios:
-            servers = [public_server(known[server]) for server in row.servers]
+            servers = [public_server(by_id[server]) for server in row.servers]
             scenarios[row.scenario] = write_scenario(row.case, servers, list(map(dict, attachments.get(row.scenario, ()))), row.scenario)
     config["scenarios"] = list(scenarios.values())
     config["run_defaults"] = {"selected_agents": [agent["id"] for agent in plan.agents()]}
@@ -194,9 +194,7 @@ class McplabTarget:
         settings = {**case.settings, "mcp_servers": list(route.servers), "attachments": list(route.attachments)}
         run_id = attempt.request_id.removesuffix(f":{case.id}:{attempt.number}")
         routed = msgspec.structs.replace(
-            attempt,
-            case=msgspec.structs.replace(case, settings=settings),
-            request_id=request_id(run_id, route, case.id, attempt.number),
+            attempt, case=msgspec.structs.replace(case, settings=settings), request_id=request_id(run_id, route, case.id, attempt.number)
         )
         evidence = await self._agents[route.agent].run(routed, tape)
         model = self._models[route.agent]
@@ -253,9 +251,9 @@ def prepare_all(suite: Suite, policy: Policy, options: McplabOptions) -> Togethe
             raise InputError(f"an OAuth token for {server!r}: there is no such server; available: {', '.join(known) or 'none'}")
     readies: list[Ready] = []
     problems: dict[Problem, None] = {}
-    for planned, instead in plans:
+    for planned, replaced_servers in plans:
         try:
-            readies.append(_prepare(planned, policy, options, instead))
+            readies.append(_prepare(planned, policy, options, replaced_servers))
         except InputError as error:
             # Configs that share a library share its problems: each is reported once.
             problems |= dict.fromkeys(error.problems or [Problem(message=str(error))])
@@ -276,16 +274,16 @@ def prepare_all(suite: Suite, policy: Policy, options: McplabOptions) -> Togethe
     return Together(suite=public, target=target, secrets=secrets, configs=folders)
 
 
-def _prepare(planned: Plan, policy: Policy, options: McplabOptions, instead: Mapping[str, ServerSettings]) -> Ready:
-    place = options.root if options.root is not None else root_of(planned.suite)
+def _prepare(planned: Plan, policy: Policy, options: McplabOptions, replaced_servers: Mapping[str, ServerSettings]) -> Ready:
+    place = options.root if options.root is not None else find_suite_root(planned.suite)
     surroundings, offline = policy.surroundings, policy.offline
-    known = variables_of(policy.variables, place, policy.may_read) if surroundings.dotenv else policy.variables
-    access = Access(known, tokens=options.oauth_tokens, offline=offline, surroundings=surroundings)
+    variables = variables_of(policy.variables, place, policy.may_read) if surroundings.dotenv else policy.variables
+    access = Access(variables, tokens=options.oauth_tokens, offline=offline, surroundings=surroundings)
     files: dict[str, list[dict[str, Json]]] = {}
     for row in planned.rows:
         if row.scenario not in files:
             files[row.scenario] = load_attachments(row.case, place, access.problems, scenario=row.scenario)
-    servers = [instead.get(name) or access.server(entry) for name, entry in planned.servers.items()]
+    servers = [replaced_servers.get(name) or access.server(entry) for name, entry in planned.servers.items()]
     driven = {row.agent["id"]: row.agent for row in planned.rows if row.case.skip is None}
     models, lacking = access.models(driven)
     access.finish()
@@ -304,7 +302,7 @@ def _prepare(planned: Plan, policy: Policy, options: McplabOptions, instead: Map
         servers=connected,
         name=", ".join(agent["id"] for agent in planned.agents()),
     )
-    secrets = frozenset((*access.secrets, *(secret for server in instead.values() for secret in server.list_secrets())))
+    secrets = frozenset((*access.secrets, *(secret for server in replaced_servers.values() for secret in server.list_secrets())))
     return Ready(plan=planned, target=target, secrets=secrets, config=resolved_config(planned, files))
 
 
@@ -344,6 +342,6 @@ def _make_agent(agent: dict[str, Json], model: ChatModel, servers: McpServers) -
     def model_for(tape: Tape) -> ChatModel:
         return TapedModel(model, tape)
 
-    given = {key: agent[key] for key in _AGENT_SETTINGS if agent.get(key) is not None}
-    settings = AgentSettings(**given, tool_errors="json", unknown_tools="end")
+    agent_settings = {key: agent[key] for key in _AGENT_SETTINGS if agent.get(key) is not None}
+    settings = AgentSettings(**agent_settings, tool_errors="json", unknown_tools="end")
     return McpAgent(agent["id"], servers=servers, model_for=model_for, settings=settings)

@@ -54,57 +54,57 @@ class GivenTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_target(text: str) -> GivenTarget | None:
     """Return the target that a text describes, or None if it can only be a name. Raises `InputError`."""
-    given = text.strip()
-    if _URL.fullmatch(given):
+    stripped = text.strip()
+    if _URL.fullmatch(stripped):
         # Without user, password and query, which may be secrets.
-        name = re.sub(r"//[^/@]*@", "//", re.sub(r"[?#].*", "", given))
-        return GivenTarget(kind="http", name=name, settings={"type": "http", "url": _keep_literal(given)})
-    if (match := _FILE.fullmatch(given)) is not None:
+        name = re.sub(r"//[^/@]*@", "//", re.sub(r"[?#].*", "", stripped))
+        return GivenTarget(kind="http", name=name, settings={"type": "http", "url": _keep_literal(stripped)})
+    if (match := _FILE.fullmatch(stripped)) is not None:
         return parse_target(f"{match['path'].replace('/', '.')}:{match['function']}")
-    if _FUNCTION.fullmatch(given):
-        return GivenTarget(kind="function", name=given, settings={"type": "callable", "function": given})
+    if _FUNCTION.fullmatch(stripped):
+        return GivenTarget(kind="function", name=stripped, settings={"type": "callable", "function": stripped})
     # Rejected here: otherwise it would be taken for a name, or with a path for a program to start.
-    if _SERVER.fullmatch(given):
-        raise InputError(f"--target {show(given)} is no address: write http://{given}")
-    if not re.search(r"\s", given) and os.sep not in given:
+    if _SERVER.fullmatch(stripped):
+        raise InputError(f"--target {show(stripped)} is no address: write http://{stripped}")
+    if not re.search(r"\s", stripped) and os.sep not in stripped:
         return None
     try:
-        words = shlex.split(given)
+        words = shlex.split(stripped)
     except ValueError as error:
-        raise InputError(f"--target {show(given)} is no command: {error}") from None
+        raise InputError(f"--target {show(stripped)} is no command: {error}") from None
     # The name goes into reports, and the arguments of a command may hold secrets.
     name = shorten(" ".join(words[:2]), 60)
     return GivenTarget(kind="command", name=name, settings={"type": "command", "command": [_keep_literal(word) for word in words]})
 
 
-def choose_target(given: str | None, suite: Suite, home: Path, *, capture: str | None = None) -> str | BuiltTarget | None:
+def choose_target(target: str | None, suite: Suite, home: Path, *, capture: str | None = None) -> str | BuiltTarget | None:
     """Return the name of a described target, else the target that `given` itself describes. Raises `InputError`.
 
     `capture` adds the spans of a Python function to the evidence.
     """
     known = (
-        {name for part in parts_of(suite, TARGET_KEYS) for name in workspace_for(part, home).targets} if given is not None else set[str]()
+        {name for part in parts_of(suite, TARGET_KEYS) for name in workspace_for(part, home).targets} if target is not None else set[str]()
     )
     # A described name wins, even if it looks like a function or an address.
-    described = parse_target(given) if given is not None and given not in known else None
+    described = parse_target(target) if target is not None and target not in known else None
     if capture is not None and (described is None or described.kind != "function"):
         raise InputError(f"--capture is for a Python function: --target module:function --capture {capture}; {_CAPTURE_OF_A_NAME}")
     if described is not None:
         settings = described.settings if capture is None else {**described.settings, "capture": capture}
         return build_given(msgspec.structs.replace(described, settings=settings))
-    if given is None or given in known:
-        return given
-    close = nearest(given, known)
+    if target is None or target in known:
+        return target
+    close = nearest(target, known)
     hint = f"; nearest: {', '.join(close)}" if close else ""
-    if given.endswith(".py"):
-        hint += f'; a function in it is {Path(given).stem}:FUNCTION, the program "python {given}"'
+    if target.endswith(".py"):
+        hint += f'; a function in it is {Path(target).stem}:FUNCTION, the program "python {target}"'
     listed = ", ".join(sorted(known)) or "none"
-    raise InputError(f"there is no target {given!r}{hint}; known: {listed}\n  a target that no file describes is {WAYS}")
+    raise InputError(f"there is no target {target!r}{hint}; known: {listed}\n  a target that no file describes is {WAYS}")
 
 
-def find_address(given: object) -> GivenTarget | None:
+def find_address(value: object) -> GivenTarget | None:
     """Return the HTTP target for an address given in place of a target's name; None for everything else."""
-    return parse_target(given) if isinstance(given, str) and _URL.fullmatch(given.strip()) else None
+    return parse_target(value) if isinstance(value, str) and _URL.fullmatch(value.strip()) else None
 
 
 def build_given(target: GivenTarget) -> BuiltTarget:

@@ -99,19 +99,19 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_OPTIONS = RunOptions()
 
 
-def read_run_options(given: Mapping[str, Json]) -> RunOptions:
+def read_run_options(options: Mapping[str, Json]) -> RunOptions:
     """Return the options given in Python code: the fields of `RunOptions`, and `repeat`, `concurrency` and `timeout_s` directly.
 
     Raises `TypeError` for an unknown name, and `InputError` for an invalid value.
     """
     known = (*_OF_SETTINGS, *RunOptions.__struct_fields__)
-    for name in given:
+    for name in options:
         if name not in known:
             close = nearest(name, known)
             raise TypeError(f"a run has no option {name!r}" + (f"; nearest: {close[0]!r}" if close else ""))
-    run_options = {name: value for name, value in given.items() if name not in _OF_SETTINGS}
+    run_options = {name: value for name, value in options.items() if name not in _OF_SETTINGS}
     if run_options.get("settings") is None:
-        run_options["settings"] = RunSettings(**{name: given[name] for name in _OF_SETTINGS if name in given})
+        run_options["settings"] = RunSettings(**{name: options[name] for name in _OF_SETTINGS if name in options})
     return RunOptions(**run_options)
 
 
@@ -120,24 +120,24 @@ def read_run_options(given: Mapping[str, Json]) -> RunOptions:
 
 def list_risks(driven: Sequence[tuple[Target, Suite]], registry: Registry) -> list[str]:
     """Return a warning for every risk that a target reports, given the cases of that target."""
-    found: list[str] = []
+    risks: list[str] = []
     for target, suite in driven:
         shared: str | None = _ask(target, "describe_risk")
         if shared:
-            found.append(shared)
+            risks.append(shared)
         forgets: str | None = None if shared else _ask(target, "describe_forgetting")
         if forgets and may_have(suite.cases, "turns", "user"):
             # Only a case with a message after an answer is affected.
             spoken = (case.id for case in suite.cases if case.skip is None and (len(case.turns) > 1 or case.user is not None))
-            found += [
+            risks += [
                 f"warning: target {target.name!r} cannot separate conversations: {forgets}; earlier turns of {case!r} "
                 "are forgotten, or mixed with other cases"
                 for case in islice(spoken, 1)
             ]
         tools: frozenset[str] | None = _ask(target, "find_tools")
         if tools:
-            found += list_unknown_tools(suite, tools, registry)
-    return list(dict.fromkeys(found))
+            risks += list_unknown_tools(suite, tools, registry)
+    return list(dict.fromkeys(risks))
 
 
 def list_warnings(driven: Sequence[tuple[Target, Suite]]) -> list[str]:

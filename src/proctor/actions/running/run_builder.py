@@ -193,11 +193,11 @@ def _takes_key(find_key: Callable[[Case], str], key: str) -> Callable[[Case], bo
     return lambda case: find_key(case) == key
 
 
-def _choose_target(values: Mapping[str, Json], given: TargetLike) -> TargetLike:
+def _choose_target(values: Mapping[str, Json], target: TargetLike) -> TargetLike:
     axis = next((axis for axis in TARGET_AXES if axis in values), None)
     if axis is None:
-        return given
-    if given is not None:
+        return target
+    if target is not None:
         raise InputError(f"the matrix of the suite names its targets under {axis!r}; leave out the one that is given")
     name = values[axis]
     if not isinstance(name, str):
@@ -429,7 +429,7 @@ class _TargetBuilder:
     def build(self, suite: Suite, target: TargetLike) -> BuiltRun:
         """Build the given or named target; for several suites, one per suite."""
         parts = parts_of(suite, TARGET_KEYS) if target is None or isinstance(target, str) else [suite]
-        found: list[tuple[Target, CasesOf]] = []
+        targets: list[tuple[Target, CasesOf]] = []
         driven: list[tuple[Target, Suite]] = []
         for part in parts:
             try:
@@ -438,11 +438,11 @@ class _TargetBuilder:
                 for group in groups:
                     # Case ids are stored only for several suites: a single one may have very many.
                     cases = group.takes if len(parts) == 1 else [case.id for case in group.suite.cases]
-                    found.append((self._build_group(group), cases))
-                    driven.append((found[-1][0], group.suite))
+                    targets.append((self._build_group(group), cases))
+                    driven.append((targets[-1][0], group.suite))
             except InputError as error:
                 raise of_suite(error, part, parts) from None
-        built = BuiltRun(suite, found[0][0] if len(found) == 1 else TargetsTogether(found), self._models)
+        built = BuiltRun(suite, targets[0][0] if len(targets) == 1 else TargetsTogether(targets), self._models)
         built.secrets |= self._secrets
         built.driven = driven
         return built

@@ -88,7 +88,6 @@ class Policy:
         self.variables = variables
         """The variables with the keys and addresses that providers' own tools read."""
         self.references = ReplayedReferences(variables) if offline else References(variables)
-        """Resolves `${NAME}`."""
         self.offline = offline
         self.allow_missing_judge = allow_missing_judge
         self._home = home
@@ -129,23 +128,23 @@ class Policy:
 
     def list_named(self, suite: Suite, target: TargetLike, *, own_agents: bool) -> list[tuple[Suite, list[Named]]]:
         """Return what each untrusted suite names itself. In a replay no model is called; functions are imported all the same."""
-        found = [] if self.offline else name_direct_calls(suite, self._trust)
+        effects = [] if self.offline else name_direct_calls(suite, self._trust)
         if own_agents:
             configs = [] if self.offline else [config.suite for config in configs_of(suite) if not self._trust.takes(config.suite)]
-            return found + [(config, name_agents(config, judged=self._uses_configured_judge(config))) for config in configs]
+            return effects + [(config, name_agents(config, judged=self._uses_configured_judge(config))) for config in configs]
         if not self.offline:
             untrusted = [part for part in parts_of(suite, TARGET_KEYS) if not self._trust.takes(part)]
-            found += [(part, name_users(part, self.find_workspace(part))) for part in untrusted]
+            effects += [(part, name_users(part, self.find_workspace(part))) for part in untrusted]
         # A target from Python code is trusted; a judge that the suite describes is rejected when it is opened.
         if target is not None and not isinstance(target, str):
-            return found
+            return effects
         for part in parts_of(suite, TARGET_KEYS):
             if not self._trust.takes(part):
                 workspace = self.find_workspace(part)
-                found.append((part, name_target(target, workspace)))
+                effects.append((part, name_target(target, workspace)))
                 if self._uses_configured_judge(part):
-                    found.append((part, name_judge(part, workspace, self._judge_options.model, self._trust)))
-        return found
+                    effects.append((part, name_judge(part, workspace, self._judge_options.model, self._trust)))
+        return effects
 
     def _uses_configured_judge(self, suite: Suite) -> bool:
         """Whether a configured judge is used."""

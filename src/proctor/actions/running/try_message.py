@@ -47,8 +47,8 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
         known = find_known(self.evidence)
         if known.reader == "mapping" or not any(known.parts[part].is_unknown for part in ("answer", "tool_calls")):
             return ""
-        found = propose_map([body])
-        return "" if found is None else write_map(found, [body], indent="  ")
+        proposed = propose_map([body])
+        return "" if proposed is None else write_map(proposed, [body], indent="  ")
 
     def is_unanswered(self) -> bool:
         """Return whether the evidence has no answer or an incomplete one: the run waits, or was cut off."""

@@ -70,7 +70,7 @@ def read_openapi(document: dict[str, Any], name: str) -> FoundExport | None:
     ]
     if not candidates:
         return None
-    path, field, operation = min(candidates, key=lambda one: _RANKS.get(one[1] or "", 99))
+    path, field, operation = min(candidates, key=lambda path_rank: _RANKS.get(path_rank[1] or "", 99))
     if field == _CHAT:
         return _describe_chat(base.rstrip("/") + path, operation, document, name)
     settings: dict[str, Json] = {"type": "http", "url": base.rstrip("/") + path, "template": {field or "input": "{user_message}"}}
@@ -170,7 +170,7 @@ _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\}")
 
 def find_mcp_configs(folder: Path) -> list[FoundExport]:
     """Return the MCP configurations in a folder, each as an agent with the tools of its servers."""
-    found: list[FoundExport] = []
+    configs: list[FoundExport] = []
     for file in MCP_FILES:
         document = read_json_of(folder / file)
         servers = document.get("mcpServers") or document.get("servers") if isinstance(document, dict) else None
@@ -181,8 +181,8 @@ def find_mcp_configs(folder: Path) -> list[FoundExport]:
             needed = sorted(set(_REFERENCE.findall(msgspec.json.encode(usable).decode())))
             remarks = (f"the servers need the variables {', '.join(needed)}",) if needed else ()
             settings: dict[str, Json] = {"type": "mcp_agent", "model": "main", "servers": usable}
-            found.append(FoundExport(kind="mcp", file=file, settings=settings, remarks=remarks))
-    return found
+            configs.append(FoundExport(kind="mcp", file=file, settings=settings, remarks=remarks))
+    return configs
 
 
 def _read_server(entry: Mapping[str, Any]) -> dict[str, Json] | None:
@@ -200,9 +200,9 @@ def _read_server(entry: Mapping[str, Any]) -> dict[str, Json] | None:
 
 def _translate(text: str) -> str:
     """Return a text with the references of editors (`${env:NAME}`, `${NAME:-default}`) spelt as ours; `${input:...}` becomes a variable."""
-    text = re.sub(r"\$\{input:([^}]*)\}", lambda found: f"${{{_NAME.sub('_', found[1]).upper()}}}", text)
+    text = re.sub(r"\$\{input:([^}]*)\}", lambda match: f"${{{_NAME.sub('_', match[1]).upper()}}}", text)
     text = text.replace("${workspaceFolder}", ".")
-    return _REFERENCE.sub(lambda found: f"${{{found[1]}}}", text)
+    return _REFERENCE.sub(lambda match: f"${{{match[1]}}}", text)
 
 
 def read_n8n(document: dict[str, Any], name: str) -> FoundExport | None:
@@ -216,8 +216,8 @@ def read_n8n(document: dict[str, Any], name: str) -> FoundExport | None:
     address: str | None = None
     template: Json = None
     for node in typed:
-        given = node.get("parameters")
-        parameters: dict[str, Any] = given if isinstance(given, dict) else {}
+        node_parameters = node.get("parameters")
+        parameters: dict[str, Any] = node_parameters if isinstance(node_parameters, dict) else {}
         if node["type"].endswith(".webhook") and isinstance(parameters.get("path"), str):
             address = f"http://127.0.0.1:5678/webhook/{parameters['path']}"
         elif node["type"].endswith(".chatTrigger") and isinstance(node.get("webhookId"), str):
@@ -253,13 +253,13 @@ _REQUIREMENTS = ("pyproject.toml", "requirements.txt", "requirements.in", "requi
 
 def find_exports(folder: Path) -> list[FoundExport]:
     """Return the candidates, the most likely first."""
-    found = find_mcp_configs(folder)
+    exports = find_mcp_configs(folder)
     for path in list_files(folder, (".json", ".yaml", ".yml")):
         name = path.relative_to(folder).as_posix()
         document = read_json_of(path) if path.suffix == ".json" else read_openapi_text(path)
         if isinstance(document, dict):
-            found += [export for read in (read_n8n, read_flowise, read_openapi) if (export := read(document, name)) is not None]
-    return found
+            exports += [export for read in (read_n8n, read_flowise, read_openapi) if (export := read(document, name)) is not None]
+    return exports
 
 
 def list_required(folder: Path) -> list[str]:
@@ -316,17 +316,17 @@ def find_candidates(place: str | Path) -> list[Candidate]:
     code = read_python_code(folder)
     package = read_json_of(folder / "package.json")
     node = _list_node(folder, package) if isinstance(package, dict) else []
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for place in _MCPLAB_FOLDERS:
         if is_workspace(folder / place):
-            found.append(Candidate(kind="mcplab", why=f"{place}: a workspace of MCPLab", workspace=place))
+            candidates.append(Candidate(kind="mcplab", why=f"{place}: a workspace of MCPLab", workspace=place))
     for function in code.functions[:1]:
         reason = f"{function.file}:{function.line}: {function.called} takes a message"
-        found.append(Candidate(kind="function", why=reason, function=function, tools=code.tools))
+        candidates.append(Candidate(kind="function", why=reason, function=function, tools=code.tools))
     for export in find_exports(folder):
-        found.append(Candidate(kind=export.kind, why=f"{export.file}: {KINDS[export.kind]}", export=export, remarks=export.remarks))
-    found += [_make_served(route, code.tools) for route in code.routes[:1]]
-    return [*_list_agents(code), *found, *node, *_list_mentioned(folder, code)]
+        candidates.append(Candidate(kind=export.kind, why=f"{export.file}: {KINDS[export.kind]}", export=export, remarks=export.remarks))
+    candidates += [_make_served(route, code.tools) for route in code.routes[:1]]
+    return [*_list_agents(code), *candidates, *node, *_list_mentioned(folder, code)]
 
 
 def find_gaps(place: str | Path, *, is_found: bool) -> list[str]:
@@ -339,7 +339,7 @@ def find_gaps(place: str | Path, *, is_found: bool) -> list[str]:
 
 
 def _list_agents(code: PythonCode) -> list[Candidate]:
-    found = [
+    candidates = [
         Candidate(
             kind=agent.framework,
             why=f"{agent.file}:{agent.line}: {agent.name}{'()' if agent.is_factory else ''} is made by {agent.maker}",
@@ -354,7 +354,7 @@ def _list_agents(code: PythonCode) -> list[Candidate]:
         for agent in code.agents
     ]
     # The likeliest of each framework; its remarks list the others.
-    return list({one.kind: one for one in reversed(found)}.values())[::-1]
+    return list({candidate.kind: candidate for candidate in reversed(candidates)}.values())[::-1]
 
 
 def _make_served(route: FoundRoute, tools: tuple[str, ...] = ()) -> Candidate:
@@ -378,12 +378,12 @@ def _list_node(folder: Path, package: dict[str, Json]) -> list[Candidate]:
 
 def _list_mentioned(folder: Path, code: PythonCode) -> list[Candidate]:
     """Return frameworks that are used or required but have no importable agent."""
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     with_agent = {agent.framework for agent in code.agents}
     for name in dict.fromkeys((*code.imported, *list_required(folder))):
         if name in with_agent:
             continue
-        hidden = next((one for one in code.hidden if one.framework == name), None)
+        hidden = next((candidate for candidate in code.hidden if candidate.framework == name), None)
         remarks: list[str] = []
         if hidden is not None:
             remarks.append(
@@ -391,11 +391,11 @@ def _list_mentioned(folder: Path, code: PythonCode) -> list[Candidate]:
                 "make it at the top of the module, or write its call into proctor_agent.py"
             )
         origin = "imported in the code" if name in code.imported else "among the requirements"
-        found.append(Candidate(kind=name, why=f"{name} is {origin}", remarks=tuple(remarks)))
+        candidates.append(Candidate(kind=name, why=f"{name} is {origin}", remarks=tuple(remarks)))
     # langgraph depends on langchain: both are imported even if only one is used.
-    if {"langgraph", "langchain"} <= {one.kind for one in found} or "langgraph" in with_agent:
-        found = [one for one in found if one.kind != "langchain"]
-    return found
+    if {"langgraph", "langchain"} <= {candidate.kind for candidate in candidates} or "langgraph" in with_agent:
+        candidates = [candidate for candidate in candidates if candidate.kind != "langchain"]
+    return candidates
 
 
 _SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts")
@@ -445,8 +445,8 @@ class NodeCode(msgspec.Struct, frozen=True, kw_only=True):
 def read_node_code(folder: Path, package: dict[str, Json]) -> NodeCode:
     """Search a Node.js project."""
     started = list(_list_started(folder, package))
-    programs = [found for name, words, file in started if (found := _read_program(folder, name, words, file)) is not None]
-    programs.sort(key=lambda one: not _AGENTS.search(one.why.partition(":")[2]))
+    programs = [program for name, words, file in started if (program := _read_program(folder, name, words, file)) is not None]
+    programs.sort(key=lambda entry: not _AGENTS.search(entry.why.partition(":")[2]))
     functions: list[FoundFunction] = []
     routes: list[FoundRoute] = []
     for path in list_files(folder, _SUFFIXES):
@@ -455,8 +455,8 @@ def read_node_code(folder: Path, package: dict[str, Json]) -> NodeCode:
             continue
         functions += _list_functions(file, text)
         routes += _list_routes(file, text)
-    functions.sort(key=lambda one: (_FUNCTIONS.index(one.name), one.file.count("/"), one.file))
-    routes.sort(key=lambda one: not _AGENTS.search(one.path))
+    functions.sort(key=lambda entry: (_FUNCTIONS.index(entry.name), entry.file.count("/"), entry.file))
+    routes.sort(key=lambda entry: not _AGENTS.search(entry.path))
     return NodeCode(programs=tuple(programs), functions=tuple(functions), routes=tuple(routes))
 
 
@@ -488,7 +488,9 @@ def _make_command(name: str, text: str, words: list[str]) -> tuple[str, ...]:
 
 def _read_program(folder: Path, name: str, command: tuple[str, ...], file: str) -> FoundProgram | None:
     text = _read_with_neighbours(folder, file)
-    speaks = any(one == root or (root.endswith("/") and one.startswith(root)) for one in _IMPORTED.findall(text) for root in _MODELS)
+    speaks = any(
+        imported == root or (root.endswith("/") and imported.startswith(root)) for imported in _IMPORTED.findall(text) for root in _MODELS
+    )
     if not (speaks or _AGENTS.search(name) or _AGENTS.search(PurePosixPath(file).stem)) or _LISTENS.search(text):
         return None
     if _ARGUMENTS.search(text):
@@ -505,25 +507,25 @@ def _read_with_neighbours(folder: Path, file: str) -> str:
     """Return the text of a file and of its relative imports: a `bin` is often two lines."""
     text = read_text_of(folder / file)
     place = (folder / file).parent
-    near = [place / one for one in _IMPORTED.findall(text) if one.startswith(".")]
+    near = [place / imported for imported in _IMPORTED.findall(text) if imported.startswith(".")]
     in_folder = [path for path in near if path.resolve().is_relative_to(folder.resolve())]
     return "\n".join([text, *(read_text_of(path) for path in in_folder[:20])])
 
 
 def _list_functions(file: str, text: str) -> Iterator[FoundFunction]:
-    for found in _DECLARED.finditer(text):
-        name, parameters = (found[1], found[2]) if found[1] else (found[3], found[4])
-        given = [one.strip() for one in parameters.split(",") if one.strip()]
-        required = [one for one in given if "=" not in one and not re.match(r"\w+\?", one)]
-        if name in _FUNCTIONS and len(required) == 1 and not given[0].startswith(("{", "...")):
-            yield FoundFunction(file=file, line=text.count("\n", 0, found.start()) + 1, name=name)
+    for declaration in _DECLARED.finditer(text):
+        name, parameters = (declaration[1], declaration[2]) if declaration[1] else (declaration[3], declaration[4])
+        parameter_names = [parameter.strip() for parameter in parameters.split(",") if parameter.strip()]
+        required = [parameter for parameter in parameter_names if "=" not in parameter and not re.match(r"\w+\?", parameter)]
+        if name in _FUNCTIONS and len(required) == 1 and not parameter_names[0].startswith(("{", "...")):
+            yield FoundFunction(file=file, line=text.count("\n", 0, declaration.start()) + 1, name=name)
 
 
 def _list_routes(file: str, text: str) -> Iterator[FoundRoute]:
-    port = next((int(one) for one in _PORT.findall(text)), 3000)
-    body_fields = [word for one, several in _BODY.findall(text) for word in re.findall(r"\w+", one or several)]
+    port = next((int(member) for member in _PORT.findall(text)), 3000)
+    body_fields = [word for member, several in _BODY.findall(text) for word in re.findall(r"\w+", member or several)]
     field = next((name for name in _FIELDS if name in body_fields), None)
-    for found in _POST.finditer(text):
+    for match in _POST.finditer(text):
         # Clients also call `post`: a path counts only if its handler reads the request.
         if field is not None:
-            yield FoundRoute(file=file, line=text.count("\n", 0, found.start()) + 1, path=found[1], field=field, port=port)
+            yield FoundRoute(file=file, line=text.count("\n", 0, match.start()) + 1, path=match[1], field=field, port=port)

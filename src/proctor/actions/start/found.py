@@ -49,8 +49,8 @@ def read_text_of(path: Path) -> str:
 
 def read_json_of(path: Path) -> Json:
     """Return the JSON in a file, or None if it has none."""
-    found = decode_embedded(read_text_of(path))
-    return None if found is MISSING else found
+    decoded = decode_embedded(read_text_of(path))
+    return None if decoded is MISSING else decoded
 
 
 class FoundAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,6 @@ class PythonCode(msgspec.Struct, frozen=True, kw_only=True):
     imported: tuple[str, ...] = ()
     """The frameworks that any file imports."""
     files: int = 0
-    """How many files there are."""
     unread: tuple[str, ...] = ()
     """Files that Python cannot read, with the place and the reason."""
 

@@ -41,11 +41,11 @@ def list_functions(tree: ast.Module, file: str, imported: Iterable[str]) -> Iter
             yield from _list_methods(node, file)
 
 
-def rank_function(found: FoundFunction) -> tuple[int, int, str, int]:
+def rank_function(function: FoundFunction) -> tuple[int, int, str, int]:
     """Return the rank of a function: typical names first, then the last function of a file, which usually calls the others."""
-    names = _NAMES if found.holder is None else _METHODS
-    known = names.index(found.name) if found.name in names else len(_METHODS)
-    return (found.holder is not None, known, found.file, -found.line)
+    names = _NAMES if function.holder is None else _METHODS
+    known = names.index(function.name) if function.name in names else len(_METHODS)
+    return (function.holder is not None, known, function.file, -function.line)
 
 
 def _list_methods(node: ast.ClassDef, file: str) -> Iterator[FoundFunction]:
@@ -67,19 +67,19 @@ def _list_required(node: AnyFunction) -> list[str] | None:
     places = [*arguments.posonlyargs, *arguments.args]
     if any(default is None for default in arguments.kw_defaults):
         return None
-    return [one.arg for one in places[: len(places) - len(arguments.defaults)]]
+    return [argument.arg for argument in places[: len(places) - len(arguments.defaults)]]
 
 
 def _may_take_text(node: AnyFunction, parameter: str) -> bool:
     """Return whether a parameter takes a text by its annotation, not a request or a list of messages."""
     arguments = [*node.args.posonlyargs, *node.args.args]
-    annotation = next((one.annotation for one in arguments if one.arg == parameter), None)
+    annotation = next((argument.annotation for argument in arguments if argument.arg == parameter), None)
     return annotation is None or bool(_TEXT.search(ast.unparse(annotation)))
 
 
 def _asks_model(node: AnyFunction) -> bool:
-    called = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]
-    return any((one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "")) in _MODEL_CALLS for one in called)
+    called = [child.func for child in ast.walk(node) if isinstance(child, ast.Call)]
+    return any((child.attr if isinstance(child, ast.Attribute) else getattr(child, "id", "")) in _MODEL_CALLS for child in called)
 
 
 OWN_FILES = ("proctor_agent.py", "conftest.py", "setup.py")
@@ -92,19 +92,19 @@ _PLACEHOLDER = re.compile(r"\{([a-z_][a-z0-9_]*)\}")
 
 def read_python_code(folder: Path) -> PythonCode:
     """Search the Python files of a folder."""
-    parsed = [found for path in list_files(folder, (".py",)) if (found := _read_module(path, folder)) is not None]
-    modules = [found for found in parsed if isinstance(found, _Module)]
+    parsed = [parsed_module for path in list_files(folder, (".py",)) if (parsed_module := _read_module(path, folder)) is not None]
+    modules = [parsed_module for parsed_module in parsed if isinstance(parsed_module, _Module)]
     agents = [agent for module in modules for agent in module.agents]
-    agents.sort(key=lambda one: (_rank(one.name), one.is_factory, one.file.count("/"), one.file, -one.line))
+    agents.sort(key=lambda function: (_rank(function.name), function.is_factory, function.file.count("/"), function.file, -function.line))
     return PythonCode(
         agents=tuple(agents),
         hidden=tuple(agent for module in modules for agent in module.hidden),
-        functions=tuple(sorted((one for module in modules for one in module.functions), key=rank_function)),
+        functions=tuple(sorted((function for module in modules for function in module.functions), key=rank_function)),
         routes=tuple(route for module in modules for route in module.routes),
         tools=tuple(dict.fromkeys(name for module in modules for name in module.tools)),
         imported=tuple(name for name in FRAMEWORKS if any(name in module.frameworks for module in modules)),
         files=len(parsed),
-        unread=tuple(found for found in parsed if isinstance(found, str)),
+        unread=tuple(parsed_module for parsed_module in parsed if isinstance(parsed_module, str)),
     )
 
 
@@ -156,8 +156,8 @@ class _Module:
 
     def _read_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._read_route(node)
-        returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
-        maker = next((found for value in returned if (found := self._find_maker(value))), None)
+        returned = [child.value for child in ast.walk(node) if isinstance(child, ast.Return) and child.value is not None]
+        maker = next((maker_found for value in returned if (maker_found := self._find_maker(value))), None)
         if maker is not None and _list_required(node) == [] and isinstance(node, ast.FunctionDef):
             self.agents.append(self._make_agent(maker, node, node.name, is_factory=True))
         else:
@@ -199,7 +199,9 @@ class _Module:
         if framework.name == "crewai":
             field = next(iter(self._placeholders), None)
         if framework.name == "dspy":
-            field = next((one for call in ast.walk(node) if isinstance(call, ast.Call) for one in self._list_signature(call)), None)
+            field = next(
+                (input_name for call in ast.walk(node) if isinstance(call, ast.Call) for input_name in self._list_signature(call)), None
+            )
         return FoundAgent(
             framework=framework.name, file=self._file, line=node.lineno, name=name, maker=maker, is_factory=is_factory, field=field
         )
@@ -233,7 +235,7 @@ class _Module:
         kinds = [argument.annotation.id for argument in node.args.args if isinstance(argument.annotation, ast.Name)]
         names = [field for kind in kinds for field in self._fields.get(kind, ())]
         # Without a model of the request: `request.json["message"]`, `body.get("message")`.
-        names += [one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        names += [child.value for child in ast.walk(node) if isinstance(child, ast.Constant) and isinstance(child.value, str)]
         return next((field for field in _MESSAGE_FIELDS if field in names), "input")
 
     def _read_tools(self, tree: ast.Module) -> None:
@@ -286,9 +288,9 @@ def _is_module(node: ast.expr, names: dict[str, str]) -> bool:
 
 def _list_fields(node: ast.ClassDef) -> list[str]:
     return [
-        one.target.id
-        for one in node.body
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and "OutputField" not in ast.unparse(one)
+        statement.target.id
+        for statement in node.body
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and "OutputField" not in ast.unparse(statement)
     ]
 
 

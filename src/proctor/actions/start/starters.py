@@ -138,31 +138,30 @@ class Starter(msgspec.Struct, frozen=True, kw_only=True):
     keeps_suite: bool = True
     """Whether an existing suite may stay, because only the target is new."""
     workspace: dict[str, Json] = {}
-    """The contents of the workspace file."""
 
 
 def make_starter(kind: str, candidate: Candidate | None) -> Starter:
     """Return the files for a kind of agent: they drive the found agent, or a template. Raises `InputError`."""
-    found = candidate or Candidate(kind=kind, why="")
+    agent = candidate or Candidate(kind=kind, why="")
     if kind in FRAMEWORKS:
-        return _start_framework(FRAMEWORKS[kind], found)
+        return _start_framework(FRAMEWORKS[kind], agent)
     match kind:
         case "function":
-            return _start_function(found)
-        case "command" if found.program is not None:
-            return _make({"type": "command", "command": list(found.program.command)}, remarks=found.remarks)
-        case "command" if found.function is not None:
-            adapter = write_node_adapter(found.function)
+            return _start_function(agent)
+        case "command" if agent.program is not None:
+            return _make({"type": "command", "command": list(agent.program.command)}, remarks=agent.remarks)
+        case "command" if agent.function is not None:
+            adapter = write_node_adapter(agent.function)
             return _make({"type": "command", "command": ["node", NODE_ADAPTER]}, more={NODE_ADAPTER: adapter})
         case "command":
-            program, name, template = ("python", ADAPTER, "command") if found.package is None else ("node", NODE_ADAPTER, "command-node")
+            program, name, template = ("python", ADAPTER, "command") if agent.package is None else ("node", NODE_ADAPTER, "command-node")
             settings: dict[str, Json] = {"type": "command", "command": [program, name]}
             return _make(settings, more={name: _read_template(template)}, remarks=(_TO_FILL_IN.format(name=name),))
-        case "http" if found.route is not None:
-            route = found.route
+        case "http" if agent.route is not None:
+            route = agent.route
             value = "{messages}" if route.field == "messages" else "{user_message}"
             settings = {"type": "http", "url": f"http://127.0.0.1:{route.port}{route.path}", "template": {route.field: value}}
-            return _make(settings, tools=found.tools, remarks=found.remarks)
+            return _make(settings, tools=agent.tools, remarks=agent.remarks)
         case "http":
             remark = (
                 f"write the address of your agent into proctor.yaml, which has {_ADDRESS}, and the names of its fields under `template`"
@@ -170,17 +169,17 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
             return _make({"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}}, remarks=(remark,))
         case "openapi" if candidate is None:
             raise InputError("no OpenAPI file was found (openapi: or swagger: at its top); put one there, or take --for http")
-        case "mcplab" if found.workspace is not None:
-            return Starter(files={}, next=f"proctor run {shlex.quote(found.workspace)}", schema=False)
+        case "mcplab" if agent.workspace is not None:
+            return Starter(files={}, next=f"proctor run {shlex.quote(agent.workspace)}", schema=False)
         case "mcplab":
             files = {SUITE_FILE: _read_template("mcplab")}
             remarks = (f"write the address of your MCP server into {SUITE_FILE}", "the agent needs OPENAI_API_KEY")
             return Starter(files=files, next=f"proctor run {SUITE_FILE}", remarks=remarks, schema=False, keeps_suite=False)
         case _:
-            settings = found.export.settings if found.export is not None else _DESCRIBED[kind]
+            settings = agent.export.settings if agent.export is not None else _DESCRIBED[kind]
             models = {"main": {"provider": "openai", "model": "gpt-4.1-mini"}} if kind == "mcp" else None
             needs = ("the model needs OPENAI_API_KEY, or another provider under `models`",) if kind == "mcp" else ()
-            return _make(settings, models=models, remarks=(*(found.remarks if candidate is not None else _TO_SET[kind]), *needs))
+            return _make(settings, models=models, remarks=(*(agent.remarks if candidate is not None else _TO_SET[kind]), *needs))
 
 
 _DESCRIBED: dict[str, dict[str, Json]] = {
@@ -200,10 +199,10 @@ def start_with_target(settings: dict[str, Json]) -> Starter:
     return _make(settings)
 
 
-def _start_framework(framework: Framework, found: Candidate) -> Starter:
-    remarks = (*found.remarks, *([framework.remark] if framework.remark else []))
-    if found.agent is not None:
-        return _make(_OWN_ADAPTER, more={ADAPTER: write_adapter(framework, found.agent)}, tools=found.tools, remarks=remarks)
+def _start_framework(framework: Framework, candidate: Candidate) -> Starter:
+    remarks = (*candidate.remarks, *([framework.remark] if framework.remark else []))
+    if candidate.agent is not None:
+        return _make(_OWN_ADAPTER, more={ADAPTER: write_adapter(framework, candidate.agent)}, tools=candidate.tools, remarks=remarks)
     ask = fill_lines(framework.ask, "agent", {"crewai": "message", "dspy": "question"}.get(framework.name))
     before = fill_lines(framework.before, "agent", None)
     setup = _read_template(framework.name).rstrip("\n")
@@ -224,18 +223,18 @@ def _start_framework(framework: Framework, found: Candidate) -> Starter:
     return _make(_OWN_ADAPTER, more={ADAPTER: adapter}, greeting=False, remarks=(*remarks, *to_do))
 
 
-def _start_function(found: Candidate) -> Starter:
-    function = found.function
+def _start_function(candidate: Candidate) -> Starter:
+    function = candidate.function
     if function is None:
         text = '"""TEMPLATE: a function to start from; put your own agent in its place."""\n\n\n' + _read_template("function")
         return _make(_OWN_ADAPTER, more={ADAPTER: text}, remarks=(_TO_FILL_IN.format(name=ADAPTER),))
     module, root = find_module(function.file)
     if function.holder is not None:
-        return _make(_OWN_ADAPTER, more={ADAPTER: write_class_adapter(function)}, tools=found.tools)
+        return _make(_OWN_ADAPTER, more={ADAPTER: write_class_adapter(function)}, tools=candidate.tools)
     if root is None:
-        return _make({"type": "callable", "function": f"{module}:{function.name}"}, tools=found.tools)
+        return _make({"type": "callable", "function": f"{module}:{function.name}"}, tools=candidate.tools)
     text = "\n".join([*_extend_path(root), f"from {module} import {function.name} as answer  # noqa: E402", ""])
-    return _make(_OWN_ADAPTER, more={ADAPTER: text}, tools=found.tools)
+    return _make(_OWN_ADAPTER, more={ADAPTER: text}, tools=candidate.tools)
 
 
 def _make(
@@ -316,13 +315,13 @@ def write_table(workspace: dict[str, Json]) -> list[str]:
     lines = ["[tool.proctor]", *scalars] if scalars else []
     for key, value in workspace.items():
         for name, settings in value.items() if isinstance(value, dict) else ():
-            lines += [f"[tool.proctor.{key}.{name}]", *(f"{one} = {_write_value(given)}" for one, given in settings.items())]
+            lines += [f"[tool.proctor.{key}.{name}]", *(f"{member} = {_write_value(setting)}" for member, setting in settings.items())]
     return lines
 
 
 def _write_value(value: Json) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_write_value(one)}" for key, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {_write_value(member)}" for key, member in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(_write_value, value)) + "]"
     # Text, numbers and booleans are written alike in JSON and TOML.

@@ -78,15 +78,15 @@ def parts_of(suite: Suite, keys: Sequence[str]) -> list[Suite]:
         # Settings name files next to the suite, and an MCPLab workspace is found by its file.
         place = str(path if part.dialect == "mcplab" else path.parent if new else "")
         alike.setdefault(msgspec.json.encode((new, place), order="sorted"), (part, set()))[1].update(part.cases)
-    found: list[Suite] = []
+    parts: list[Suite] = []
     for part, ids in alike.values():
         cases = tuple(case for case in suite.cases if case.id in ids)
         path = None if part.file is None else str(folder / part.file)
         if cases:
             left_out = tuple(case for case in suite.unselected if case.id in ids)
             new = {"name": part.name, "dialect": part.dialect, "path": path, "settings": part.settings}
-            found.append(msgspec.structs.replace(suite, cases=cases, unselected=left_out, description="", warnings=(), prices=None, **new))
-    return found or [suite]
+            parts.append(msgspec.structs.replace(suite, cases=cases, unselected=left_out, description="", warnings=(), prices=None, **new))
+    return parts or [suite]
 
 
 def of_suite(error: InputError, suite: Suite, parts: Sequence[Suite]) -> InputError:
@@ -116,10 +116,10 @@ class TargetsTogether:
     @property
     def other_inputs(self) -> OtherInputs:
         """The recordings that were used although their input differs from the input of their case."""
-        found = OtherInputs()
+        merged = OtherInputs()
         for target in self.targets:
-            found.merge(getattr(target, "other_inputs", OtherInputs()))
-        return found
+            merged.merge(getattr(target, "other_inputs", OtherInputs()))
+        return merged
 
     async def open(self) -> None:
         """Connect all of them; after a failure none stays connected."""

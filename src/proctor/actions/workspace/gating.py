@@ -49,23 +49,23 @@ class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """Which failures the earlier run also has, if there are no others."""
 
 
-def read_reasons(given: Iterable[str]) -> tuple[str, ...]:
+def read_reasons(flags: Iterable[str]) -> tuple[str, ...]:
     """Return the reasons from the flags, each once; a flag may hold several, separated by commas. Raises `InputError`."""
-    found = tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
-    for word in found:
+    reasons = tuple(dict.fromkeys(word.strip() for text in flags for word in text.split(",") if word.strip()))
+    for word in reasons:
         if word not in REASONS:
             close = nearest(word, REASONS)
             raise InputError(
                 f"--fail-on {word!r} is no reason; there are {', '.join(REASONS)}" + (f"; nearest: {close[0]}" if close else "")
             )
-    return found
+    return reasons
 
 
 def open_base(home: Path, against: str | None, suite: str) -> BaseRun:
     """Return the run to compare with: the named one, else the baseline of the suite. Raises `StoreError` if there is none."""
     folder = RunFiles(home).open(against or BASELINE, suite=suite)
     if folder.find_ending() != "completed":
-        raise InputError(f"run {folder.header.run_id!r} did not come to its end; what it lacks cannot be held against")
+        raise InputError(f"run {folder.header.run_id!r} is incomplete, so it cannot be the base of a comparison")
     counter = OutcomeCounter()
     for entry in folder.entries():
         counter.count(entry.case, entry.outcome)
@@ -95,7 +95,7 @@ class OutcomeCounter:
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
 
     def list_counts(self) -> dict[str, Counts]:
-        """Return the attempts of every case, and how many of them passed."""
+        """Return the number of attempts and of passes of every case."""
         return {case: count_outcomes(outcomes) for case, outcomes in self._outcomes.items()}
 
     def decide(self, reasons: Sequence[str], run: RunResult, base: BaseRun | None) -> GateVerdict:
@@ -103,12 +103,12 @@ class OutcomeCounter:
         fails: list[str] = []
         if "skipped" in reasons:
             fails += _make_line(
-                "skipped", "was skipped", "were skipped", [case for case, seen in self._outcomes.items() if seen.get("skip")]
+                "skipped", "was skipped", "were skipped", [case for case, tally in self._outcomes.items() if tally.get("skip")]
             )
         if "missing" in reasons:
             fails += list_missing(run.unmet, self._lacking)
         if "flaky" in reasons:
-            flaky = [case for case, seen in self._outcomes.items() if seen.get("pass") and (seen.get("fail") or seen.get("error"))]
+            flaky = [case for case, tally in self._outcomes.items() if tally.get("pass") and (tally.get("fail") or tally.get("error"))]
             fails += _make_line("flaky", "passed and failed", "passed and failed", flaky)
         if base is None:
             return GateVerdict(fails=tuple(fails))
@@ -153,18 +153,18 @@ def hold_against(comparison: Comparison, failing: Sequence[str], base: str, reas
         raise InputError(f"run {base!r} has no decided case in common with this one, so that nothing can be held against it")
     fails: list[str] = []
     if "missing" in reasons:
-        one, several = f"was decided in {base} and is not now", f"were decided in {base} and are not now"
-        fails += _make_line("missing", one, several, comparison.only_in_base)
+        singular, plural = f"was decided in {base} and is not now", f"were decided in {base} and are not now"
+        fails += _make_line("missing", singular, plural, comparison.only_in_base)
     if "new-failure" in reasons:
         # A case that the base never decided has no earlier failure that could excuse it.
         unknown = [case for case in failing if case in comparison.only_in_candidate]
         # Both kinds are newly failing; the wording differs, as a flaky case did not simply pass before.
         in_part = {change.case for change in comparison.changes if change.base.passes < change.base.runs and not change.candidate.passes}
         passed_before = [case for case in comparison.newly_failing if case not in in_part]
-        lost = [case for case in comparison.newly_failing if case in in_part]
+        undecided = [case for case in comparison.newly_failing if case in in_part]
         fails += _make_line("new-failure", f"passed in {base} and does not now", f"passed in {base} and do not now", passed_before)
         partly = f"passed in {base} in part and in no attempt now"
-        fails += _make_line("new-failure", partly, partly, lost)
+        fails += _make_line("new-failure", partly, partly, undecided)
         fails += _make_line("new-failure", f"fails and was not decided in {base}", f"fail and were not decided in {base}", unknown)
     if "regression" in reasons and comparison.verdict == "regressed":
         fails.append(f"regression: against {base} {comparison.reason}")
@@ -176,9 +176,9 @@ def hold_against(comparison: Comparison, failing: Sequence[str], base: str, reas
     return fails
 
 
-def _make_line(reason: str, one: str, several: str, cases: Iterable[str]) -> list[str]:
+def _make_line(reason: str, singular: str, several: str, cases: Iterable[str]) -> list[str]:
     names = list(cases)
-    return [f"{reason}: {count_noun(len(names), 'case')} {one if len(names) == 1 else several}: {_list_names(names)}"] if names else []
+    return [f"{reason}: {count_noun(len(names), 'case')} {singular if len(names) == 1 else several}: {_list_names(names)}"] if names else []
 
 
 def _list_names(cases: Sequence[str]) -> str:

@@ -48,15 +48,15 @@ def model_settings(name: str | None, workspace: Workspace, references: Reference
     if name is None and len(workspace.models) == 1:
         name = next(iter(workspace.models))
     if name is not None:
-        found = workspace.find_model(name).build(ModelSettings, references, f"model {name!r}")
-        return fill_from_environment(found, environment)
+        settings = workspace.find_model(name).build(ModelSettings, references, f"model {name!r}")
+        return fill_from_environment(settings, environment)
     model = environment.get("PROCTOR_MODEL")
     if not model:
         raise InputError("no model is described: `models` in proctor.yaml or in the suite, or the variable PROCTOR_MODEL")
     address = environment.get("PROCTOR_MODEL_BASE_URL") or None
-    found = named_model(model, at_address=address is not None) or ModelSettings(provider="openai", model=model)
+    settings = named_model(model, at_address=address is not None) or ModelSettings(provider="openai", model=model)
     key = environment.get("PROCTOR_MODEL_API_KEY") or None
-    return fill_from_environment(msgspec.structs.replace(found, base_url=address, api_key=key), environment)
+    return fill_from_environment(msgspec.structs.replace(settings, base_url=address, api_key=key), environment)
 
 
 def named_model(name: str, *, at_address: bool = False) -> ModelSettings | None:
@@ -74,9 +74,9 @@ def fill_from_environment(settings: ModelSettings, environment: Mapping[str, str
     """Return the settings, with missing key and address filled from the provider's own variables."""
     if is_provider(settings.provider):
         names = _list_key_names(normalise_provider(settings.provider))
-        found = next((environment[name] for name in names if environment.get(name)), None)
+        set_address = next((environment[name] for name in names if environment.get(name)), None)
         is_open = settings.api_key is None and settings.base_url is None
-        return msgspec.structs.replace(settings, api_key=found) if is_open and found is not None else settings
+        return msgspec.structs.replace(settings, api_key=set_address) if is_open and set_address is not None else settings
     key, address = PROVIDER_VARIABLES.get(settings.provider, ("", ""))
     changes: dict[str, str] = {}
     # The provider's key is not sent to an address from a file, unless the file also has the key.

@@ -95,7 +95,6 @@ class StoredResults(Mapping[tuple[str, int], RunEntry]):
         self._first = self._scratch.make_numbers("Q", 1)
         """For each case the number of its first planned attempt; the last value is their total."""
         self._count = 0
-        """How many attempts were planned."""
         for position, case in enumerate(suite.cases):
             self._positions.add(case.id, position)
             self._count += count_planned_attempts(case, header.repeat)
@@ -123,11 +122,11 @@ class StoredResults(Mapping[tuple[str, int], RunEntry]):
         # The planned places are already in order, so nothing is loaded and sorted.
         starts: Iterable[int] = (start for start in self._planned if start != _NOT_THERE)
         if self._beyond:
-            found = [(position, attempt, start) for (position, _, attempt), start in self._beyond.items()]
+            extra = [(position, attempt, start) for (position, _, attempt), start in self._beyond.items()]
             for position in range(len(self._answered)):
                 first, end = self._first[position], self._first[position + 1]
-                found += [(position, place - first, start) for place in range(first, end) if (start := self._planned[place]) != _NOT_THERE]
-            starts = (start for _, _, start in sorted(found))
+                extra += [(position, place - first, start) for place in range(first, end) if (start := self._planned[place]) != _NOT_THERE]
+            starts = (start for _, _, start in sorted(extra))
         for start in starts:
             order.append(start)
         self.results = LazySequence(len(order), lambda number: self._read(order[number]), remember=16, traits=find_traits(suite.cases))
@@ -228,10 +227,10 @@ def find_home(home: str | None, start: Path | None = None) -> Path:
     A given folder that is called `.proctor`, or has runs but no `.proctor`, is used directly.
     """
     if home is not None:
-        given = Path(home)
-        inner = given / RESULTS_FOLDER
-        is_results = given.absolute().name == RESULTS_FOLDER or (not inner.is_dir() and RunFiles(given).list_ids())
-        return given if is_results else inner
+        given_folder = Path(home)
+        inner = given_folder / RESULTS_FOLDER
+        is_results = given_folder.absolute().name == RESULTS_FOLDER or (not inner.is_dir() and RunFiles(given_folder).list_ids())
+        return given_folder if is_results else inner
     current = (start or Path.cwd()).resolve()
     for folder in (current, *current.parents):
         if is_workspace_folder(folder):
@@ -241,10 +240,10 @@ def find_home(home: str | None, start: Path | None = None) -> Path:
 
 def find_database_home(home: str | None) -> Path:
     """Return the folder of the database: the given one, or its `.proctor` if only that has one; else as `find_home`."""
-    found = find_home(home)
+    home_folder = find_home(home)
     if home is None:
-        return found
-    return found if (found / DATABASE_FILE).is_file() and not (Path(home) / DATABASE_FILE).is_file() else Path(home)
+        return home_folder
+    return home_folder if (home_folder / DATABASE_FILE).is_file() and not (Path(home) / DATABASE_FILE).is_file() else Path(home)
 
 
 def get_workspace_folder(home: Path) -> Path:

@@ -87,7 +87,7 @@ def _find_reason(entry: Attempt) -> str | None:
 
 
 class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run amounts to: cases, tokens and cost."""
+    """Totals of a run: cases, tokens and cost."""
 
     cases: int
     cases_passed: int
@@ -135,12 +135,12 @@ class RunTally:
         return {case: count_outcomes(tally.outcomes) for case, tally in self.cases.items()}
 
     def add_up(self, suite: Suite) -> RunTotals:
-        """Return the totals; of a tally made from attempts, since a stored one has only medians."""
+        """Return the totals. The tally must be made from attempts, because a stored one has only medians."""
         thresholds = {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
-        tokens = [amount for one in self.cases.values() for amount in one.tokens]
+        tokens = [amount for entry in self.cases.values() for amount in entry.tokens]
         return RunTotals(
             cases=len(self.cases),
-            cases_passed=sum(reduce_attempts(one.outcomes, thresholds.get(case)) == "pass" for case, one in self.cases.items()),
+            cases_passed=sum(reduce_attempts(entry.outcomes, thresholds.get(case)) == "pass" for case, entry in self.cases.items()),
             tokens=sum(tokens) if tokens else None,
             cost=self._costs.finish(),
         )
@@ -178,13 +178,13 @@ class StoredTally(msgspec.Struct, frozen=True):
 
 def shorten_tally(tally: RunTally) -> StoredTally:
     """Return a tally in stored form."""
-    return StoredTally(tuple(_shorten_case(case, one) for case, one in tally.cases.items()), tally.has_costs)
+    return StoredTally(tuple(_shorten_case(case, entry) for case, entry in tally.cases.items()), tally.has_costs)
 
 
 def restore_tally(stored: StoredTally) -> RunTally:
     """Return a tally that compares as the stored one did."""
     tally = RunTally()
-    tally.cases = {one.case: _restore_case(one) for one in stored.cases}
+    tally.cases = {stored_case.case: _restore_case(stored_case) for stored_case in stored.cases}
     tally.has_costs = stored.has_costs
     return tally
 
@@ -215,7 +215,7 @@ def _restore_case(stored: _StoredCase) -> CaseTally:
     tally.outcomes = stored.outcomes
     tally.attempts = list(range(stored.attempts)) if isinstance(stored.attempts, int) else list(stored.attempts)
     # A single amount is its own median, and a comparison needs only that.
-    tally.times_ms, tally.tokens, tally.costs = ([] if one is None else [one] for one in (stored.ms, stored.tokens, stored.cost))
+    tally.times_ms, tally.tokens, tally.costs = ([] if value is None else [value] for value in (stored.ms, stored.tokens, stored.cost))
     tally.failed = list(stored.failed)
     tally.lacks, tally.answered, tally.causes = stored.lacks, stored.answered, stored.causes
     return tally

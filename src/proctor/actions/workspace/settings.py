@@ -66,7 +66,7 @@ def workspace_file(home: Path) -> Workspace:
 def describe_passed_over(home: Path) -> str | None:
     """Return a remark about settings that another file overrides, or None."""
     folder = get_workspace_folder(home)
-    found = next((name for name in WORKSPACE_FILES if (folder / name).is_file()), None)
-    if found is None or not has_workspace_table(folder):
+    passed_over = next((name for name in WORKSPACE_FILES if (folder / name).is_file()), None)
+    if passed_over is None or not has_workspace_table(folder):
         return None
-    return f"{folder / found} counts; the table [tool.proctor] in {PYPROJECT} next to it is ignored"
+    return f"{folder / passed_over} counts; the table [tool.proctor] in {PYPROJECT} next to it is ignored"

@@ -66,8 +66,8 @@ def with_prices(suite: Suite, file: str | None) -> Suite:
 
 def with_complete(suite: Suite, parts: str) -> Suite:
     """Return the suite with the parts that `--complete` declares. Raises `InputError` for an unknown part."""
-    given = parse_complete(parts, "--complete")
-    return suite if given is None else msgspec.structs.replace(suite, evidence_given=given)
+    declaration = parse_complete(parts, "--complete")
+    return suite if declaration is None else msgspec.structs.replace(suite, evidence_given=declaration)
 
 
 def require_prices(suite: Suite, models: list[str]) -> None:
@@ -282,17 +282,17 @@ def find_suites(folder: Path | None = None, *, target: str | None = None) -> lis
     """Return the suites of the current folder. Raises `InputError` with the next step if there are none."""
     place = folder or Path()
     files = sorted(path for path in place.iterdir() if path.is_file())
-    found = [path for path in files if path.name not in LIBRARY_NAMES and (_NAMED.fullmatch(path.name) or _is_native(path))]
+    suites = [path for path in files if path.name not in LIBRARY_NAMES and (_NAMED.fullmatch(path.name) or _is_native(path))]
     if (place / SUITES_FOLDER).is_dir():
-        found.append(place / SUITES_FOLDER)
-    if not found:
+        suites.append(place / SUITES_FOLDER)
+    if not suites:
         flag = f' --target "{target}"' if target is not None else ""
         raise InputError(
             f"no suite in {str(place.resolve())!r}: name one, or write a first one:\n"
             f"  proctor init{flag}\n"
             f'  proctor try "MESSAGE"{flag} --save    sends one message and makes a case of it'
         )
-    return found
+    return suites
 
 
 def _is_native(path: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.checking.draft_case import SavedCase, read_begun_suite, save_case
+from proctor.actions.checking.draft_case import SavedCase, read_existing_suite, save_case
 from proctor.actions.help.init import write_schema
 from proctor.actions.running.named_target import WAYS
 from proctor.actions.running.try_message import Tried, try_message
@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> int:
     # Check that the file can be saved before the agent is called.
     Output(options.output).probe()
     if options.save is not None:
-        read_begun_suite(Path(options.save))
+        read_existing_suite(Path(options.save))
     with reserve_standard_output():
         sending = try_message(options.message, target=options.target, home=options.home, timeout_s=options.timeout, capture=options.capture)
         tried = asyncio.run(sending)

@@ -52,16 +52,16 @@ def read_predicate(reading: Reading, node: Located, *, turn: int | None = None) 
     """Return one predicate, or None after a problem."""
     if reading.require_object(node, "a predicate") is None:
         return None
-    named = node.get("type")
-    if named is None:
+    type_node = node.get("type")
+    if type_node is None:
         reading.error(node, "a predicate needs 'type'", expected="one of " + ", ".join(PREDICATES), code="missing_key")
         return None
-    kind = reading.require_text(named, "the type of a predicate")
+    kind = reading.require_text(type_node, "the type of a predicate")
     if kind is None:
         return None
     entry = PREDICATES.get(kind)
     if entry is None:
-        reading.error_unknown(named, f"unknown predicate type {show(kind, 80)}", kind, PREDICATES, code="unknown_predicate")
+        reading.error_unknown(type_node, f"unknown predicate type {show(kind, 80)}", kind, PREDICATES, code="unknown_predicate")
         return None
     make, keys = entry
     for key, _ in node.members():
@@ -183,15 +183,15 @@ PLAIN: dict[str, Plain] = {
 def _read_plain(reading: Reading, node: Located, kind: str) -> _Made | None:
     plain = PLAIN[kind]
     problem_count = len(reading.problems)
-    given: dict[str, Json] = {}
+    values: dict[str, Json] = {}
     for key, field in plain.fields.items():
         if field != "tool" or node.get(key) is not None:
-            given[field] = (_read_nonempty_text if key == "toolName" else _read_above_zero)(reading, node, key, kind)
+            values[field] = (_read_nonempty_text if key == "toolName" else _read_above_zero)(reading, node, key, kind)
     if len(reading.problems) > problem_count:
         return None
-    about = " ".join(f"{value} ms" if field == "ms" else str(value) for field, value in given.items())
-    places = {field: node.value[key] for key, field in plain.fields.items() if field in given}
-    return _Made(plain.check, plain.spec(**given, **plain.fixed), about, places)
+    about = " ".join(f"{value} ms" if field == "ms" else str(value) for field, value in values.items())
+    places = {field: node.value[key] for key, field in plain.fields.items() if field in values}
+    return _Made(plain.check, plain.spec(**values, **plain.fixed), about, places)
 
 
 PREDICATES: dict[str, tuple[_Maker, tuple[str, ...]]] = {

@@ -1,14 +1,14 @@
 """MCPJam documents as suites.
 
 Two shapes are read. A *suite file* (`schemaVersion: "1"`) is closed: an unknown key is an error. A *list of cases* (bare, or
-under `cases` or `tests`) carries the settings of the SDK's tests: `expectedToolCalls` with `matchOptions`, `predicates` (also
-called `checks` or `assertions`, also as `{mode, list}`), and `prompt`, `query` or `steps`; `expectedTools` is the form of the
-retired command line.
+under `cases` or `tests`) has the fields of the SDK's tests: `expectedToolCalls` with `matchOptions`, `predicates` (also
+called `checks` or `assertions`, also as `{mode, list}`), and `prompt`, `query` or `steps`. The retired command line wrote
+`expectedTools`.
 
 * Match options merge field by field: suite, then case.
-* Expectations about calls make one assertion `tool_calls_match`; a negative case makes the same one, negative. Nothing
-  expected and nothing limited makes none, as in the original.
-* What only a live run needs (model, servers, direct calls) is stored in `settings` as written.
+* Expected calls become one assertion `tool_calls_match`, which is negated in a negative case. Without expected calls and limits
+  there is none, as in MCPJam.
+* Everything that only a live run needs (model, servers, direct calls) is stored in `settings` as written.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class Steps:
         reading = self._reading
         if reading.require_object(node, "a step") is None:
             return
-        named = reading.require_member(node, "kind", "a step")
-        kind = reading.require_text(named, "the kind of a step")
-        if kind is None or named is None:
+        kind_node = reading.require_member(node, "kind", "a step")
+        kind = reading.require_text(kind_node, "the kind of a step")
+        if kind is None or kind_node is None:
             return
         keys = _STEP_KEYS.get(kind)
         if keys is None:
-            reading.error_unknown(named, f"unknown kind of step {show(kind, 60)}", kind, _STEP_KEYS, code="unknown_step")
+            reading.error_unknown(kind_node, f"unknown kind of step {show(kind, 60)}", kind, _STEP_KEYS, code="unknown_step")
             return
         reading.check_keys(node, keys, f"a {kind} step")
         self._read_id(node, kind)
@@ -103,19 +103,19 @@ class Steps:
                 self._read_assert(node)
 
     def _read_id(self, node: Located, kind: str) -> None:
-        found = self._reading.require_member(node, "id", f"a {kind} step")
-        value = self._reading.require_text(found, "the id of a step")
-        if value is None or found is None:
+        id_node = self._reading.require_member(node, "id", f"a {kind} step")
+        value = self._reading.require_text(id_node, "the id of a step")
+        if value is None or id_node is None:
             return
         if value in self._ids:
             first = self._ids[value]
             self._reading.error(
-                found,
+                id_node,
                 f"duplicate step id {show(value, 80)}",
                 hint=f"first used in line {first.line}; step ids are unique in a case",
                 code="duplicate_id",
             )
-        self._ids.setdefault(value, found)
+        self._ids.setdefault(value, id_node)
 
     def _read_tool_call(self, node: Located) -> None:
         reading = self._reading
@@ -131,7 +131,7 @@ class Steps:
         # `after_prompts` preserves the order: a live run makes the call between the same two prompts.
         call: dict[str, Json] = {"server": server, "tool": tool, "arguments": arguments.plain(), "after_prompts": len(self.turns)}
         names = {"id": "id", "serverId": "server_id", "renderTimeoutMs": "render_timeout_ms"}
-        self.direct_calls.append(call | {name: found.plain() for key, name in names.items() if (found := node.get(key)) is not None})
+        self.direct_calls.append(call | {name: member.plain() for key, name in names.items() if (member := node.get(key)) is not None})
 
     def _read_interact(self, node: Located) -> None:
         reading = self._reading
@@ -162,11 +162,11 @@ class Steps:
             self._mark_unsupported(f"{kind} looks at a widget")
 
     def _read_kind(self, node: Located, words: tuple[str, ...], what: str) -> str | None:
-        named = self._reading.require_member(node, "kind", what)
-        kind = self._reading.require_text(named, f"the kind of {what}")
-        if kind is None or kind in words or named is None:
+        kind_node = self._reading.require_member(node, "kind", what)
+        kind = self._reading.require_text(kind_node, f"the kind of {what}")
+        if kind is None or kind in words or kind_node is None:
             return kind
-        self._reading.error_unknown(named, f"unknown {what} {show(kind, 60)}", kind, words, code="unknown_step")
+        self._reading.error_unknown(kind_node, f"unknown {what} {show(kind, 60)}", kind, words, code="unknown_step")
         return None
 
     def _mark_unsupported(self, why: str) -> None:
@@ -190,8 +190,8 @@ def read_match_options(reading: Reading, node: Located | None) -> dict[str, Json
         return {}
     reading.check_keys(node, _MATCH_KEYS, "'matchOptions'")
     words = {"order": ("toolCallOrder", _ORDERS), "arguments": ("argumentMatching", ARGUMENT_MATCHING)}
-    found = {field: read_word(reading, node.get(key), known, f"{key!r}") for field, (key, known) in words.items()}
-    read: dict[str, Json] = {field: word for field, word in found.items() if word is not None}
+    options_set = {field: read_word(reading, node.get(key), known, f"{key!r}") for field, (key, known) in words.items()}
+    read: dict[str, Json] = {field: word for field, word in options_set.items() if word is not None}
     allow = reading.require_boolean(node.get("allowExtraToolCalls"), "'allowExtraToolCalls'")
     if allow is not None:
         read["max_extra"] = None if allow else 0
@@ -205,18 +205,18 @@ def read_match_options(reading: Reading, node: Located | None) -> dict[str, Json
 def read_expected_calls(reading: Reading, node: Located, negative: bool | None, options: dict[str, Json]) -> list[Assertion]:
     """Return the assertions about expected calls; `options` are those of the suite."""
     options = {**options, **read_match_options(reading, node.get("matchOptions"))}
-    found = reading.require_list(node.get("expectedToolCalls"), "'expectedToolCalls'")
-    calls = list(filter(None, (_call(reading, entry) for entry in found.items()))) if found is not None else []
+    call_list = reading.require_list(node.get("expectedToolCalls"), "'expectedToolCalls'")
+    calls = list(filter(None, (_call(reading, entry) for entry in call_list.items()))) if call_list is not None else []
     assertions = _read_expected_tools(reading, node)
-    at = found if found is not None else node
+    at = call_list if call_list is not None else node
     if negative:
         if calls or assertions:
             message = "a negative case expects no tool call at all; these expected calls are ignored"
             reading.warn(at, message, hint="leave them out, or leave out 'isNegativeTest'", code="contradiction")
         where = node.get("isNegativeTest") or node
         return [draft_assertion(reading, where, "tool_calls_match", ToolCallsMatch(negative=True), label="no tool is called")]
-    positive_only = negative is False and found is not None and not calls
-    if calls or positive_only or (found is not None and options.get("max_extra") is not None):
+    positive_only = negative is False and call_list is not None and not calls
+    if calls or positive_only or (call_list is not None and options.get("max_extra") is not None):
         spec = ToolCallsMatch(calls=tuple(calls), positive_only=positive_only, **options)
         label = f"expected calls · {', '.join(call.name for call in calls)}" if calls else "expected calls"
         assertions.insert(0, draft_assertion(reading, at, "tool_calls_match", spec, label=label))
@@ -225,11 +225,11 @@ def read_expected_calls(reading: Reading, node: Located, negative: bool | None, 
 
 def _read_expected_tools(reading: Reading, node: Located) -> list[Assertion]:
     """Return the claims of the retired form: names only, any order, each at least once."""
-    found = node.get("expectedTools")
-    names = reading.list_texts(found, "'expectedTools'", "an expected tool")
-    if not names or found is None:
+    tools = node.get("expectedTools")
+    names = reading.list_texts(tools, "'expectedTools'", "an expected tool")
+    if not names or tools is None:
         return []
-    return [draft_assertion(reading, found, "tools_called", ToolsCalled(names=tuple(names)), label=f"expected tools · {', '.join(names)}")]
+    return [draft_assertion(reading, tools, "tools_called", ToolsCalled(names=tuple(names)), label=f"expected tools · {', '.join(names)}")]
 
 
 def _call(reading: Reading, node: Located) -> ExpectedCall | None:
@@ -238,13 +238,13 @@ def _call(reading: Reading, node: Located) -> ExpectedCall | None:
     if reading.require_object(node, "an expected call") is None:
         return None
     reading.check_keys(node, (*_NAME_KEYS, *_ARGUMENT_KEYS), "an expected call")
-    named = next((found for key in _NAME_KEYS if (found := node.get(key)) is not None), None)
-    if named is None:
+    name_node = next((member for key in _NAME_KEYS if (member := node.get(key)) is not None), None)
+    if name_node is None:
         reading.error(node, "an expected call needs 'toolName'", code="missing_key")
         return None
-    name = refuse_empty(reading, named, "'toolName'")
-    given = next((found for key in _ARGUMENT_KEYS if (found := node.get(key)) is not None), None)
-    arguments = reading.require_object(given, "'arguments'") if given is not None and given.value is not None else None
+    name = refuse_empty(reading, name_node, "'toolName'")
+    args = next((member for key in _ARGUMENT_KEYS if (member := node.get(key)) is not None), None)
+    arguments = reading.require_object(args, "'arguments'") if args is not None and args.value is not None else None
     return None if name is None else ExpectedCall(name=name, arguments=arguments.plain() if arguments is not None else {})
 
 
@@ -298,9 +298,9 @@ def _iterate_cases(document: Located) -> Iterator[Located]:
     if document.is_list:
         return document.items()
     for key in ("cases", "tests"):
-        found = document.get(key)
-        if found is not None:
-            return found.items()
+        case_list = document.get(key)
+        if case_list is not None:
+            return case_list.items()
     return iter((document,))
 
 
@@ -308,16 +308,16 @@ def _is_case(case: Located) -> bool:
     if any(case.get(key) is not None for key in _CASE_KEYS):
         return True
     for key in ("steps", *_GATE_KEYS):
-        found = case.get(key)
+        member = case.get(key)
         # An override of a case is an object, `{mode, list}`, with the predicates one level deeper.
-        inner = None if found is None else found.get("list") or found
+        inner = None if member is None else member.get("list") or member
         for entry in inner.items() if inner is not None else ():
             # Steps have `kind`; predicates have a `type` that MCPJam defines.
-            kind, named = entry.get("kind"), entry.get("type")
+            kind, type_node = entry.get("kind"), entry.get("type")
             if key == "steps" and kind is not None and kind.value in ("prompt", "toolCall", "interact", "assert"):
                 return True
             # An assertion with a `target` belongs to Mibo, whatever its type.
-            if key != "steps" and named is not None and entry.get("target") is None and _is_predicate(named.value):
+            if key != "steps" and type_node is not None and entry.get("target") is None and _is_predicate(type_node.value):
                 return True
     return False
 
@@ -357,9 +357,9 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
 def _read_file(document: Located, reading: Reading, name: str) -> Suite:
     reading.check_keys(document, _FILE_KEYS, "an MCPJam suite file")
     for key, only in (("schemaVersion", "1"), ("mode", "agentWorkflow"), ("reportingMode", "standard")):
-        found = document.get(key)
-        if found is not None and found.value != only:
-            reading.error(found, f"{key}: expected the text {show(only)}, found {found.kind} {show(found.plain(), 60)}", code="wrong_value")
+        entry = document.get(key)
+        if entry is not None and entry.value != only:
+            reading.error(entry, f"{key}: expected the text {show(only)}, found {entry.kind} {show(entry.plain(), 60)}", code="wrong_value")
     for key in ("mode", "reportingMode", "suite", "target", "defaults"):
         if document.get(key) is None:
             # Only a warning: none of these affects a case on recorded evidence.
@@ -408,10 +408,10 @@ def _read_title(reading: Reading, node: Located | None, what: str) -> str | None
 
 def _find_gate(node: Located, reading: Reading) -> Located | None:
     """Return the predicates of a case or suite, under any of their names."""
-    given = [key for key in _GATE_KEYS if node.get(key) is not None]
-    for key in given[1:]:
-        reading.error_at_key(node, key, f"{given[0]!r} and {key!r} are two names for the same list; give one")
-    return node.get(given[0]) if given else None
+    gate_keys = [key for key in _GATE_KEYS if node.get(key) is not None]
+    for key in gate_keys[1:]:
+        reading.error_at_key(node, key, f"{gate_keys[0]!r} and {key!r} are two names for the same list; give one")
+    return node.get(gate_keys[0]) if gate_keys else None
 
 
 class _Cases:
@@ -479,7 +479,7 @@ class _Cases:
             repetitions=self._count(node, ("repetitions", "iterations", "runs")) or self._repetitions,
             pass_threshold=self._read_share(node, self._threshold),
             settings={
-                **{key: found.plain() for key in _LIVE_KEYS if (found := node.get(key)) is not None},
+                **{key: member.plain() for key in _LIVE_KEYS if (member := node.get(key)) is not None},
                 **({"direct_calls": steps.direct_calls} if steps.direct_calls else {}),
             },
             origin=reading.origin(node),
@@ -487,35 +487,35 @@ class _Cases:
 
     def _make_id(self, node: Located, name: str, prompt: str | None) -> str:
         reading = self._reading
-        found = reading.require_member(node, "id", "a case") if self._closed else node.get("id")
-        value = reading.require_text(found, "'id'")
-        if value is None or found is None:
-            value, found = make_unique(name or make_slug(prompt or "case"), self._ids), node
+        entry = reading.require_member(node, "id", "a case") if self._closed else node.get("id")
+        value = reading.require_text(entry, "'id'")
+        if value is None or entry is None:
+            value, entry = make_unique(name or make_slug(prompt or "case"), self._ids), node
         elif value == "":
-            reading.error(found, "'id': expected text of at least one character", code="wrong_value")
+            reading.error(entry, "'id': expected text of at least one character", code="wrong_value")
         elif value in self._ids:
             first = self._ids[value].line
             reading.error(
-                found, f"duplicate case id {show(value, 80)}", hint=f"first used in line {first}; case ids are unique", code="duplicate_id"
+                entry, f"duplicate case id {show(value, 80)}", hint=f"first used in line {first}; case ids are unique", code="duplicate_id"
             )
-        self._ids.setdefault(value, found)
+        self._ids.setdefault(value, entry)
         return value
 
     def _find_prompt(self, node: Located, steps: Located | None) -> str | None:
-        given = [key for key in ("prompt", "query") if node.get(key) is not None]
+        prompt_keys = [key for key in ("prompt", "query") if node.get(key) is not None]
         if steps is not None:
-            given.insert(0, "steps")
-        for key in given[1:]:
-            self._reading.error_at_key(node, key, f"a case has {given[0]!r} or {key!r}, not both")
-        found = node.get("prompt") or node.get("query")
-        return self._reading.require_text(found, "'prompt'")
+            prompt_keys.insert(0, "steps")
+        for key in prompt_keys[1:]:
+            self._reading.error_at_key(node, key, f"a case has {prompt_keys[0]!r} or {key!r}, not both")
+        prompt_node = node.get("prompt") or node.get("query")
+        return self._reading.require_text(prompt_node, "'prompt'")
 
     def _read_tags(self, node: Located) -> dict[str, Json]:
         tags = node.get("tags")
         if tags is not None and tags.is_list:
             return {str(tag): True for tag in cast("list[Json]", tags.plain())}
-        found = self._reading.require_object(tags, "'tags'")
-        return found.plain() if found is not None else {}
+        tag_object = self._reading.require_object(tags, "'tags'")
+        return tag_object.plain() if tag_object is not None else {}
 
     def _read_skip(self, node: Located, steps: Steps) -> Skip | None:
         if self._reading.require_boolean(node.get("disabled"), "'disabled'"):
@@ -523,31 +523,31 @@ class _Cases:
         return Skip(code="unsupported_step", reason=steps.unsupported) if steps.unsupported is not None else None
 
     def _read_import(self, node: Located) -> None:
-        found = self._reading.require_object(node.get("import"), "'import'")
-        if found is None:
+        import_node = self._reading.require_object(node.get("import"), "'import'")
+        if import_node is None:
             return
-        self._reading.check_keys(found, ("status", "sourceCaseKey", "note"), "'import'")
-        read_word(self._reading, self._reading.require_member(found, "status", "'import'"), _IMPORT_STATUSES, "'status'")
+        self._reading.check_keys(import_node, ("status", "sourceCaseKey", "note"), "'import'")
+        read_word(self._reading, self._reading.require_member(import_node, "status", "'import'"), _IMPORT_STATUSES, "'status'")
         if self._closed and not self._provenance:
             self._reading.error_at_key(node, "import", "'import' needs 'provenance' at the top of the file", code="missing_key")
 
     def _count(self, node: Located | None, keys: tuple[str, ...]) -> int | None:
         for key in keys:
-            found = None if node is None else node.get(key)
-            value = self._reading.require_integer(found, f"{key!r}", at_least=1)
-            if value is not None and found is not None:
+            member = None if node is None else node.get(key)
+            value = self._reading.require_integer(member, f"{key!r}", at_least=1)
+            if value is not None and member is not None:
                 if value > _MOST_REPETITIONS:
-                    self._reading.error(found, f"{key!r}: expected at most {_MOST_REPETITIONS}, found {value}", code="wrong_value")
+                    self._reading.error(member, f"{key!r}: expected at most {_MOST_REPETITIONS}, found {value}", code="wrong_value")
                 return value
         return None
 
     def _read_share(self, node: Located | None, otherwise: float | None = None) -> float | None:
-        found = None if node is None else node.get("passThreshold")
-        value = self._reading.number(found, "'passThreshold'")
-        if value is None or found is None:
+        member = None if node is None else node.get("passThreshold")
+        value = self._reading.number(member, "'passThreshold'")
+        if value is None or member is None:
             return otherwise
         if not 0 <= value <= 1:
-            self._reading.error(found, f"'passThreshold': expected a number from 0 to 1, found {show(value)}", code="wrong_value")
+            self._reading.error(member, f"'passThreshold': expected a number from 0 to 1, found {show(value)}", code="wrong_value")
             return otherwise
         return float(value)
 
@@ -565,10 +565,10 @@ class _Cases:
             own = own.get("list")
         lists = [self._gate if mode != "replace" else None, own if mode != "inherit" else None]
         read: list[Assertion] = []
-        for found in lists:
-            if found is None or reading.require_list(found, "predicates") is None:
+        for group in lists:
+            if group is None or reading.require_list(group, "predicates") is None:
                 continue
-            if self._closed and len(found.value) > _MOST_ASSERTIONS:
-                reading.error(found, f"assertions: expected at most {_MOST_ASSERTIONS}, found {len(found.value)}", code="wrong_size")
-            read += filter(None, (read_predicate(reading, entry) for entry in found.items()))
+            if self._closed and len(group.value) > _MOST_ASSERTIONS:
+                reading.error(group, f"assertions: expected at most {_MOST_ASSERTIONS}, found {len(group.value)}", code="wrong_size")
+            read += filter(None, (read_predicate(reading, entry) for entry in group.items()))
         return read

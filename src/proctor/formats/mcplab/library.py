@@ -1,12 +1,11 @@
-"""The library of an MCPLab workspace: what `ref` entries refer to.
+"""The library of an MCPLab workspace: the targets of `ref` entries.
 
     <bundle root>/servers.yaml        a map `id -> definition` or a list; not wrapped in a key
     <bundle root>/agents.yaml         the same
     <bundle root>/test-cases/*.yaml   one scenario per file (`scenarios/` in older workspaces)
 
-The caller reads these documents and builds a `Library` with `read_library`; nothing here touches the disk. A library file that
-cannot be read, and an entry that lacks what it needs, only matter when something refers to them: they are left out
-with a warning.
+The caller reads these documents and builds a `Library` with `read_library`; this module does no I/O. An unreadable file or an incomplete
+entry only matters if something refers to it: it is left out with a warning.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ def _read_definitions(
         return {}
     reading = entry.reading
     _as_warnings(reading)
-    found: dict[str, Entry] = {}
+    definitions: dict[str, Entry] = {}
     for given_id, node in iterate_entries(entry.document, reading, what, warn_of_map=False):
         missing = _describe_missing_keys(node, needed)
         if missing:
@@ -109,11 +108,11 @@ def _read_definitions(
         definition = read(node, reading, what, given_id)
         if definition is None:
             continue
-        if definition["id"] in found:
+        if definition["id"] in definitions:
             reading.error(node.get("id") or node, f"{what}: the id {definition['id']!r} appears twice", code="duplicate_id")
-        found.setdefault(definition["id"], definition)
+        definitions.setdefault(definition["id"], definition)
     problems.extend(reading.problems)
-    return found
+    return definitions
 
 
 def _describe_missing_keys(node: Located, needed: tuple[str, ...]) -> str:

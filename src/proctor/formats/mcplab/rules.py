@@ -131,27 +131,27 @@ class _Rules:
 
     def read_all(self, node: Located) -> list[Assertion]:
         reading = self.reading
-        found: list[Assertion | None] = []
+        assertions: list[Assertion | None] = []
         constraints = reading.require_object(node.find("tool_constraints"), "'tool_constraints'")
         if constraints is not None:
             reading.check_keys(constraints, ("required_tools", "forbidden_tools"), "'tool_constraints'")
             for item, name in self._read_names(constraints.find("forbidden_tools"), "'forbidden_tools'"):
                 spec = ToolNotCalled(name=name, server_prefix=True)
-                found.append(self._draft_assertion(item, "tool_not_called", spec, f"Forbidden tool · {name}", name=item))
+                assertions.append(self._draft_assertion(item, "tool_not_called", spec, f"Forbidden tool · {name}", name=item))
             for item, name in self._read_names(constraints.find("required_tools"), "'required_tools'"):
                 spec = ToolCalled(name=name, server_prefix=True)
-                found.append(self._draft_assertion(item, "tool_called", spec, f"Required tool · {name}", name=item))
-        found.append(self._read_sequence(node.find("tool_sequence")))
+                assertions.append(self._draft_assertion(item, "tool_called", spec, f"Required tool · {name}", name=item))
+        assertions.append(self._read_sequence(node.find("tool_sequence")))
         inputs, responses, judged = (reading.list_items(node.find(key), f"{key!r}") for key in _LISTS)
-        found += [self._read_tool_input(rule) for rule in inputs]
-        found += [self._read_response(rule) for rule in responses]
+        assertions += [self._read_tool_input(rule) for rule in inputs]
+        assertions += [self._read_response(rule) for rule in responses]
         context = reading.require_object(node.find("agent_context"), "'agent_context'")
         shown: dict[str, Json] = {}
         if context is not None:
             reading.check_keys(context, tuple(_CONTEXT_FLAGS), "'agent_context'")
             shown = {field: bool(reading.require_boolean(context.get(key), f"{key!r}")) for key, field in _CONTEXT_FLAGS.items()}
-        found += [self._read_agent_check(rule, shown) for rule in judged]
-        return [assertion for assertion in found if assertion is not None]
+        assertions += [self._read_agent_check(rule, shown) for rule in judged]
+        return [assertion for assertion in assertions if assertion is not None]
 
     def _read_sequence(self, node: Located | None) -> Assertion | None:
         if node is None:
@@ -243,8 +243,8 @@ class _Rules:
 
     def _read_names(self, node: Located | None, what: str) -> list[tuple[Located, str]]:
         """Return the tool names in a list."""
-        named = [(item, self.reading.require_text(item, f"a tool name in {what}")) for item in self.reading.list_items(node, what)]
-        return [(item, name) for item, name in named if name is not None]
+        names = [(item, self.reading.require_text(item, f"a tool name in {what}")) for item in self.reading.list_items(node, what)]
+        return [(item, name) for item, name in names if name is not None]
 
     def _read_type(self, rule: Located, keys: Mapping[str, tuple[str, ...]], what: str) -> str | None:
         """Return the rule's type, after checking its keys against those of the type."""
@@ -308,7 +308,7 @@ def warn_of_pattern(reading: Reading, node: Located, *, flags: str = "", drop_in
 
 def read_captures(node: Located | None, reading: Reading) -> tuple[Capture, ...]:
     """Return the rules of one `extract` block."""
-    found: list[Capture] = []
+    captures: list[Capture] = []
     what = "an 'extract' rule"
     for rule in reading.list_items(node, "'extract'"):
         if reading.require_object(rule, what) is None:
@@ -325,8 +325,8 @@ def read_captures(node: Located | None, reading: Reading) -> tuple[Capture, ...]
         if name is None or pattern is None or pattern_node is None:
             continue
         warn_of_pattern(reading, pattern_node, consequence="the captured value is always null")
-        found.append(Capture(name=name, pattern=pattern))
-    return tuple(found)
+        captures.append(Capture(name=name, pattern=pattern))
+    return tuple(captures)
 
 
 def _write_label(value: Json) -> str:

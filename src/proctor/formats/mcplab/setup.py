@@ -63,11 +63,11 @@ def iterate_entries(node: Located | None, reading: Reading, what: str, *, warn_o
             yield None, item
 
 
-def read_entry_id(node: Located, reading: Reading, what: str, given: str | None = None) -> str | None:
+def read_entry_id(node: Located, reading: Reading, what: str, map_key: str | None = None) -> str | None:
     """Return the id of an entry: the key of a map, else `id`, else (older files) `name`."""
     own = node.get("id")
-    if given is not None:
-        return given
+    if map_key is not None:
+        return map_key
     if own is None:
         name = node.get("name")
         if name is None:
@@ -191,23 +191,23 @@ def read_agent(node: Located, reading: Reading, what: str, given_id: str | None 
     return None if agent["id"] is None else agent
 
 
-def _read_optional(node: Located, reading: Reading, agent: Entry, key: str, kinds: tuple[type, ...], wanted: str) -> Json:
+def _read_optional(node: Located, reading: Reading, agent: Entry, key: str, kinds: tuple[type, ...], expected_kind: str) -> Json:
     """Copy a field; one of the wrong kind is dropped, as in MCPLab, with a warning."""
     member = node.find(key)
     if member is None:
         return None
     if not isinstance(member.value, kinds) or isinstance(member.value, bool):
-        found = f"{member.kind} {show(member.plain(), 60)}"
-        reading.warn(member, f"{key!r} is ignored: expected {wanted}, found {found}", code="ignored_key")
+        actual = f"{member.kind} {show(member.plain(), 60)}"
+        reading.warn(member, f"{key!r} is ignored: expected {expected_kind}, found {actual}", code="ignored_key")
         return None
     agent[key] = member.value
     return member.value
 
 
 def _read_bounded(
-    node: Located, reading: Reading, agent: Entry, key: str, kinds: tuple[type, ...], wanted: str, low: int, high: int | None
+    node: Located, reading: Reading, agent: Entry, key: str, kinds: tuple[type, ...], expected: str, low: int, high: int | None
 ) -> None:
-    value = _read_optional(node, reading, agent, key, kinds, wanted)
+    value = _read_optional(node, reading, agent, key, kinds, expected)
     if value is not None and (value < low or (high is not None and value > high)):
         bounds = f"from {low} to {high}" if high is not None else f"of at least {low}"
         reading.warn(node.value[key], f"{key!r}: {show(value)} is out of bounds", expected=f"a value {bounds}")
@@ -215,7 +215,7 @@ def _read_bounded(
 
 def read_attachments(node: Located | None, reading: Reading) -> list[Entry]:
     """Read the files sent with the prompt; their content is only needed to run the agent."""
-    found: list[Entry] = []
+    attachments: list[Entry] = []
     for item in reading.list_items(node, "'attachments'"):
         if reading.require_object(item, "an attachment") is None:
             continue
@@ -232,8 +232,8 @@ def read_attachments(node: Located | None, reading: Reading) -> list[Entry]:
         if remote_only and not media_type.startswith("image/") and media_type != "application/pdf":
             reading.error(item, f"an attachment of type {media_type} cannot be given by 'url' alone", expected="an image or a PDF")
         kind = "image" if media_type.startswith("image/") else "document"
-        found.append({**attachment, "media_type": media_type, "type": kind})
-    return found
+        attachments.append({**attachment, "media_type": media_type, "type": kind})
+    return attachments
 
 
 def _find_media_type(node: Located, reading: Reading, attachment: Entry) -> str | None:

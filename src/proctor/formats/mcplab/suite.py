@@ -1,10 +1,9 @@
-"""MCPLab: evaluation configs, and test-case files on their own.
+"""Reads MCPLab evaluation configs and separate test-case files.
 
-The case is a scenario, its id the scenario's. A scenario runs once per agent in MCPLab; here it is one case, and the
-agents are settings of the runner. The rules are those of MCPLab's loader with two differences: an unknown key is
-reported (`keys.py`; below the top level it is an error, the loader keeps it silently), and what only fails at run time there is
-refused here while reading. Older forms are read with a warning: `name` for `id`, maps for lists, a top-level `servers` pool,
-`servers` and `agent` in a scenario, `tool_sequence: {allow: ...}`.
+A scenario becomes a case with the same id. MCPLab runs a scenario once per agent; here the agents are settings of the runner.
+The rules are those of MCPLab's loader with two differences: an unknown key is reported (below the top level it is an error; the loader
+keeps it silently), and mistakes that MCPLab finds only at run time are errors of the file. Older forms are read with a warning: `name` for
+`id`, maps for lists, a top-level `servers` pool, `servers` and `agent` in a scenario, `tool_sequence: {allow: ...}`.
 """
 
 from __future__ import annotations
@@ -150,13 +149,13 @@ class _Config:
         """Return the entry that a `ref` names, or None after a problem."""
         reading.check_keys(node, ("ref",), f"a reference to a library {kind}")
         ref = node.get("ref")
-        wanted = reading.require_text(ref, "'ref'")
-        if ref is None or wanted is None:
+        ref_id = reading.require_text(ref, "'ref'")
+        if ref is None or ref_id is None:
             return None
-        if wanted not in known:
+        if ref_id not in known:
             self._report_unresolved(ref, reading, kind, tuple(known))
             return None
-        return known[wanted]
+        return known[ref_id]
 
     def _report_unresolved(self, ref: Located, reading: Reading, kind: str, known: tuple[str, ...]) -> None:
         message = f"the {kind} {ref.value!r} is not in the library"
@@ -198,21 +197,21 @@ class _Config:
     def _read_referred_scenario(self, item: Located, cases: dict[str, Case]) -> Case | None:
         self.reading.check_keys(item, ("ref", "mcp_servers"), "a reference to a library scenario")
         ref = item.get("ref")
-        wanted = self.reading.require_text(ref, "'ref'")
-        if ref is None or wanted is None:
+        ref_id = self.reading.require_text(ref, "'ref'")
+        if ref is None or ref_id is None:
             return None
         known = self.library.scenarios if self.library else {}
-        found = known.get(wanted)
-        if found is None or found.document is None:
+        document = known.get(ref_id)
+        if document is None or document.document is None:
             self._report_unresolved(ref, self.reading, "scenario", tuple(known))
             return None
-        if wanted in cases:
-            self._report_duplicate(item, "scenario", wanted)
+        if ref_id in cases:
+            self._report_duplicate(item, "scenario", ref_id)
             return None
-        case = self._read_scenario(found.document, found.reading, cases, overlay=item.get("mcp_servers"))
+        case = self._read_scenario(document.document, document.reading, cases, overlay=item.get("mcp_servers"))
         # Moved, not copied: the next suite that refers to the same scenario starts with a clean list.
-        self.reading.problems.extend(found.reading.problems)
-        found.reading.problems.clear()
+        self.reading.problems.extend(document.reading.problems)
+        document.reading.problems.clear()
         return case
 
     def _read_scenario(self, node: Located, reading: Reading, cases: dict[str, Case], overlay: Located | None = None) -> Case | None:
@@ -288,28 +287,28 @@ class _Config:
         return self._read_server_list(node.find("mcp_servers"), reading)
 
     def _read_server_list(self, node: Located | None, reading: Reading) -> list[Entry]:
-        found: dict[str, Entry] = {}
+        servers_by_id: dict[str, Entry] = {}
         for item in reading.list_items(node, "'mcp_servers'"):
             own = item.get("ref") is None
             server = read_server(item, reading, "a server of a scenario") if own else self._read_server(item, reading)
             if server is not None:
                 self._define(server, item, reading)
-                found.setdefault(server["id"], server)
-        return list(found.values())
+                servers_by_id.setdefault(server["id"], server)
+        return list(servers_by_id.values())
 
     def _read_older_servers(self, node: Located, older: Located, reading: Reading) -> list[Entry]:
         reading.warn_at_key(node, "servers", "'servers' of a scenario is the old form", hint="write 'mcp_servers'", code="legacy_form")
-        found: dict[str, Entry] = {}
+        servers_by_id: dict[str, Entry] = {}
         for item in older.items():
             name = reading.require_text(item, "a server id")
             if name is None:
                 continue
             if name in self.pool:
-                found[name] = self.pool[name]
+                servers_by_id[name] = self.pool[name]
             elif self.strict_refs:
                 message = f"the server {name!r} is not defined in the top-level 'servers'"
                 reading.error(item, message, nearest=nearest(name, self.pool), code="unresolved_ref")
-        return list(found.values())
+        return list(servers_by_id.values())
 
     def _is_known_agent(self, node: Located, name: str, reading: Reading) -> bool:
         if name in self.agents or (self.library is not None and name in self.library.agents):

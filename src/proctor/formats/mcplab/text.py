@@ -40,8 +40,8 @@ def describe_agents(suite: Suite, judge: Entry | None) -> tuple[Suite, list[str]
             dropped.append(f"not written: the agent {agent['id']!r}, which drives a browser")
         elif agents.setdefault(agent["id"], agent) != agent:
             dropped.append(f"not written: a second agent with the id {agent['id']!r}")
-    named = (entry for case in suite.cases for entry in case.settings.get("mcp_servers") or ())
-    known = {entry["id"]: entry for entry in named} or {entry["id"]: entry for part in parts for entry in part.get("servers") or ()}
+    entries = (entry for case in suite.cases for entry in case.settings.get("mcp_servers") or ())
+    known = {entry["id"]: entry for entry in entries} or {entry["id"]: entry for part in parts for entry in part.get("servers") or ()}
     servers = {name: _write_server(entry, dropped) for name, entry in known.items()}
     settings: Entry = {key: value for key, value in suite.settings.items() if key not in _OWN_SETTINGS}
     if agents:
@@ -55,8 +55,8 @@ def describe_agents(suite: Suite, judge: Entry | None) -> tuple[Suite, list[str]
         dropped.append("no target is written: the config has no agent that can be driven; describe one, or give --target")
     if judge is not None:
         agents.setdefault(judge["id"], judge)
-        given = {key: judge[key] for key in ("temperature", "max_tokens") if judge.get(key) is not None}
-        settings["judge"] = {"model": judge["id"], **given}
+        judge_settings = {key: judge[key] for key in ("temperature", "max_tokens") if judge.get(key) is not None}
+        settings["judge"] = {"model": judge["id"], **judge_settings}
     elif any(assertion.check == "judged" for case in suite.cases for assertion in case.assertions):
         dropped.append("no judge is written: the workspace names none (`evaluation_judge_agent_name`)")
     if agents:
@@ -137,8 +137,8 @@ def build_mcplab(suite: Suite) -> tuple[Json, list[str]]:
         "scenarios": [],
     }
     for case in suite.cases:
-        named = [each["id"] if isinstance(each, dict) else each for each in case.settings.get("mcp_servers") or servers]
-        used = [servers[name] for name in named if name in servers]
+        server_ids = [each["id"] if isinstance(each, dict) else each for each in case.settings.get("mcp_servers") or servers]
+        used = [servers[name] for name in server_ids if name in servers]
         config["scenarios"].append(write_scenario(case, used, case.settings.get("attachments") or []))
     if suite.settings.get("default_target") in [agent["id"] for agent in agents]:
         config["run_defaults"] = {"selected_agents": [suite.settings["default_target"]]}
@@ -150,8 +150,8 @@ def _read_server(entry: Entry) -> Entry:
     auth = dict(cast(Entry, entry.get("auth") or {}))
     if auth.get("type") == "oauth_client_credentials":
         for key in ("client_id", "client_secret"):
-            found = _WHOLE.fullmatch(auth.pop(key, ""))
-            auth[f"{key}_env"] = found[1] if found else ""
+            match = _WHOLE.fullmatch(auth.pop(key, ""))
+            auth[f"{key}_env"] = match[1] if match else ""
     return written | ({"auth": auth} if auth else {})
 
 

@@ -59,8 +59,8 @@ class PlainTarget(msgspec.Struct, frozen=True):
 def _read_schema(reading: Reading, node: Located | None, what: str) -> Json:
     if node is not None and isinstance(node.value, bool):
         return node.value
-    found = reading.require_object(node, what)
-    return None if found is None else found.plain()
+    schema = reading.require_object(node, what)
+    return None if schema is None else schema.plain()
 
 
 def _read_limit(reading: Reading, node: Located | None, what: str) -> int | None:
@@ -133,19 +133,19 @@ class AssertionReader:
     def _read_plain(self, node: Located, target: str, plain: PlainTarget) -> Assertion | None:
         reading = self._reading
         reading.check_keys(node, ("target", *plain.fields, *_COMMON), target)
-        given: dict[str, Json] = {}
+        values: dict[str, Json] = {}
         fields: Fields = {}
         needed = None if target == "token_limit" else next(iter(plain.fields))
         for (key, field), read in zip(plain.fields.items(), (plain.read, *plain.more), strict=True):
             place = reading.require_member(node, key, target) if key == needed else node.get(key)
             value = read(reading, place, key)
             if place is not None and value is not None:
-                given[field], fields[field] = value, place
+                values[field], fields[field] = value, place
         if needed is None and not any(node.get(key) is not None for key in plain.fields):
             reading.error(node, f"{target} needs at least one limit", expected=", ".join(plain.fields), code="missing_key")
-        if not given or (needed is not None and plain.fields[needed] not in given):
+        if not values or (needed is not None and plain.fields[needed] not in values):
             return None
-        spec = plain.spec(**given)
+        spec = plain.spec(**values)
         return self._draft(node, plain.check, spec, plain.label(spec), fields)
 
     def read_semantic(self, node: Located) -> Assertion | None:
@@ -260,13 +260,13 @@ class AssertionReader:
         return self._draft(node, "json_field", spec, f"{field} {listed[condition]}", fields, find_word(FIELD_CONDITIONS, condition), field)
 
     def _draft(
-        self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None, *named: str
+        self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None, *subject: str
     ) -> Assertion | None:
         """Return the assertion; `named` are its condition and its subject, in Mibo's words."""
         reading = self._reading
         before = len(reading.problems)
         target = node.get("target")
-        rule = zip(("target", "condition", "name"), ("semantic" if target is None else target.value, *named), strict=False)
+        rule = zip(("target", "condition", "name"), ("semantic" if target is None else target.value, *subject), strict=False)
         more: dict[str, Json] = {"rule": dict(rule), "depends_on": self._read_dependencies(node), "turn": self._turn}
         for key, ask in (
             ("id", reading.require_text),
@@ -293,13 +293,13 @@ class AssertionReader:
         place = node.get("depends_on")
         if place is not None and place.is_list:
             return self._read_texts(node, "depends_on")
-        wanted = self._reading.require_text(place, "depends_on")
-        return () if wanted is None else (wanted,)
+        dependency = self._reading.require_text(place, "depends_on")
+        return () if dependency is None else (dependency,)
 
     def _read_texts(self, node: Located, key: str) -> tuple[str, ...]:
         items = enumerate(self._reading.list_items(node.get(key), key))
-        found = [self._reading.require_text(item, f"{key} [{index}]") for index, item in items]
-        return tuple(text for text in found if text is not None)
+        texts = [self._reading.require_text(item, f"{key} [{index}]") for index, item in items]
+        return tuple(text for text in texts if text is not None)
 
     def _read_word(self, node: Located, key: str, words: dict[str, Json], default: str | None) -> Json:
         """Return the value of one of some words; None after a problem."""

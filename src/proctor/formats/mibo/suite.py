@@ -101,8 +101,8 @@ class _CaseReader:
             reading.check_record_keys(node, _CONTENT, "a test case")
         scenario = reading.require_text(self._content.get("scenario"), "scenario") or ""
         places = [self._content.get("context"), self._node.get("context") if self._content is not self._node else None]
-        found = (self._reading.require_object(place, "context") for place in places)
-        context = {key: value for each in found if each is not None for key, value in each.plain().items()}
+        contexts = (self._reading.require_object(place, "context") for place in places)
+        context = {key: value for each in contexts if each is not None for key, value in each.plain().items()}
         message, turns, body = self._read_input(context)
         self._read_assertions(self._content.get("assertions"), context, None)
         # Turns may come before or after the assertions; results follow the file.
@@ -128,18 +128,18 @@ class _CaseReader:
 
     def _find_member(self, key: str) -> Located | None:
         """Return a key of the record, else of its content."""
-        found = self._node.get(key)
-        return found if found is not None else self._content.get(key)
+        member = self._node.get(key)
+        return member if member is not None else self._content.get(key)
 
     def _read_text(self, key: str) -> str:
         return self._reading.require_text(self._find_member(key), key) or ""
 
     def _make_id(self, name: str, scenario: str, message: str | None) -> str:
-        given = self._find_member("id")
-        if given is not None:
-            if (isinstance(given.value, str) or is_integer(given.value)) and str(given.value):
-                return str(given.value)
-            self._reading.error(given, f"id: expected text, found {given.kind}", code="wrong_type")
+        id_node = self._find_member("id")
+        if id_node is not None:
+            if (isinstance(id_node.value, str) or is_integer(id_node.value)) and str(id_node.value):
+                return str(id_node.value)
+            self._reading.error(id_node, f"id: expected text, found {id_node.kind}", code="wrong_type")
         return name or make_slug(scenario or message or "case")
 
     def _read_tags(self) -> dict[str, Json]:
@@ -163,17 +163,17 @@ class _CaseReader:
             find_zone(zone)
         except CheckFault as fault:
             place = self._find_member("context")
-            named = place.get("timezone") if place is not None else None
-            self._reading.warn(named or self._node, f"{fault.message}; date functions will not work in this case", code="unknown_zone")
+            zone_node = place.get("timezone") if place is not None else None
+            self._reading.warn(zone_node or self._node, f"{fault.message}; date functions will not work in this case", code="unknown_zone")
         return zone
 
     def _read_input(self, context: dict[str, Json]) -> tuple[str | None, tuple[Turn, ...], Json]:
-        given = [key for key, _ in self._content.members() if key in _INPUTS]
-        for key in given[1:]:
+        input_keys = [key for key, _ in self._content.members() if key in _INPUTS]
+        for key in input_keys[1:]:
             self._reading.error_at_key(
-                self._content, key, f"a test case has one input, but here are {given[0]!r} and {key!r}", code="several_inputs"
+                self._content, key, f"a test case has one input, but here are {input_keys[0]!r} and {key!r}", code="several_inputs"
             )
-        if not given:
+        if not input_keys:
             self._reading.warn(self._node, "no input, so this case can only be checked against recorded evidence", code="no_input")
         message = self._reading.require_text(self._content.get("input_utterance"), "input_utterance")
         body = self._content.get("custom_body")

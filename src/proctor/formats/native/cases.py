@@ -220,8 +220,8 @@ class CaseReader:
         if node is None:
             return ()
         if node.is_object:  # {total: 'total: (\d+)'}
-            named = [(key, self.reading.require_text(self._check_pattern(member), f"extract {key!r}")) for key, member in node.members()]
-            return tuple(Capture(name=key, pattern=pattern) for key, pattern in named if pattern is not None)
+            patterns = [(key, self.reading.require_text(self._check_pattern(member), f"extract {key!r}")) for key, member in node.members()]
+            return tuple(Capture(name=key, pattern=pattern) for key, pattern in patterns if pattern is not None)
         items = self.reading.list_items(node, "extract")
         for item in items:
             self._check_pattern(item.get("pattern"))
@@ -301,8 +301,8 @@ class CaseReader:
 
     def read_object(self, node: Located | None, what: str) -> dict[str, Json]:
         """Return an object as plain data; empty if it is absent, or after a problem."""
-        found = self.reading.require_object(node, what)
-        return found.plain() if found is not None else {}
+        object_node = self.reading.require_object(node, what)
+        return object_node.plain() if object_node is not None else {}
 
     def _read_pass_rate(self, node: Located | None) -> float | None:
         rate = self._read_share(node, "pass_rate")

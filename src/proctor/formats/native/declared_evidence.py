@@ -50,13 +50,13 @@ def build_declared(settings: Mapping[str, Json] | msgspec.Struct, *, source: str
     """Return the declaration of a program or a stored agent. Raises `InputError` with every problem."""
     reading = Reading(file=None, text="")
     plain: Json = msgspec.to_builtins(settings)
-    found = read_declared(locate_value({key: value for key, value in plain.items() if value is not None}), reading)
-    if found is None:
+    declared = read_declared(locate_value({key: value for key, value in plain.items() if value is not None}), reading)
+    if declared is None:
         problems = [
-            msgspec.structs.replace(one, origin=msgspec.structs.replace(one.origin, line=None, column=None)) for one in reading.problems
+            msgspec.structs.replace(each, origin=msgspec.structs.replace(each.origin, line=None, column=None)) for each in reading.problems
         ]
         raise InputError(problems[0].message if problems else "evidence: expected an object", problems)
-    return DeclaredEvidence(map=found.map, complete=found.complete, source=source)
+    return DeclaredEvidence(map=declared.map, complete=declared.complete, source=source)
 
 
 def parse_complete(text: str, source: str) -> DeclaredEvidence | None:

@@ -72,20 +72,20 @@ def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Loc
         by_id.setdefault(assertion.id, assertion)
     sound = True
     for assertion, node in entries:
-        for wanted in assertion.depends_on:
-            other = by_id.get(wanted)
+        for dependency in assertion.depends_on:
+            other = by_id.get(dependency)
             if other is None:
                 sound = False
                 reading.error(
                     _find_place(node, "depends_on"),
-                    f"depends on {wanted!r}, but no assertion of this case has that id",
-                    nearest=nearest(wanted, by_id),
+                    f"depends on {dependency!r}, but no assertion of this case has that id",
+                    nearest=nearest(dependency, by_id),
                     code="unknown_dependency",
                 )
             elif assertion.turn is not None and other.turn is None:
                 reading.error(
                     _find_place(node, "depends_on"),
-                    f"an assertion of a turn cannot depend on {wanted!r}, which is about the whole conversation",
+                    f"an assertion of a turn cannot depend on {dependency!r}, which is about the whole conversation",
                     code="unknown_dependency",
                 )
     # Only if every id is known: the search for cycles follows each dependency to its assertion.
@@ -100,25 +100,25 @@ def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Loc
 
 
 def _find_place(node: Located, key: str) -> Located:
-    found = node.get(key)
-    return node if found is None else found
+    member = node.get(key)
+    return node if member is None else member
 
 
 def _find_cycles(by_id: Mapping[str, Assertion]) -> dict[str, list[str]]:
     """Return the ids that depend on themselves, each with its cycle."""
     graph = {id: set(assertion.depends_on) for id, assertion in by_id.items()}
-    found: dict[str, list[str]] = {}
-    while len(found) < _MOST_CIRCLES:
+    cycles: dict[str, list[str]] = {}
+    while len(cycles) < _MOST_CIRCLES:
         try:
             TopologicalSorter(graph).prepare()
         except CycleError as error:
             # Its first id is also its last, and each is needed by the next.
             cycle: list[str] = error.args[1][:0:-1]
-            found |= dict.fromkeys(cycle, cycle)
-            graph = {id: wanted - found.keys() for id, wanted in graph.items() if id not in found}
+            cycles |= dict.fromkeys(cycle, cycle)
+            graph = {id: dependencies - cycles.keys() for id, dependencies in graph.items() if id not in cycles}
         else:
             break
-    return found
+    return cycles
 
 
 def make_slug(text: str) -> str:

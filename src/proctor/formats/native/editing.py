@@ -34,9 +34,9 @@ def append_cases(text: str, suite: Suite | None, documents: Sequence[dict[str, J
     """Return the text of a suite with further cases at the end."""
     end = find_line_end(text)
     line = suite.cases[-1].origin.line if suite is not None and suite.cases else None
-    found = _ITEM.match(text.splitlines()[line - 1]) if line else None
-    indent = found[1] if found is not None else "  "
-    blocks = ["".join(f"{indent}{one}{end}" if one else end for one in write_case_lines(document)) for document in documents]
+    item = _ITEM.match(text.splitlines()[line - 1]) if line else None
+    indent = item[1] if item is not None else "  "
+    blocks = ["".join(f"{indent}{each}{end}" if each else end for each in write_case_lines(document)) for document in documents]
     start = text if not text or text.endswith(("\n", "\r")) else text + end
     return start + (end if line else "") + end.join(blocks)
 
@@ -76,12 +76,12 @@ def _indent_of(line: str) -> str:
 def _find_block(lines: Sequence[str], line: int, case: Case) -> tuple[int, int]:
     """Return the first line of an item of a list, and the one after its last; comments before the next item belong to that."""
     start = line - 1
-    found = _ITEM.match(lines[start]) if 0 <= start < len(lines) else None
-    if found is None:
+    item = _ITEM.match(lines[start]) if 0 <= start < len(lines) else None
+    if item is None:
         raise InputError(
             f"the claims of case {case.id!r} cannot be changed: write each on its own line under `expect`, beginning with `- `"
         )
-    indent, stop = len(found[1]), start + 1
+    indent, stop = len(item[1]), start + 1
     for at in range(start + 1, len(lines)):
         content = lines[at].strip()
         if not content or content.startswith("#"):

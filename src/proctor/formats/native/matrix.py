@@ -72,30 +72,30 @@ def read_matrix(node: Located | None, reading: Reading) -> tuple[Variant, ...]:
 def _read_values(axis: str, node: Located, reading: Reading) -> list[tuple[str, Json]]:
     """Return the values of an axis with their names; none after a problem."""
     if node.is_object:
-        found = [(key, member.plain()) for key, member in node.members()]
-        for key, _ in found:
+        named_values = [(key, member.plain()) for key, member in node.members()]
+        for key, _ in named_values:
             if not _PLAIN_NAME.match(key):
                 reading.error_at_key(
                     node, key, "a name in a matrix has no , = [ ] { } or quotes and at most 40 characters", code="bad_axis"
                 )
                 return []
     elif node.is_list:
-        found: list[tuple[str, Json]] = []
+        named_values: list[tuple[str, Json]] = []
         taken: set[str] = set()
         for index, item in enumerate(node.items()):
             name, value = _name_value(axis, index, item.plain())
             # Long values are named by their first words, which may be the same.
             name = make_unique(name, taken)
             taken.add(name)
-            found.append((name, value))
+            named_values.append((name, value))
     else:
         reading.error(
             node, f"matrix {axis!r}: expected a list of values, or an object of named values, found {node.kind}", code="wrong_type"
         )
         return []
-    if not found:
+    if not named_values:
         reading.error(node, f"matrix {axis!r}: expected at least one value", code="wrong_value")
-    return found
+    return named_values
 
 
 def _name_value(axis: str, index: int, value: Json) -> tuple[str, Json]:

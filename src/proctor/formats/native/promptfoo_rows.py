@@ -36,7 +36,6 @@ TYPES = (
     *("skill-used", "trajectory:goal-success", "trajectory:tool-args-match", "trajectory:step-count", "trajectory:tool-sequence"),
     *("trajectory:tool-used", "trace-error-spans", "trace-span-count", "trace-span-duration", "search-rubric", "webhook", "word-count"),
 )
-"""Every claim type of promptfoo."""
 _NO_THRESHOLD = 0.75
 """promptfoo's default for a threshold that is missing or 0."""
 _WITH_VALUE = ("contains", "contains-all", "contains-any", "icontains", "icontains-all", "icontains-any", "starts-with", "regex", "similar")
@@ -51,8 +50,8 @@ _SPECIAL_CHARACTER = re.compile(r"[\\^$.*+?()\[\]{}|/]")
 
 def read_number(text: str) -> float | None:
     """Return a whole cell as a number; None if it is not one."""
-    found = text.strip()
-    return float(found) if _NUMBER.match(found) and len(found) < 300 else None
+    digits = text.strip()
+    return float(digits) if _NUMBER.match(digits) and len(digits) < 300 else None
 
 
 def read_claim(cell: str, fill: Fill, threshold: float | None = None) -> list[Claim]:
@@ -69,11 +68,11 @@ def read_claim(cell: str, fill: Fill, threshold: float | None = None) -> list[Cl
     for prefix in ("grade:", "llm-rubric:"):
         if cell.startswith(prefix):
             return [_make_judged(fill(cell[len(prefix) :]), threshold)]
-    found = _CLAIM.match(cell)
-    if found is None:
+    match = _CLAIM.match(cell)
+    if match is None:
         return [{"response_equals": {"text": fill(cell), "ignore_case": False}}]
-    kind, value = found[2], (found[4] or "").strip()
-    own = read_number(found[3]) if found[3] is not None else None
+    kind, value = match[2], (match[4] or "").strip()
+    own = read_number(match[3]) if match[3] is not None else None
     limit = threshold if threshold is not None else own
     if kind in _CODE:
         return [_refuse(f"{kind}: code in a file of data is not run")]
@@ -81,19 +80,19 @@ def read_claim(cell: str, fill: Fill, threshold: float | None = None) -> list[Cl
         values = [fill(part) for part in split_values(value)] if kind.endswith(("contains-all", "contains-any")) else [fill(value)]
     except ValueError as error:
         return [_refuse(f"{kind}: {error}")]
-    claims = _make_claims(kind, values, limit, wanted=not found[1])
-    return [_refuse(_describe_refusal(found[1] or "", kind, value))] if claims is None else claims
+    claims = _make_claims(kind, values, limit, wanted=not match[1])
+    return [_refuse(_describe_refusal(match[1] or "", kind, value))] if claims is None else claims
 
 
 def find_misspelt(cell: str) -> str | None:
     """Return the type that a cell probably misspells, as in `contians: shipped`; None for plain text."""
-    found = _PREFIX.match(cell)
-    if found is None or _CLAIM.match(cell) is not None:
+    match = _PREFIX.match(cell)
+    if match is None or _CLAIM.match(cell) is not None:
         return None
     from difflib import get_close_matches  # only a cell that looks like a claim needs it
 
     # A higher similarity than words of a sentence have by chance.
-    nearest = get_close_matches(found[1].lower(), TYPES, n=1, cutoff=0.85)
+    nearest = get_close_matches(match[1].lower(), TYPES, n=1, cutoff=0.85)
     return nearest[0] if nearest else None
 
 
@@ -213,22 +212,22 @@ def split_values(text: str) -> list[str]:
 
 def _read_quoted(text: str, at: int) -> tuple[str, int]:
     """Return a part and its end; a quote inside is doubled or escaped by a backslash."""
-    found: list[str] = []
+    characters: list[str] = []
     while at < len(text):
         if text[at : at + 2] in ('""', '\\"', "\\\\"):
-            found.append(text[at + 1])
+            characters.append(text[at + 1])
             at += 2
         elif text[at] == '"':
-            return "".join(found), at + 1
+            return "".join(characters), at + 1
         else:
-            found.append(text[at])
+            characters.append(text[at])
             at += 1
     raise ValueError("a quote that is not closed")
 
 
 def escape_pattern(text: str) -> str:
     """Return a pattern that matches exactly this text."""
-    return _SPECIAL_CHARACTER.sub(lambda found: "\\" + found[0], text)
+    return _SPECIAL_CHARACTER.sub(lambda match: "\\" + match[0], text)
 
 
 SPECIAL = ("__expected", "__prefix", "__suffix", "__description", "__metric", "__threshold", "__metadata", "__config", "__providerOutput")
@@ -269,10 +268,10 @@ class PromptfooRows:
         hint = None
         if column == "__providerOutput":
             message, hint = "an answer that was recorded is no part of a case", "take it out, and check it as evidence: `proctor check`"
-        elif column.startswith("__config") and (found := _CONFIG.match(column)) is None:
+        elif column.startswith("__config") and (match := _CONFIG.match(column)) is None:
             message, hint = "no setting that is known", "expected __config:__expected:threshold, or __config:__expected2:threshold"
-        elif column.startswith("__config") and (found := _CONFIG.match(column)) is not None and found[2] != "threshold":
-            message = f"{found[2]!r} is not a setting of a claim; expected threshold"
+        elif column.startswith("__config") and (match := _CONFIG.match(column)) is not None and match[2] != "threshold":
+            message = f"{match[2]!r} is not a setting of a claim; expected threshold"
         elif column == "__metadata":
             message, hint = "it needs a key", "for example __metadata:category"
         elif column.startswith("_") and not column.startswith("__") and ("_" + column).startswith(SPECIAL):
@@ -348,10 +347,10 @@ class PromptfooRows:
         return claims
 
     def _read_thresholds(self, cells: Mapping[str, str], reading: Reading) -> dict[int, float]:
-        found: dict[int, float] = {}
+        thresholds: dict[int, float] = {}
         for column, cell in cells.items():
-            named = _CONFIG.match(column)
-            if named is None:
+            match = _CONFIG.match(column)
+            if match is None:
                 continue
             try:
                 value = convert_cell(cell, "number")
@@ -361,8 +360,8 @@ class PromptfooRows:
             if value is None:
                 reading.error(self._place, f"column {column!r}: expected a number, found an empty cell", code="bad_cell")
             else:
-                found[int(named[1]) - 1 if named[1] else 0] = float(value)
-        return found
+                thresholds[int(match[1]) - 1 if match[1] else 0] = float(value)
+        return thresholds
 
 
 class _Renderer:
@@ -376,8 +375,8 @@ class _Renderer:
         if "{{" not in text and "{%" not in text and "{#" not in text:
             return text
 
-        def replace(found: re.Match[str]) -> str:
-            name = found[1].strip()
+        def replace(match: re.Match[str]) -> str:
+            name = match[1].strip()
             if name in self._variables:
                 return self._variables[name]
             self._reading.error_unknown(self._place, f"{what}: there is no variable {name!r}", name, self._variables, code="unknown_column")

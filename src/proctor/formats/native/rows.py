@@ -112,16 +112,16 @@ class CaseBytes:
             for claim in case.assertions:
                 if claim.check not in self._specs:
                     self._specs[claim.check] = make_msgpack_decoder(type(claim.spec))
-            found = msgspec.msgpack.encode(case)
-            decoded = self.decode(found)
+            encoded = msgspec.msgpack.encode(case)
+            decoded = self.decode(encoded)
             # Equal values may still be written differently: 1 and 1.0, or true and 1.
-            return found if decoded == case and msgspec.msgpack.encode(decoded) == found else None
+            return encoded if decoded == case and msgspec.msgpack.encode(decoded) == encoded else None
         except _UNLIKE:
             return None
 
-    def decode(self, found: bytes) -> Case:
+    def decode(self, encoded: bytes) -> Case:
         """Return the case from its bytes."""
-        fields = msgspec.structs.asdict(self._decoder.decode(found))
+        fields = msgspec.structs.asdict(self._decoder.decode(encoded))
         fields["assertions"] = tuple(map(self._make_claim, fields["assertions"]))
         return Case(**fields)
 
@@ -136,7 +136,7 @@ _IS_ROW, _IS_CASE = b"r", b"c"
 """The prefixes of spooled pieces."""
 
 
-class HeldCases:
+class SpooledCases:
     """The cases read so far: in memory while they are few; then spooled, as rows if rebuilding them is as quick."""
 
     def __init__(self, maker: RowMaker, source: DataSource, most: int) -> None:
@@ -160,8 +160,8 @@ class HeldCases:
         if self.count * self._maker.width > self._most:
             self._spool = self._source.make_spool()
             # Spool everything stored so far first, because a case is found by its position.
-            for held in self._rows:
-                self._spool_row(self._spool, *held)
+            for spooled_row in self._rows:
+                self._spool_row(self._spool, *spooled_row)
             self._rows.clear()
 
     def _spool_row(self, spool: Spool, row: Row, cases: Sequence[Case]) -> None:
@@ -170,9 +170,9 @@ class HeldCases:
         for number in range(width):
             # A row without cases has problems, and its cases are never requested.
             slow = len(cases) == width and not self._maker.is_quick(number)
-            found = self._bytes.encode(cases[number]) if slow else None
-            if found is not None:
-                spool.append(_IS_CASE + found)
+            encoded = self._bytes.encode(cases[number]) if slow else None
+            if encoded is not None:
+                spool.append(_IS_CASE + encoded)
                 continue
             written = msgspec.json.encode(row) if written is None else written
             spool.append(_IS_ROW + written)
@@ -355,8 +355,8 @@ class RowMaker:
 
     def make_row(self, row: Row, index: int, problems: list[Problem]) -> list[Case]:
         """Return every case of a row; problems are added."""
-        found = [self.make_case(row, index, number, problems) for number in range(self.width)]
-        return [case for case in found if case is not None]
+        cases = [self.make_case(row, index, number, problems) for number in range(self.width)]
+        return [case for case in cases if case is not None]
 
     def make_case(self, row: Row, index: int, number: int, problems: list[Problem] | None) -> Case | None:
         """Return the case of a row for one combination of the matrix, by its number; None after a problem.
@@ -381,8 +381,8 @@ class RowMaker:
         return case if case is None or variant is None else make_variant(case, variant, self._list_filled(variant))
 
     def _has_all(self, values: Mapping[str, Json]) -> bool:
-        wanted = self._template.placeholders if self._template is not None else ()
-        return self._table.columns is not None or all(name in values for name in wanted)
+        names = self._template.placeholders if self._template is not None else ()
+        return self._table.columns is not None or all(name in values for name in names)
 
     def _find_written_id(self, values: Mapping[str, Json]) -> Json:
         return self._fill_id(values) if self._fill_id is not None else values.get("id")
@@ -448,8 +448,8 @@ class RowReader:
 
     def _read_table(self, table: Table, block: Block, source: DataSource) -> Sequence[Case]:
         maker = RowMaker(self._reader, self._shared, self._variants, table, block)
-        held = HeldCases(maker, source, HELD if source.held is None else source.held)
-        found = RowProblems()
+        cases_read = SpooledCases(maker, source, HELD if source.held is None else source.held)
+        row_problems = RowProblems()
         problem_count = len(self._reading.problems)
         for index, row in enumerate(_peek(table, maker, self._reading)):
             problems: list[Problem] = []
@@ -457,21 +457,21 @@ class RowReader:
             if cases and not self._claim_id(cases[0], index, row, maker, problems):
                 # Built again under the free id; the problems of the row are already known.
                 cases = maker.make_row(row, index, [])
-            if not found.add(problems):
+            if not row_problems.add(problems):
                 break
-            held.add(row, cases)
-        if not held.count and not found.problems and len(self._reading.problems) == problem_count:
+            cases_read.add(row, cases)
+        if not cases_read.count and not row_problems.problems and len(self._reading.problems) == problem_count:
             self._reading.warn(block.node, f"{table.file} has no rows, so it makes no cases", code="no_rows")
-        self._reading.problems.extend(found.problems)
-        if found.left_out:
-            self._reading.warn(block.node, f"{found.left_out:,} more warnings about rows of {table.file}", code="too_many_problems")
-        return held.finish()
+        self._reading.problems.extend(row_problems.problems)
+        if row_problems.left_out:
+            self._reading.warn(block.node, f"{row_problems.left_out:,} more warnings about rows of {table.file}", code="too_many_problems")
+        return cases_read.finish()
 
     def _claim_id(self, case: Case, index: int, row: Row, maker: RowMaker, problems: list[Problem]) -> bool:
         """Return whether the id of a row is free; a taken id gets the number of its row, with a warning."""
         base = case.id if not self._variants else case.id[: -len(make_variant_id("", self._variants[0].names))]
-        taken = base in self._taken
-        if taken:
+        is_taken = base in self._taken
+        if is_taken:
             free = f"{base}-row-{index + 1}"
             problems.append(
                 Problem(
@@ -484,7 +484,7 @@ class RowReader:
             )
             maker.renamed[index] = base = free
         self._taken.add(base)
-        return not taken
+        return not is_taken
 
 
 def _peek(table: Table, maker: RowMaker, reading: Reading) -> Iterator[Row]:
@@ -502,14 +502,14 @@ def _peek(table: Table, maker: RowMaker, reading: Reading) -> Iterator[Row]:
 
 def _list_assertion_nodes(node: Located) -> list[tuple[Located, int | None]]:
     """Return the claims of a case with their turns."""
-    found: list[tuple[Located, int | None]] = []
+    nodes: list[tuple[Located, int | None]] = []
     turns = node.get("turns")
     places = [(node, None), *((item, index) for index, item in enumerate(turns.items() if turns is not None else ()))]
     for place, turn in places:
         expect = place.get("expect")
         if expect is not None:
-            found.extend((item, turn) for item in (expect.items() if expect.is_list else [expect]))
-    return found
+            nodes.extend((item, turn) for item in (expect.items() if expect.is_list else [expect]))
+    return nodes
 
 
 def _list_columns(columns: Sequence[str]) -> str:

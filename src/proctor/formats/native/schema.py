@@ -200,12 +200,12 @@ def _build_rows_schema() -> dict[str, Json]:
     properties: dict[str, Json] = {
         "from": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "description": "A data file, relative to the suite."},
         "as": {**_make_closed_object(template), "description": "A case in which {column} is replaced by a value of the row."},
-        "types": {"type": "object", "additionalProperties": {"enum": list(TYPES)}, "description": "What cells of a column are."},
+        "types": {"type": "object", "additionalProperties": {"enum": list(TYPES)}, "description": "The type of the cells of a column."},
         "prompt": {**_TEXT, "description": "The message of every test of a file of promptfoo, with {{variables}}."},
         "sheet": {**_TEXT, "description": "The sheet of an Excel file."},
         "split": {**_TEXT, "description": "The split of a data set."},
-        "delimiter": {**_TEXT, "minLength": 1, "maxLength": 1, "description": "What separates the fields of a CSV file."},
-        "limit": {"type": "integer", "minimum": 1, "description": "How many rows are taken."},
+        "delimiter": {**_TEXT, "minLength": 1, "maxLength": 1, "description": "The delimiter of a CSV file."},
+        "limit": {"type": "integer", "minimum": 1, "description": "The maximum number of rows."},
     }
     assert set(properties) == set(BLOCK_KEYS)
     return {**_make_closed_object(properties), "required": ["from"]}

@@ -1,4 +1,4 @@
-"""Our own format: the superset of the four dialects, in as few words as possible.
+"""The native format: a superset of the four dialects.
 
     proctor: 1
     name: Refund desk

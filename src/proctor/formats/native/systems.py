@@ -46,8 +46,8 @@ def join_systems(shared: tuple[System, ...], node: Located | None, reading: Read
     if node is None:
         return shared
     own = read_systems(node, reading)
-    named = {system.name for system in own}
-    joined = (*(system for system in shared if system.name not in named), *own)
+    own_names = {system.name for system in own}
+    joined = (*(system for system in shared if system.name not in own_names), *own)
     # The case's own systems were compared when they were read: only those of the suite can add a duplicate.
     if len(joined) != len(own):
         _refuse_doubles(joined, node, reading)
@@ -66,15 +66,15 @@ def _read_system(name: str, node: Located, parent: Located, reading: Reading) ->
     if node.value is not None and reading.require_object(node, "a system") is None:
         return None
     reading.check_keys(node, SYSTEM_KEYS, "a system")
-    given = node.get("kind")
-    kind = name if given is None else reading.require_text(given, "kind")
+    kind_node = node.get("kind")
+    kind = name if kind_node is None else reading.require_text(kind_node, "kind")
     if kind is None:
         return None
     try:
         simulator = find_simulator(kind)
     except SpecError as error:
-        hint = None if given is not None else "name the kind of the system: `kind: records`"
-        reading.error(given or node, error.message, nearest=error.nearest, hint=hint, code="unknown_system")
+        hint = None if kind_node is not None else "name the kind of the system: `kind: records`"
+        reading.error(kind_node or node, error.message, nearest=error.nearest, hint=hint, code="unknown_system")
         return None
     seed = node.get("seed")
     datasets = tuple(item.plain() for item in reading.list_items(node.get("datasets"), "datasets"))
@@ -88,12 +88,12 @@ def _read_scenario(node: Located | None, reading: Reading) -> tuple[Step, ...]:
     for item in reading.list_items(node, "scenario"):
         if reading.require_object(item, "a step") is None:
             continue
-        members = [(name, given) for name, given in item.members() if name != _LATE]
+        members = [(name, value) for name, value in item.members() if name != _LATE]
         if len(members) != 1:
             reading.error(item, f"a step is an object with one name, found {len(members)}", hint="write - drop_file_inbox: {path: ...}")
             continue
-        name, given = members[0]
-        steps.append(Step(name=name, given=given.plain(), after_s=_read_delay(item.get(_LATE), reading)))
+        name, value = members[0]
+        steps.append(Step(name=name, given=value.plain(), after_s=_read_delay(item.get(_LATE), reading)))
     return tuple(steps)
 
 
@@ -135,26 +135,26 @@ def refuse_unknown_systems(entries: Sequence[tuple[Assertion, Located]], systems
     """Report claims about systems that a case lacks: a claim that something did *not* happen there would always pass."""
     names = [system.name for system in systems]
     for assertion, node in entries if systems else ():
-        for name in _list_named(assertion.spec):
+        for name in _list_system_names(assertion.spec):
             if name not in names:
                 message = f"{assertion.check} is about a system {name!r}, and the case has none of that name; there are {', '.join(names)}"
                 place = node.get(assertion.check) if node.is_object else None
                 reading.error(place or node, message, nearest=nearest(name, names), code="unknown_system")
 
 
-def _list_named(spec: object) -> list[str]:
+def _list_system_names(spec: object) -> list[str]:
     """Return the names of systems that a claim mentions literally."""
     # Only suites with systems need these checks.
     from proctor.checks.systems.effects import RequestMade, RequestNotMade, Unchanged
 
     if isinstance(spec, (RequestMade, RequestNotMade)):
         patterns = (spec, *(spec.then if isinstance(spec, RequestMade) else ()))
-        return [one.system for one in patterns if one.system is not None]
+        return [pattern.system for pattern in patterns if pattern.system is not None]
     if isinstance(spec, Unchanged):
         places = (*spec.besides, *(entry.place for entry in spec.allowed))
-        firsts = (strip_leading_marks(place).partition("/")[0] for place in places)
+        first_names = (strip_leading_marks(place).partition("/")[0] for place in places)
         # A pattern may match any system, so it names none that could be missing.
-        return [first for first in firsts if not set("*?") & set(first)]
+        return [first for first in first_names if not set("*?") & set(first)]
     return []
 
 
@@ -179,5 +179,5 @@ def build_systems_schema() -> dict[str, Json]:
         "scenario": {"type": "array", "items": {"type": "object", "minProperties": 1, "maxProperties": 2}},
     }
     assert set(properties) == set(SYSTEM_KEYS)
-    one: dict[str, Json] = {"type": ["object", "null"], "additionalProperties": False, "properties": properties}
-    return {"type": "object", "additionalProperties": one}
+    system_schema: dict[str, Json] = {"type": ["object", "null"], "additionalProperties": False, "properties": properties}
+    return {"type": "object", "additionalProperties": system_schema}

@@ -106,7 +106,7 @@ def _write_assertion(assertion: Assertion, registry: Registry) -> Json:
     if entry.shorthand is not None and list(fields) == [entry.shorthand] and plain:
         value = fields[entry.shorthand]
     weight = int(assertion.weight) if assertion.weight.is_integer() else assertion.weight
-    wanted = assertion.depends_on
+    dependencies = assertion.depends_on
     common = _drop_missing(
         {
             "id": assertion.id,
@@ -116,7 +116,7 @@ def _write_assertion(assertion: Assertion, registry: Registry) -> Json:
             "advisory": assertion.advisory or None,
             "when_missing": assertion.when_missing,
             "weight": weight if weight != 1 else None,
-            "depends_on": (wanted[0] if len(wanted) == 1 else list(wanted)) if wanted else None,
+            "depends_on": (dependencies[0] if len(dependencies) == 1 else list(dependencies)) if dependencies else None,
             "because": assertion.because or None,
         }
     )

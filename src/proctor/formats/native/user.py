@@ -1,4 +1,4 @@
-"""The `user` of a case in our own format: who talks to the agent, and until when.
+"""The `user` of a case in the native format: a simulated user and when it stops.
 
     user:
       persona: A customer who was charged twice and is in a hurry.

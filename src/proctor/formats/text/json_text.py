@@ -61,11 +61,11 @@ class _Scanner:
             self._skip_space()
             if self.at >= len(self.text):
                 self._stop(self.at, "the document is empty", hint="expected one JSON value")
-            found = self._read_value("$", 0)
+            root = self._read_value("$", 0)
             self._skip_space()
             if self.at < len(self.text):
                 self._stop(self.at, "there is more text after the end of the document", hint="a file holds one JSON value")
-            return found
+            return root
         except _Broken:
             return None
 
@@ -74,30 +74,30 @@ class _Scanner:
         self.values += 1
         if self.values > MAX_VALUES:
             self._stop(start, f"more than {MAX_VALUES:,} values", hint=SPLIT)
-        found = Located(value=None, line=self.line, column=start - self.line_start + 1, path=path)
+        located = Located(value=None, line=self.line, column=start - self.line_start + 1, path=path)
         first = self.text[start : start + 1]
         if first == "{" or first == "[":
             if depth >= MAX_DEPTH:
                 self._stop(start, f"nested more than {MAX_DEPTH} levels deep")
             self.at += 1
             if first == "{":
-                self._read_object(found, depth)
+                self._read_object(located, depth)
             else:
-                self._read_list(found, depth)
-            return found
+                self._read_list(located, depth)
+            return located
         if first == '"':
-            found.value = self._read_string()
+            located.value = self._read_string()
         elif first and first in "-0123456789":
-            found.value = self._read_number()
+            located.value = self._read_number()
         else:
-            found.value = self._read_word()
-        found.width = self.at - start
-        return found
+            located.value = self._read_word()
+        located.width = self.at - start
+        return located
 
-    def _read_object(self, found: Located, depth: int) -> None:
+    def _read_object(self, located: Located, depth: int) -> None:
         members: dict[str, Located] = {}
-        found.value = members
-        found.key_at = {}
+        located.value = members
+        located.key_at = {}
         while not self._reads_end("}", has_members=bool(members)):
             self._expect_key()
             # The position is that of the key itself, one column after its quote.
@@ -108,20 +108,20 @@ class _Scanner:
                 self._stop(self.at, f"expected ':' after the key {key!r}, found {self._describe_found()}")
             self.at += 1
             self._skip_space()
-            item = self._read_value(member_path(found.path, key), depth + 1)
+            item = self._read_value(member_path(located.path, key), depth + 1)
             if key in members:
-                line, column = found.key_at[key]
+                line, column = located.key_at[key]
                 message = f"duplicate key {key!r}: first at line {line}, column {column}"
                 self._report(start, message, place, width=len(key), path=item.path, code="duplicate_key")
             else:
                 members[key] = item
-                found.key_at[key] = place
+                located.key_at[key] = place
 
-    def _read_list(self, found: Located, depth: int) -> None:
+    def _read_list(self, located: Located, depth: int) -> None:
         items: list[Located] = []
-        found.value = items
+        located.value = items
         while not self._reads_end("]", has_members=bool(items)):
-            items.append(self._read_value(item_path(found.path, len(items)), depth + 1))
+            items.append(self._read_value(item_path(located.path, len(items)), depth + 1))
 
     def _reads_end(self, end: str, *, has_members: bool) -> bool:
         """Return whether the container ends here; otherwise move to the next member, past its comma."""
@@ -187,23 +187,23 @@ class _Scanner:
 
     def _read_number(self) -> int | float | None:
         start = self.at
-        found = _NUMBER.match(self.text, start)
+        match = _NUMBER.match(self.text, start)
         # Letters directly after the digits, or after a lone minus (`12abc`, `-Infinity`), belong to the same value.
-        following = _WORD.match(self.text, found.end() if found else start)
-        if found is None or following is not None:
+        following = _WORD.match(self.text, match.end() if match else start)
+        if match is None or following is not None:
             word = self.text[start : following.end()] if following else "-"
             if word.lower() in _NOT_NUMBERS:
                 return self._refuse_number(word)
             self._stop(start, f"{word[:40]!r} is not a JSON number")
-        digits = found.group()
+        digits = match.group()
         # The grammar ends a number after its leading zero, so a digit directly after it was meant to belong to it.
-        if len(digits) < 3 and self.text[found.end() : found.end() + 1].isdigit():
+        if len(digits) < 3 and self.text[match.end() : match.end() + 1].isdigit():
             self._stop(start, "a number cannot begin with 0", hint="remove the leading zero, or put it in quotes")
-        self.at = found.end()
+        self.at = match.end()
         if len(digits) > MAX_NUMBER:
             self._report(start, f"a number of {len(digits)} characters is too long", hint="put it in quotes")
             return None
-        if found.group(1) is None and found.group(2) is None:
+        if match.group(1) is None and match.group(2) is None:
             return int(digits)
         value = float(digits)
         if math.isinf(value):
@@ -212,14 +212,14 @@ class _Scanner:
         return value
 
     def _read_word(self) -> Json:
-        found = _WORD.match(self.text, self.at)
-        if found is None:
+        match = _WORD.match(self.text, self.at)
+        if match is None:
             if self.text[self.at : self.at + 1] == "'":
                 self._stop(self.at, "a text in single quotes", hint="JSON writes texts in double quotes")
             self._stop(self.at, f"expected a value, found {self._describe_found()}")
-        word = found.group()
+        word = match.group()
         if word in _WORDS:
-            self.at = found.end()
+            self.at = match.end()
             return _WORDS[word]
         if word.lower() in _NOT_NUMBERS:
             return self._refuse_number(word)
@@ -232,9 +232,9 @@ class _Scanner:
 
     def _skip_space(self) -> None:
         while True:
-            found = _SPACE.match(self.text, self.at)
-            assert found is not None  # the pattern also matches an empty text
-            self._advance(found.end())
+            match = _SPACE.match(self.text, self.at)
+            assert match is not None  # the pattern also matches an empty text
+            self._advance(match.end())
             comment = _COMMENT.match(self.text, self.at)
             if comment is None:
                 return

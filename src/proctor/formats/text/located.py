@@ -94,8 +94,8 @@ class Located(msgspec.Struct, kw_only=True):
 
     def find(self, key: str) -> "Located | None":
         """Return the member `key` of an object unless it is null, or None."""
-        found = self.get(key)
-        return None if found is None or found.value is None else found
+        member = self.get(key)
+        return None if member is None or member.value is None else member
 
     def members(self) -> Iterator[tuple[str, "Located"]]:
         """Yield keys and values of an object, in order; none for other kinds."""
@@ -271,17 +271,17 @@ class Reading:
 
     def list_items(self, node: Located | None, what: str) -> list[Located]:
         """Return the elements of a list; none if it is absent, or no list, which is reported."""
-        found = self.require_list(node, what)
-        return list(found.items()) if found is not None else []
+        list_node = self.require_list(node, what)
+        return list(list_node.items()) if list_node is not None else []
 
     def list_texts(self, node: Located | None, what: str, each: str) -> list[str]:
         """Return the texts of a list; everything else in it is reported."""
         texts = [self.require_text(item, each) for item in self.list_items(node, what)]
         return [text for text in texts if text is not None]
 
-    def need_text(self, node: Located, key: str, what: str, named: str | None = None) -> str | None:
+    def need_text(self, node: Located, key: str, what: str, what_named: str | None = None) -> str | None:
         """Return the text that `what` must have under `key`; otherwise report a problem and return None."""
-        return self.require_text(self.require_member(node, key, what), named or f"{key!r}")
+        return self.require_text(self.require_member(node, key, what), what_named or f"{key!r}")
 
     def has_errors_since(self, problem_count: int) -> bool:
         """Return whether there is an error after the first `problem_count` problems."""
@@ -289,23 +289,25 @@ class Reading:
 
     def require_text(self, node: Located | None, what: str) -> str | None:
         """Return the text of `node`; otherwise report a problem and return None."""
-        found = self._require_kind(node, str, "text", what)
-        return found.value if found is not None else None
+        text_node = self._require_kind(node, str, "text", what)
+        return text_node.value if text_node is not None else None
 
     def require_boolean(self, node: Located | None, what: str) -> bool | None:
         """Return the true or false of `node`; otherwise report a problem and return None."""
-        found = self._require_kind(node, bool, "true or false", what)
-        return found.value if found is not None else None
+        boolean_node = self._require_kind(node, bool, "true or false", what)
+        return boolean_node.value if boolean_node is not None else None
 
     def number(self, node: Located | None, what: str) -> float | int | None:
         """Return the number in `node`; otherwise report a problem and return None."""
-        found = self._require_kind(node, (int, float), "a number", what)
-        if found is None:
+        number_node = self._require_kind(node, (int, float), "a number", what)
+        if number_node is None:
             return None
-        if not is_finite(found.value):
-            self.error(found, f"{what}: expected a number of less than 309 digits, found {show(found.value)}", code="wrong_value")
+        if not is_finite(number_node.value):
+            self.error(
+                number_node, f"{what}: expected a number of less than 309 digits, found {show(number_node.value)}", code="wrong_value"
+            )
             return None
-        return found.value
+        return number_node.value
 
     def require_weight(self, node: Located | None) -> float | None:
         """Return a weight above 0 that is small enough for the sum of many to be finite; otherwise report a problem and return None."""
@@ -313,43 +315,43 @@ class Reading:
         if value is None or node is None:
             return None
         if not 0 < value <= MAX_WEIGHT:
-            wanted = "a number above 0" if not value > 0 else f"at most {MAX_WEIGHT:,}"
-            self.error(node, f"weight: expected {wanted}, found {show(value)}", code="bad_weight")
+            expected = "a number above 0" if not value > 0 else f"at most {MAX_WEIGHT:,}"
+            self.error(node, f"weight: expected {expected}, found {show(value)}", code="bad_weight")
             return None
         return float(value)
 
     def require_integer(self, node: Located | None, what: str, *, at_least: int | None = None, at_most: int | None = None) -> int | None:
         """Return the whole number in `node` within `at_least` and `at_most`; otherwise report a problem and return None."""
-        found = self._require_kind(node, (int, float), "a whole number", what)
-        if found is None:
+        number_node = self._require_kind(node, (int, float), "a whole number", what)
+        if number_node is None:
             return None
-        value = found.value
+        value = number_node.value
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or (at_least is not None and value < at_least) or (at_most is not None and value > at_most):
             bound = f" of at least {at_least}" if at_least is not None else ""
             bound += f"{' and' if bound else ' of'} at most {at_most:,}" if at_most is not None else ""
-            self.error(found, f"{what}: expected a whole number{bound}, found {show(found.value)}")
+            self.error(number_node, f"{what}: expected a whole number{bound}, found {show(number_node.value)}")
             return None
         return value
 
-    def _require_kind(self, node: Located | None, kinds: type | tuple[type, ...], wanted: str, what: str) -> Located | None:
+    def _require_kind(self, node: Located | None, kinds: type | tuple[type, ...], expected: str, what: str) -> Located | None:
         if node is None:
             return None
         # In Python `bool` is a subclass of `int`, but in a suite `true` is not a number.
         is_bool = isinstance(node.value, bool)
         if isinstance(node.value, kinds) and (not is_bool or kinds is bool):
             return node
-        found = node.kind if node.value is None or isinstance(node.value, (dict, list)) else f"{node.kind} {show(node.value, 60)}"
-        self.error(node, f"{what}: expected {wanted}, found {found}", code="wrong_type")
+        actual = node.kind if node.value is None or isinstance(node.value, (dict, list)) else f"{node.kind} {show(node.value, 60)}"
+        self.error(node, f"{what}: expected {expected}, found {actual}", code="wrong_type")
         return None
 
     def require_member(self, node: Located, key: str, what: str) -> Located | None:
         """Return the member `key`; if it is missing, report a problem and return None."""
-        found = node.get(key)
-        if found is None and key not in (node.value if node.is_object else {}):
+        member = node.get(key)
+        if member is None and key not in (node.value if node.is_object else {}):
             self.error(node, f"{what} needs {key!r}", code="missing_key")
-        return found
+        return member
 
 
 def member_path(path: str, key: str) -> str:

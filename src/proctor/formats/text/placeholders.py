@@ -85,12 +85,12 @@ def split_known(text: str, names: frozenset[str]) -> list[Part]:
     parts: list[Part] = []
     at = 0
     # Not after a dollar sign, which marks an environment variable.
-    for found in re.finditer(r"(?<!\$)\{([^{}]+)\}", text):
-        if found[1] in names:
-            if found.start() > at:
-                parts.append(text[at : found.start()])
-            parts.append((found[1],))
-            at = found.end()
+    for match in re.finditer(r"(?<!\$)\{([^{}]+)\}", text):
+        if match[1] in names:
+            if match.start() > at:
+                parts.append(text[at : match.start()])
+            parts.append((match[1],))
+            at = match.end()
     if at < len(text) or not parts:
         parts.append(text[at:])
     return parts

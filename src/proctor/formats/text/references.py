@@ -68,9 +68,9 @@ class References:
             return msgspec.structs.replace(value, **{field: self.fill(getattr(value, field)) for field in value.__struct_fields__})
         return value
 
-    def _replace(self, found: re.Match[str]) -> str:
+    def _replace(self, match: re.Match[str]) -> str:
         # `$${` loses its first `$` and is otherwise unchanged.
-        return found[0][1:] if found[1] else self.find_value(found[2])
+        return match[0][1:] if match[1] else self.find_value(match[2])
 
 
 class ReplayedReferences(References):
@@ -88,18 +88,18 @@ class ReplayedReferences(References):
 def check_references(node: Located, reading: Reading, references: References) -> None:
     """Report every unresolvable reference below `node`."""
     if isinstance(node.value, str):
-        for found in _MARK.finditer(node.value) if "${" in node.value else ():
-            if not found[1]:
-                name = found[2]
-                if not found[3] or not _NAME.match(name):
+        for match in _MARK.finditer(node.value) if "${" in node.value else ():
+            if not match[1]:
+                name = match[2]
+                if not match[3] or not _NAME.match(name):
                     reading.error(
                         node,
-                        f"{found[0][:40]!r} is not a reference to a variable",
+                        f"{match[0][:40]!r} is not a reference to a variable",
                         expected="${NAME}, with letters, digits and underscores",
                         hint="a literal ${ is written $${",
                         code="missing_variable",
                     )
-                elif name not in references and not references.is_excused(node.path, str(node.value)[: found.start()]):
+                elif name not in references and not references.is_excused(node.path, str(node.value)[: match.start()]):
                     reading.error(
                         node,
                         references.missing.format(name=name),

@@ -1,8 +1,8 @@
-"""A fast path from a row to its case, once the first row was read in full.
+"""A fast path that builds the case of a row from the case of the first row.
 
-All cases of one template are alike: they differ in the texts and values that contain placeholders. The differences are known from the
-template and from the case of the first row, so that the case of another row is that one with a few fields replaced. A row whose values are
-of another kind than the fields accept, or make an invalid claim, is left to the reader, which reports the problem.
+All cases of one template are alike: they differ only in texts and values that contain placeholders. The template and the case of the first
+row show where, so the case of another row is a copy with a few fields replaced. If a field does not accept the value of a row, or a claim
+would be invalid, the full reader handles the row and reports the problem.
 
 The cells of a text file are text, unless `types` sets another type. An empty cell of any other type is null.
 """
@@ -185,15 +185,15 @@ _MOST_DIGITS = 300
 
 def convert_cells(values: Mapping[str, Json], types: Mapping[str, str], reading: Reading, place: Located) -> dict[str, Json]:
     """Return the values of a row converted to their types; an invalid cell is a problem."""
-    found = dict(values)
+    converted = dict(values)
     for column, kind in types.items():
-        if column not in found:
+        if column not in converted:
             continue
         try:
-            found[column] = convert_cell(found[column], kind)
+            converted[column] = convert_cell(converted[column], kind)
         except ValueError as error:
             reading.error(place, f"column {column!r}: {error}", code="bad_cell")
-    return found
+    return converted
 
 
 def convert_cell(value: Json, kind: str) -> Json:
@@ -264,9 +264,9 @@ class TableOptions(msgspec.Struct, frozen=True, kw_only=True):
     split: str | None = None
     """The split of a data set; left out: the only one."""
     delimiter: str | None = None
-    """What separates the fields of a CSV file; left out: a comma, of `.tsv` a tab."""
+    """The delimiter of a CSV file; by default a comma, for `.tsv` a tab."""
     limit: int | None = None
-    """How many rows are taken; left out: all."""
+    """The maximum number of rows; by default all."""
 
 
 class Table(Protocol):

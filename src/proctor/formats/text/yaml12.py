@@ -184,12 +184,12 @@ class _Builder:
         if tag is None or tag == "!":
             return self._resolve_plain(node, text) if plain and tag is None else text
         known = self._is_known_tag(node, tag, ("str", "int", "float", "bool", "null"))
-        wanted = tag.removeprefix(_TAG)
-        if not known or wanted == "str":
+        kind_name = tag.removeprefix(_TAG)
+        if not known or kind_name == "str":
             return text
         value = self._resolve_plain(node, text)
-        if kind_of(value) != {"bool": "true/false", "null": "null"}.get(wanted, "number"):
-            self._report(node, f"{text[:60]!r} cannot be read as !!{wanted}")
+        if kind_of(value) != {"bool": "true/false", "null": "null"}.get(kind_name, "number"):
+            self._report(node, f"{text[:60]!r} cannot be read as !!{kind_name}")
         return value
 
     def _resolve_plain(self, node: Located, text: str) -> Json:

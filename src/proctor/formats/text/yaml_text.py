@@ -99,4 +99,4 @@ def _quote(text: str) -> str:
         import json  # only a lone surrogate, which UTF-8 cannot represent, needs it
 
         encoded = json.dumps(text, ensure_ascii=False)
-    return re.sub("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]", lambda found: f"\\u{ord(found.group()):04x}", encoded)
+    return re.sub("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]", lambda match: f"\\u{ord(match.group()):04x}", encoded)

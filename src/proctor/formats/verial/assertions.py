@@ -42,16 +42,16 @@ _LISTS = ("besides", "allowed", "then")
 
 def read_spec(parts: Parts, spec: type[msgspec.Struct]) -> msgspec.Struct:
     """Return the spec of an assertion. Raises `ValueError` for a member of the wrong form."""
-    given: dict[str, Json] = {}
+    fields: dict[str, Json] = {}
     for name in spec.__struct_fields__:
         node = parts.take(name)
         if node is not None:
             value = parts.resolve(node)
             if name in _LISTS:
                 value = [_name_members(entry) for entry in (cast("list[Json]", value) if isinstance(value, list) else [value])]
-            given[name] = value
+            fields[name] = value
     try:
-        return convert_to(given, spec)
+        return convert_to(fields, spec)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 
@@ -59,12 +59,12 @@ def read_spec(parts: Parts, spec: type[msgspec.Struct]) -> msgspec.Struct:
 def _name_members(entry: Json) -> Json:
     if not isinstance(entry, dict):
         return entry
-    named: dict[str, Json] = {}
+    members: dict[str, Json] = {}
     for key, value in cast("dict[str, Json]", entry).items():
-        if to_snake_case(key) in named:
+        if to_snake_case(key) in members:
             raise ValueError(f"{to_snake_case(key)!r} and {key!r} are two spellings of one key")
-        named[to_snake_case(key)] = value
-    return named
+        members[to_snake_case(key)] = value
+    return members
 
 
 _HL7_WORDS = ("message_type", "trigger_event", "control_id")
@@ -77,8 +77,8 @@ CORRELATION_WORDS = frozenset((*_HL7_WORDS, *_PORTAL_WORDS))
 
 def find_kind(text: str) -> str | None:
     """Return the assertion kind that a text names, in any casing, or None."""
-    wanted = to_snake_case(text).replace("_", "-")
-    return wanted if wanted in KINDS else None
+    kind_name = to_snake_case(text).replace("_", "-")
+    return kind_name if kind_name in KINDS else None
 
 
 def translate(node: Located, kind: str, entity: Entity | None) -> Translated:
@@ -132,8 +132,8 @@ def _translate_portal(parts: Parts) -> Translated:
         raise Malformed("correlate_by.key: expected the name of a column", parts.fields["correlate_by.key"])
     value: Json = correlation.get("value", msgspec.UNSET)
     if value is msgspec.UNSET and key is not None and parts.entity is not None:
-        found = find_entity_field(parts.entity, key)
-        value = msgspec.UNSET if found is MISSING else found
+        field_value = find_entity_field(parts.entity, key)
+        value = msgspec.UNSET if field_value is MISSING else field_value
     for name in _PORTAL_WORDS:
         if f"correlate_by.{name}" in parts.fields:
             parts.fields[name] = parts.fields[f"correlate_by.{name}"]
@@ -198,16 +198,16 @@ class ByFields(msgspec.Struct, frozen=True):
 
     def __call__(self, parts: Parts) -> Translated:
         """Return the spec of an assertion."""
-        given: dict[str, Json] = {}
+        fields: dict[str, Json] = {}
         for name in self.spec.__struct_fields__:
             if name == "fields":
                 names = ("fields", "json_fields", "assertions") if self.check == "file_present" else ("fields", "assertions")
-                given[name] = tuple(self.row(path=path, expected=expected) for path, expected in parts.iterate_rows(*names))
+                fields[name] = tuple(self.row(path=path, expected=expected) for path, expected in parts.iterate_rows(*names))
             elif name == "correlate_by":
-                given[name] = parts.read_correlation(self.words)
+                fields[name] = parts.read_correlation(self.words)
             else:
-                given[name] = _READERS[name](parts) if name in _READERS else parts.read_value(name)
-        return parts.finish(self.check, self.spec(**{name: value for name, value in given.items() if value is not None}))
+                fields[name] = _READERS[name](parts) if name in _READERS else parts.read_value(name)
+        return parts.finish(self.check, self.spec(**{name: value for name, value in fields.items() if value is not None}))
 
 
 def _translate_system_claim(parts: Parts) -> Translated:

@@ -1,8 +1,8 @@
-"""The parts of one of Verial's typed assertions, read by name, and the problems of one that cannot be understood.
+"""Reads the members of one of Verial's typed assertions by name, and reports invalid ones.
 
-An assertion that does not parse is not an error of the file: Verial writes a failed criterion with the reason, and so does the reader.
-Here that is `Malformed`, with the place and the nearest right word. An unknown key counts as malformed, too: a condition that is
-left out would let a claim pass that its author narrowed down.
+An invalid assertion is not an error of the file: as in Verial, it becomes a criterion that fails with the reason. Here it raises
+`Malformed`, with the position and the nearest valid word. An unknown key is invalid too: ignoring a condition could let a claim pass that
+its author meant to be stricter.
 
 Names are read in snake_case and camelCase. `{entity.field}` in `search`, `correlate_by` and `expected` is replaced from the entity
 the criterion is bound to: alone it keeps its JSON type, inside longer text (and in a search) it is written as text.
@@ -64,12 +64,12 @@ def to_snake_case(key: str) -> str:
 
 def list_members(node: Located) -> dict[str, Located]:
     """Return the members of an object under their snake_case names; of two spellings, the last that is not null."""
-    found: dict[str, Located] = {}
+    members: dict[str, Located] = {}
     for key, value in node.members():
         name = to_snake_case(key)
-        if name not in found or value.value is not None:
-            found[name] = value
-    return found
+        if name not in members or value.value is not None:
+            members[name] = value
+    return members
 
 
 def list_stated(node: Located) -> dict[str, Located]:
@@ -79,9 +79,9 @@ def list_stated(node: Located) -> dict[str, Located]:
 
 def find_repeated(node: Located) -> tuple[str, str] | None:
     """Return two keys of an object that are spellings of one name and are both set, or None."""
-    seen: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for key, value in node.members():
-        first = seen.setdefault(to_snake_case(key), key) if value.value is not None else key
+        first = spellings.setdefault(to_snake_case(key), key) if value.value is not None else key
         if first != key:
             return first, key
     return None
@@ -121,15 +121,15 @@ class Parts:
     def take(self, *names: str) -> Located | None:
         """Return the member under the first of its names; null counts as absent."""
         self._known_keys.update(names)
-        found = [self.members[name] for name in names if name in self.members and self.members[name].value is not None]
-        if len(found) > 1:
+        present = [self.members[name] for name in names if name in self.members and self.members[name].value is not None]
+        if len(present) > 1:
             raise Malformed(
-                f"{' and '.join(name for name in names if name in self.members)} say the same in a {self.kind} assertion", found[1]
+                f"{' and '.join(name for name in names if name in self.members)} say the same in a {self.kind} assertion", present[1]
             )
-        if found:
+        if present:
             # Stored under the first name, which is the field of our spec: problems of the spec are located by it.
-            self.fields[names[0]] = found[0]
-        return found[0] if found else None
+            self.fields[names[0]] = present[0]
+        return present[0] if present else None
 
     def read_text(self, *names: str, required: bool = False) -> str | None:
         """Return a text; a number such as `271` is accepted as text."""
@@ -190,9 +190,9 @@ class Parts:
             return {}
         if not node.is_object:
             raise Malformed(f"{name}: expected an object, found {node.kind}", node)
-        found = dict(node.members())
-        self.fields.update({f"{name}.{key}": value for key, value in found.items()})
-        return found
+        members = dict(node.members())
+        self.fields.update({f"{name}.{key}": value for key, value in members.items()})
+        return members
 
     def iterate_field_rows(self, *names: str) -> Iterator[tuple[Located, dict[str, Located]]]:
         """Yield the entries of a field list, each with its members."""
@@ -231,7 +231,7 @@ class Parts:
         for key, value in self.read_object("correlate_by").items():
             name = to_snake_case(key) if to_snake_case(key) in aliases else key
             if name in correlation:
-                first = next(one for one in self.read_object("correlate_by") if to_snake_case(one) == name)
+                first = next(member for member in self.read_object("correlate_by") if to_snake_case(member) == name)
                 raise Malformed(describe_repeated((first, key)), self.fields["correlate_by"], key=key)
             correlation[name] = self.resolve(value)
         return correlation
@@ -270,9 +270,9 @@ def find_entity_field(entity: Entity, name: str) -> Json:
     """Return a field of an entity by dot path: next to its id, or inside `data` or `fields`; `MISSING` if it has none."""
     for holder in (entity, entity.get("data"), entity.get("fields")):
         if isinstance(holder, dict):
-            found = find_dotted(holder, name)
-            if found is not MISSING:
-                return found
+            field_value = find_dotted(holder, name)
+            if field_value is not MISSING:
+                return field_value
     return MISSING
 
 

@@ -2,12 +2,12 @@
 
 Read are `{"task": {...}, "criteria": [...]}`, a task or a list of tasks with `criteria` inside, a benchmark with `tasks`, criteria as a
 list (grouped by `task_id`), one criterion, the `{"data": [...]}` of a list call, and the arguments of a `create` call of the MCP tools.
-All names come in snake_case or camelCase; `evals` and a text `assert` are the generations before: JSON in that text is the
-typed assertion, English is left to a judge, who sees the state. A document that brings its environment (`systems.py`) can be run:
-every attempt gets the simulated systems, and the criteria are decided on what they hold in the end.
+All names may be in snake_case or camelCase. `evals` and a text `assert` belong to earlier generations: JSON in that text is the
+typed assertion, English is for a judge, which sees the state. A document with its environment (`systems.py`) can be run:
+every attempt gets the simulated systems, and the criteria are decided on their final content.
 
-A criterion that cannot be understood fails with its full weight and a warning at its position; the rest of the file
-counts. A weight that is not above zero, and FHIRPath (our extension) that cannot be read, are errors of the file.
+An invalid criterion fails with its full weight and a warning at its position; the rest of the file is still
+read. A weight that is not above zero, and FHIRPath (our extension) that cannot be read, are errors of the file.
 """
 
 from __future__ import annotations
@@ -98,18 +98,18 @@ def sniff(document: Located) -> bool:
 
 
 def _is_criterion(node: Located) -> bool:
-    found = list_members(node)
-    kind = found.get("assert")
-    assertion = found.get("assertion")
+    members = list_members(node)
+    kind = members.get("assert")
+    assertion = members.get("assertion")
     if assertion is not None:
         return (assertion.is_object and assertion.get("assert") is not None) or isinstance(assertion.value, str)
     if kind is None or not isinstance(kind.value, str):
         return False
-    return find_kind(kind.value) is not None or any(key in found for key in ("label", "task_id", "weight"))
+    return find_kind(kind.value) is not None or any(key in members for key in ("label", "task_id", "weight"))
 
 
 def _has_criteria(node: Located) -> bool:
-    return any(isinstance(found := node.get(key), Located) and found.is_list for key in ("criteria", "evals"))
+    return any(isinstance(member := node.get(key), Located) and member.is_list for key in ("criteria", "evals"))
 
 
 def read(document: Located, reading: Reading, *, name: str) -> Suite:
@@ -127,9 +127,9 @@ class _Reader:
         self._taken: set[str] = set()
 
     def read_suite(self, document: Located) -> Suite:
-        found = list_members(document)
-        if "data" in found and found["data"].is_list:
-            document, found = found["data"], {}
+        members = list_members(document)
+        if "data" in members and members["data"].is_list:
+            document, members = members["data"], {}
         if document.is_list:
             loose: list[Located] = []
             for entry in list(document.items()):
@@ -142,14 +142,14 @@ class _Reader:
             self._read_loose_criteria(loose)
         elif not document.is_object:
             self._report_not_verial(document)
-        elif "tasks" in found or "benchmark" in found:
-            return self._read_benchmark(document, found)
+        elif "tasks" in members or "benchmark" in members:
+            return self._read_benchmark(document, members)
         elif _is_criterion(document):
             self._read_loose_criteria([document])
-        elif "task" in found:
+        elif "task" in members:
             warn_unknown(self.reading, document, ("task", "criteria", "evals", "entities", *PLACES, *_ROW), "this document")
             self.systems.around = [document]
-            self._read_task(found["task"], _find_criteria(found), entities=found.get("entities"))
+            self._read_task(members["task"], _find_criteria(members), entities=members.get("entities"))
         elif _has_criteria(document):
             self._read_task(document, [])
         else:
@@ -168,12 +168,12 @@ class _Reader:
         """Read criteria without their task: one case per `task_id`, in order."""
         groups: dict[str, list[Located]] = {}
         for node in criteria:
-            found = list_members(node)
-            action = found.get("action")
+            members = list_members(node)
+            action = members.get("action")
             if action is not None and action.value in _CALLS_WITHOUT_CRITERION:
                 self.reading.warn(action, f"a call of {show(action.value)} states no criterion and is left out", code="no_criterion")
                 continue
-            task = found.get("task_id")
+            task = members.get("task_id")
             groups.setdefault(task.value if task is not None and isinstance(task.value, str) else self.name, []).append(node)
         for task_id, nodes in groups.items():
             self._add(
@@ -186,9 +186,9 @@ class _Reader:
                 )
             )
 
-    def _read_benchmark(self, document: Located, found: dict[str, Located]) -> Suite:
+    def _read_benchmark(self, document: Located, members: dict[str, Located]) -> Suite:
         warn_unknown(self.reading, document, _BENCHMARK, "a benchmark")
-        head = found["benchmark"] if "benchmark" in found and found["benchmark"].is_object else document
+        head = members["benchmark"] if "benchmark" in members and members["benchmark"].is_object else document
         if head is not document:
             warn_unknown(self.reading, head, _BENCHMARK, "a benchmark")
         stated = {**list_stated(head), **{key: value for key, value in list_stated(document).items() if key != "benchmark"}}
@@ -229,40 +229,40 @@ class _Reader:
         if self.reading.require_object(node, "a task") is None:
             return
         warn_unknown(self.reading, node, _TASK, "a task")
-        found = list_stated(node)
-        listed = [*_find_criteria(found), *criteria]
+        members = list_stated(node)
+        listed = [*_find_criteria(members), *criteria]
         for key in ("criteria", "evals"):
-            self.reading.require_list(found.get(key), key)
+            self.reading.require_list(members.get(key), key)
         if not listed:
             self.reading.warn(node, "the task has no criteria: it fails", code="no_assertions")
-        bound = self._read_entities([entry for entry in (found.get("entities"), entities) if entry is not None])
-        name = self.reading.require_text(found.get("name"), "name") or ""
-        item = found.get("task_item")
+        bound = self._read_entities([entry for entry in (members.get("entities"), entities) if entry is not None])
+        name = self.reading.require_text(members.get("name"), "name") or ""
+        item = members.get("task_item")
         stated = item.get("instruction") if item is not None and item.is_object else None
         if stated is None or stated.value is None:
             # The first generation wrote it on the task itself.
-            stated = found.get("instruction")
+            stated = members.get("instruction")
         systems = self.systems.read(node)
-        settings = {key: found[key].plain() for key in ("task_item", "scenario", "timeout") if key in found}
+        settings = {key: members[key].plain() for key in ("task_item", "scenario", "timeout") if key in members}
         # The timeout of the task overrides that of its benchmark.
-        if not systems and (named := self.systems.find_named(node)) is not None:
-            settings["environment_id"] = named
+        if not systems and (named_environment := self.systems.find_named(node)) is not None:
+            settings["environment_id"] = named_environment
         if timeout is not None:
             settings.setdefault("timeout", timeout.plain())
-        case_id = self.reading.require_text(found.get("id"), "id") or name or self.name
+        case_id = self.reading.require_text(members.get("id"), "id") or name or self.name
         if case_id in self._taken:
-            place = found.get("id") or found.get("name") or node
+            place = members.get("id") or members.get("name") or node
             hint = "evidence that names it answers the first one only"
             self.reading.warn(place, f"a second task is called {show(case_id)}", hint=hint, code="duplicate_id")
         self._add(
             Case(
                 id=case_id,
                 name=name,
-                description=self.reading.require_text(found.get("description"), "description") or "",
+                description=self.reading.require_text(members.get("description"), "description") or "",
                 input=self.reading.require_text(stated, "instruction") or (write_task_item(item) if systems else None),
                 systems=systems,
                 context={"task_item": item.plain()} if systems and item is not None else {},
-                tags=self._read_tags(found.get("tags")),
+                tags=self._read_tags(members.get("tags")),
                 assertions=tuple(self._read_criteria(listed, bound)),
                 scoring=self.scoring,
                 settings=settings,
@@ -290,12 +290,12 @@ class _Reader:
                 yield self._read_criterion(node, entities)
 
     def _read_criterion(self, node: Located, entities: list[Entity]) -> Assertion:
-        found = list_stated(node)
-        label = self.reading.require_text(found.get("label"), "label") or self.reading.require_text(found.get("name"), "name")
+        members = list_stated(node)
+        label = self.reading.require_text(members.get("label"), "label") or self.reading.require_text(members.get("name"), "name")
         try:
             refuse_repeated(node)
-            entity = self._find_entity(found.get("input_entity_id"), entities)
-            translated = self._read_assertion(node, found, entity)
+            entity = self._find_entity(members.get("input_entity_id"), entities)
+            translated = self._read_assertion(node, members, entity)
         except Malformed as problem:
             report(self.reading, problem)
             near = f"; nearest: {', '.join(problem.near)}" if problem.near else ""
@@ -303,13 +303,13 @@ class _Reader:
         return Assertion(
             check=translated.check,
             spec=translated.spec,
-            id=self.reading.require_text(found.get("id"), "id"),
+            id=self.reading.require_text(members.get("id"), "id"),
             label=label or translated.check.replace("_", " "),
-            weight=self.reading.require_weight(found.get("weight")) or 1.0,
-            axis=self.reading.require_text(found.get("axis"), "axis"),
-            required=bool(self.reading.require_boolean(found.get("required"), "required")),
-            advisory=bool(self.reading.require_boolean(found.get("advisory"), "advisory")),
-            when_missing=self._read_when_missing(found.get("when_missing")),
+            weight=self.reading.require_weight(members.get("weight")) or 1.0,
+            axis=self.reading.require_text(members.get("axis"), "axis"),
+            required=bool(self.reading.require_boolean(members.get("required"), "required")),
+            advisory=bool(self.reading.require_boolean(members.get("advisory"), "advisory")),
+            when_missing=self._read_when_missing(members.get("when_missing")),
             origin=self.reading.origin(node),
         )
 
@@ -327,9 +327,9 @@ class _Reader:
             return None
         raise Malformed(f"input_entity_id: the task has no entity {show(node.value)}", node, nearest(str(node.value), known))
 
-    def _read_assertion(self, node: Located, found: dict[str, Located], entity: Entity | None) -> Translated:
-        stated = found.get("assertion", found.get("assert"))
-        if "assertion" not in found and stated is not None and isinstance(stated.value, str) and find_kind(stated.value) is not None:
+    def _read_assertion(self, node: Located, members: dict[str, Located], entity: Entity | None) -> Translated:
+        stated = members.get("assertion", members.get("assert"))
+        if "assertion" not in members and stated is not None and isinstance(stated.value, str) and find_kind(stated.value) is not None:
             # The assertion itself, mixed with the keys of a criterion.
             own = {key: value for key, value in node.members() if to_snake_case(key) not in _CRITERION or to_snake_case(key) == "assert"}
             stated = replace_value(node, own)
@@ -349,10 +349,10 @@ class _Reader:
         kind = stated.get("assert")
         if kind is None or not isinstance(kind.value, str):
             raise Malformed("an assertion needs 'assert', its kind", stated if kind is None else kind)
-        named = find_kind(kind.value)
-        if named is None:
+        kind_name = find_kind(kind.value)
+        if kind_name is None:
             raise Malformed(f"unknown assertion {show(kind.value)}", kind, nearest(kind.value, KINDS) or tuple(KINDS))
-        return self._verify(translate(stated, named, entity), stated)
+        return self._verify(translate(stated, kind_name, entity), stated)
 
     def _verify(self, translated: Translated, node: Located) -> Translated:
         try:
@@ -374,5 +374,5 @@ class _Reader:
         return node.value
 
 
-def _find_criteria(found: dict[str, Located]) -> list[Located]:
-    return [entry for key in ("criteria", "evals") if key in found for entry in found[key].items()]
+def _find_criteria(members: dict[str, Located]) -> list[Located]:
+    return [entry for key in ("criteria", "evals") if key in members for entry in members[key].items()]

@@ -1,4 +1,4 @@
-"""The simulated systems that a Verial document brings along, so that a task can be run without a service.
+"""Reads the simulated systems in a Verial document, so that a task can be run without a service.
 
     {"environment": {"name": "Clinic",
                      "simulators": [{"type": "FHIR"}, {"type": "Files", "config": {"seed": {...}}}],
@@ -6,10 +6,9 @@
      "task": {"task_item": {"instruction": "..."}, "scenario": {"drop_file_inbox": {...}}},
      "criteria": [...]}
 
-`simulators` and `datasets` are what the API takes for them; they may also stand without the environment around them, and all of it inside
-of a task, which then has its own, or of a benchmark. A system is called by its kind, as on the service: `fhir_url` and `fhir_token` lead to
-it, and `fhir/Appointment/*` is a place in it. A document that only names its environment by id has no systems: its criteria are decided on
-recorded states.
+`simulators` and `datasets` have the format of the API. They may also appear without `environment`, and inside a task or a benchmark. A
+system is named by its kind, as on the service: `fhir_url` and `fhir_token` give access to it, and `fhir/Appointment/*` is a place in it. A
+document that only has the id of its environment has no systems: its criteria are decided on recorded states.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class SystemsReader:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self.around: Sequence[Located] = ()
-        """The places of systems for tasks that bring none themselves."""
+        """The systems outside of tasks, for tasks without their own."""
         self._known: dict[int, tuple[System, ...]] = {}
         self._filled: dict[int, tuple[System, Rows]] = {}
 
@@ -129,8 +128,8 @@ class SystemsReader:
         config = list_stated(node).get("config")
         if config is not None and self._reading.require_object(config, "config") is None:
             return None
-        given = None if config is None else cast("dict[str, Json]", config.plain())
-        first, *more = join_config(kind, given, [item.plain() for item in data]) or [None]
+        config_values = None if config is None else cast("dict[str, Json]", config.plain())
+        first, *more = join_config(kind, config_values, [item.plain() for item in data]) or [None]
         system = System(name=kind, kind=kind, seed=first, datasets=tuple(more))
         try:
             provision_rows((system,), make_still_surroundings())
@@ -150,15 +149,15 @@ class SystemsReader:
         # Tried on the seeded systems: a row needs its collection, a message a known sender.
         desks = {system.kind: Desk(Draft(self._fill(system), system.name), make_still_surroundings()) for system in systems}
         try:
-            for index, one in enumerate(read_scenario(scenario.plain())):
-                place = f"steps.{index}" if scenario.get("steps") is not None else one.step
-                if one.kind not in steps:
-                    raise SpecError(f"{one.step} is for a simulator of kind {one.kind}, and the environment has none", field=place)
+            for index, step in enumerate(read_scenario(scenario.plain())):
+                place = f"steps.{index}" if scenario.get("steps") is not None else step.step
+                if step.kind not in steps:
+                    raise SpecError(f"{step.step} is for a simulator of kind {step.kind}, and the environment has none", field=place)
                 try:
-                    find_simulator(one.kind).perform(one.step, one.given, desks[one.kind])
+                    find_simulator(step.kind).perform(step.step, step.given, desks[step.kind])
                 except SpecError as error:
-                    raise SpecError(f"{one.step}: {error.message}", field=place, nearest=error.nearest) from None
-                steps[one.kind].append(Step(name=one.step, given=one.given, after_s=one.after_s))
+                    raise SpecError(f"{step.step}: {error.message}", field=place, nearest=error.nearest) from None
+                steps[step.kind].append(Step(name=step.step, given=step.given, after_s=step.after_s))
         except SpecError as error:
             self._reading.report_spec_error(scenario, error)
             return systems

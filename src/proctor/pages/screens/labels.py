@@ -26,7 +26,7 @@ from proctor.service.labels import annotations, queue
 from proctor.service.labels.agreement import Agreement, count_labels, read_agreement, write_labels
 from proctor.service.labels.annotations import LONGEST_NOTE, Label, NewAnnotation
 from proctor.service.labels.claims import JudgedClaim, SubjectKind
-from proctor.service.labels.queue import Posed, require_kind
+from proctor.service.labels.queue import ShownClaim, require_kind
 from proctor.service.refusals import Refusal
 
 _LATEST = 8
@@ -129,7 +129,7 @@ def _read_claim(text: str | None) -> int:
     return int(text)
 
 
-def _write_posed(posed: Posed, project: Record) -> Record:
+def _write_posed(posed: ShownClaim, project: Record) -> Record:
     subject = posed.subject
     address = find_subject_address(project["id"], subject.kind, subject.parent_id, subject.id, posed.claim.number)
     return {**write_claim(posed.claim), "subject": subject, "address": address, "applies_to": posed.applies_to}

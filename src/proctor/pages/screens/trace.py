@@ -37,7 +37,7 @@ from proctor.service.refusals import Refusal
 from proctor.service.runs.building import read_project_prices
 from proctor.service.traces import search, span_trees
 from proctor.service.traces.search import ResultSearch
-from proctor.service.traces.span_trees import Opened, SpanTree, choose_level, list_above, list_visible, match_calls
+from proctor.service.traces.span_trees import ExpandedRows, SpanTree, choose_level, list_above, list_visible, match_calls
 
 WINDOW = 100
 """Rows of one window."""
@@ -206,7 +206,7 @@ def _cut_window(tree: SpanTree, request: Request, selected: int | None) -> Recor
     turned = tuple(dict.fromkeys(params.getlist("turned")))[:_MOST_TURNED]
     # A selected row is opened, unless the rows were chosen otherwise.
     target = selected if "span" in params or not {"level", "turned", "from"} & params.keys() else None
-    opened = Opened(level=level, turned=frozenset(turned))
+    opened = ExpandedRows(level=level, turned=frozenset(turned))
     above = set[int]() if target is None else list_above(tree, target)
     visible = list_visible(tree, opened, also=above)
     last = max(0, len(visible) - WINDOW)
@@ -234,7 +234,9 @@ def _cut_window(tree: SpanTree, request: Request, selected: int | None) -> Recor
     }
 
 
-def _write_row(tree: SpanTree, place: int, opened: Opened, forced: bool, state: Record, total_ns: int, selected: int | None) -> Record:
+def _write_row(
+    tree: SpanTree, place: int, opened: ExpandedRows, forced: bool, state: Record, total_ns: int, selected: int | None
+) -> Record:
     row = tree.rows[place]
     failing_below = bisect_right(tree.failing, place + row.below) - bisect_right(tree.failing, place)
     is_open = forced or opened.is_open(row)

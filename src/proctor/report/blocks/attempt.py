@@ -192,36 +192,36 @@ def draw_assertions(document: Document, below: Mapping[int, Node] | None = None)
     return [*placeholder, make("ol", "assertions", shown)] if shown or not drawn else placeholder
 
 
-def draw_assertion(one: Document, number: int, below: Node | None = None) -> Element:
+def draw_assertion(assertion: Document, number: int, below: Node | None = None) -> Element:
     """Return one assertion with its verdict."""
     self_link = make("a", "self", f"#{number}", href=f"#a{number}", aria_label=f"Link to assertion {number:,}")
-    place = (" · ", make("span", "", one["place"], title=one.get("path") or None)) if one.get("place") else None
-    rows: Sequence[Json] = one.get("comparisons", ())
+    place = (" · ", make("span", "", assertion["place"], title=assertion.get("path") or None)) if assertion.get("place") else None
+    rows: Sequence[Json] = assertion.get("comparisons", ())
     passing = [draw_comparison(row) for row in rows if row.get("holds")]
     drawn: list[Node] = [draw_comparison(row) for row in rows if not row.get("holds")]
     if passing:
-        noun = ("comparison holds", "comparisons hold") if one["outcome"] == "pass" and not drawn else ("more holds", "more hold")
+        noun = ("comparison holds", "comparisons hold") if assertion["outcome"] == "pass" and not drawn else ("more holds", "more hold")
         drawn.append(make("details", "", make("summary", "", count_noun(len(passing), *noun)), passing))
     return make(
         "li",
-        f"sheet {one['outcome']}",
-        make("h3", "", draw_hidden_outcome(one["outcome"]), make("span", "", one["title"], dir="auto"), " ", self_link),
-        make("p", "muted small", one["notes"]) if one.get("notes") else None,
-        make("p", "reason pre", one["reason"], dir="auto") if one.get("reason") else None,
+        f"sheet {assertion['outcome']}",
+        make("h3", "", draw_hidden_outcome(assertion["outcome"]), make("span", "", assertion["title"], dir="auto"), " ", self_link),
+        make("p", "muted small", assertion["notes"]) if assertion.get("notes") else None,
+        make("p", "reason pre", assertion["reason"], dir="auto") if assertion.get("reason") else None,
         drawn,
-        _draw_votes(one["votes"]) if one.get("votes") else None,
-        _draw_links(one, number),
+        _draw_votes(assertion["votes"]) if assertion.get("votes") else None,
+        _draw_links(assertion, number),
         below,
         make(
             "details",
             "technical",
             make("summary", "muted small", "Technical"),
-            make("p", "muted small", make("code", "", one["check"]), place),
-            draw_folded("Details", one.get("details")),
+            make("p", "muted small", make("code", "", assertion["check"]), place),
+            draw_folded("Details", assertion.get("details")),
         ),
         id=f"a{number}",
         tabindex="-1",
-        data_bad="" if one["outcome"] in ("fail", "error") else None,
+        data_bad="" if assertion["outcome"] in ("fail", "error") else None,
     )
 
 
@@ -251,18 +251,18 @@ def _draw_votes(votes: Sequence[Json]) -> Element:
     return make("details", "", summary, make("ul", "votes", rows), open="" if len(rows) > 1 else None)
 
 
-def _draw_links(one: Document, number: int) -> Element | None:
-    links: Sequence[Json] = one["links"]
-    if not one.get("marked") and not links:
+def _draw_links(assertion: Document, number: int) -> Element | None:
+    links: Sequence[Json] = assertion["links"]
+    if not assertion.get("marked") and not links:
         return None
     drawn: list[Node] = []
-    if one.get("marked"):
+    if assertion.get("marked"):
         drawn.append(
             make(
                 "a",
                 "button tight",
-                "Show match" if one["outcome"] == "pass" else "Show forbidden text",
-                href=f"{one['mark_page']}#m{number}",
+                "Show match" if assertion["outcome"] == "pass" else "Show forbidden text",
+                href=f"{assertion['mark_page']}#m{number}",
             )
         )
     if links:
@@ -270,6 +270,6 @@ def _draw_links(one: Document, number: int) -> Element | None:
     for pointer, name, page in links:
         drawn.append(make("a", "pointer", pointer, href=f"{page}#{name}") if name else make("code", "muted small", pointer))
         drawn.append(" ")
-    if one.get("more_at"):
-        drawn.append(make("span", "muted small", f"and {one['more_at']:,} more"))
+    if assertion.get("more_at"):
+        drawn.append(make("span", "muted small", f"and {assertion['more_at']:,} more"))
     return make("p", "links-line", drawn)

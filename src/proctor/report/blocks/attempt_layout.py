@@ -39,14 +39,14 @@ def _name_pages(begin: int, size: int) -> Callable[[int], str]:
 
 def _find_marked_steps(steps: Sequence[Document]) -> dict[int, int]:
     """Return the number of the first marked step for each assertion."""
-    found: dict[int, int] = {}
+    steps_of_assertions: dict[int, int] = {}
     for number, step in enumerate(steps, 1):
         for pieces in step.get("marked", {}).values():
             for piece in pieces:
                 if not isinstance(piece, str):
                     for assertion in piece.get("first", ()):
-                        found[assertion] = number
-    return found
+                        steps_of_assertions[assertion] = number
+    return steps_of_assertions
 
 
 def _name_places(document: Document, steps: Sequence[Document]) -> dict[str, str]:

@@ -135,13 +135,13 @@ class TracePainter(EvidencePainter):
 
 
 def _list_survey(trace: TraceSurvey) -> list[tuple[str, str]]:
-    without = trace.requests - trace.requests_with_content
-    requests = f"{trace.requests:,}: {trace.requests_with_content:,} with content, {without:,} without" if trace.requests else "none"
+    without_content = trace.requests - trace.requests_with_content
+    requests = f"{trace.requests:,}: {trace.requests_with_content:,} with content, {without_content:,} without"
     rows = [
         ("conventions", _list_counts(trace.conventions) or "none recognised"),
         ("scopes", _list_counts(trace.scopes)),
         ("spans", f"{trace.spans:,}: {_list_counts(trace.kinds)}"),
-        ("model requests", requests),
+        ("model requests", requests if trace.requests else "none"),
         ("tool spans", _list_counts(trace.tools) or "none"),
         ("conversations", _list_names(trace.conversations) or "none named"),
         ("unrecognised", _list_counts(trace.not_understood) or "nothing"),
@@ -175,9 +175,9 @@ def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
     yield from ((label, text) for label, text in rows.items() if text is not None)
 
 
-def _list_exchange_rows(given: Json, calls: Sequence[ToolCall] | None, text: str | None, body: Json) -> Iterator[tuple[str, str]]:
-    if given is not None:
-        yield "input", _write_value(given)
+def _list_exchange_rows(agent_input: Json, calls: Sequence[ToolCall] | None, text: str | None, body: Json) -> Iterator[tuple[str, str]]:
+    if agent_input is not None:
+        yield "input", _write_value(agent_input)
     yield from _list_call_rows(calls or ())
     if text is not None or body is not None:
         yield "answer", _write_value(body if text is None else text)

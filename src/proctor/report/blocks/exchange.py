@@ -29,14 +29,14 @@ MOST_TURNS = 20
 def write_exchange(case: Case, evidence: Evidence) -> dict[str, Json]:
     """Return `input`, `answer`, `tool_calls` and `tokens` of a run; parts that were not recorded are null."""
     inputs = [turn.input for turn in evidence.turns or case.turns if turn.input is not None]
-    given: Json = evidence.input if evidence.input is not None else case.input
+    prompt: Json = evidence.input if evidence.input is not None else case.input
     calls = evidence.tool_calls
     if calls is None and evidence.turns:
         by_turn = [turn.tool_calls for turn in evidence.turns if turn.tool_calls is not None]
         calls = tuple(call for each in by_turn for call in each) if by_turn else None
     usage = evidence.usage
     exchange: dict[str, Json] = {
-        "input": [shorten(text, MOST_TEXT) for text in inputs[:MOST_TURNS]] if len(inputs) > 1 else _cut(inputs[0] if inputs else given),
+        "input": [shorten(text, MOST_TEXT) for text in inputs[:MOST_TURNS]] if len(inputs) > 1 else _cut(inputs[0] if inputs else prompt),
         "answer": None if evidence.text is None else shorten(evidence.text, MOST_TEXT),
         "tool_calls": None if calls is None else [_write_call(call) for call in calls[:MOST_CALLS]],
         "tokens": None if usage is None else {"input": usage.input_tokens, "output": usage.output_tokens, "total": usage.total()},
@@ -74,8 +74,8 @@ def drop_exchanges(run: RunResult) -> RunResult:
 def describe_exchange(exchange: dict[str, Json]) -> list[tuple[str, str]]:
     """Return the exchange as labelled lines."""
     lines: list[tuple[str, str]] = []
-    given: Json = exchange["input"]
-    for text in given if isinstance(given, list) else [given]:
+    prompt: Json = exchange["input"]
+    for text in prompt if isinstance(prompt, list) else [prompt]:
         if text is not None:
             lines.append(("input", text if isinstance(text, str) else show(text, MOST_TEXT)))
     if exchange["answer"] is not None:

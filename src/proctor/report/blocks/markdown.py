@@ -35,17 +35,17 @@ _INLINE = re.compile(
 
 def draw_rich_text(value: Json) -> list[Node]:
     """Return a text with a folded copy as it was sent; without formatting, the text alone."""
-    sent = write_block(value, MOST_CHARACTERS) if isinstance(value, str) else write_pretty(value, MOST_CHARACTERS)
+    unformatted = write_block(value, MOST_CHARACTERS) if isinstance(value, str) else write_pretty(value, MOST_CHARACTERS)
     if not isinstance(value, str) or _is_json(value):
         laid_out = write_pretty(value, MOST_CHARACTERS)
         drawn: list[Node] = [make("pre", "data", make("code", "", laid_out), tabindex="0", dir="auto")]
-        if laid_out == sent:
+        if laid_out == unformatted:
             return drawn
     else:
-        drawn = draw_markdown(sent.split("\n"))
+        drawn = draw_markdown(unformatted.split("\n"))
         if not _is_formatted(drawn):
-            return [make("div", "rich plain", sent, dir="auto")]
-    raw = make("details", "as-sent", make("summary", "small", "As sent"), make("pre", "", sent, tabindex="0", dir="auto"))
+            return [make("div", "rich plain", unformatted, dir="auto")]
+    raw = make("details", "as-sent", make("summary", "small", "As sent"), make("pre", "", unformatted, tabindex="0", dir="auto"))
     return [make("div", "rich", *drawn, dir="auto"), raw]
 
 
@@ -60,7 +60,9 @@ def _is_json(text: str) -> bool:
 
 
 def _is_formatted(drawn: Sequence[Node]) -> bool:
-    return any(isinstance(one, Element) and (one[0] != "p" or any(isinstance(child, Element) for child in one.children)) for one in drawn)
+    return any(
+        isinstance(each, Element) and (each[0] != "p" or any(isinstance(child, Element) for child in each.children)) for each in drawn
+    )
 
 
 def draw_markdown(lines: Sequence[str], depth: int = 0) -> list[Node]:
@@ -90,7 +92,7 @@ def draw_markdown(lines: Sequence[str], depth: int = 0) -> list[Node]:
             block = make("p", "rule", "· · ·")
         elif line.startswith(">") and depth < _DEEPEST:
             end = _find_end(lines, place, lambda other: not other.startswith(">"))
-            block = make("blockquote", "", draw_markdown([one[1:].removeprefix(" ") for one in lines[place:end]], depth + 1))
+            block = make("blockquote", "", draw_markdown([block_line[1:].removeprefix(" ") for block_line in lines[place:end]], depth + 1))
         elif "|" in line and place + 1 < len(lines) and "-" in lines[place + 1] and _DIVIDER.fullmatch(lines[place + 1].strip()):
             end = _find_end(lines, place + 2, lambda other: "|" not in other)
             heads = _split_row(lines[place])
@@ -149,15 +151,15 @@ def _draw_inline(text: str) -> list[Child]:
 
 def _iterate_inline(text: str) -> Iterator[Child]:
     place = 0
-    for found in _INLINE.finditer(text):
-        yield text[place : found.start()]
-        place = found.end()
-        if found["coded"] is not None:
-            yield make("code", "", found["coded"])
-        elif found["strong"] is not None:
-            yield make("strong", "", found["strong"])
-        elif found["em"] is not None:
-            yield make("em", "", found["em"])
+    for match in _INLINE.finditer(text):
+        yield text[place : match.start()]
+        place = match.end()
+        if match["coded"] is not None:
+            yield make("code", "", match["coded"])
+        elif match["strong"] is not None:
+            yield make("strong", "", match["strong"])
+        elif match["em"] is not None:
+            yield make("em", "", match["em"])
         else:
-            yield from (found["text"], " ", make("code", "address", found["address"]))
+            yield from (match["text"], " ", make("code", "address", match["address"]))
     yield text[place:]

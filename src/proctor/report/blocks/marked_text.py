@@ -44,12 +44,12 @@ def select_marks(marks: Marks, places: Iterable[str]) -> Marks:
     """Return the marks at or below these places, relative to them."""
     if not marks:
         return {}
-    found: dict[str, list[Mark]] = {}
+    selected: dict[str, list[Mark]] = {}
     for place in dict.fromkeys(places):
         for path, marks_at_path in marks.items():
             if path == place or path.startswith((f"{place}.", f"{place}[")):
-                found.setdefault(path[len(place) :], []).extend(marks_at_path)
-    return found
+                selected.setdefault(path[len(place) :], []).extend(marks_at_path)
+    return selected
 
 
 def write_marked_text(text: str, marks: Sequence[Mark], limit: int = MOST_TEXT) -> list[Piece]:
@@ -58,7 +58,7 @@ def write_marked_text(text: str, marks: Sequence[Mark], limit: int = MOST_TEXT) 
     edges = sorted({edge for mark in marks for edge in (mark.start, mark.end)})
     bounds = [0, *edges, len(text)]
     # A boundary in the text itself would split it.
-    joined = write_clean_block(_BOUNDARY.join(text[one:two].replace(_BOUNDARY, "\\ufdd0") for one, two in pairwise(bounds)))
+    joined = write_clean_block(_BOUNDARY.join(text[low:high].replace(_BOUNDARY, "\\ufdd0") for low, high in pairwise(bounds)))
     pieces: list[Piece] = []
     # Lines that were cut have no boundaries: only the first pieces exist.
     for start, piece in zip(bounds, joined.split(_BOUNDARY), strict=False):
@@ -77,23 +77,23 @@ def write_marked_value(value: Json, marks: Marks, limit: int = MOST_TEXT) -> lis
         return write_marked_text(value, marks.get("", ()), limit)
     states: list[Sequence[Mark]] = [()]
     laid_out = lay_out_value(_put_boundaries(msgspec.to_builtins(value, str_keys=True), "", marks, states, 0))
-    text, found, at = "", list[Mark](), 0
+    text, leaf_marks, at = "", list[Mark](), 0
     parts = laid_out.split(_BOUNDARY)
     if len(parts) != len(states):
         # Values deeper than marks, or with lost boundaries, are shown without marks.
         return write_marked_text(lay_out_value(value), (), limit)
     for part, state in zip(parts, states, strict=True):
-        found += [Mark(at, at + len(part), mark.number, mark.fails) for mark in state if part]
+        leaf_marks += [Mark(at, at + len(part), mark.number, mark.fails) for mark in state if part]
         at += len(part)
     text = "".join(parts)
-    return write_marked_text(text, _join_neighbours(found), limit)
+    return write_marked_text(text, _join_neighbours(leaf_marks), limit)
 
 
 def _join_neighbours(marks: list[Mark]) -> list[Mark]:
     """Return touching marks of one assertion as one."""
     joined: list[Mark] = []
     for mark in marks:
-        before = next((one for one in joined if one.number == mark.number and one.end == mark.start), None)
+        before = next((joined_mark for joined_mark in joined if joined_mark.number == mark.number and joined_mark.end == mark.start), None)
         if before is not None:
             joined.remove(before)
             mark = Mark(before.start, mark.end, mark.number, mark.fails)
@@ -117,12 +117,12 @@ def _put_boundaries(value: Json, path: str, marks: Marks, states: list[Sequence[
 def _split_leaf(text: str, marks: Sequence[Mark], states: list[Sequence[Mark]]) -> str:
     edges = sorted({edge for mark in marks for edge in (mark.start, mark.end) if 0 <= edge <= len(text)})
     states += [tuple(mark for mark in marks if mark.start <= edge < mark.end) for edge in edges]
-    return _BOUNDARY.join(_escape_boundary(text[one:two]) for one, two in pairwise([0, *edges, len(text)]))
+    return _BOUNDARY.join(_escape_boundary(text[start:end]) for start, end in pairwise([0, *edges, len(text)]))
 
 
 def _escape_boundary(text: str) -> str:
     # Lone surrogates too: such JSON is written in ASCII, without boundaries.
-    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _cut(text: str, marks: Sequence[Mark], limit: int) -> tuple[str, list[Mark]]:
@@ -156,7 +156,7 @@ def _choose_spans(length: int, marks: Sequence[Mark], limit: int) -> list[tuple[
     for mark in sorted(marks, key=lambda mark: (not mark.fails, mark.start)):
         # Of a very long mark only the ends are shown.
         start, end = max(0, mark.start - _AROUND), min(length, min(mark.end, mark.start + _AROUND) + _AROUND)
-        if any(one <= start and end <= two for one, two in spans):
+        if any(span_start <= start and end <= span_end for span_start, span_end in spans):
             continue
         if end - start > budget:
             break

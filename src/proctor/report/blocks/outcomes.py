@@ -66,10 +66,10 @@ def draw_hidden_outcome(outcome: str) -> tuple[Element, str, Element]:
     return draw_mark(outcome), " ", make("span", "hidden", f"{OUTCOME_NAMES[outcome]}: ")
 
 
-def draw_counts(found: Mapping[str, int], *, always: tuple[str, ...] = ()) -> Element:
+def draw_counts(counts: Mapping[str, int], *, always: tuple[str, ...] = ()) -> Element:
     """Return counts by outcome; those in `always` are shown even if zero."""
-    outcomes = [word for word in WORST_FIRST if found.get(word) or word in always]
-    return make("ul", "counts", [_draw_count(word, found.get(word, 0)) for word in outcomes])
+    outcomes = [word for word in WORST_FIRST if counts.get(word) or word in always]
+    return make("ul", "counts", [_draw_count(word, counts.get(word, 0)) for word in outcomes])
 
 
 def _draw_count(word: str, number: int) -> Element:
@@ -77,19 +77,19 @@ def _draw_count(word: str, number: int) -> Element:
     return make("li", word, draw_mark(word), make("b", "", f"{number:,}"), " ", name)
 
 
-def describe_pass_rate(found: Mapping[str, int], cases: int, cases_passed: int) -> str:
+def describe_pass_rate(counts: Mapping[str, int], cases: int, cases_passed: int) -> str:
     """Return the pass rate with its unit: `65 % of 120 attempts passed; 20 of 40 cases`; empty if nothing was decided."""
-    decided = count_outcomes(found)
+    decided = count_outcomes(counts)
     if not decided.runs:
         return ""
-    if sum(found.values()) <= cases:
+    if sum(counts.values()) <= cases:
         return f"{write_share(decided.rate)} of {count_noun(decided.runs, 'case')} passed"
     return f"{write_share(decided.rate)} of {count_noun(decided.runs, 'attempt')} passed; {cases_passed:,} of {count_noun(cases, 'case')}"
 
 
-def draw_rate(found: Mapping[str, int], missing: int = 0) -> Element | None:
+def draw_rate(counts: Mapping[str, int], missing: int = 0) -> Element | None:
     """Return the pass rate as a bar with its interval and as text, or None."""
-    decided = count_outcomes(found)
+    decided = count_outcomes(counts)
     if not decided.runs:
         return None
     bounds = wilson(decided)
@@ -100,15 +100,15 @@ def draw_rate(found: Mapping[str, int], missing: int = 0) -> Element | None:
     if missing > 0:
         caption += f"; {count_noun(missing, 'attempt is', 'attempts are')} missing"
     figures = make("span", "", write_share(decided.rate), " ", make("span", "muted", f"({low} – {high})"), title=caption)
-    return make("span", "rate-row", draw_bar(found, decided, caption, missing), figures)
+    return make("span", "rate-row", draw_bar(counts, decided, caption, missing), figures)
 
 
-def draw_bar(found: Mapping[str, int], decided: Counts, title: str, missing: int = 0) -> Element:
+def draw_bar(counts: Mapping[str, int], decided: Counts, title: str, missing: int = 0) -> Element:
     """Return the outcomes as one bar with the interval of the pass rate.
 
     Missing attempts leave a gap, so that an incomplete run is not shown as a full bar.
     """
-    numbers = {**found, "missing": max(0, missing)}
+    numbers = {**counts, "missing": max(0, missing)}
     segments = [(word, numbers[word]) for word in _IN_A_BAR if numbers.get(word)]
     total = sum(number for _, number in segments) or 1
     width_left = 100 - _BETWEEN * (len(segments) - 1)
@@ -129,15 +129,15 @@ def draw_bar(found: Mapping[str, int], decided: Counts, title: str, missing: int
 
 def draw_dumbbell(before: float, after: float, title: str) -> Element:
     """Return two shares as a line from a ring (before) to a dot (after)."""
-    one, other = (round(6 + max(0.0, min(1.0, share)) * 88, 1) for share in (before, after))
-    kind = "worse" if other < one else "better" if other > one else "same"
+    before_at, after_at = (round(6 + max(0.0, min(1.0, share)) * 88, 1) for share in (before, after))
+    kind = "worse" if after_at < before_at else "better" if after_at > before_at else "same"
     return make(
         "svg",
         f"dumbbell {kind}",
         make("line", "track", x1="6", y1="6", x2="94", y2="6"),
-        make("line", x1=str(one), y1="6", x2=str(other), y2="6"),
-        make("circle", "before", cx=str(one), cy="6", r="4"),
-        make("circle", "after", cx=str(other), cy="6", r="4"),
+        make("line", x1=str(before_at), y1="6", x2=str(after_at), y2="6"),
+        make("circle", "before", cx=str(before_at), cy="6", r="4"),
+        make("circle", "after", cx=str(after_at), cy="6", r="4"),
         viewBox="0 0 100 12",
         role="img",
         aria_label=title,

@@ -29,16 +29,7 @@ def _draw_changes(systems: Document) -> list[Node]:
     heads = make_table_head(("What", "Before and after"))
     rows = [_draw_change(number, change) for number, change in enumerate(changes, 1)]
     table = make("table", "known systems", heads, make("tbody", "", rows))
-    return [
-        make(
-            "details",
-            "",
-            make("summary", "", f"{count_noun(count, 'change')}"),
-            table,
-            _draw_more(systems, "changes"),
-            open="",
-        )
-    ]
+    return [make("details", "", make("summary", "", f"{count_noun(count, 'change')}"), table, _draw_more(systems, "changes"), open="")]
 
 
 def _draw_change(number: int, change: Document) -> Element:

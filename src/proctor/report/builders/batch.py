@@ -40,6 +40,7 @@ def build_batch(summary: BatchSummary, output: doc.Output) -> doc.Document:
     decided = count_outcomes(counts)
     # As on the page of a run: one rate with its unit, then the counts.
     rate = f"{write_share(decided.rate)} of {count_noun(decided.runs, 'result')} passed · " if output == "html" and decided.runs else ""
+    amounts = tuple(_list_amounts(summary.amounts))
     return doc.Document(
         name=summary.suite or "suite",
         verdict=(tone, OUTCOME_NAMES[tone] if is_complete else "incomplete"),
@@ -51,12 +52,12 @@ def build_batch(summary: BatchSummary, output: doc.Output) -> doc.Document:
             *_list_reasons(summary, output),
             *_list_faults(summary, output),
             _make_cases(summary, output),
-            *([doc.Section(("Amounts",), (doc.Facts(amounts),))] if (amounts := tuple(_list_amounts(summary.amounts))) else []),
+            *([doc.Section(("Amounts",), (doc.Facts(amounts),))] if amounts else []),
             *_list_days(summary, output),
             *(
-                doc.Section((f"By {', '.join(one.by)}",), (_make_slices(one.by, one.slices, one.others, MOST_SLICES[output]),))
-                for one in summary.slices
-                if one.slices
+                doc.Section((f"By {', '.join(part.by)}",), (_make_slices(part.by, part.slices, part.others, MOST_SLICES[output]),))
+                for part in summary.slices
+                if part.slices
             ),
             doc.Facts((("results", (doc.Text(summary.output, "code", limit=400),)),)),
         ),
@@ -139,11 +140,11 @@ def _find_lowest_rate(case: CaseBatch) -> float:
 def _list_reasons(summary: BatchSummary, output: doc.Output) -> Iterator[doc.Section]:
     most = MOST_REASONS[output]
     lists = [(case.id, reasons) for case in summary.cases for reasons in (case.reasons, case.judged.reasons if case.judged else ())]
-    found = [(case, reason) for case, reasons in lists for reason in reasons[:most]]
-    if not found:
+    reasons_of_cases = [(case, reason) for case, reasons in lists for reason in reasons[:most]]
+    if not reasons_of_cases:
         return
-    found.sort(key=lambda one: -one[1].count)
-    listed = found[: MOST_LISTED[output]]
+    reasons_of_cases.sort(key=lambda pair: -pair[1].count)
+    listed = reasons_of_cases[: MOST_LISTED[output]]
     every = sum(reason.count for _, reasons in lists for reason in reasons) + sum(case.more_reasons for case in summary.cases)
     rest = every - sum(reason.count for _, reason in listed)
     if output == "html":
@@ -154,10 +155,10 @@ def _list_reasons(summary: BatchSummary, output: doc.Output) -> Iterator[doc.Sec
         yield doc.Section(("Failures",), (_make_reasons(listed, rest),))
 
 
-def _group_by_cause(found: Iterable[tuple[str, CommonReason]]) -> list[list[tuple[str, CommonReason]]]:
+def _group_by_cause(reasons_of_cases: Iterable[tuple[str, CommonReason]]) -> list[list[tuple[str, CommonReason]]]:
     """Return the reasons of all cases by cause, the commonest first, as on the page of a run."""
     groups: dict[tuple[str, str, str], list[tuple[str, CommonReason]]] = {}
-    for case, reason in found:
+    for case, reason in reasons_of_cases:
         groups.setdefault((reason.outcome, reason.check, find_shape(reason.reason)), []).append((case, reason))
     return sorted(groups.values(), key=lambda group: (-sum(reason.count for _, reason in group), group[0][1].outcome != "error"))
 
@@ -167,10 +168,10 @@ def _make_cause(group: Sequence[tuple[str, CommonReason]]) -> doc.Item:
     count, missed = (sum(amounts) for amounts in zip(*((reason.count, reason.missed) for _, reason in group), strict=True))
     title: doc.Line = (doc.Text(write_count(count, missed, "result"), "strong"), doc.Text(f" in {count_noun(len(cases), 'case')}", "muted"))
     check: doc.Line = (doc.Text(first.check, limit=120), ": ") if first.check else ()
-    named: list[doc.Inline] = [part for case in cases[:_MOST_NAMED] for part in (" ", doc.Text(case, "code", limit=120))]
-    named += [f" and {len(cases) - _MOST_NAMED:,} more"] if len(cases) > _MOST_NAMED else []
+    case_names: list[doc.Inline] = [part for case in cases[:_MOST_NAMED] for part in (" ", doc.Text(case, "code", limit=120))]
+    case_names += [f" and {len(cases) - _MOST_NAMED:,} more"] if len(cases) > _MOST_NAMED else []
     places = tuple((doc.Text(place.describe(), "code", limit=300),) for _, reason in group for place in reason.samples)[:_MOST_SAMPLES]
-    blocks: tuple[doc.Block, ...] = (doc.Paragraph((*check, doc.Text(first.reason, limit=400))), doc.Paragraph(tuple(named[1:])))
+    blocks: tuple[doc.Block, ...] = (doc.Paragraph((*check, doc.Text(first.reason, limit=400))), doc.Paragraph(tuple(case_names[1:])))
     return doc.Item(title, (*blocks, *([doc.Listing(places, muted=True)] if places else [])), _find_tone(first), count=count)
 
 
@@ -186,9 +187,9 @@ def _list_faults(summary: BatchSummary, output: doc.Output) -> Iterator[doc.Sect
         yield doc.Section((title,), (_make_reasons([("", fault) for fault in summary.faults[:most]], rest),))
 
 
-def _make_reasons(found: Iterable[tuple[str, CommonReason]], rest: int) -> doc.Items:
+def _make_reasons(reasons_of_cases: Iterable[tuple[str, CommonReason]], rest: int) -> doc.Items:
     return doc.Items(
-        tuple(_make_reason(case, reason) for case, reason in found), doc.Rest("and {count} more for other reasons", count=rest)
+        tuple(_make_reason(case, reason) for case, reason in reasons_of_cases), doc.Rest("and {count} more for other reasons", count=rest)
     )
 
 
@@ -255,23 +256,23 @@ def _make_trend(days: Sequence[Slice]) -> doc.Chart | None:
 
 def _make_slices(names: Sequence[str], slices: Sequence[Slice], others: Slice | None, most: int) -> doc.Table:
     listed, unlisted = _list_shown_slices(slices, most)
-    costs = [doc.Column("cost")] if any(one.amounts.cost for one in slices) else []
+    costs = [doc.Column("cost")] if any(part.amounts.cost for part in slices) else []
     columns = (*map(doc.Column, names), doc.Column("traces", number=True), doc.Column("pass rate"), doc.Column("latency p50 / p95"), *costs)
-    rows = [_make_slice(tuple(_name_value(value) for value in one.values), one, len(costs)) for one in listed]
+    rows = [_make_slice(tuple(_name_value(value) for value in part.values), part, len(costs)) for part in listed]
     if others is not None:
         blank: tuple[doc.Line, ...] = ((),) * (len(names) - 1)
         rows.append(_make_slice(((doc.Text("all others", "muted"),), *blank), others, len(costs)))
-    rest = doc.Rest("and {rows} more with {count} traces", len(unlisted), sum(one.traces for one in unlisted))
+    rest = doc.Rest("and {rows} more with {count} traces", len(unlisted), sum(part.traces for part in unlisted))
     return doc.Table(columns, tuple(rows), rest)
 
 
-def _make_slice(names: tuple[doc.Line, ...], one: Slice, with_cost: int) -> doc.Row:
-    latency = one.amounts.latency
+def _make_slice(names: tuple[doc.Line, ...], part: Slice, with_cost: int) -> doc.Row:
+    latency = part.amounts.latency
     times = "" if latency is None else f"{_write_ms(latency.p50)} / {_write_ms(latency.p95)}"
-    cost = ", ".join(f"{_write_money(each.total)} {to_one_line(each.currency, 10)}" for each in one.amounts.cost)
-    traces = f"{one.traces:,}" + (f" to {one.traces + one.missed:,}" if one.missed else "")
-    cells: tuple[doc.Line, ...] = (*names, (traces,), (doc.Rate(one.rate.counts),), (times,), *(((cost,),) if with_cost else ()))
-    return doc.Row(cells, count=one.traces)
+    cost = ", ".join(f"{_write_money(each.total)} {to_one_line(each.currency, 10)}" for each in part.amounts.cost)
+    traces = f"{part.traces:,}" + (f" to {part.traces + part.missed:,}" if part.missed else "")
+    cells: tuple[doc.Line, ...] = (*names, (traces,), (doc.Rate(part.rate.counts),), (times,), *(((cost,),) if with_cost else ()))
+    return doc.Row(cells, count=part.traces)
 
 
 def _name_value(value: str | None) -> doc.Line:
@@ -282,5 +283,5 @@ def _list_shown_slices(slices: Sequence[Slice], most: int) -> tuple[Sequence[Sli
     """Return the slices that are shown, in order, and the smaller ones that are not."""
     if len(slices) <= most:
         return slices, ()
-    chosen = {id(one) for one in sorted(slices, key=lambda one: -one.traces)[:most]}
-    return [one for one in slices if id(one) in chosen], [one for one in slices if id(one) not in chosen]
+    chosen = {id(part) for part in sorted(slices, key=lambda part: -part.traces)[:most]}
+    return [part for part in slices if id(part) in chosen], [part for part in slices if id(part) not in chosen]

@@ -25,44 +25,47 @@ _SWEPT = ("accuracy", "kappa", "precision", "recall", "f1")
 _MORE = "and {rows} more, which the JSON report lists"
 
 
-def build_calibration(found: Calibration, output: doc.Output) -> doc.Document:
+def build_calibration(result: Calibration, output: doc.Output) -> doc.Document:
     """Return the document of a calibration."""
-    kappa, interval = found.table.kappa, found.figures["kappa"].interval
+    kappa, interval = result.table.kappa, result.figures["kappa"].interval
     # A mark is a judgement too, so it needs the whole interval: two labels may give a kappa of 1.
     tone: doc.Tone = "skip" if interval is None else "pass" if interval.low > _GOOD else "fail" if interval.high <= _GOOD else "uncertain"
-    spent, amount = found.spent, spent_words(found)
+    spent, amount = result.spent, spent_words(result)
     model = f"model {', '.join(spent.models)}" if spent.judges and spent.models and spent.judges != spent.models else ""
-    threshold = "yes or no" if found.threshold is None else f"threshold {threshold_words(found.threshold)}"
+    threshold = "yes or no" if result.threshold is None else f"threshold {threshold_words(result.threshold)}"
     lists: list[tuple[str, str, Sequence[JudgedAnswer], doc.Tone]] = [
-        ("False passes", FALSE_PASSES, found.false_passes, "fail"),
-        ("False fails", FALSE_FAILS, found.false_fails, "fail"),
-        ("Undecided", UNDECIDED, found.without_decision, "uncertain"),
+        ("False passes", FALSE_PASSES, result.false_passes, "fail"),
+        ("False fails", FALSE_FAILS, result.false_fails, "fail"),
+        ("Undecided", UNDECIDED, result.without_decision, "uncertain"),
     ]
-    agreed = found.decided and not found.false_passes and not found.false_fails
-    table = found.table
+    agreed = result.decided and not result.false_passes and not result.false_fails
+    table = result.table
     rows = (
         doc.Row((("labelled right",), _count(table.true_pass, "pass"), _count(table.false_fail, "fail"))),
         doc.Row((("labelled wrong",), _count(table.false_pass, "fail"), _count(table.true_fail, "pass"))),
     )
     columns = (doc.Column(""), doc.Column("judge passes", number=True), doc.Column("judge fails", number=True))
-    undecided = f"undecided: {undecided_words(found)} (neither right nor wrong)"
+    undecided = f"undecided: {undecided_words(result)} (neither right nor wrong)"
     return doc.Document(
-        name=judge_words(found),
+        name=judge_words(result),
         verdict=(tone, "no kappa" if kappa is None else f"kappa {value_words('kappa', kappa)}"),
-        headline=write_headline(found),
-        about=tuple(filter(None, (set_words(found), model, threshold))),
+        headline=write_headline(result),
+        about=tuple(filter(None, (set_words(result), model, threshold))),
         blocks=(
-            doc.Figures(tuple(_make_figure(name, figure) for name, figure in found.figures.items())),
+            doc.Figures(tuple(_make_figure(name, figure) for name, figure in result.figures.items())),
             doc.Section(
                 ("Confusion table",),
-                (doc.Table(columns, rows, kind="confusion"), *([doc.Paragraph((undecided,), tone="uncertain")] if found.undecided else [])),
+                (
+                    doc.Table(columns, rows, kind="confusion"),
+                    *([doc.Paragraph((undecided,), tone="uncertain")] if result.undecided else []),
+                ),
             ),
-            *_list_thresholds(found, output),
-            *_list_tags(found.tags, output),
-            *(section for kind in lists if kind[2] for section in [_make_items(found, output, *kind)]),
+            *_list_thresholds(result, output),
+            *_list_tags(result.tags, output),
+            *(section for kind in lists if kind[2] for section in [_make_items(result, output, *kind)]),
             *([doc.Paragraph(("The judge and the labels agree on every item that was decided.",))] if agreed else []),
         ),
-        footer=method_words(found) + (f" Spent on the judge: {amount}." if amount else ""),
+        footer=method_words(result) + (f" Spent on the judge: {amount}." if amount else ""),
     )
 
 
@@ -87,17 +90,17 @@ def _count(count: int, tone: doc.Tone) -> doc.Line:
     return (doc.Text(f"{count:,}", tone=tone if count else None),)
 
 
-def _list_thresholds(found: Calibration, output: doc.Output) -> Iterator[doc.Section]:
-    advice = doc.Paragraph((doc.Text(advice_words(found), limit=600),))
-    if found.threshold is None:
+def _list_thresholds(calibration: Calibration, output: doc.Output) -> Iterator[doc.Section]:
+    advice = doc.Paragraph((doc.Text(advice_words(calibration), limit=600),))
+    if calibration.threshold is None:
         if output == "html":
             yield doc.Section(("Threshold",), (advice,))
         return
-    chosen = found.cut.threshold if found.cut is not None else None
-    chart = [make_sweep_chart(found.sweep, found.threshold, chosen)] if found.sweep else []
-    sweep = _make_sweep(found, found.threshold, output)
+    chosen = calibration.cut.threshold if calibration.cut is not None else None
+    chart = [make_sweep_chart(calibration.sweep, calibration.threshold, chosen)] if calibration.sweep else []
+    sweep = _make_sweep(calibration, calibration.threshold, output)
     short = [sweep] if sweep is not None and output == "terminal" else []
-    yield doc.Section(("Threshold",), (*chart, *short, advice, *(_list_cuts(found.cut) if output == "html" else ())))
+    yield doc.Section(("Threshold",), (*chart, *short, advice, *(_list_cuts(calibration.cut) if output == "html" else ())))
     if sweep is not None and output == "html":
         yield doc.Section((f"Every threshold ({len(sweep.rows):,})",), (sweep,), folded=True)
 
@@ -123,16 +126,16 @@ def make_sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | N
     )
 
 
-def _make_sweep(found: Calibration, present: float, output: doc.Output) -> doc.Table | None:
+def _make_sweep(calibration: Calibration, present: float, output: doc.Output) -> doc.Table | None:
     """Return the thresholds, including the current and the chosen one; some of them for a terminal."""
-    swept = list(found.sweep)
+    swept = list(calibration.sweep)
     if not swept:
         return None
     step = max(1, -(-len(swept) // _THRESHOLDS)) if output == "terminal" else 1
     notes = {present: "present"}
-    if found.cut is not None and found.cut.threshold != present:
-        notes[found.cut.threshold] = "chosen"
-    items = [(one.opinion.score, one.item.label) for one in found.items if one.decided]
+    if calibration.cut is not None and calibration.cut.threshold != present:
+        notes[calibration.cut.threshold] = "chosen"
+    items = [(item.opinion.score, item.item.label) for item in calibration.items if item.decided]
     rows = {row.threshold: row for row in swept[::step]}
     # Computed again, because neither threshold needs to be an actual score.
     rows |= {threshold: SweepRow(threshold, count_at_threshold(items, threshold)) for threshold in notes}
@@ -201,31 +204,31 @@ def _make_tag_table(tags: Sequence[TagRow], rest: doc.Rest | None) -> doc.Table:
 
 
 def _make_items(
-    found: Calibration, output: doc.Output, title: str, about: str, items: Sequence[JudgedAnswer], tone: doc.Tone
+    calibration: Calibration, output: doc.Output, title: str, about: str, items: Sequence[JudgedAnswer], tone: doc.Tone
 ) -> doc.Section:
     heading = (f"{title} ({len(items):,})",)
-    if output == "terminal" and (fault := _find_common_fault(items, found)):
+    if output == "terminal" and (fault := _find_common_fault(items, calibration)):
         return doc.Section(heading, (doc.Paragraph((doc.Text(fault, limit=400),)),), about)
     limit = MOST_ITEMS[output]
     rest = doc.Rest("and {rows} more, which the JSON and HTML reports list" if output == "terminal" else _MORE, max(0, len(items) - limit))
-    rows = tuple(_make_item(one, tone, scored=found.threshold is not None) for one in items[:limit])
+    rows = tuple(_make_item(item, tone, scored=calibration.threshold is not None) for item in items[:limit])
     return doc.Section(heading, (doc.Items(rows, rest, folded=True),), about)
 
 
-def _find_common_fault(items: Sequence[JudgedAnswer], found: Calibration) -> str:
+def _find_common_fault(items: Sequence[JudgedAnswer], calibration: Calibration) -> str:
     """Return the fault that all items share, if any; then the list of items is not useful."""
-    faults = {(one.opinion.code, one.opinion.reason) for one in items if not one.decided}
-    is_common = len(faults) == 1 or (len({code for code, _ in faults}) == 1 and not found.decided)
-    if len(items) < 2 or not is_common or any(one.decided for one in items):
+    faults = {(item.opinion.code, item.opinion.reason) for item in items if not item.decided}
+    is_common = len(faults) == 1 or (len({code for code, _ in faults}) == 1 and not calibration.decided)
+    if len(items) < 2 or not is_common or any(item.decided for item in items):
         return ""
     # Reasons differ by the claim they quote.
     code, reason = min(faults, key=lambda fault: len(fault[1]))
     return f"{code}: {reason}"
 
 
-def _make_item(one: JudgedAnswer, tone: doc.Tone, *, scored: bool) -> doc.Item:
-    item, opinion = one.item, one.opinion
-    verdict = opinion_words(one, scored=scored)
+def _make_item(answer: JudgedAnswer, tone: doc.Tone, *, scored: bool) -> doc.Item:
+    item, opinion = answer.item, answer.opinion
+    verdict = opinion_words(answer, scored=scored)
     rows: list[tuple[str, doc.Line]] = [("criterion", (doc.Value(item.criterion),)), ("answer", (doc.Value(item.answer),))]
     if item.context is not None:
         rows.append(("context", (doc.Value(item.context),)))
@@ -271,7 +274,7 @@ def judge_words(calibration: Calibration) -> str:
 
 def set_words(calibration: Calibration) -> str:
     """Return the composition of the set: `128 labelled answers, 64 right and 64 wrong`."""
-    correct = sum(one.item.label for one in calibration.items)
+    correct = sum(item.item.label for item in calibration.items)
     total = len(calibration.items)
     return f"{count_noun(total, 'labelled answer')}, {correct:,} right and {total - correct:,} wrong"
 
@@ -326,12 +329,12 @@ def spent_words(calibration: Calibration) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def opinion_words(one: JudgedAnswer, *, scored: bool) -> str:
+def opinion_words(item: JudgedAnswer, *, scored: bool) -> str:
     """Return the verdict of the judge: `failed it with 0.35`, `passed it`, `judge_timeout`."""
-    opinion = one.opinion
-    if not one.decided:
+    opinion = item.opinion
+    if not item.decided:
         return opinion.code or "error"
-    word = "passed it" if one.passed else "failed it"
+    word = "passed it" if item.passed else "failed it"
     return f"{word} with {number_words(opinion.score)}" if scored else word
 
 

@@ -23,14 +23,14 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Line
     about: Line = ()
-    """Shown below the name, after the role: the time."""
+    """The time of the run, shown below its name."""
     tags: Line = ()
     counts: Mapping[str, int]
     comparison: Comparison | None = None
     latency: AmountChange
     tokens: AmountChange
     cost: AmountChange | None = None
-    """For the base, those of the first comparison."""
+    """For the base, that of the first comparison."""
     link: Line = ()
     """Shown for the base in place of a change."""
 

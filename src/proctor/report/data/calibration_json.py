@@ -29,8 +29,8 @@ def write_calibration(calibration: Calibration) -> dict[str, Json]:
         "threshold": calibration.threshold,
         "items": len(calibration.items),
         "labels": {
-            "right": sum(one.item.label for one in calibration.items),
-            "wrong": sum(not one.item.label for one in calibration.items),
+            "right": sum(item.item.label for item in calibration.items),
+            "wrong": sum(not item.item.label for item in calibration.items),
         },
         "decided": calibration.decided,
         "undecided": calibration.undecided,
@@ -49,12 +49,12 @@ def write_calibration(calibration: Calibration) -> dict[str, Json]:
         ],
         "cut": msgspec.to_builtins(cut) if cut is not None else None,
         "tags": [{**msgspec.structs.asdict(row), "interval": _write_interval(row.interval)} for row in calibration.tags],
-        "results": [_write_item(one, scored=calibration.threshold is not None) for one in calibration.items],
+        "results": [_write_item(item, scored=calibration.threshold is not None) for item in calibration.items],
     }
 
 
-def _write_item(one: JudgedAnswer, *, scored: bool) -> dict[str, Json]:
-    item, opinion = one.item, one.opinion
+def _write_item(answer: JudgedAnswer, *, scored: bool) -> dict[str, Json]:
+    item, opinion = answer.item, answer.opinion
     return {
         "id": item.name,
         "file": item.origin.file,
@@ -66,8 +66,8 @@ def _write_item(one: JudgedAnswer, *, scored: bool) -> dict[str, Json]:
         "tags": item.tags,
         "why": item.why or None,
         "outcome": opinion.outcome,
-        "agrees": one.agrees if one.decided else None,
-        "score": opinion.score if scored and one.decided else None,
+        "agrees": answer.agrees if answer.decided else None,
+        "score": opinion.score if scored and answer.decided else None,
         "reason": opinion.reason,
         "code": opinion.code,
         "details": opinion.details,

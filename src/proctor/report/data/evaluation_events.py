@@ -240,11 +240,11 @@ def _read_score(decided: Mapping[str, Json], outcome: str) -> float | None:
 def _explain_assertions(assertions: Sequence[Mapping[str, Json]]) -> str | None:
     if not assertions:
         return None
-    against = [one for one in assertions if one.get("outcome") in ("fail", "error") and not one.get("advisory")]
+    against = [assertion for assertion in assertions if assertion.get("outcome") in ("fail", "error") and not assertion.get("advisory")]
     if not against:
-        passed = sum(one.get("outcome") == "pass" for one in assertions)
+        passed = sum(assertion.get("outcome") == "pass" for assertion in assertions)
         return f"{passed} of {len(assertions)} assertions passed"
-    reasons = [str(one.get("reason")) for one in against[:_MOST_REASONS]]
+    reasons = [str(assertion.get("reason")) for assertion in against[:_MOST_REASONS]]
     return "; ".join(reasons) + count_rest(len(against), _MOST_REASONS, "; and")
 
 

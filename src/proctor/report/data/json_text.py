@@ -183,7 +183,7 @@ def _add_ranges(assertion: bytes, ranges: tuple[TextRange, ...]) -> bytes:
     if not ranges:
         return assertion
     # Assertions are cached without ranges; these are inserted before the last brace.
-    listed = [{"pointer": one.path, "start": one.start, "end": one.end} for one in ranges]
+    listed = [{"pointer": text_range.path, "start": text_range.start, "end": text_range.end} for text_range in ranges]
     return b"".join((assertion[:-1], b',"ranges":', _encode(listed), b"}"))
 
 
@@ -268,15 +268,15 @@ def summary_document(summary: CaseSummary) -> dict[str, Json]:
 def _write_statistics(summary: CaseSummary) -> dict[str, Json]:
     from proctor.scoring.statistics import count_outcomes, summarize  # only repeated cases have any
 
-    found = summarize(count_outcomes(summary.counts))
+    statistics = summarize(count_outcomes(summary.counts))
     return {
         "runs": summary.runs,
         "counts": summary.counts,
-        "pass_rate": found.rate,
-        "interval": [found.interval.low, found.interval.high],
-        "pass_at": {str(k): value for k, value in found.pass_at.items()},
-        "pass_hat": {str(k): value for k, value in found.pass_hat.items()},
-        "flaky": found.flaky,
+        "pass_rate": statistics.rate,
+        "interval": [statistics.interval.low, statistics.interval.high],
+        "pass_at": {str(k): value for k, value in statistics.pass_at.items()},
+        "pass_hat": {str(k): value for k, value in statistics.pass_hat.items()},
+        "flaky": statistics.flaky,
     }
 
 

@@ -94,16 +94,16 @@ def _find_tool(name: str, evidence: Evidence) -> str:
     return tail if tail in called or tail in (evidence.available_tools or ()) else name
 
 
-def _explain_sequence(wanted: Sequence[str], called: Sequence[str]) -> str:
+def _explain_sequence(required: Sequence[str], called: Sequence[str]) -> str:
     """Return why the tools were not called in order: the first mismatch."""
     place = 0
-    for name in wanted:
+    for name in required:
         if name not in called[place:]:
             if name not in called:
                 return f"Required tool in sequence not used: {name}"
             break
         place = called.index(name, place) + 1
-    return f"Tool sequence order was not satisfied: {' -> '.join(wanted)}"
+    return f"Tool sequence order was not satisfied: {' -> '.join(required)}"
 
 
 def _explain_input(assertion: Assertion, verdict: Verdict, evidence: Evidence) -> str:
@@ -223,12 +223,13 @@ def _iterate_messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> 
     for place, message in enumerate(stored):
         at = message.get("ts") or started_at
         if message["role"] == "user":
-            content = [_write_text(message.get("text", ""))] + ([_write_file(each) for each in row.attachments] if first_user else [])
+            attachments = row.attachments if first_user else ()
+            content = [_write_text(message.get("text", "")), *map(_write_file, attachments)]
             first_user = False
             yield {"role": "user", "ts": at, "content": content}
         elif message["role"] == "assistant":
             requested = message.get("tool_calls") or ()
-            # `wanted` comes first: `zip` stops on it without taking a call of the next message from `made`.
+            # `requested` comes first: when it ends, `zip` stops without taking a call of the next message.
             calls = [call for _, call in zip(requested, recorded_calls, strict=False)]
             text = message.get("text", "")
             if (requested and not calls) or not (text or calls):
@@ -251,15 +252,15 @@ def _write_usage(usage: Mapping[str, Json]) -> dict[str, Json]:
 def _make_ids_unique(calls: Sequence[ToolCall]) -> list[ToolCall]:
     """Return calls with unique ids: some models restart their count in every reply."""
     used_ids: set[str] = set()
-    found: list[ToolCall] = []
+    unique_calls: list[ToolCall] = []
     for number, call in enumerate(calls):
         name = call.id or f"call-{number}"
         while name in used_ids:
             name = f"{call.id or 'call'}-{number}"
             number += len(calls)
         used_ids.add(name)
-        found.append(msgspec.structs.replace(call, id=name))
-    return found
+        unique_calls.append(msgspec.structs.replace(call, id=name))
+    return unique_calls
 
 
 def _write_text(text: str) -> dict[str, Json]:
@@ -336,11 +337,7 @@ def write_results(run: RunResult, entries: Sequence[RunEntry], made_with: MadeWi
         by_case.setdefault(entry.case, []).append(entry)
     rows = [row for row in made_with.rows if row.case in by_case]
     scenarios = [_write_scenario(row, cases.get(row.case) or Case(id=row.case), by_case[row.case]) for row in rows]
-    return {
-        "metadata": _write_metadata(run, entries, made_with),
-        "summary": _write_summary(scenarios, entries),
-        "scenarios": scenarios,
-    }
+    return {"metadata": _write_metadata(run, entries, made_with), "summary": _write_summary(scenarios, entries), "scenarios": scenarios}
 
 
 def _write_metadata(run: RunResult, entries: Sequence[RunEntry], made_with: MadeWith) -> dict[str, Json]:
@@ -385,17 +382,17 @@ def _write_scenario(row: ArtifactRow, case: Case, entries: Sequence[RunEntry]) -
     frequency: Counter[str] = Counter()
     for run in runs:
         frequency.update(run["tool_usage"])
-    found: dict[str, Json] = {"scenario_id": row.scenario, "agent": row.agent}
+    scenario: dict[str, Json] = {"scenario_id": row.scenario, "agent": row.agent}
     fields = {"scenario_name": case.name or None, "provider": row.provider, "model": row.model, "eval": row.rules or None}
-    found |= {key: value for key, value in fields.items() if value is not None}
+    scenario |= {key: value for key, value in fields.items() if value is not None}
     constraints = row.rules.get("tool_constraints")
     if constraints:
-        found["tool_constraints_stats"] = {
+        scenario["tool_constraints_stats"] = {
             kind: {tool: sum(_has_used(tool, entry) for entry in entries) for tool in constraints.get(f"{kind}_tools", ())}
             for kind in ("required", "forbidden")
         }
     return {
-        **found,
+        **scenario,
         "runs": runs,
         "pass_rate": sum(entry.outcome == "pass" for entry in entries) / len(entries) if entries else 0,
         "distinct_sequences": dict(Counter(encode_strangers(run["tool_sequence"]).decode() for run in runs)),
@@ -461,13 +458,13 @@ def _has_used(tool: str, entry: RunEntry) -> bool:
 
 
 def _count_histograms(entries: Sequence[RunEntry]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    histograms: dict[str, dict[str, int]] = {}
     for entry in entries:
         for name, value in entry.extracted.items():
-            word = value if isinstance(value, str) else encode_strangers(to_whole_number(value)).decode()
-            counts = found.setdefault(name, {})
-            counts[word] = counts.get(word, 0) + 1
-    return found
+            text = value if isinstance(value, str) else encode_strangers(to_whole_number(value)).decode()
+            counts = histograms.setdefault(name, {})
+            counts[text] = counts.get(text, 0) + 1
+    return histograms
 
 
 def write_summary_text(results: Mapping[str, Json]) -> str:

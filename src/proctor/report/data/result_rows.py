@@ -46,11 +46,11 @@ class RowWriter:
         """Return the row of one result and its stored attempt."""
         evidence = entry.evidence if entry is not None else result.evidence
         case = result.case
-        given: Json = case.input
-        if given is None and case.turns:
-            given = [turn.input for turn in case.turns]
-        if given is None:
-            given = case.custom_body if case.custom_body is not None else evidence.input if evidence is not None else None
+        agent_input: Json = case.input
+        if agent_input is None and case.turns:
+            agent_input = [turn.input for turn in case.turns]
+        if agent_input is None:
+            agent_input = case.custom_body if case.custom_body is not None else evidence.input if evidence is not None else None
         reasons = [f"{each.assertion.label or each.assertion.check}: {each.reason}" for each in result.failures()]
         if result.reason and result.outcome in ("fail", "error", "skip"):
             reasons.insert(0, result.reason)
@@ -62,7 +62,7 @@ class RowWriter:
             "score": result.score,
             "verdict": result.verdict,
             "code": result.code,
-            "input": None if given is None else write_text_form(given),
+            "input": None if agent_input is None else write_text_form(agent_input),
             "failed": "\n".join(reasons) or None,
             "file": result.source.file if result.source is not None else None,
             "line": result.source.line if result.source is not None else None,

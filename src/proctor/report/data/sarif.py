@@ -38,14 +38,14 @@ def render_sarif(run: RunResult, place: str | None = None) -> str:
         for entry in result.assertions:
             if entry.outcome == result.outcome and (entry.outcome != "pass" or entry.verdict.code == ADVICE):
                 reasons.append(entry.verdict.with_words().reason)
-        found: dict[str, Json] = {
+        row: dict[str, Json] = {
             "ruleId": result.case.id,
             "level": level,
             "message": {"text": "\n".join(to_lines("; ".join(reasons) or result.outcome, limit=_LONGEST))},
             "locations": [_locate(result.case, run.suite_path or place or _NO_FILE)],
             "partialFingerprints": {"case/v1": f"{run.suite_name}/{result.case.id}/{result.attempt}"},
         }
-        results.append(found | ({"suppressions": [{"kind": "external", "justification": run.let_through}]} if run.let_through else {}))
+        results.append(row | ({"suppressions": [{"kind": "external", "justification": run.let_through}]} if run.let_through else {}))
     driver = {"name": "proctor", "informationUri": "https://pypi.org/project/proctor-evals/", "rules": list(rules.values())}
     complete = run.incomplete is None and run.outcome != "error"
     document = {

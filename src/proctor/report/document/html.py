@@ -98,13 +98,13 @@ class _Writer:
                     make(
                         "section",
                         "figure",
-                        make("h3", "", one.name),
-                        make("b", "", one.value),
-                        draw_interval_bar(*one.position) if one.position is not None else None,
-                        make("p", "range", one.interval or "cannot be computed"),
-                        make("p", "", one.about),
+                        make("h3", "", figure.name),
+                        make("b", "", figure.value),
+                        draw_interval_bar(*figure.position) if figure.position is not None else None,
+                        make("p", "range", figure.interval or "cannot be computed"),
+                        make("p", "", figure.about),
                     )
-                    for one in block.figures
+                    for figure in block.figures
                 ]
                 return write_markup(make("div", "cards", cards))
             case doc.Chart():

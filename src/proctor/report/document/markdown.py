@@ -78,7 +78,7 @@ class _Writer:
         lines = self._write_heading(section, level) if section.title else []
         for number, each in enumerate(section.blocks):
             if self._left <= 0:
-                omitted = [one for one in section.blocks[number:] if isinstance(one, doc.Section)]
+                omitted = [following for following in section.blocks[number:] if isinstance(following, doc.Section)]
                 return [*lines, *_write_rest(section.rest, omitted), ""]
             lines += self._write_block(each, f"{level}#")
         return [*lines, *_write_rest(section.rest, ()), ""]
@@ -138,7 +138,7 @@ def _write_plain_block(block: doc.Paragraph | doc.Code | doc.Facts | doc.Figures
         case doc.Facts():
             return ["; ".join(f"{write_plain(label)}: {_write_line(line)}" for label, line in block.rows)]
         case doc.Figures():
-            rows = [f"| {' | '.join(map(write_plain, (one.name, one.value, one.interval, one.about)))} |" for one in block.figures]
+            rows = [f"| {' | '.join(map(write_plain, (each.name, each.value, each.interval, each.about)))} |" for each in block.figures]
             return ["| | value | interval | |", "|---|--:|---|---|", *rows]
 
 

@@ -86,14 +86,14 @@ def split_two_sides(reason: str) -> ReasonParts | None:
         return parts
     if "\n" in reason or not reason.startswith("expected "):
         return None
-    expected, semicolon, found = reason.removeprefix("expected ").partition("; ")
-    if not semicolon or not expected or not found or expected.count('"') % 2:
+    expected, semicolon, actual = reason.removeprefix("expected ").partition("; ")
+    if not semicolon or not expected or not actual or expected.count('"') % 2:
         return None
-    return ReasonParts("", expected, found.removeprefix("found "))
+    return ReasonParts("", expected, actual.removeprefix("found "))
 
 
-def _make_comparison(about: Json, expected: str, found: str, holds: bool = False) -> Comparison:
-    comparison: Comparison = {"expected": expected, "found": found}
+def _make_comparison(about: Json, expected: str, actual: str, holds: bool = False) -> Comparison:
+    comparison: Comparison = {"expected": expected, "found": actual}
     if about:
         comparison["about"] = _write_name(about)
     if holds:
@@ -106,9 +106,9 @@ def _from_details(details: dict[str, Json]) -> Iterator[Comparison]:
         yield from (_compare(read_finding(kind, row)) for row in list_rows(details.get(key)))
     for key in _DIFFERENCES:
         yield from map(_compare_difference, list_rows(details.get(key)))
-    found = _find_found_key(details)
-    if "expected" in details and found is not None:
-        yield _make_comparison("", _write_json(details["expected"]), _write_json(details[found]))
+    actual_key = _find_found_key(details)
+    if "expected" in details and actual_key is not None:
+        yield _make_comparison("", _write_json(details["expected"]), _write_json(details[actual_key]))
     if isinstance(details.get("traceback"), str):
         # The end of a traceback is the most useful part.
         yield {"remark": write_block(details["traceback"][-4000:]), "about": "traceback"}
@@ -131,31 +131,31 @@ def _write_json(value: Json) -> str:
     return write_pretty([value], _VALUE)[1:-1].strip() if isinstance(value, str) else write_pretty(value, _VALUE)
 
 
-def _compare(one: Finding) -> Comparison:
-    subject, expected, found = one.subject, one.expected, one.found
-    match one.kind:
+def _compare(finding: Finding) -> Comparison:
+    subject, expected, actual = finding.subject, finding.expected, finding.found
+    match finding.kind:
         case "field":
-            return _make_comparison(subject, _write_json(expected), _write_json(found), one.holds)
+            return _make_comparison(subject, _write_json(expected), _write_json(actual), finding.holds)
         case "phrase":
-            place = "not found" if found is None else "found" if found is True else write_pretty(found, 600)
+            place = "not found" if actual is None else "found" if actual is True else write_pretty(actual, 600)
             # A number is an index from 0; a text quotes the turn.
-            place = f"found in turn {found + 1:,}" if is_integer(found) else place
-            return _make_comparison("phrase", f"{'never ' if expected else ''}{_write_json(subject)}", place, one.holds)
+            place = f"found in turn {actual + 1:,}" if is_integer(actual) else place
+            return _make_comparison("phrase", f"{'never ' if expected else ''}{_write_json(subject)}", place, finding.holds)
         case "missing" | "extra":
-            call = write_pretty(one.row, _VALUE) if subject is None else _write_name(subject)
+            call = write_pretty(finding.row, _VALUE) if subject is None else _write_name(subject)
             # The arguments below the name.
             call += f"\n{write_pretty(expected, _VALUE)}" if subject is not None and expected else ""
-            missing = one.kind == "missing"
+            missing = finding.kind == "missing"
             return (
                 _make_comparison("missing call", call, "not called") if missing else _make_comparison("further call", "no such call", call)
             )
         case _ if subject is None:
-            return {"remark": write_pretty(one.row, _VALUE)}
+            return {"remark": write_pretty(finding.row, _VALUE)}
         case "arguments":
-            return _make_comparison(f"arguments of {_write_name(subject)}", _write_json(expected), _write_json(found))
+            return _make_comparison(f"arguments of {_write_name(subject)}", _write_json(expected), _write_json(actual))
         case "order":
             # Counted from 1.
-            first, second = (f"call {index + 1:,}" if is_integer(index) else write_pretty(index, 100) for index in (expected, found))
+            first, second = (f"call {index + 1:,}" if is_integer(index) else write_pretty(index, 100) for index in (expected, actual))
             return _make_comparison(f"order of {_write_name(subject)}", first, second)
 
 
@@ -321,10 +321,10 @@ def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: 
 
 def _list_unrecorded_input(case: Case, evidence: Evidence) -> list[Document]:
     """Return what was sent to an agent that did not answer, as a step, if the evidence lacks it."""
-    sent = case.input if case.input is not None else case.turns[0].input if case.turns else None
-    if sent is None or not evidence.error or evidence.input is not None or evidence.turns:
+    agent_input = case.input if case.input is not None else case.turns[0].input if case.turns else None
+    if agent_input is None or not evidence.error or evidence.input is not None or evidence.turns:
         return []
-    return [{"kind": "user", "text": write_block(sent)}]
+    return [{"kind": "user", "text": write_block(agent_input)}]
 
 
 def _say_once(document: Document, result: CaseResult) -> None:
@@ -343,9 +343,9 @@ def _list_marks(result: CaseResult, evidence: Evidence | None) -> Marks:
     """Return the ranges of the verdicts of an attempt, by place in the run."""
     marks: dict[str, list[Mark]] = {}
     for number, entry in enumerate(result.assertions, 1):
-        for one in entry.ranges:
-            path = _rebase_pointer(one.path, entry.assertion, evidence)
-            marks.setdefault(path, []).append(Mark(one.start, one.end, number, entry.outcome == "fail"))
+        for text_range in entry.ranges:
+            path = _rebase_pointer(text_range.path, entry.assertion, evidence)
+            marks.setdefault(path, []).append(Mark(text_range.start, text_range.end, number, entry.outcome == "fail"))
     return marks
 
 

@@ -169,16 +169,16 @@ _MOST_GROUPS, _MOST_NAMED = 50, 25
 
 def draw_failures(run: RunResult) -> Element | None:
     """Return the attempts that did not pass by reason, the most frequent first, as on the page of a run; links open their cases."""
-    found: dict[tuple[Outcome, str], list[CaseResult]] = {}
+    results_by_reason: dict[tuple[Outcome, str], list[CaseResult]] = {}
     for result in run.cases:
         if result.outcome in ("fail", "error"):
-            found.setdefault((result.outcome, find_shape(_find_reason(result))), []).append(result)
-    if not found:
+            results_by_reason.setdefault((result.outcome, find_shape(_find_reason(result))), []).append(result)
+    if not results_by_reason:
         return None
-    ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[0][0] != "error"))
+    ranked = sorted(results_by_reason.items(), key=lambda item: (-len(item[1]), item[0][0] != "error"))
     groups = [_draw_group(outcome, results) for (outcome, _), results in ranked[:_MOST_GROUPS]]
-    heading = make("h2", "", "Failures ", make("span", "muted", count_noun(len(found), "reason")))
-    rest = len(found) - len(groups)
+    heading = make("h2", "", "Failures ", make("span", "muted", count_noun(len(results_by_reason), "reason")))
+    rest = len(results_by_reason) - len(groups)
     more = make("p", "", make("a", "", f"and {count_noun(rest, 'more reason')}", href="#only=fail,error")) if rest else None
     return make("section", "failures", heading, make("ol", "groups", groups), more)
 
@@ -330,27 +330,23 @@ def _write_details(row: Row, entries: Entries, *, within_budget: bool) -> dict[s
 
 def _write_overview(run: RunResult) -> dict[str, Json]:
     """Return the data about the run as a whole."""
-    by_tag, axes = TagTally(), AxisTally()
+    by_tag, by_axis = TagTally(), AxisTally()
     for result in run.cases:
         by_tag.add(result)
-        axes.add(result)
+        by_axis.add(result)
+    groups: list[Json] = []
+    for tag, table in by_tag.iterate_tables():
+        rows = [[write_label(name_value(row.value), 80), draw_rate(row.counts), draw_counts(row.counts)] for row in table]
+        groups.append([write_label(tag, 80), rows])
+    axes = by_axis.score_axes() if by_axis.is_worth_showing() else {}
     return {
-        "groups": [
-            [
-                write_label(tag, 80),
-                [[write_label(name_value(row.value), 80), draw_rate(row.counts), draw_counts(row.counts)] for row in table],
-            ]
-            for tag, table in by_tag.iterate_tables()
-        ],
-        "axes": [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes.score_axes().items()]
-        if axes.is_worth_showing()
-        else [],
+        "groups": groups,
+        "axes": [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes.items()],
         "missing": _list_missing(run),
         "cost": write_label(cost_words(run.cost), 300),
         "warnings": _bound_lines([_write_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings)),
         "unmatched": _bound_lines(
-            [write_label(unmatched_words(one), 400) for one in run.unmatched_evidence[:_MOST_LISTED]],
-            len(run.unmatched_evidence),
+            [write_label(unmatched_words(record), 400) for record in run.unmatched_evidence[:_MOST_LISTED]], len(run.unmatched_evidence)
         ),
     }
 

@@ -55,8 +55,8 @@ def list_other_evidence(evidence: Evidence, marks: Marks | None = None) -> list[
     listed: list[list[Json]] = []
     for name, place, value in rest:
         if value is not None and value != {} and value != ():
-            found = select_marks(marks or {}, (place,))
-            pieces = write_marked_value(value, found) if found else None
+            place_marks = select_marks(marks or {}, (place,))
+            pieces = write_marked_value(value, place_marks) if place_marks else None
             listed.append([name, write_pretty(value), place] if pieces is None else [name, _join_pieces(pieces), place, pieces])
     return listed
 
@@ -139,16 +139,16 @@ def _iterate_exchange(observed: Evidence | EvidenceTurn, at: str, marks: Marks, 
         yield _build_answer_step(observed.text, [f"{root}.{name}" for root in roots for name in ("text", "body")], marks)
     elif observed.body is not None:
         step: Step = {"kind": "agent", "text": write_pretty(observed.body), "at": [f"{root}.body" for root in roots]}
-        found = select_marks(marks, (f"{root}.body" for root in roots))
-        yield _add_marks(step, "text", write_marked_value(observed.body, found)) if found else step
+        body_marks = select_marks(marks, (f"{root}.body" for root in roots))
+        yield _add_marks(step, "text", write_marked_value(observed.body, body_marks)) if body_marks else step
 
 
 def _build_answer_step(text: str, places: list[str], marks: Marks) -> Step:
     step: Step = {"kind": "agent", "text": write_block(text), "at": places}
     if len(text) > MOST_TEXT:
         step |= {"whole": places[0], "length": len(text)}
-    found = select_marks(marks, (place for place in places if place.endswith(".text"))).get("", ())
-    return _add_marks(step, "text", write_marked_text(text, found)) if found else step
+    answer_marks = select_marks(marks, (place for place in places if place.endswith(".text"))).get("", ())
+    return _add_marks(step, "text", write_marked_text(text, answer_marks)) if answer_marks else step
 
 
 def _list_call_places(at: str, index: int, before: int) -> list[str]:
@@ -164,9 +164,9 @@ def _build_call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, is_
         "arguments": "" if call.arguments == {} else write_pretty(call.arguments),
         "at": places,
     }
-    found = select_marks(marks, (f"{place}.arguments" for place in places))
-    if found:
-        step = _add_marks(step, "arguments", write_marked_value(call.arguments, found))
+    call_marks = select_marks(marks, (f"{place}.arguments" for place in places))
+    if call_marks:
+        step = _add_marks(step, "arguments", write_marked_value(call.arguments, call_marks))
     step |= {"inside": True} if is_nested else {}
     step |= ({"server": write_label(call.server)} if call.server else {}) | _time_step(call.duration_ms)
     if failure is not None:
@@ -174,8 +174,8 @@ def _build_call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, is_
         step |= {"error": write_pretty(failure), **({"error_kind": write_label(kind)} if kind else {})}
     if call.result is not None and (failure is None or call.error):
         step["result"] = write_tool_result(call.result)
-        found = select_marks(marks, (f"{place}.result" for place in places))
-        step = _add_marks(step, "result", write_marked_value(call.result, found)) if found else step
+        call_marks = select_marks(marks, (f"{place}.result" for place in places))
+        step = _add_marks(step, "result", write_marked_value(call.result, call_marks)) if call_marks else step
     return step
 
 
@@ -189,8 +189,8 @@ def _build_node_step(node: Node, place: str, marks: Marks) -> Step:
     step |= _time_step(node.duration_ms) | ({"tokens": usage_words(node.usage)} if node.usage is not None else {})
     for name, value in (("input", node.input), ("parameters", node.parameters), ("output", node.output), ("error", node.error)):
         if value is not None and value != {}:
-            found = select_marks(marks, (f"{place}.{name}",))
-            step = _add_marks(step, name, write_marked_value(value, found)) if found else {**step, name: write_pretty(value)}
+            node_marks = select_marks(marks, (f"{place}.{name}",))
+            step = _add_marks(step, name, write_marked_value(value, node_marks)) if node_marks else {**step, name: write_pretty(value)}
     if node.notes:
         step["notes"] = [write_label(note, 400) for note in node.notes[:10]]
     return step

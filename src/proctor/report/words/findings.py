@@ -149,24 +149,26 @@ class Finding(msgspec.Struct, frozen=True):
 
 def read_finding(kind: Kind, row: Json) -> Finding:
     """Return one row of a list of findings."""
-    expected, found, holds = find_part(row, "expected"), find_part(row, "actual"), False
+    expected, actual = find_part(row, "expected"), find_part(row, "actual")
     match kind:
         case "field":
-            return Finding(kind, find_part(row, "path"), expected, found, bool(find_part(row, "passed")), row)
+            return Finding(kind, find_part(row, "path"), expected, actual, bool(find_part(row, "passed")), row)
         case "phrase":
-            turn = find_part(row, "turn")
-            found = None if not find_part(row, "found") else True if turn is None else turn
+            actual = None
+            if find_part(row, "found"):
+                turn = find_part(row, "turn")
+                actual = True if turn is None else turn
             passed, forbidden = find_part(row, "passed"), bool(find_part(row, "forbidden"))
-            holds = bool(passed) if passed is not None else (found is not None) is not forbidden
-            return Finding(kind, find_part(row, "phrase"), forbidden, found, holds, row)
+            holds = bool(passed) if passed is not None else (actual is not None) is not forbidden
+            return Finding(kind, find_part(row, "phrase"), forbidden, actual, holds, row)
         case "missing" | "extra":
             expected = find_part(row, "arguments", "args")
         case "arguments":
             expected = find_part(row, "expected_args", "expectedArgs", "expected")
-            found = find_part(row, "actual_args", "actualArgs", "actual")
+            actual = find_part(row, "actual_args", "actualArgs", "actual")
         case "order":
-            expected, found = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
-    return Finding(kind, find_part(row, "name", "tool_name", "toolName", "tool"), expected, found, holds, row)
+            expected, actual = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
+    return Finding(kind, find_part(row, "name", "tool_name", "toolName", "tool"), expected, actual, False, row)
 
 
 _LABELS = ("missing", "extra", "arguments", "order", "expected", "found", "judge", "replied")
@@ -184,7 +186,7 @@ def write_findings(verdict: Verdict) -> list[str]:
     lines: list[str] = []
     for key, kind in LISTED.items():
         findings = [read_finding(kind, row) for row in list_rows(details.get(key))]
-        broken = [one for one in findings if not one.holds]
+        broken = [finding for finding in findings if not finding.holds]
         passing = len(findings) - len(broken)
         if kind in _COUNTED and findings and f"{passing} of {len(findings)}" not in verdict.reason:
             lines.append(f"{passing:,} of {len(findings):,} {_COUNTED[kind]} hold")
@@ -200,21 +202,25 @@ def write_findings(verdict: Verdict) -> list[str]:
     return lines
 
 
-def _write_finding(one: Finding) -> str:
-    subject, expected, found = one.subject, one.expected, one.found
-    if one.kind == "phrase":
-        place = "not found" if found is None else "found" if found is True else f"found: {show(found, _VALUE)}"
+def _write_finding(finding: Finding) -> str:
+    subject, expected, actual = finding.subject, finding.expected, finding.found
+    if finding.kind == "phrase":
+        if actual is None or actual is True:
+            place = "not found" if actual is None else "found"
         # A number is an index from 0; a text quotes the turn.
-        place = f"found in turn {found + 1:,}" if is_integer(found) else place
+        elif is_integer(actual):
+            place = f"found in turn {actual + 1:,}"
+        else:
+            place = f"found: {show(actual, _VALUE)}"
         return f"✗ {show(subject, _VALUE)} was {place}"
-    label = "✗ " if one.kind == "field" else pad_label(one.kind)
-    if subject is None and one.kind != "field":
-        return label + _name(one.row)
-    if one.kind in ("missing", "extra"):
+    label = "✗ " if finding.kind == "field" else pad_label(finding.kind)
+    if subject is None and finding.kind != "field":
+        return label + _name(finding.row)
+    if finding.kind in ("missing", "extra"):
         return f"{label}{_name(subject)} {show(expected, _VALUE)}" if expected else label + _name(subject)
-    if one.kind == "order":
-        return f"{label}{_name(subject)}: expected at position {show(expected)}, found at {show(found)}"
-    return f"{label}{_name(subject)}: expected {show(expected, _VALUE)}, found {show(found, _VALUE)}"
+    if finding.kind == "order":
+        return f"{label}{_name(subject)}: expected at position {show(expected)}, found at {show(actual)}"
+    return f"{label}{_name(subject)}: expected {show(expected, _VALUE)}, found {show(actual, _VALUE)}"
 
 
 def _name(value: Json) -> str:
@@ -233,10 +239,10 @@ def _pair_lines(details: Mapping[str, Json], reason: str) -> list[str]:
     found_key = next((key for key in ("actual", "found") if key in details), None)
     if "expected" not in details or found_key is None:
         return []
-    expected, found = details["expected"], details[found_key]
-    if _is_shown(expected, reason) and _is_shown(found, reason):
+    expected, actual = details["expected"], details[found_key]
+    if _is_shown(expected, reason) and _is_shown(actual, reason):
         return []
-    return [pad_label("expected") + show(expected), pad_label("found") + show(found)]
+    return [pad_label("expected") + show(expected), pad_label("found") + show(actual)]
 
 
 def _is_shown(value: Json, reason: str) -> bool:

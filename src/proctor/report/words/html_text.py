@@ -93,10 +93,10 @@ def duration_words(ms: float) -> str:
 def list_tag_pairs(tags: Mapping[str, Json]) -> list[tuple[str, str]]:
     """Return the tags of a case as names and values; a list has several values."""
     return [
-        (write_label(name, 80), write_label(write_pretty(one, 80), 80))
+        (write_label(name, 80), write_label(write_pretty(item, 80), 80))
         for name, value in tags.items()
-        for one in (value[:_MOST_TAG_VALUES] if isinstance(value, (list, tuple)) else (value,))
-        if one is not None
+        for item in (value[:_MOST_TAG_VALUES] if isinstance(value, (list, tuple)) else (value,))
+        if item is not None
     ]
 
 

@@ -27,8 +27,8 @@ _HARMFUL = lazy_pattern(
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = found.group()
+def _escape(match: re.Match[str]) -> str:
+    character = match.group()
     code = ord(character)
     if code < 0x100:
         return _NAMED.get(character) or f"\\x{code:02x}"
@@ -101,7 +101,7 @@ def write_inside(text: str, limit: int = 200) -> str:
 
 def escape_line_start(text: str) -> str:
     """Return Markdown in which a number with a dot, or a dash, does not start a list."""
-    return _LINE_START.sub(lambda found: f"{found.group()[:-1]}\\{found.group()[-1]}", text)
+    return _LINE_START.sub(lambda match: f"{match.group()[:-1]}\\{match.group()[-1]}", text)
 
 
 def write_code(text: str, limit: int = 200) -> str:
@@ -123,6 +123,6 @@ def write_fenced(lines: Sequence[str], indent: str = "") -> list[str]:
 def _escape_markdown(text: str) -> str:
     # A placeholder for the invisible space: written at once, the `&` and `#` of its reference
     # would be escaped below.
-    broken = _NOTICED.sub(lambda found: found.group() + "\x00", text)
-    escaped = _STRUCTURE.sub(lambda found: _REFERENCES.get(found.group()) or f"\\{found.group()}", broken)
+    broken = _NOTICED.sub(lambda match: match.group() + "\x00", text)
+    escaped = _STRUCTURE.sub(lambda match: _REFERENCES.get(match.group()) or f"\\{match.group()}", broken)
     return escaped.replace("\x00", _UNSEEN)

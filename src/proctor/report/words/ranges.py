@@ -45,8 +45,8 @@ def find_ranges(assertion: Assertion, verdict: Verdict, evidence: Evidence) -> t
         entry = default_registry().get_for(assertion.check, assertion.spec)
         if observed is None or not isinstance(assertion.spec, entry.spec):
             return ()
-        found = _locate(entry, assertion.spec, observed, verdict)
-        return tuple(islice(dict.fromkeys(islice(found, MOST_LOOKED_AT)), MOST_RANGES))
+        ranges = _locate(entry, assertion.spec, observed, verdict)
+        return tuple(islice(dict.fromkeys(islice(ranges, MOST_LOOKED_AT)), MOST_RANGES))
     # Without a range if a limit is reached or the plugin is no longer installed.
     except (CheckFault, SpecError, RecursionError):
         return ()

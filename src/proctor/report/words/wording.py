@@ -56,9 +56,9 @@ def split_reason(reason: str) -> ReasonParts | None:
     about, expected = reason.split("expected ")
     for separator in (", found ", "; found "):
         if expected.count("found ") == 1 and separator in expected:
-            expected_value, found = expected.split(separator)
-            if expected_value and found and (not about or about.endswith(": ")):
-                return ReasonParts(about.removesuffix(": "), expected_value, found)
+            expected_value, actual = expected.split(separator)
+            if expected_value and actual and (not about or about.endswith(": ")):
+                return ReasonParts(about.removesuffix(": "), expected_value, actual)
     return None
 
 
@@ -150,9 +150,9 @@ def describe_rate(counts: Mapping[str, int]) -> tuple[str, str]:
 
 def pass_hat_words(repeated: Sequence[CaseSummary]) -> str:
     """Return the mean probability that k attempts all pass: `pass^2 80.0 %, pass^5 60.0 %`; empty if all pass."""
-    found = summarize_suite({summary.id: count_outcomes(summary.counts) for summary in repeated}).pass_hat
-    sizes = [k for k in (2, 3, 5, 10, max(found, default=0)) if k > 1 and k in found]
-    return ", ".join(f"pass^{k} {100 * found[k]:.1f} %" for k in dict.fromkeys(sizes)) if any(found[k] < 1 for k in sizes) else ""
+    pass_hat = summarize_suite({summary.id: count_outcomes(summary.counts) for summary in repeated}).pass_hat
+    sizes = [k for k in (2, 3, 5, 10, max(pass_hat, default=0)) if k > 1 and k in pass_hat]
+    return ", ".join(f"pass^{k} {100 * pass_hat[k]:.1f} %" for k in dict.fromkeys(sizes)) if any(pass_hat[k] < 1 for k in sizes) else ""
 
 
 def score_words(score: float, counts: Mapping[str, int], *, undecided: bool = False) -> str:

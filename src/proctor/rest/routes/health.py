@@ -42,11 +42,11 @@ async def health(request: Request, hub: TheHub, response: Response) -> object:
     The response takes at most two seconds, whatever the state of the database.
     """
     watch = find_watch(request.app.state, hub)
-    found = await watch.get_health()
-    if found.status == "failing":
+    service_health = await watch.get_health()
+    if service_health.status == "failing":
         response.status_code = 503
-    reasons = [HealthReason(code=each.code, message=each.message, degree=each.degree) for each in found.reasons]
-    return Health(status=found.status, version=__version__, database=found.database, reasons=reasons)
+    reasons = [HealthReason(code=each.code, message=each.message, degree=each.degree) for each in service_health.reasons]
+    return Health(status=service_health.status, version=__version__, database=service_health.database, reasons=reasons)
 
 
 class QueueFigures(BaseModel):

@@ -56,19 +56,19 @@ class LazyMcpServer:
             self._task = asyncio.create_task(self._keep_open(self._server), name="mcp", context=contextvars.Context())
         return await asyncio.shield(self._server)  # also if the first client has disconnected
 
-    async def _keep_open(self, found: asyncio.Future[StreamableHTTPSessionManager]) -> None:
+    async def _keep_open(self, opened: asyncio.Future[StreamableHTTPSessionManager]) -> None:
         try:
             # In a thread, so that other requests are answered.
             open_server = await asyncio.to_thread(self._load)
             # One task enters and exits it, as its task group requires.
             async with open_server(self._hub) as server:
-                found.set_result(server)
+                opened.set_result(server)
                 await self._closing.wait()
         except Exception as error:
-            if found.done():
+            if opened.done():
                 raise
             self._server = None
-            found.set_exception(error)
+            opened.set_exception(error)
 
     async def close(self) -> None:
         """Close the server if it is open."""

@@ -216,9 +216,9 @@ async def list_traces(
     platform_id: Annotated[str | None, Query(alias="platformId", description="the agent")] = None,
 ) -> object:
     """List the traces of an agent, newest first."""
-    wanted = search.TraceSearch(agent_id=platform_id)
-    found = await search.list_traces(hub, caller, wanted, limit=paging.limit, cursor=paging.cursor)
-    return {"success": True, "data": [_show_row(row) for row in found["data"]], "_meta": found["_meta"], "timestamp": hub.now()}
+    trace_search = search.TraceSearch(agent_id=platform_id)
+    page = await search.list_traces(hub, caller, trace_search, limit=paging.limit, cursor=paging.cursor)
+    return {"success": True, "data": [_show_row(row) for row in page["data"]], "_meta": page["_meta"], "timestamp": hub.now()}
 
 
 @router.get("/public/traces/{trace_id}", response_model=OneTrace)

@@ -32,7 +32,7 @@ from proctor.service.access.keys import authenticate
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification.sandboxes import requests as sandbox_requests
-from proctor.service.verification.sandboxes.requests import Reached
+from proctor.service.verification.sandboxes.requests import ReachableSandboxes
 from proctor.service.verification.sandboxes.system_kinds import MCP, find_kind_of_path
 from proctor.simulators import exchange
 from proctor.store.sql.pages import Row
@@ -44,22 +44,22 @@ _POLICY = "default-src 'none'; sandbox; form-action 'none'; base-uri 'none'; fra
 router = APIRouter()
 
 
-async def _reach_sandbox(request: Request) -> Reached:
+async def _reach_sandbox(request: Request) -> ReachableSandboxes:
     id = request.path_params["sandbox_id"]
     head = await sandbox_requests.find_whole_sandbox(get_hub(request), await find_caller(request), id)
-    return Reached((head,), f"{request.state.root}/sandboxes/{id}")
+    return ReachableSandboxes((head,), f"{request.state.root}/sandboxes/{id}")
 
 
-async def _reach_run(request: Request) -> Reached:
+async def _reach_run(request: Request) -> ReachableSandboxes:
     id = request.path_params["benchmark_run_id"]
     heads = await sandbox_requests.list_sandboxes_of_run(get_hub(request), await find_caller(request), id)
-    return Reached(tuple(heads), f"{request.state.root}/v1/benchmark-runs/{id}")
+    return ReachableSandboxes(tuple(heads), f"{request.state.root}/v1/benchmark-runs/{id}")
 
 
 class _SystemsMcp:
     """The ASGI application of the MCP server of the systems that `reach` finds."""
 
-    def __init__(self, reach: Callable[[Request], Awaitable[Reached]]) -> None:
+    def __init__(self, reach: Callable[[Request], Awaitable[ReachableSandboxes]]) -> None:
         self._reach = reach
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,7 +71,7 @@ class _SystemsMcp:
             return
         hub, first = get_hub(request), reached.heads[0]
         count_request(request, hub, first["organization_id"])
-        # For the tools, which get nothing else of the request.
+        # The tools read the sandboxes from here; they do not see the request otherwise.
         request.state.systems = msgspec.structs.replace(reached, token=await find_token(hub, request, first, b""))
         lazy: LazyMcpServer = scope["app"].state.systems_mcp
         await (await lazy.find_server()).asgi_app(scope, receive, send)
@@ -110,17 +110,17 @@ async def _answer(request: Request, head: Row, path: str, base: str) -> Response
     hub = get_hub(request)
     count_request(request, hub, head["organization_id"])
     body = await request.body()
-    found = {name: value for name, value in request.headers.items() if name not in _SERVICE_HEADERS}
-    given = exchange.Request(
+    forwarded = {name: value for name, value in request.headers.items() if name not in _SERVICE_HEADERS}
+    system_request = exchange.Request(
         method=request.method,
         path=path,
         query=decode_query(request.scope["query_string"].decode("latin-1")),
-        headers={**found, "cookie": strip_session_cookies(found["cookie"])} if "cookie" in found else found,
+        headers={**forwarded, "cookie": strip_session_cookies(forwarded["cookie"])} if "cookie" in forwarded else forwarded,
         body=body,
         base=base,
         token=await find_token(hub, request, head, body),
     )
-    answer = await sandbox_requests.answer_request(hub, head, given)
+    answer = await sandbox_requests.answer_request(hub, head, system_request)
     # A simulated system may echo client data; a line break would start another header.
     headers = {name: value.replace("\r", " ").replace("\n", " ") for name, value in answer.headers.items()}
     # An uploaded file may be a page, and is served from our origin.

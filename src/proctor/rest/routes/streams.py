@@ -47,7 +47,7 @@ async def follow_traces(
     return CountedStream(request.app.state.streams, caller.actor, _stream_traces(request, hub, followed, follow))
 
 
-async def _stream_traces(request: Request, hub: Hub, followed: feed.Followed, follow: bool) -> AsyncIterator[bytes]:
+async def _stream_traces(request: Request, hub: Hub, followed: feed.FollowedFeed, follow: bool) -> AsyncIterator[bytes]:
     stopping = request.app.state.stopping
     # The position first: a reader that is disconnected before the first event continues from here.
     yield f"retry: 1000\nid: {followed.place.write()}\n\n".encode()
@@ -122,6 +122,6 @@ _LINES: dict[int | str, dict[str, Any]] = {
 @router.get("/api/annotations/export", tags=["annotations"], response_class=Response, responses=_LINES)
 async def export_labels(hub: TheHub, caller: TheCaller, project_id: Annotated[str, Query()]) -> Response:
     """Export the labels of a project as the file that `proctor judge calibrate` reads."""
-    found = await agreement.read_agreement(hub, caller, project_id, figures=False)
+    labels_of_project = await agreement.read_agreement(hub, caller, project_id, figures=False)
     headers = {"content-disposition": 'attachment; filename="labels.jsonl"'}
-    return Response(agreement.write_labels(found), media_type="application/x-ndjson", headers=headers)
+    return Response(agreement.write_labels(labels_of_project), media_type="application/x-ndjson", headers=headers)

@@ -55,32 +55,33 @@ class Shown(BaseModel):
 @functools.cache
 def make_body(shape: Shape, module: str, *, partial: bool = False) -> type[BaseModel]:
     """Return the model of a request; with `partial` nothing is required. `module` distinguishes models of the same name."""
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for name, field in shape.fields.items():
-        # The service checks required fields with a second name.
+        # A field with a second name is optional here: the service checks that one of the two is present.
         required = field.required and not partial and field.also is None
-        found[name] = (_type_of(field, field.kind.schema), _describe(field, required=required, default=None if partial else field.default))
+        default = None if partial else field.default
+        members[name] = (_type_of(field, field.kind.schema), _describe(field, required=required, default=default))
         if field.also is not None:
             second = Field(default_factory=lambda: None, description=f"another name of `{name}`")
-            found[field.also] = (_type_of(field, field.kind.schema), second)
-    return _make_model(shape, Written, module, found)
+            members[field.also] = (_type_of(field, field.kind.schema), second)
+    return _make_model(shape, Written, module, members)
 
 
 @functools.cache
 def make_answer(shape: Shape) -> type[BaseModel]:
     """Return the model of a response."""
-    found: dict[str, Any] = {
+    members: dict[str, Any] = {
         name: (
             _type_of(field, field.shown_as or without_limits(field.kind.schema)),
             Field(description=field.about or None) if field.always else Field(None, description=field.about or None),
         )
         for name, field in shape.fields.items()
     }
-    return _make_model(shape, Shown, __name__, found)
+    return _make_model(shape, Shown, __name__, members)
 
 
-def _make_model(shape: Shape, base: type[BaseModel], module: str, found: dict[str, Any]) -> type[BaseModel]:
-    return create_model(shape.name, __base__=base, __doc__=shape.about, __module__=module, **found)
+def _make_model(shape: Shape, base: type[BaseModel], module: str, members: dict[str, Any]) -> type[BaseModel]:
+    return create_model(shape.name, __base__=base, __doc__=shape.about, __module__=module, **members)
 
 
 def _describe(field: fields.Field, *, required: bool, default: object) -> Any:
@@ -98,10 +99,10 @@ def _describe(field: fields.Field, *, required: bool, default: object) -> Any:
 def _type_of(field: fields.Field, schema: Schema) -> Any:
     if field.kind.shape is not None:
         model = make_answer(field.kind.shape)
-        found: Any = list[model] if schema["type"] == "array" else model
+        python_type: Any = list[model] if schema["type"] == "array" else model
     else:
-        found = _type_of_schema(schema)
-    return found | None if field.null else found
+        python_type = _type_of_schema(schema)
+    return python_type | None if field.null else python_type
 
 
 def _type_of_schema(schema: Schema) -> Any:
@@ -111,13 +112,13 @@ def _type_of_schema(schema: Schema) -> Any:
         return functools.reduce(lambda left, right: left | right, others, first)
     if "enum" in schema:
         return Literal.__getitem__(tuple(schema["enum"]))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] - the words are data
-    found = _TYPES[kinds]
+    python_type = _TYPES[kinds]
     if "items" in schema:
-        found = list[_type_of_schema(schema["items"])]
+        python_type = list[_type_of_schema(schema["items"])]
     if "additionalProperties" in schema:
-        found = dict[str, _type_of_schema(schema["additionalProperties"])]
+        python_type = dict[str, _type_of_schema(schema["additionalProperties"])]
     limits = {_LIMITS[key]: value for key, value in schema.items() if key in _LIMITS}
-    return Annotated[found, Field(**limits)] if limits else found
+    return Annotated[python_type, Field(**limits)] if limits else python_type
 
 
 def make_routes(noun: Resource) -> APIRouter:
@@ -154,21 +155,21 @@ def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
         if operation.takes is not None:
             body = values["body"]
             ids.append(body if operation.takes_whole or body is None else list_sent_fields(body))
-        found = complete_addresses(_spell_assertions(await operation.call(hub, *who, *ids, **options)), request.state.root)
+        result = complete_addresses(_spell_assertions(await operation.call(hub, *who, *ids, **options)), request.state.root)
         if operation.large:
-            return Response(await asyncio.to_thread(to_json, found), operation.status, media_type="application/json")
-        return found if operation.gives is not None else Response(status_code=operation.status)
+            return Response(await asyncio.to_thread(to_json, result), operation.status, media_type="application/json")
+        return result if operation.gives is not None else Response(status_code=operation.status)
 
     endpoint.__name__, endpoint.__doc__ = operation.name, operation.about
     endpoint.__signature__ = inspect.Signature(_list_parameters(operation))  # pyright: ignore[reportFunctionMemberAccess] - functions take any attribute
     return endpoint
 
 
-def _spell_assertions(found: Any) -> Any:
+def _spell_assertions(response: Any) -> Any:
     """Return a response with assertions in snake_case, whichever way they were written."""
-    if not isinstance(found, dict):
-        return found
-    record = dict(cast(dict[str, Any], found))
+    if not isinstance(response, dict):
+        return response
+    record = dict(cast(dict[str, Any], response))
     if "_meta" in record:
         return {**record, "data": [_spell_assertions(entry) for entry in record["data"]]}
     if isinstance(record.get("assertion"), dict):
@@ -196,7 +197,7 @@ def _list_parameters(operation: Operation) -> list[inspect.Parameter]:
         defaults[operation.within] = None
     kind = inspect.Parameter.KEYWORD_ONLY
     return [
-        inspect.Parameter(name, kind, annotation=one, default=defaults.get(name, inspect.Parameter.empty)) for name, one in types.items()
+        inspect.Parameter(name, kind, annotation=hint, default=defaults.get(name, inspect.Parameter.empty)) for name, hint in types.items()
     ]
 
 

@@ -14,7 +14,7 @@ from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.known_agents import forget_agents
-from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
+from proctor.service.access.permissions import check_place, find_visible, require_reader, require_writer, select_visible
 from proctor.service.access.projects import change_place, empty_place
 from proctor.service.field_checks import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id
@@ -99,7 +99,7 @@ async def list_agents(
 ) -> Page[Agent]:
     """List agents, newest first."""
     require_reader(caller)
-    return await read_page(hub, list_seen(agents, caller, project_id=project_id), agents, _show_agent, limit=limit, cursor=cursor)
+    return await read_page(hub, select_visible(agents, caller, project_id=project_id), agents, _show_agent, limit=limit, cursor=cursor)
 
 
 @operation("agents", "GET /api/agents/{agent_id}")
@@ -107,7 +107,7 @@ async def get_agent(hub: Hub, caller: Caller, id: str) -> Agent:
     """Read an agent."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return _show_agent(await find_seen(connection, agents, caller, "agent", id))
+        return _show_agent(await find_visible(connection, agents, caller, "agent", id))
 
 
 @operation("agents", "PATCH /api/agents/{agent_id}")
@@ -160,10 +160,10 @@ async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
 
 def _check_evidence(values: Mapping[str, Json]) -> None:
     """Reject settings with an invalid `evidence`."""
-    given = (values.get("settings") or {}).get("evidence")
+    declaration = (values.get("settings") or {}).get("evidence")
     try:
-        if given is not None:
-            build_declared(given if isinstance(given, dict) else {"map": given}, source="")
+        if declaration is not None:
+            build_declared(declaration if isinstance(declaration, dict) else {"map": declaration}, source="")
     except InputError as error:
         reasons = [f"{problem.origin.path.replace('$', 'evidence', 1)}: {problem.message}" for problem in error.problems] or [str(error)]
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"settings": reasons}) from None

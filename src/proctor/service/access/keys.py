@@ -267,11 +267,11 @@ def make_caller(hub: Hub, row: Row) -> Caller | None:
 async def find_local_caller(hub: Hub) -> Caller | None:
     """Return the local user until an organization key was created, then None. Only for services on loopback."""
     # Revoking the last key must not open the service again.
-    if hub.key_cache.closed:
+    if hub.key_cache.has_organization_key:
         return None
     async with hub.database.reading() as connection:
-        hub.key_cache.closed = await rows.had_organization_key(connection)
-    return None if hub.key_cache.closed else LOCAL
+        hub.key_cache.has_organization_key = await rows.had_organization_key(connection)
+    return None if hub.key_cache.has_organization_key else LOCAL
 
 
 async def get_organization_caller(hub: Hub, id_or_name: str | None = None, *, create: bool = False) -> Caller:
@@ -279,13 +279,13 @@ async def get_organization_caller(hub: Hub, id_or_name: str | None = None, *, cr
     if id_or_name is None or id_or_name == DEFAULT_ORGANIZATION:
         return LOCAL
     async with hub.database.writing() as connection:
-        found = await find_organization(connection, id_or_name)
-        if found is None and create:
-            found = new_id("org")
-            await ensure_organization(connection, found, id_or_name, hub.now())
-    if found is None:
+        organization = await find_organization(connection, id_or_name)
+        if organization is None and create:
+            organization = new_id("org")
+            await ensure_organization(connection, organization, id_or_name, hub.now())
+    if organization is None:
         raise not_found("organization", id_or_name)
-    return Caller(organization_id=found)
+    return Caller(organization_id=organization)
 
 
 def show_key(row: Row) -> Key:

@@ -21,8 +21,8 @@ _REMEMBERED_S = 2.0
 
 async def find_agent(hub: Hub, organization_id: str, agent_id: str) -> Agent | None:
     """Return an agent by its id from the cache, or from the database if it is unknown."""
-    found = (await load_agents(hub, organization_id)).get(agent_id)
-    return found or (await reload_agents(hub, organization_id)).get(agent_id)
+    agent = (await load_agents(hub, organization_id)).get(agent_id)
+    return agent or (await reload_agents(hub, organization_id)).get(agent_id)
 
 
 async def list_known_agents(hub: Hub, organization_id: str) -> list[Agent]:

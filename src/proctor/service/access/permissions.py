@@ -50,18 +50,18 @@ async def require_operator(hub: Hub, caller: Caller) -> None:
     # The local user of a service without organization keys.
     if caller.key_id is None:
         return
-    named = hub.settings.metrics_organization
+    operator_id = hub.settings.metrics_organization
     async with hub.database.reading() as connection:
-        if named is None:
+        if operator_id is None:
             allowed = not await has_several_organizations(connection)
         else:
-            allowed = await find_organization(connection, named) == caller.organization_id
+            allowed = await find_organization(connection, operator_id) == caller.organization_id
     if not allowed:
         reason = "this covers all organizations; the administrator sets the one with access: proctor serve --metrics-organization NAME"
         raise Refusal("FORBIDDEN", reason)
 
 
-def query_seen(table: sa.Table, caller: Caller, **equal: object) -> sa.Select[Any]:
+def query_visible(table: sa.Table, caller: Caller, **equal: object) -> sa.Select[Any]:
     """Return a query for the visible rows with these column values; None means no condition."""
     query = query_owned(table, caller.organization_id, **{name: value for name, value in equal.items() if value is not None})
     if caller.project_id is not None:
@@ -71,7 +71,7 @@ def query_seen(table: sa.Table, caller: Caller, **equal: object) -> sa.Select[An
     return query
 
 
-def list_seen(
+def select_visible(
     table: sa.Table,
     caller: Caller,
     *,
@@ -81,18 +81,18 @@ def list_seen(
     **equal: object,
 ) -> ListQuery:
     """Return the list of the visible rows with these column values; None means no condition."""
-    wanted = {"organization_id": caller.organization_id, **equal}
+    column_values = {"organization_id": caller.organization_id, **equal}
     conditions = list(filters)
     column = "id" if table is projects else "project_id"
     if caller.project_id is not None:
         # A list of another project is empty, as if that project did not exist.
-        if wanted.get(column) not in (None, caller.project_id):
+        if column_values.get(column) not in (None, caller.project_id):
             conditions.append(sa.false())
-        wanted[column] = caller.project_id
+        column_values[column] = caller.project_id
     # An agent of the key is already a narrower condition.
-    if caller.agent_ids is not None and table is not projects and wanted.get("agent_id") not in caller.agent_ids:
+    if caller.agent_ids is not None and table is not projects and column_values.get("agent_id") not in caller.agent_ids:
         conditions.append(_match_agents(table, caller.agent_ids))
-    return list_query(table, wanted, columns=columns, along=along, filters=conditions)
+    return list_query(table, column_values, columns=columns, along=along, filters=conditions)
 
 
 def _match_agents(table: sa.Table, agent_ids: tuple[str, ...]) -> sa.ColumnElement[bool]:
@@ -102,17 +102,17 @@ def _match_agents(table: sa.Table, agent_ids: tuple[str, ...]) -> sa.ColumnEleme
     return sa.or_(column.is_(None), among) if column.nullable else among
 
 
-async def find_seen(
+async def find_visible(
     connection: AsyncConnection, table: sa.Table, caller: Caller, what: str, id: str, *, columns: Sequence[str] | None = None
 ) -> Row:
     """Return one visible row, or some columns of it. Raises `Refusal` as for a missing row."""
-    query = query_seen(table, caller, id=id)
+    query = query_visible(table, caller, id=id)
     if columns is not None:
         query = query.with_only_columns(*(table.c[name] for name in columns))
-    found = (await connection.execute(query)).mappings().first()
-    if found is None:
+    row = (await connection.execute(query)).mappings().first()
+    if row is None:
         raise not_found(what, id)
-    return dict(found)
+    return dict(row)
 
 
 async def check_place(connection: AsyncConnection, caller: Caller, project_id: str, agent_id: str | None = None) -> None:

@@ -14,7 +14,7 @@ from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, Caller
 from proctor.service.access.known_agents import forget_agents
-from proctor.service.access.permissions import find_seen, list_seen, query_seen, require_reader, require_writer
+from proctor.service.access.permissions import find_visible, query_visible, require_reader, require_writer, select_visible
 from proctor.service.field_checks import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id
 from proctor.service.judge_memory import delete_folder
@@ -65,25 +65,25 @@ async def search_everywhere(
     text = q.strip()
     if not 1 <= len(text) <= LONGEST_TEXT or "\0" in text:
         raise Refusal("VALIDATION_ERROR", "invalid search text", fields={"q": [f"expected 1 to {LONGEST_TEXT} characters"]})
-    found: list[Found] = []
+    results_by_kind: list[Found] = []
     async with hub.database.reading() as connection:
         for kind, table, names in _PLACES:
             # Keys limited to some agents have no access to runs.
             if kind == "run" and caller.agent_ids is not None:
                 continue
-            for row in await find_in_table(connection, query_seen(table, caller), table, text, names, MOST_OF_A_KIND):
+            for row in await find_in_table(connection, query_visible(table, caller), table, text, names, MOST_OF_A_KIND):
                 title = next((row[name] for name in names if row[name]), row["id"])
                 if kind == "run":  # runs of one suite differ by name and note
                     title = " · ".join(filter(None, (row[name] for name in names))) or title
                 place = row["id"] if kind == "project" else row["project_id"]
-                found.append({"kind": kind, "id": row["id"], "name": title, "project_id": place, "created_at": row["created_at"]})
+                results_by_kind.append({"kind": kind, "id": row["id"], "name": title, "project_id": place, "created_at": row["created_at"]})
         record = await find_record_by_id(connection, caller.organization_id, text) if caller.kind == "organization" else None
         if record is not None:
             title = record["body"].get("name") or record["body"].get("label") or record["slug"] or record["id"]
-            found.append(
+            results_by_kind.append(
                 {"kind": record["kind"], "id": record["id"], "name": title, "project_id": None, "created_at": record["created_at"]}
             )
-    return {"data": found, "looked_at": MOST_LOOKED_AT}
+    return {"data": results_by_kind, "looked_at": MOST_LOOKED_AT}
 
 
 async def change_place(
@@ -176,7 +176,7 @@ async def add_project(connection: AsyncConnection, hub: Hub, caller: Caller, val
 async def list_projects(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> Page[Project]:
     """List projects, newest first."""
     require_reader(caller)
-    return await read_page(hub, list_seen(projects, caller), projects, _show_project, limit=limit, cursor=cursor)
+    return await read_page(hub, select_visible(projects, caller), projects, _show_project, limit=limit, cursor=cursor)
 
 
 @operation("projects", "GET /api/projects/{project_id}")
@@ -184,7 +184,7 @@ async def get_project(hub: Hub, caller: Caller, id: str) -> Project:
     """Read a project."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return _show_project(await find_seen(connection, projects, caller, "project", id))
+        return _show_project(await find_visible(connection, projects, caller, "project", id))
 
 
 @operation("projects", "PATCH /api/projects/{project_id}")

@@ -60,9 +60,9 @@ async def show_secrets(hub: Hub, caller: Caller, project_id: str) -> Secrets:
 
 
 @operation("secrets", "PUT /api/projects/{project_id}/secrets/{name}", name="set_secret")
-async def put_secret(hub: Hub, caller: Caller, project_id: str, name: str, sent: SecretValue) -> Secret:
+async def put_secret(hub: Hub, caller: Caller, project_id: str, name: str, spec: SecretValue) -> Secret:
     """Create or replace a secret; requires an organization key. Settings and suites refer to it as `${NAME}`."""
-    return await set_secret(hub, caller, project_id, name, sent.value)
+    return await set_secret(hub, caller, project_id, name, spec.value)
 
 
 async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value: str) -> Secret:
@@ -107,9 +107,9 @@ async def delete_secret(hub: Hub, caller: Caller, project_id: str, name: str) ->
 async def read_secrets(hub: Hub, organization_id: str, project_id: str) -> dict[str, str]:
     """Return the secrets of a project in plain text, for its runs. Never shown to a caller."""
     async with hub.database.reading() as connection:
-        found = await rows.list_secrets(connection, organization_id, project_id)
+        rows_of_project = await rows.list_secrets(connection, organization_id, project_id)
     box = make_box(hub)
-    return {row["name"]: box.unlock(row["value"]) for row in found}
+    return {row["name"]: box.unlock(row["value"]) for row in rows_of_project}
 
 
 async def relock_all(hub: Hub) -> int:

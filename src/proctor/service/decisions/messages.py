@@ -80,7 +80,6 @@ class CaseAsk(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One case to decide."""
 
     position: int
-    """Its position in the suite."""
     id: str
     opinions: bytes | None = None
     """The judge's opinions so far, packed."""
@@ -95,7 +94,6 @@ class CaseWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="
     attempt: int = 0
     clock: str | None = None
     judging: bool = False
-    """Whether there is a judge."""
     fail_fast: bool = False
 
 
@@ -120,7 +118,6 @@ class ReadWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="
     """Packed."""
     format: str | None = None
     declared: DeclaredEvidence | None = None
-    """The suite's evidence declaration."""
 
 
 class MutationWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="mutation"):
@@ -169,7 +166,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class _Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """A result without its case, which the caller has."""
+    """A result without its case, which the caller already has."""
 
     outcome: Outcome
     score: float | None

@@ -56,10 +56,10 @@ class PatternProcess:
     def search(self, source: str, flags: str, text: str) -> Found | None:
         """Return the leftmost match. Raises `CheckFault` if it takes too much time or memory."""
         try:
-            found = self._request({"source": source, "flags": flags, "text": text})
+            answer = self._request({"source": source, "flags": flags, "text": text})
         except (OSError, EOFError, TimeoutError) as error:
             raise CheckFault("regex_limit", f"the pattern {show(source)} crashed the pattern engine: {_describe_error(error)}") from None
-        return None if found is None else Found(*found)
+        return None if answer is None else Found(*answer)
 
     def close(self) -> None:
         """End the process."""

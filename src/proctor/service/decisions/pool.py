@@ -94,15 +94,15 @@ class ThreadDecisions:
         """Return an answer for every item."""
 
         def work() -> list[Answer]:
-            decider, found = CaseDecider(), list[Answer]()
+            decider, finished = CaseDecider(), list[Answer]()
             with self._lock:
-                while len(found) < len(works):
+                while len(finished) < len(works):
                     if decider.exhausted:
                         # An exhausted decider starts nothing more; a new one has memory again.
                         decider = CaseDecider()
-                    job = Job(works=works[len(found) :], suites=dict(suites))
-                    found += [answer for answer in decider.answer_job(job) if not answer.undone]
-            return found
+                    job = Job(works=works[len(finished) :], suites=dict(suites))
+                    finished += [answer for answer in decider.answer_job(job) if not answer.undone]
+            return finished
 
         return await asyncio.to_thread(work)
 
@@ -148,24 +148,24 @@ class DecisionPool:
 
     async def answers(self, who: Requester, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> list[Answer]:
         """Return an answer for every item, slice by slice. Raises `Refusal` if that is not possible now."""
-        found: list[Answer] = []
+        finished: list[Answer] = []
         deaths, spent = 0, 0.0
-        while len(found) < len(works):
-            remaining = works[len(found) :]
+        while len(finished) < len(works):
+            remaining = works[len(finished) :]
             if spent > REQUEST_S:
                 reason = f"not decided: the records before it took {REQUEST_S:g} s"
-                return [*found, *[Answer(error=(TIME_LIMIT, reason))] * len(remaining)]
+                return [*finished, *[Answer(error=(TIME_LIMIT, reason))] * len(remaining)]
             if deaths >= MOST_DEATHS:
                 # Every end costs the start of a process, which one request must not repeat without limit.
                 reason = f"not decided: {deaths} earlier records ended their process"
-                return [*found, *[Answer(error=(CRASHED, reason))] * len(remaining)]
-            got, why = await self._decide_slice(who, _cut_chunk(remaining), suites)
-            found += [answer for answer in got if not answer.undone]
-            spent += sum(answer.spent_s for answer in got)
+                return [*finished, *[Answer(error=(CRASHED, reason))] * len(remaining)]
+            received, why = await self._decide_slice(who, _cut_chunk(remaining), suites)
+            finished += [answer for answer in received if not answer.undone]
+            spent += sum(answer.spent_s for answer in received)
             if why is not None:
                 deaths += 1
-                found.append(Answer(error=(CRASHED, why)))
-        return found
+                finished.append(Answer(error=(CRASHED, why)))
+        return finished
 
     async def close(self) -> None:
         """End every process."""
@@ -200,19 +200,19 @@ class DecisionPool:
         self, worker: _Worker, works: Sequence[Work], suites: Mapping[str, SuiteSource]
     ) -> tuple[list[Answer], str | None]:
         process = worker.process
-        got: list[Answer] = []
+        answers: list[Answer] = []
         self._busy.add(worker)
         try:
-            # All of these mean that no more answers arrive. The number of answers identifies the record.
+            # Each of these errors means that the process has ended. The first record without an answer is the one that ended it.
             with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
                 await process.send(_ENCODE(worker.make_job(works, suites)))
-                while len(got) < len(works):
-                    got.append(_READ.decode(await process.receive()))
+                while len(answers) < len(works):
+                    answers.append(_READ.decode(await process.receive()))
                 # A process that has grown too large reports that with its last answer, and is not used again.
-                if not got[-1].last:
+                if not answers[-1].last:
                     self._add_idle(worker)
-                    return got, None
-            code = None if len(got) == len(works) else await process.wait_for_exit()
+                    return answers, None
+            code = None if len(answers) == len(works) else await process.wait_for_exit()
         except BaseException:
             # A job cannot be resumed in the middle.
             _run_in_background(process.close(), self._ends)
@@ -220,13 +220,13 @@ class DecisionPool:
         finally:
             self._busy.discard(worker)
         await process.close()
-        if len(got) == len(works):
-            return got, None
+        if len(answers) == len(works):
+            return answers, None
         if self._closed:
             raise _refuse_stopping()
         why = _describe_end(code, self._stall_s)
         _LOG.warning("a decision process ended", extra={"reason": why})
-        return got, why
+        return answers, why
 
     async def _get_worker(self) -> _Worker:
         if self._closed:

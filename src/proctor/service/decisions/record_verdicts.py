@@ -111,8 +111,8 @@ class CaseDecider:
     def _read_evidence(self, work: ReadWork) -> Answer:
         with self._limit(READ_S):
             declared = work.declared or DeclaredEvidence()
-            found = read_sent(unpack_plain(work.sent, Any), format=work.format, mapping=declared.map)
-            return Answer(evidence=[pack_plain(declare_complete(one, declared.complete, declared.source)) for one in found])
+            evidences = read_sent(unpack_plain(work.sent, Any), format=work.format, mapping=declared.map)
+            return Answer(evidence=[pack_plain(declare_complete(evidence, declared.complete, declared.source)) for evidence in evidences])
 
     def _decide_record(self, work: CaseWork) -> Answer:
         suite = self._get_suite(work.suite)
@@ -141,8 +141,8 @@ class CaseDecider:
         with self._limit(MUTATION_S * 2):
             entries = [unpack_plain(entry, RunEntry) for entry in work.entries]
             suite = prepared.suite
-            found = mutate(suite, name_entries(entries, suite), is_late=lambda: self._clock() - begun > MUTATION_S)
-        return Answer(evidence=[pack_plain(found)])
+            measured = mutate(suite, name_entries(entries, suite), is_late=lambda: self._clock() - begun > MUTATION_S)
+        return Answer(evidence=[pack_plain(measured)])
 
     def _decide_case(self, prepared: PreparedCase, work: CaseWork, ask: CaseAsk, evidence: Evidence, left: float) -> Step:
         clock = None if work.clock is None else (lambda: work.clock or "")
@@ -153,10 +153,10 @@ class CaseDecider:
             with self._limit(min(CASE_S, left)):
                 if not (work.judging and prepared.judged):
                     return Step(id=ask.id, result=pack_result(prepared.decide(evidence, None, work.attempt, clock)))
-                found = _deliberate(prepared, evidence, work.attempt, clock, work.fail_fast, ask.opinions)
-                if isinstance(found, CaseResult):
-                    return Step(id=ask.id, result=pack_result(found))
-                return Step(id=ask.id, questions=pack_plain(found))
+                step = _deliberate(prepared, evidence, work.attempt, clock, work.fail_fast, ask.opinions)
+                if isinstance(step, CaseResult):
+                    return Step(id=ask.id, result=pack_result(step))
+                return Step(id=ask.id, questions=pack_plain(step))
         except OutOfTime:
             reason = f"the case took more than {min(CASE_S, left):g} s on this record"
             return Step(id=ask.id, result=pack_result(make_undecided_result(prepared.case, TIME_LIMIT, reason, attempt=work.attempt)))
@@ -182,20 +182,20 @@ class CaseDecider:
             if left <= 0:
                 raise OutOfTime
             with self._limit(min(CASE_S, left)):
-                found = _deliberate(prepared, evidence, 0, lambda: work.clock, False, work.opinions.get(id))
-                if not isinstance(found, CaseResult):
-                    return Step(id=id, questions=pack_plain(found))
-                return Step(id=id, finding=document.make_finding(work.position, found))
+                step = _deliberate(prepared, evidence, 0, lambda: work.clock, False, work.opinions.get(id))
+                if not isinstance(step, CaseResult):
+                    return Step(id=id, questions=pack_plain(step))
+                return Step(id=id, finding=document.make_finding(work.position, step))
         except OutOfTime:
             reason = f"the case took more than {max(0.0, min(CASE_S, left)):g} s on this trace"
             return Step(id=id, finding=document.make_finding(work.position, make_undecided_result(prepared.case, TIME_LIMIT, reason)))
 
     def _get_suite(self, key: str) -> PreparedSuite | tuple[str, str]:
-        found = self._prepared.get(key)
-        if found is None:
+        suite = self._prepared.get(key)
+        if suite is None:
             # Prepared when it is first needed, and charged to that request. An invalid suite is cached with the reason.
-            found = self._prepared[key] = self._read_suite(self._sources.pop(key))
-        return found
+            suite = self._prepared[key] = self._read_suite(self._sources.pop(key))
+        return suite
 
     def _read_suite(self, source: SuiteSource) -> PreparedSuite | tuple[str, str]:
         try:
@@ -208,12 +208,12 @@ class CaseDecider:
 
     def _get_document(self, text: CaseText) -> PreparedDocument:
         key = (text.id, text.version)
-        found = self._documents.get(key)
-        if found is None:
+        document = self._documents.get(key)
+        if document is None:
             while len(self._documents) >= _MOST_DOCUMENTS:
                 self._documents.pop(next(iter(self._documents)))
-            found = self._documents[key] = PreparedDocument(text)
-        return found
+            document = self._documents[key] = PreparedDocument(text)
+        return document
 
 
 _MOST_DOCUMENTS = 50

@@ -56,7 +56,7 @@ async def read_evidence(
     if answer.error is not None:
         code, message = answer.error
         raise EvidenceError(message, code=code)
-    return [unpack_plain(one, Evidence) for one in answer.evidence]
+    return [unpack_plain(packed, Evidence) for packed in answer.evidence]
 
 
 async def decide_stream(
@@ -130,8 +130,8 @@ class SuiteDecisions:
                         questions[number, position] = found
             waiting = {}
             if ask is not None and questions:
-                for place, given in (await self._ask_judge(questions, ask)).items():
-                    opinions.setdefault(place, []).append(given)
+                for place, opinions_of_case in (await self._ask_judge(questions, ask)).items():
+                    opinions.setdefault(place, []).append(opinions_of_case)
                     waiting.setdefault(place[0], []).append(place[1])
         return [[found[position] for position in one.positions] for one, found in zip(records, done, strict=True)]
 

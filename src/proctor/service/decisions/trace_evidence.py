@@ -45,9 +45,9 @@ def read_agent_evidence(pieces: Sequence[bytes], agent: Agent | None) -> Evidenc
 
 def get_declared(settings: Mapping[str, Json]) -> DeclaredEvidence | None:
     """Return the `evidence` declaration in the settings of an agent; None if it is missing or invalid."""
-    given = settings.get("evidence")
+    declaration = settings.get("evidence")
     try:
-        return build_declared(given, source="the settings of the agent") if isinstance(given, dict) else None
+        return build_declared(declaration, source="the settings of the agent") if isinstance(declaration, dict) else None
     except InputError:
         return None
 
@@ -87,10 +87,10 @@ def _read_pieces(
 
 
 def _read_mapped(data: Json, mapping: EvidenceMap) -> Evidence:
-    found = read_document(data, mapping=mapping)
-    if len(found) != 1:
-        raise EvidenceError(f"the mapping of the agent finds {len(found)} runs in the body, expected one")
-    return found[0]
+    evidence = read_document(data, mapping=mapping)
+    if len(evidence) != 1:
+        raise EvidenceError(f"the mapping of the agent finds {len(evidence)} runs in the body, expected one")
+    return evidence[0]
 
 
 def expand_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -141,10 +141,10 @@ def _merge_repeated(spans: list[Span]) -> list[Span]:
 def _read_body(document: Json, response_path: str | None) -> Evidence:
     if exceeds_depth(document):
         raise too_deep_error()
-    found = mibo.read(document)
-    if not found:
+    mibo_evidence = mibo.read(document)
+    if not mibo_evidence:
         raise EvidenceError("the trace has nothing to check")
-    evidence = found[0]
+    evidence = mibo_evidence[0]
     if response_path is not None and isinstance(document, dict) and "data" in document:
         text = find_dotted(document["data"], response_path)
         if text is not MISSING:

@@ -105,23 +105,23 @@ class ProcessDecider:
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
         """Return the decisions, fewer than tasks if the process ended. Raises `CannotStart`."""
         process = await self._get_process()
-        found: list[Decision] = []
+        decisions: list[Decision] = []
         try:
-            # All of these mean that no more decisions arrive; their number identifies the trace.
+            # Each of these errors means that the process has ended. The first trace without a decision is the one that ended it.
             with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
                 await process.send(self._encode(self._known.complete_batch(batch, texts)))
-                while (missing := len(batch.tasks) - len(found)) > 0:
+                while (missing := len(batch.tasks) - len(decisions)) > 0:
                     if missing > _LAST_DECISIONS:
                         await process.wait_for_frames(_GATHER_S)
-                    found.append(self._read(await process.receive()))
-                return found
+                    decisions.append(self._read(await process.receive()))
+                return decisions
         except BaseException:
             # A batch cannot be resumed in the middle.
             await self.close()
             raise
         await self.close()
         _LOG.warning("the process that decides traces ended", extra={"exit_code": process.exit_code})
-        return found
+        return decisions
 
     async def close(self) -> None:
         """End the process."""

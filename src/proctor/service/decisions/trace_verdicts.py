@@ -25,7 +25,7 @@ from proctor.model.account import Part
 from proctor.model.case import Case
 from proctor.model.cost import PriceList, price_usage
 from proctor.model.evidence import Evidence, Json, Usage
-from proctor.model.json_values import MISSING, equal
+from proctor.model.json_values import equal
 from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import CaseResult
 from proctor.model.typed import convert_to, make_json_decoder
@@ -88,8 +88,7 @@ def _look_up(metadata: Mapping[str, Json], name: str) -> Json:
     # A name with dots, as in OpenTelemetry, is a name first and a path second.
     if name in metadata:
         return metadata[name]
-    found = find_dotted(dict(metadata), name)
-    return found if found is not MISSING else MISSING
+    return find_dotted(dict(metadata), name)
 
 
 def _read_tags(value: Json) -> set[str]:
@@ -302,15 +301,15 @@ class TraceDecider:
 
     def _find_parts(self, task: Task, cases: Sequence[ActiveCase]) -> frozenset[Part] | None:
         """Return the parts of evidence that the cases of a trace read; None: all."""
-        found: set[Part] = set()
+        needed_parts: set[Part] = set()
         for position in task.cases:
             case = cases[position]
             document = self._get_document((case.id, case.version))
             parts = document.suite.parts if document is not None and document.suite is not None else None
             if parts is None:
                 return None
-            found |= parts
-        return frozenset(found)
+            needed_parts |= parts
+        return frozenset(needed_parts)
 
     def _decide_cases(self, task: Task, evidence: Evidence, cases: Sequence[ActiveCase]) -> Decision:
         text = as_text(evidence.input)
@@ -347,11 +346,11 @@ class TraceDecider:
         return Decision(input_text=input_text, digest=digest, findings=findings, undecided=sorted(set(undecided)))
 
     def _get_document(self, key: CaseKey) -> PreparedDocument | None:
-        found = self._prepared.get(key)
-        if found is None and key in self._texts:
+        document = self._prepared.get(key)
+        if document is None and key in self._texts:
             # Prepared when it is first needed, and charged to that trace.
-            found = self._prepared[key] = PreparedDocument(self._texts.pop(key))
-        return found
+            document = self._prepared[key] = PreparedDocument(self._texts.pop(key))
+        return document
 
     def _is_selected(self, case: ActiveCase, id: str, evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
         try:

@@ -16,7 +16,7 @@ from proctor.model.typed import make_json_decoder
 from proctor.scoring.agreement import Figure, count_table, with_intervals
 from proctor.scoring.calibration import Calibration, summarize_calibration
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import query_seen, require_reader
+from proctor.service.access.permissions import query_visible, require_reader
 from proctor.service.access.projects import get_project
 from proctor.service.hub import Hub
 from proctor.service.labels.claims import JudgedClaim
@@ -56,7 +56,6 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """Questions that are not counted: as many reviewers passed as failed the answer."""
     reviewers: Reviewers
     skipped: int
-    """Skipped claims."""
     more: bool
     """Whether there are older labels that were not used."""
     threshold: float | None
@@ -101,22 +100,22 @@ class AgreementShown(TypedDict):
 @operation("annotations", "GET /api/annotations/agreement")
 async def get_agreement(hub: Hub, caller: Caller, project_id: str) -> AgreementShown:
     """Compute the agreement of the judge with the labels of a project."""
-    found = await read_agreement(hub, caller, project_id)
-    known = found.calibration
+    agreement = await read_agreement(hub, caller, project_id)
+    known = agreement.calibration
     figures = {} if known is None else known.figures
     return {
-        "labels": len(found.judged),
-        "repeated": found.repeated,
-        "tied": found.tied,
+        "labels": len(agreement.judged),
+        "repeated": agreement.repeated,
+        "tied": agreement.tied,
         "reviewers": {
-            "count": found.reviewers.count,
-            "questions": found.reviewers.questions,
-            "agreed": found.reviewers.agreed,
-            "figures": {name: _show_figure(figure) for name, figure in found.reviewers.figures.items()},
+            "count": agreement.reviewers.count,
+            "questions": agreement.reviewers.questions,
+            "agreed": agreement.reviewers.agreed,
+            "figures": {name: _show_figure(figure) for name, figure in agreement.reviewers.figures.items()},
         },
-        "skipped": found.skipped,
-        "more": found.more,
-        "threshold": found.threshold,
+        "skipped": agreement.skipped,
+        "more": agreement.more,
+        "threshold": agreement.threshold,
         "best_threshold": None if known is None or known.cut is None else known.cut.threshold,
         "undecided": 0 if known is None else sum(known.undecided.values()),
         "strength": None if known is None else known.strength,
@@ -128,16 +127,16 @@ async def read_agreement(hub: Hub, caller: Caller, project_id: str, *, figures: 
     """Return the agreement of the judge with the labels of a project; without `figures` only the labels."""
     require_reader(caller)
     await get_project(hub, caller, project_id)
-    query = query_seen(annotation_rows, caller, project_id=project_id).where(annotation_rows.c.body.is_not(None))
+    query = query_visible(annotation_rows, caller, project_id=project_id).where(annotation_rows.c.body.is_not(None))
     newest = query.order_by(annotation_rows.c.created_at.desc(), annotation_rows.c.id.desc()).limit(MOST_LABELS + 1)
     async with hub.database.reading() as connection:
         rows: list[Row] = await fetch_all(connection, newest.where(annotation_rows.c.label.is_not(None)))
     return await asyncio.to_thread(_compute_agreement, rows, figures)
 
 
-def write_labels(found: Agreement) -> bytes:
+def write_labels(agreement: Agreement) -> bytes:
     """Return the labels as lines of JSON, as `proctor judge calibrate` reads them."""
-    return b"".join(msgspec.json.encode(line) + b"\n" for line in found.lines)
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in agreement.lines)
 
 
 def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
@@ -153,13 +152,13 @@ def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
         question = msgspec.json.encode([claim.answer, claim.criterion, claim.context])
         repeated += row["author"] in votes.setdefault(question, {})
         votes[question].setdefault(row["author"], (row, claim))
-    decided = [one for by_author in reversed(votes.values()) if (one := _find_majority(list(by_author.values())))]
+    decided = [answer for by_author in reversed(votes.values()) if (answer := _find_majority(list(by_author.values())))]
     judged = [_make_judged(row, claim) for row, claim in decided]
     # The claims of one attempt were judged together.
     claim_counts = Counter(row["subject_id"] for row, _ in decided)
     lines = [
-        _write_line(one.item, claim) | ({"batch": row["subject_id"]} if claim_counts[row["subject_id"]] > 1 else {})
-        for one, (row, claim) in zip(judged, decided, strict=True)
+        _write_line(answer.item, claim) | ({"batch": row["subject_id"]} if claim_counts[row["subject_id"]] > 1 else {})
+        for answer, (row, claim) in zip(judged, decided, strict=True)
     ]
     thresholds = Counter(claim.threshold for _, claim in decided if claim.threshold is not None)
     threshold = thresholds.most_common(1)[0][0] if thresholds else None
@@ -179,8 +178,8 @@ def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
 
 def _find_majority(labels: Sequence[tuple[Row, JudgedClaim]]) -> tuple[Row, JudgedClaim] | None:
     """Return the newest label of most reviewers; None if as many passed as failed the answer."""
-    passed = [one for one in labels if one[0]["label"] == "pass"]
-    failed = [one for one in labels if one[0]["label"] == "fail"]
+    passed = [label for label in labels if label[0]["label"] == "pass"]
+    failed = [label for label in labels if label[0]["label"] == "fail"]
     return None if len(passed) == len(failed) else max(passed, failed, key=len)[0]
 
 
@@ -226,10 +225,10 @@ def _make_judged(row: Row, claim: JudgedClaim) -> JudgedAnswer:
     return JudgedAnswer(item=item, opinion=Opinion(outcome=outcome, score=score, reason=claim.reason, code=claim.code, details=details))
 
 
-def count_labels(found: Agreement) -> dict[str, int]:
+def count_labels(agreement: Agreement) -> dict[str, int]:
     """Return the number of passed and failed answers."""
-    passes = sum(one.item.label for one in found.judged)
-    return {"pass": passes, "fail": len(found.judged) - passes}
+    passes = sum(answer.item.label for answer in agreement.judged)
+    return {"pass": passes, "fail": len(agreement.judged) - passes}
 
 
 def _show_figure(figure: Figure) -> FigureShown:

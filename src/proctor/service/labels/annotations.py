@@ -14,7 +14,7 @@ import msgspec
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_seen, list_seen, require_reader, require_writer
+from proctor.service.access.permissions import find_visible, require_reader, require_writer, select_visible
 from proctor.service.hub import Hub, new_id
 from proctor.service.labels.claims import JudgedClaim, Subject, SubjectKind, find_subject, read_claims
 from proctor.service.paging import read_page, require_row
@@ -71,30 +71,30 @@ class ChangedAnnotation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("annotations", "POST /api/annotations", status=201)
-async def create_annotation(hub: Hub, caller: Caller, given: NewAnnotation) -> Annotation:
+async def create_annotation(hub: Hub, caller: Caller, spec: NewAnnotation) -> Annotation:
     """Store a label or a note; requires an organization key. Labelling a claim again replaces the author's earlier label."""
     require_writer(caller, "writing labels")
-    if given.label is None and not given.note.strip():
+    if spec.label is None and not spec.note.strip():
         raise Refusal("VALIDATION_ERROR", "nothing to store", fields={"label": ["expected a label, a note, or both"]})
-    _check_label({"label": given.label, "note": given.note})
+    _check_label({"label": spec.label, "note": spec.note})
     async with hub.database.reading() as connection:
-        subject = await find_subject(connection, caller, given.subject, given.subject_id)
-    judged = await _find_judged(hub, subject, given.claim)
+        subject = await find_subject(connection, caller, spec.subject, spec.subject_id)
+    judged = await _find_judged(hub, subject, spec.claim)
     now = hub.now()
     question = None if judged is None else judged.hash_question()
     body = None if judged is None else pack(judged)
-    values = {"label": given.label, "note": given.note, "body": body, "question": question, "updated_at": now}
+    values = {"label": spec.label, "note": spec.note, "body": body, "question": question, "updated_at": now}
     async with hub.database.writing() as connection:
         # Again, since the subject may have been deleted.
-        await find_subject(connection, caller, given.subject, given.subject_id)
+        await find_subject(connection, caller, spec.subject, spec.subject_id)
         earlier = None
-        if given.claim is not None:
-            place = (subject.id, given.claim)
+        if spec.claim is not None:
+            place = (subject.id, spec.claim)
             earlier = await find_own_annotation(connection, caller.organization_id, subject.project_id, caller.actor, place, question)
         row = None if earlier is None else await change_row(connection, annotation_rows, caller.organization_id, earlier["id"], values)
         if row is None:
             row = await insert_row(
-                connection, annotation_rows, {**_make_place(caller, subject), "claim": given.claim, "created_at": now, **values}
+                connection, annotation_rows, {**_make_place(caller, subject), "claim": spec.claim, "created_at": now, **values}
             )
         await note(connection, hub, caller, "create" if earlier is None else "update", "annotation", row["id"])
     return show_annotation(row)
@@ -116,7 +116,7 @@ async def list_annotations(
     """List annotations, newest first."""
     require_reader(caller)
     equal: dict[str, Any] = {"project_id": project_id, "subject": subject, "subject_id": subject_id, "parent_id": parent_id, "label": label}
-    query = list_seen(annotation_rows, caller, columns=list_fields(Annotation), **equal)
+    query = select_visible(annotation_rows, caller, columns=list_fields(Annotation), **equal)
     return await read_page(hub, query, annotation_rows, show_annotation, limit=limit, cursor=cursor)
 
 
@@ -124,11 +124,11 @@ async def list_labels_of_question(hub: Hub, caller: Caller, id: str) -> list[Ann
     """List the labels that people gave to the question of an annotation, newest first."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        row = await find_seen(connection, annotation_rows, caller, "annotation", id)
+        row = await find_visible(connection, annotation_rows, caller, "annotation", id)
     if row["question"] is None:
         return []
     equal = {"project_id": row["project_id"], "question": row["question"]}
-    query = list_seen(annotation_rows, caller, columns=list_fields(Annotation), **equal)
+    query = select_visible(annotation_rows, caller, columns=list_fields(Annotation), **equal)
     return (await read_page(hub, query, annotation_rows, show_annotation, limit=100, cursor=None))["data"]
 
 
@@ -137,22 +137,22 @@ async def get_annotation(hub: Hub, caller: Caller, id: str) -> AnnotationInFull:
     """Read an annotation with the judged claim."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        row = await find_seen(connection, annotation_rows, caller, "annotation", id)
+        row = await find_visible(connection, annotation_rows, caller, "annotation", id)
     judged = None if row["body"] is None else {key: value for key, value in unpack(row["body"]).items() if key != "line"}
     return {**show_annotation(row), "judged": judged}
 
 
 @operation("annotations", "PATCH /api/annotations/{annotation_id}")
-async def change_annotation(hub: Hub, caller: Caller, id: str, sent: Annotated[Mapping[str, Json], ChangedAnnotation]) -> Annotation:
+async def change_annotation(hub: Hub, caller: Caller, id: str, changes: Annotated[Mapping[str, Json], ChangedAnnotation]) -> Annotation:
     """Change the label or the note; requires an organization key, which becomes its author."""
     require_writer(caller, "changing labels")
-    _check_label(sent)
+    _check_label(changes)
     async with hub.database.writing() as connection:
         row = await require_row(connection, annotation_rows, caller.organization_id, "annotation", id, locked=True)
-        after = {**row, **sent}
+        after = {**row, **changes}
         if after["label"] is None and not str(after["note"]).strip():
             raise Refusal("VALIDATION_ERROR", "nothing to store", fields={"label": ["expected a label, a note, or both"]})
-        values = {**sent, "author": caller.actor, "updated_at": hub.now()}
+        values = {**changes, "author": caller.actor, "updated_at": hub.now()}
         changed = await change_row(connection, annotation_rows, caller.organization_id, id, values)
         await note(connection, hub, caller, "update", "annotation", id)
     if changed is None:
@@ -170,9 +170,9 @@ async def delete_annotation(hub: Hub, caller: Caller, id: str) -> None:
         await note(connection, hub, caller, "delete", "annotation", id)
 
 
-def _check_label(given: Mapping[str, Json]) -> None:
+def _check_label(fields: Mapping[str, Json]) -> None:
     """Reject an unknown label, and a note that is not text or too long."""
-    label, text = given.get("label"), given.get("note", "")
+    label, text = fields.get("label"), fields.get("note", "")
     wrong: dict[str, list[str]] = {}
     if label is not None and label not in get_args(Label):
         wrong["label"] = [f"expected one of {', '.join(get_args(Label))}"]
@@ -193,7 +193,7 @@ async def _find_judged(hub: Hub, subject: Subject, claim: int | None) -> JudgedC
         return None
     if subject.kind == "trace":
         raise Refusal("VALIDATION_ERROR", "a trace has no claims", fields={"claim": ["expected the subject to be a result or an attempt"]})
-    return next((one for one in await read_claims(hub, subject) if one.number == claim), None)
+    return next((judged_claim for judged_claim in await read_claims(hub, subject) if judged_claim.number == claim), None)
 
 
 def _make_place(caller: Caller, subject: Subject) -> dict[str, Json]:

@@ -24,7 +24,7 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.typed import convert_to, make_json_decoder
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_seen, require_reader
+from proctor.service.access.permissions import find_visible, require_reader
 from proctor.service.decisions.trace_evidence import read_agent_evidence
 from proctor.service.hub import Hub
 from proctor.service.refusals import not_found
@@ -94,8 +94,8 @@ class _Decided(msgspec.Struct, frozen=True):
     @property
     def judge(self) -> str | None:
         """The judge, if a judge decided."""
-        found = (self.details or {}).get("judge")
-        return found if isinstance(found, str) else None
+        judge_name = (self.details or {}).get("judge")
+        return judge_name if isinstance(judge_name, str) else None
 
 
 class _Attempt(msgspec.Struct, frozen=True):
@@ -114,9 +114,9 @@ async def find_subject(connection: AsyncConnection, caller: Caller, kind: Subjec
             raise not_found("attempt", id)
         run = await find_run(connection, caller, row["run_id"])
         return Subject(kind=kind, id=id, project_id=run["project_id"], agent_id="", parent_id=run["id"], row={**row, "run": run})
-    found = await find_seen(connection, traces if kind == "trace" else results, caller, kind, id)
-    place = {"project_id": found["project_id"], "agent_id": found["agent_id"]}
-    return Subject(kind=kind, id=id, parent_id=id if kind == "trace" else found["trace_id"], row=found, **place)
+    subject_row = await find_visible(connection, traces if kind == "trace" else results, caller, kind, id)
+    place = {"project_id": subject_row["project_id"], "agent_id": subject_row["agent_id"]}
+    return Subject(kind=kind, id=id, parent_id=id if kind == "trace" else subject_row["trace_id"], row=subject_row, **place)
 
 
 async def read_claims(hub: Hub, subject: Subject) -> list[JudgedClaim]:
@@ -140,7 +140,7 @@ async def read_claims(hub: Hub, subject: Subject) -> list[JudgedClaim]:
 def read_verdicts(body: Json) -> list[_Decided]:
     """Return the verdicts of a stored result of a trace."""
     assertions: Json = body.get("assertions") if isinstance(body, dict) else None
-    return [convert_to(one, _Decided) for one in assertions] if isinstance(assertions, list) else []
+    return [convert_to(assertion, _Decided) for assertion in assertions] if isinstance(assertions, list) else []
 
 
 def list_judged(verdicts: Sequence[_Decided]) -> list[tuple[int, _Decided]]:
@@ -177,7 +177,7 @@ def _read_result_claims(row: Row, text: Row, pieces: list[bytes], agent: Row | N
 
 
 def _pose_claims(case: Case, evidence: Evidence, verdicts: Sequence[_Decided]) -> list[JudgedClaim]:
-    found: list[JudgedClaim] = []
+    judged_claims: list[JudgedClaim] = []
     claims = list_claims(case, evidence)
     for number, verdict in list_judged(verdicts):
         claim = claims.get(number)
@@ -189,7 +189,7 @@ def _pose_claims(case: Case, evidence: Evidence, verdicts: Sequence[_Decided]) -
             context["reference"] = question.reference
         if question.rubric:
             context["rubric"] = list(question.rubric)
-        found.append(
+        judged_claims.append(
             JudgedClaim(
                 number=number,
                 criterion=question.criterion,
@@ -206,7 +206,7 @@ def _pose_claims(case: Case, evidence: Evidence, verdicts: Sequence[_Decided]) -
                 line=write_line("", assertion.check, assertion.spec, claim.evidence, claim.questions),
             )
         )
-    return found
+    return judged_claims
 
 
 STEP = 50
@@ -234,7 +234,7 @@ async def index_claims(hub: Hub) -> int:
     async with hub.database.reading() as connection:
         due = await list_due_claims(connection, STEP)
         labels = await list_unhashed_labels(connection, STEP)
-        subjects = [subject for one in due for subject in await _list_subjects(connection, one)]
+        subjects = [subject for due_subject in due for subject in await _list_subjects(connection, due_subject)]
     rows = [row for subject in subjects for row in await _list_rows(hub, subject)]
     hashes = [(id, _CLAIM.decode(expand_bytes(body)).hash_question()) for id, body in labels]
     if due or hashes:
@@ -247,7 +247,7 @@ async def index_claims(hub: Hub) -> int:
 
 async def _list_subjects(connection: Any, due: Row) -> list[Subject]:
     if due["subject"] == "trace":
-        found = (await connection.execute(sa.select(results).where(results.c.trace_id == due["subject_id"]))).mappings().all()
+        rows_of_trace = (await connection.execute(sa.select(results).where(results.c.trace_id == due["subject_id"]))).mappings().all()
         return [
             Subject(
                 kind="result",
@@ -257,7 +257,7 @@ async def _list_subjects(connection: Any, due: Row) -> list[Subject]:
                 parent_id=row["trace_id"],
                 row=dict(row),
             )
-            for row in found
+            for row in rows_of_trace
         ]
     row = (await connection.execute(sa.select(run_entries).where(run_entries.c.id == due["subject_id"]))).mappings().first()
     run = None if row is None else (await connection.execute(sa.select(runs).where(runs.c.id == row["run_id"]))).mappings().first()

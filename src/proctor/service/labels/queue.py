@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import query_seen, require_reader
+from proctor.service.access.permissions import query_visible, require_reader
 from proctor.service.access.projects import get_project
 from proctor.service.hub import Hub
 from proctor.service.labels.claims import JudgedClaim, Subject, SubjectKind, find_subject, read_claims
@@ -50,7 +50,7 @@ class LabelQueue(msgspec.Struct, frozen=True, kw_only=True):
     indexing: Annotated[bool, about("whether more was decided that is not counted yet")]
 
 
-class Posed(msgspec.Struct, frozen=True, kw_only=True):
+class ShownClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A claim for a person."""
 
     subject: Subject
@@ -70,42 +70,42 @@ async def list_waiting(
     """List unlabelled judged questions: passed and failed alternately, the least certain first."""
     require_reader(caller)
     await get_project(hub, caller, project_id)
-    labels = query_seen(annotation_rows, caller, project_id=project_id).with_only_columns(annotation_rows.c.question)
+    labels = query_visible(annotation_rows, caller, project_id=project_id).with_only_columns(annotation_rows.c.question)
     labels = labels.where(annotation_rows.c.question.is_not(None), annotation_rows.c.label.is_not(None))
     decided = labels.where(annotation_rows.c.label != "skip")
     mine = labels.where(annotation_rows.c.author == caller.actor)
     question = judged_claims.c.question
     to_second = sa.and_(question.in_(decided), question.not_in(mine))
     # What was skipped waits for others.
-    wanted = to_second if second else sa.and_(question.not_in(decided), question.not_in(mine))
-    claims = query_seen(judged_claims, caller, project_id=project_id)
+    unlabelled = to_second if second else sa.and_(question.not_in(decided), question.not_in(mine))
+    claims = query_visible(judged_claims, caller, project_id=project_id)
     async with hub.database.reading() as connection:
-        waiting = await _list_questions(connection, claims.where(wanted))
-        total, answers = await _count_questions(connection, claims.where(wanted))
+        waiting = await _list_questions(connection, claims.where(unlabelled))
+        total, answers = await _count_questions(connection, claims.where(unlabelled))
         others = total if second else (await _count_questions(connection, claims.where(to_second)))[0]
         labelled = (await connection.execute(sa.select(sa.func.count()).select_from(decided.distinct().subquery()))).scalar_one()
         due = (await connection.execute(sa.select(claims_due.c.subject_id).limit(1))).first()
     return LabelQueue(waiting=_alternate(waiting), total=total, answers=answers, labelled=labelled, second=others, indexing=due is not None)
 
 
-async def pose_next(hub: Hub, caller: Caller, queue: LabelQueue) -> Posed | None:
+async def pose_next(hub: Hub, caller: Caller, queue: LabelQueue) -> ShownClaim | None:
     """Return the first claim of a queue that can be shown, or None."""
-    for one in queue.waiting[:_MOST_TRIED]:
+    for waiting_claim in queue.waiting[:_MOST_TRIED]:
         try:
-            found = await pose_claim(hub, caller, one.subject, one.subject_id, one.claim)
+            posed = await pose_claim(hub, caller, waiting_claim.subject, waiting_claim.subject_id, waiting_claim.claim)
         except Refusal:
             continue  # deleted since it was indexed
-        if found is not None:
-            return msgspec.structs.replace(found, applies_to=one.applies_to)
+        if posed is not None:
+            return msgspec.structs.replace(posed, applies_to=waiting_claim.applies_to)
     return None
 
 
-async def pose_claim(hub: Hub, caller: Caller, kind: SubjectKind, id: str, number: int) -> Posed | None:
+async def pose_claim(hub: Hub, caller: Caller, kind: SubjectKind, id: str, number: int) -> ShownClaim | None:
     """Return one claim as it was put to the judge; None if it cannot be shown."""
     async with hub.database.reading() as connection:
         subject = await find_subject(connection, caller, kind, id)
     claim = next((claim for claim in await read_claims(hub, subject) if claim.number == number), None)
-    return None if claim is None else Posed(subject=subject, claim=claim)
+    return None if claim is None else ShownClaim(subject=subject, claim=claim)
 
 
 async def _count_questions(connection: AsyncConnection, claims: sa.Select[Any]) -> tuple[int, int]:
@@ -123,25 +123,25 @@ async def _list_questions(connection: AsyncConnection, claims: sa.Select[Any]) -
     distance, outcome = sa.func.min(sa.func.abs(of.score - 0.5)), sa.func.min(of.outcome)
     groups = claims.with_only_columns(of.question, sa.func.count()).group_by(of.question).order_by(distance, of.question).limit(MOST_LISTED)
     counts: dict[str, int] = {}
-    for wanted in (outcome == "fail", outcome == "pass", outcome.not_in(("fail", "pass"))):
+    for condition in (outcome == "fail", outcome == "pass", outcome.not_in(("fail", "pass"))):
         # Questions without a verdict are of no use while there are others.
         if len(counts) <= MOST_LISTED:
-            rows = (await connection.execute(groups.having(wanted))).all()
+            rows = (await connection.execute(groups.having(condition))).all()
             counts |= {row[0]: row[1] for row in rows}
     places = {question: place for place, question in enumerate(counts)}
     asking = claims.where(of.question.in_(list(counts))).order_by(of.question, of.subject_id, of.claim)
-    found: dict[str, WaitingClaim] = {}
+    questions: dict[str, WaitingClaim] = {}
     for row in (await connection.execute(asking)).mappings():
         claim = {"subject": row["subject"], "subject_id": row["subject_id"], "claim": row["claim"], "outcome": row["outcome"]}
-        found.setdefault(row["question"], WaitingClaim(**claim, score=row["score"], applies_to=counts[row["question"]]))
-    return [found[question] for question in sorted(found, key=places.__getitem__)]
+        questions.setdefault(row["question"], WaitingClaim(**claim, score=row["score"], applies_to=counts[row["question"]]))
+    return [questions[question] for question in sorted(questions, key=places.__getitem__)]
 
 
 def _alternate(waiting: list[WaitingClaim]) -> list[WaitingClaim]:
-    kinds = [[one for one in waiting if one.outcome == outcome] for outcome in ("fail", "pass")]
-    turns = [one for pair in zip_longest(*kinds) for one in pair if one is not None]
+    kinds = [[waiting_claim for waiting_claim in waiting if waiting_claim.outcome == outcome] for outcome in ("fail", "pass")]
+    turns = [waiting_claim for pair in zip_longest(*kinds) for waiting_claim in pair if waiting_claim is not None]
     # Undecided claims say nothing about agreement and come last.
-    return [*turns, *(one for one in waiting if one.outcome not in ("fail", "pass"))]
+    return [*turns, *(waiting_claim for waiting_claim in waiting if waiting_claim.outcome not in ("fail", "pass"))]
 
 
 def require_kind(text: str) -> SubjectKind:

@@ -65,7 +65,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of alert. It fires when the measured value compares so with the setting named `limit`."""
+    """A kind of alert. It fires when the comparison of the measured value with the setting named `limit` is true."""
 
     title: str
     about: str
@@ -146,17 +146,17 @@ KINDS: dict[AlertKind, Kind] = {
 }
 
 
-def read_settings(kind: AlertKind, given: Mapping[str, Json]) -> dict[str, Json]:
+def read_settings(kind: AlertKind, values: Mapping[str, Json]) -> dict[str, Json]:
     """Return settings with the defaults of their kind. Raises `Refusal` with every mistake."""
     known = KINDS[kind].settings
     fields: dict[str, list[str]] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         reason = known[name].explain_wrong(value) if name in known else f"unknown for a {kind} rule; known: {', '.join(known)}"
         if reason is not None:
             fields[f"settings.{name}"] = [reason]
     if fields:
         raise Refusal("VALIDATION_ERROR", "the settings are invalid", fields=fields)
-    return {**KINDS[kind].defaults, **given}
+    return {**KINDS[kind].defaults, **values}
 
 
 def judge_counts(

@@ -235,10 +235,10 @@ async def preview_alert(hub: Hub, caller: Caller, draft: AlertDraft) -> AlertPre
         await check_case(connection, caller, settings)
         # From one window before the period: these results still count at its start.
         place = {"organization_id": caller.organization_id, "project_id": draft.project_id, "agent_id": draft.agent_id}
-        outcomes = KINDS[draft.kind].watched.select(place, settings, stamp(begin - float(settings["window_s"])))
-        found = await rows.list_outcomes(connection, outcomes, MOST_RESULTS + 1)
-    complete = len(found) <= MOST_RESULTS
-    past = [(datetime.fromisoformat(at).timestamp(), outcome, code) for at, outcome, code in reversed(found[:MOST_RESULTS])]
+        selection = KINDS[draft.kind].watched.select(place, settings, stamp(begin - float(settings["window_s"])))
+        outcomes = await rows.list_outcomes(connection, selection, MOST_RESULTS + 1)
+    complete = len(outcomes) <= MOST_RESULTS
+    past = [(datetime.fromisoformat(at).timestamp(), outcome, code) for at, outcome, code in reversed(outcomes[:MOST_RESULTS])]
     since = begin if complete or not past else max(begin, past[0][0] + float(settings["window_s"]))
     followed = await asyncio.to_thread(follow_rule, draft.kind, settings, past, since, now)
     return {
@@ -351,11 +351,11 @@ async def _check_rule(hub: Hub, rule: Row) -> bool:
     return True
 
 
-async def _queue_delivery(connection: AsyncConnection, hub: Hub, rule: Row, event: str, seen: dict[str, Json]) -> Row:
+async def _queue_delivery(connection: AsyncConnection, hub: Hub, rule: Row, event: str, observed: dict[str, Json]) -> Row:
     now = hub.now()
     id = new_id("ald")
     rule_fields = {name: rule[name] for name in ("id", "name", "kind", "project_id", "agent_id", "settings")}
-    payload: dict[str, Json] = {"id": id, "event": event, "at": now, "rule": rule_fields, "observed": seen}
+    payload: dict[str, Json] = {"id": id, "event": event, "at": now, "rule": rule_fields, "observed": observed}
     values = {"id": id, "organization_id": rule["organization_id"], "rule_id": rule["id"], "payload": payload, "next_at": hub.clock()}
     return await insert_row(connection, alert_deliveries, {**values, "created_at": now, "updated_at": now})
 
@@ -371,13 +371,13 @@ async def check_case(connection: AsyncConnection, caller: Caller, settings: Mapp
             await require_row(connection, table, caller.organization_id, what, settings[f"{what}_id"])
 
 
-def _check_destination(hub: Hub, channel: Channel, given: Mapping[str, Json], *, secret: str | None = None) -> None:
+def _check_destination(hub: Hub, channel: Channel, values: Mapping[str, Json], *, secret: str | None = None) -> None:
     name, other = ("email", "webhook_url") if channel == "email" else ("webhook_url", "email")
-    if not given.get(name) or given.get(other):
-        fields = {other: [f"not for {channel}"]} if given.get(other) else {name: [f"required for {channel}"]}
+    if not values.get(name) or values.get(other):
+        fields = {other: [f"not for {channel}"]} if values.get(other) else {name: [f"required for {channel}"]}
         raise Refusal("VALIDATION_ERROR", "the destination is invalid", fields=fields)
     if channel != "email":
-        url = given[name]
+        url = values[name]
         try:
             if len(url) > LONGEST_URL or any(ord(char) <= 32 for char in url):
                 raise AddressRefused(f"expected at most {LONGEST_URL} characters, without spaces")
@@ -387,7 +387,7 @@ def _check_destination(hub: Hub, channel: Channel, given: Mapping[str, Json], *,
             raise Refusal("VALIDATION_ERROR", "the webhook is invalid", fields={"webhook_url": [str(error)]}) from None
     elif hub.settings.smtp_host is None:
         raise Refusal("CONFLICT", "this service sends no e-mail", hint="the administrator starts it with --smtp-host and --smtp-from")
-    elif not MAIL_ADDRESS.fullmatch(given[name]):
+    elif not MAIL_ADDRESS.fullmatch(values[name]):
         raise Refusal("VALIDATION_ERROR", "the destination is invalid", fields={name: ["expected one address, such as team@example.com"]})
     if secret is not None:
         if channel != "webhook":
@@ -413,7 +413,7 @@ def _show_delivery(row: Row) -> Delivery:
 # --- preview: when a rule would have fired over the stored results
 
 
-class _Followed(msgspec.Struct):
+class _Simulation(msgspec.Struct):
     """The simulation of a rule so far."""
 
     firing: bool | None = None
@@ -421,7 +421,7 @@ class _Followed(msgspec.Struct):
     values: list[tuple[float, float | None]] = msgspec.field(default_factory=lambda: list[tuple[float, float | None]]())
 
 
-def follow_rule(kind: AlertKind, settings: Mapping[str, Json], past: Past, since: float, until: float) -> _Followed:
+def follow_rule(kind: AlertKind, settings: Mapping[str, Json], past: Past, since: float, until: float) -> _Simulation:
     """Simulate a rule over the past; results before `since` are counted but not reported."""
     window = float(settings["window_s"])
     # Every change of a count: a result arrives, and leaves when the window has passed it. Arrivals come first.
@@ -429,7 +429,7 @@ def follow_rule(kind: AlertKind, settings: Mapping[str, Json], past: Past, since
         [(at, 0, number) for number, (at, _, _) in enumerate(past)] + [(at + window, 1, number) for number, (at, _, _) in enumerate(past)]
     )
     counts: Counter[tuple[str, str | None]] = Counter()
-    found = _Followed()
+    simulation = _Simulation()
     for place, (at, leaves, number) in enumerate(steps):
         if at > until:
             break
@@ -438,22 +438,22 @@ def follow_rule(kind: AlertKind, settings: Mapping[str, Json], past: Past, since
         if place + 1 < len(steps) and steps[place + 1][0] == at:
             continue  # all changes at one time count together
         _, value, firing = judge_counts(kind, settings, [(*key, count) for key, count in counts.items() if count])
-        _note_step(found, at, since, firing, value)
-    return found
+        _note_step(simulation, at, since, firing, value)
+    return simulation
 
 
-def _note_step(found: _Followed, at: float, since: float, firing: bool | None, value: float | None) -> None:
+def _note_step(simulation: _Simulation, at: float, since: float, firing: bool | None, value: float | None) -> None:
     if at >= since:
-        found.values.append((at, value))
-    if firing is None or firing == found.firing:
+        simulation.values.append((at, value))
+    if firing is None or firing == simulation.firing:
         return
     if firing:
-        found.periods.append({"since": stamp(max(at, since)), "until": None})
-    elif found.periods:
-        found.periods[-1]["until"] = stamp(at)
+        simulation.periods.append({"since": stamp(max(at, since)), "until": None})
+    elif simulation.periods:
+        simulation.periods[-1]["until"] = stamp(at)
         if at < since:
-            found.periods.pop()
-    found.firing = firing
+            simulation.periods.pop()
+    simulation.firing = firing
 
 
 def thin_points(values: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:

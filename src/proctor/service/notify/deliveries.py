@@ -243,12 +243,12 @@ class Message(msgspec.Struct, frozen=True):
 
 def write_message(settings: ServiceSettings, payload: Mapping[str, Json]) -> Message:
     """Return the text of a message, on single lines and without secrets."""
-    rule, seen = payload["rule"], payload["observed"]
+    rule, observed = payload["rule"], payload["observed"]
     title = f"{_EVENTS[payload['event']]}: {to_one_line(redact_text(rule['name']), _LONGEST_NAME)}"
     text = f"{KINDS[rule['kind']].title}."
-    if "results" in seen:
-        lacking = f", {seen['missing_evidence']} lack evidence" if seen["missing_evidence"] else ""
-        finding = KINDS[rule["kind"]].watched.finding.format(**seen, failed=seen["results"] - seen["passed"])
+    if "results" in observed:
+        lacking = f", {observed['missing_evidence']} lack evidence" if observed["missing_evidence"] else ""
+        finding = KINDS[rule["kind"]].watched.finding.format(**observed, failed=observed["results"] - observed["passed"])
         text += f" In the time window {finding}{lacking}."
     url = None if settings.public_url is None else f"{settings.public_url}/ui/p/{rule['project_id']}/alerts/{rule['id']}"
     return Message(title, text, url)

@@ -231,28 +231,28 @@ class Exporter:
         async with hub.database.writing() as connection:
             await delete_exports(connection, [trace.row for trace in (*batch, *finished)])
             await postpone_exports(connection, later, hub.clock() + wait_s)
-        lost = sum(trace.results for trace in finished)
-        hub.counters.add("results_not_exported", lost)
+        dropped = sum(trace.results for trace in finished)
+        hub.counters.add("results_not_exported", dropped)
         # After a failure the batch is empty.
-        hub.counters.add("results_exported", sum(trace.results for trace in batch) - (lost if batch else 0))
+        hub.counters.add("results_exported", sum(trace.results for trace in batch) - (dropped if batch else 0))
         return wait_s
 
-    async def _read_batch(self, taken: Sequence[Row]) -> tuple[list[_Trace], list[Row]]:
+    async def _read_batch(self, leased: Sequence[Row]) -> tuple[list[_Trace], list[Row]]:
         """Return the events of these traces within the size limit, and the remaining rows."""
-        found: list[_Trace] = []
+        traces: list[_Trace] = []
         size = 0
         async with self._hub.database.reading() as connection:
-            for number, row in enumerate(taken):
+            for number, row in enumerate(leased):
                 if size > BYTES_AT_ONCE:
-                    return found, list(taken[number:])
+                    return traces, list(leased[number:])
                 trace = await find_trace_to_export(connection, row)
                 results = await list_results_to_export(connection, row) if trace is not None else []
                 pieces = (await list_pieces(connection, [trace]))[row["trace_id"]] if trace is not None and results else []
                 size += sum(map(len, pieces)) + sum(len(result["body"]) for result in results)
                 events = await asyncio.to_thread(_make_events, trace, pieces, results) if trace is not None and results else []
                 # Also if nothing is left to send, as for a deleted trace, so that its queue entry is deleted as well.
-                found.append(_Trace(row=row, results=len(results), events=events))
-        return found, []
+                traces.append(_Trace(row=row, results=len(results), events=events))
+        return traces, []
 
     async def _send(self, batch: Sequence[_Trace]) -> list[_Trace]:
         """Send a batch and return the rejected traces. Raises `_Later`."""
@@ -328,7 +328,7 @@ def _make_events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) ->
     place = find_place(pieces)
     # An OTLP trace is stored under its own id; spans in one piece may have one.
     trace_id = trace["external_id"] if trace["format"] == "otlp" else place.trace_id
-    found: list[EvaluationEvent] = []
+    events: list[EvaluationEvent] = []
     for row in results:
         subject = About(
             time_ns=int(datetime.fromisoformat(row["updated_at"]).timestamp() * 1_000) * 1_000_000,
@@ -353,5 +353,5 @@ def _make_events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) ->
             document = None
         known = {name: row[name] for name in ("outcome", "score", "verdict", "code")}
         # A damaged body must not block the others.
-        found += iterate_events({**document, **known} if isinstance(document, dict) else known, subject)
-    return found
+        events += iterate_events({**document, **known} if isinstance(document, dict) else known, subject)
+    return events

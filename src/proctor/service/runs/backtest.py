@@ -48,23 +48,23 @@ class Backtest(msgspec.Struct, frozen=True, kw_only=True):
     looked_at: int = 0
     left_out: dict[str, int] = {}
     edge: tuple[str, str] | None = None
-    """Time and id of the last examined trace."""
+    """Time and id of the last trace that was examined."""
     is_done: bool = False
 
 
-async def count_traces(connection: AsyncConnection, organization_id: str, project_id: str, wanted: Backtest, limit: int) -> int:
+async def count_traces(connection: AsyncConnection, organization_id: str, project_id: str, backtest: Backtest, limit: int) -> int:
     """Return the number of traces, at most `limit`."""
-    some = _make_query(organization_id, project_id, wanted, ("id",)).whole.limit(limit).subquery()
+    some = _make_query(organization_id, project_id, backtest, ("id",)).whole.limit(limit).subquery()
     return int((await connection.execute(sa.select(sa.func.count()).select_from(some))).scalar_one())
 
 
-async def fetch_next_traces(connection: AsyncConnection, organization_id: str, project_id: str, wanted: Backtest) -> list[StoredTrace]:
+async def fetch_next_traces(connection: AsyncConnection, organization_id: str, project_id: str, backtest: Backtest) -> list[StoredTrace]:
     """Return the next traces, newest first; none at the end."""
-    traces_left = wanted.traces - wanted.looked_at
+    traces_left = backtest.traces - backtest.looked_at
     if traces_left <= 0:
         return []
     # Sizes first, which bounds the memory of a step to at least one trace.
-    sizes = _order(_make_query(organization_id, project_id, wanted, ("id", "size")).whole).limit(min(STEP, traces_left))
+    sizes = _order(_make_query(organization_id, project_id, backtest, ("id", "size")).whole).limit(min(STEP, traces_left))
     chosen: list[str] = []
     bytes_left = STEP_BYTES
     for row in (await connection.execute(sizes)).mappings():
@@ -76,13 +76,13 @@ async def fetch_next_traces(connection: AsyncConnection, organization_id: str, p
     return await fetch_pieces(connection, organization_id, await fetch_all(connection, rows))
 
 
-def _make_query(organization_id: str, project_id: str, wanted: Backtest, columns: tuple[str, ...]) -> ListQuery:
-    along = [traces.c.created_at < wanted.until]
-    if wanted.since is not None:
-        along.append(traces.c.created_at >= wanted.since)
-    if wanted.edge is not None:
-        along.append(sa.tuple_(traces.c.created_at, traces.c.id) < sa.tuple_(*map(sa.literal, wanted.edge)))
-    equal = {"organization_id": organization_id, "project_id": project_id, "agent_id": wanted.agent_id}
+def _make_query(organization_id: str, project_id: str, backtest: Backtest, columns: tuple[str, ...]) -> ListQuery:
+    along = [traces.c.created_at < backtest.until]
+    if backtest.since is not None:
+        along.append(traces.c.created_at >= backtest.since)
+    if backtest.edge is not None:
+        along.append(sa.tuple_(traces.c.created_at, traces.c.id) < sa.tuple_(*map(sa.literal, backtest.edge)))
+    equal = {"organization_id": organization_id, "project_id": project_id, "agent_id": backtest.agent_id}
     return list_query(traces, equal, columns=columns, along=along)
 
 

@@ -135,12 +135,12 @@ class BacktestRunner:
             await asyncio.sleep(REST * spent)
 
     async def _list_known(self) -> set[tuple[str, str]]:
-        found: set[tuple[str, str]] = set()
+        known: set[tuple[str, str]] = set()
         async with self._hub.database.reading() as connection:
             async for entry in iterate_entries(connection, self._row["id"], trim=_take_metadata):
                 if entry.evidence is not None:
-                    found.add((entry.case, str(entry.evidence.metadata.get(TRACE_KEY))))
-        return found
+                    known.add((entry.case, str(entry.evidence.metadata.get(TRACE_KEY))))
+        return known
 
     async def _decide_step(self, read: Sequence[ReadTrace]) -> list[LeftOut]:
         """Store the results of some traces, and return why others have none."""
@@ -157,8 +157,8 @@ class BacktestRunner:
         decided = await self._decide(to_decide)
         each_ms = (time.monotonic() - began) * 1000 / max(1, len(to_decide))
         entries: list[RunEntry] = []
-        for (one, _), results in zip(to_decide, decided, strict=True):
-            evidence = mark_evidence(one)
+        for (trace, _), results in zip(to_decide, decided, strict=True):
+            evidence = mark_evidence(trace)
             for result in results:
                 number = self._next.get(result.case.id, 0)
                 self._next[result.case.id] = number + 1
@@ -172,15 +172,15 @@ class BacktestRunner:
 
     async def _decide(self, to_decide: Sequence[tuple[ReadTrace, list[int]]]) -> list[list[CaseResult]]:
         records = [
-            RecordToDecide(evidence=one.evidence, positions=positions, clock=one.row["created_at"])
-            for one, positions in to_decide
-            if one.evidence is not None
+            RecordToDecide(evidence=trace.evidence, positions=positions, clock=trace.row["created_at"])
+            for trace, positions in to_decide
+            if trace.evidence is not None
         ]
         # Unreadable traces were not passed on, so they consume no result.
         decided = iter(await self._decide_records(records))
         return [
-            next(decided) if one.error is None else [make_undecided_result(self._suite.cases[place], *one.error) for place in positions]
-            for one, positions in to_decide
+            next(decided) if trace.error is None else [make_undecided_result(self._suite.cases[place], *trace.error) for place in positions]
+            for trace, positions in to_decide
         ]
 
     async def _decide_records(self, records: Sequence[RecordToDecide]) -> list[list[CaseResult]]:
@@ -192,8 +192,8 @@ class BacktestRunner:
                 tries += 1
                 if tries >= TRIES:
                     return [
-                        [make_undecided_result(self._suite.cases[p], "not_decided", error.message) for p in one.positions]
-                        for one in records
+                        [make_undecided_result(self._suite.cases[p], "not_decided", error.message) for p in record.positions]
+                        for record in records
                     ]
                 # Nothing can be decided now; try again later.
                 await asyncio.sleep(TRY_AGAIN_S)

@@ -60,25 +60,23 @@ def read_project_prices(project: Row) -> PriceList | None:
         return None
     reading = Reading(file=None, text="")
     try:
-        found = read_prices(Section.of({PRICES_KEY: settings[PRICES_KEY]}).node.get(PRICES_KEY), reading)
+        prices = read_prices(Section.of({PRICES_KEY: settings[PRICES_KEY]}).node.get(PRICES_KEY), reading)
         reading.finish()
     except InputError as error:
         raise refusal_of(error, "project", what="the prices of the project") from None
-    return found
+    return prices
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a run, as sent and stored."""
 
     target: str | None = None
-    """The name of a target."""
     inline_target: dict[str, Json] | None = None
     repeat: int = 1
     concurrency: int = 4
     timeout_s: float = 120.0
     selection: str | None = None
     attempts: int = 0
-    """The total number of attempts."""
     own_agents: bool = False
     """Whether the suite's own agents are run, each scenario with each of them."""
     library: Json = None
@@ -129,9 +127,9 @@ def complete_request(request: RunRequest, suite: Suite, project: Row) -> RunRequ
     request = msgspec.structs.replace(request, prices=read_project_prices(project))
     if suite.dialect != "mcplab":
         return request
-    named = request.target is not None or request.inline_target is not None
+    has_target = request.target is not None or request.inline_target is not None
     library: Json = (project["settings"] or {}).get(LIBRARY_KEY)
-    return msgspec.structs.replace(request, own_agents=not named and names_agents(suite), library=library)
+    return msgspec.structs.replace(request, own_agents=not has_target and names_agents(suite), library=library)
 
 
 def read_run_request(row: Row) -> RunRequest:

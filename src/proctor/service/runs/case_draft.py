@@ -12,7 +12,7 @@ from proctor.actions.checking.draft_case import write_draft
 from proctor.evidence.values.text import as_text
 from proctor.model.evidence import Evidence
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_seen, require_writer
+from proctor.service.access.permissions import find_visible, require_writer
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.resource import about, operation
@@ -43,7 +43,7 @@ async def draft_case(
     trace_id: Annotated[str | None, about("draft from this trace")] = None,
     attempt_id: Annotated[str | None, about("draft from this attempt of a run")] = None,
 ) -> CaseDraft:
-    """Draft a case from a trace or an attempt; requires an organization key. Claims that do not hold of it are left out."""
+    """Draft a case from a trace or an attempt; requires an organization key. Claims that it does not satisfy are left out."""
     require_writer(caller, "drafting cases")
     if (trace_id is None) == (attempt_id is None):
         raise Refusal("VALIDATION_ERROR", "expected a trace or an attempt", fields={"trace_id": ["expected this or attempt_id"]})
@@ -52,7 +52,7 @@ async def draft_case(
     else:
         id = trace_id or ""
         async with hub.database.reading() as connection:
-            row = await find_seen(connection, traces, caller, "trace", id, columns=(*COLUMNS, "project_id"))
+            row = await find_visible(connection, traces, caller, "trace", id, columns=(*COLUMNS, "project_id"))
             (stored,) = await fetch_pieces(connection, caller.organization_id, [row])
         read = await read_stored_trace(stored, None)
         if read.evidence is None:

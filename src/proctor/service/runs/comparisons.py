@@ -94,8 +94,8 @@ async def compare_runs(
     async with hub.database.reading() as connection:
         candidate = await find_run(connection, caller, id)
         first = await find_run(connection, caller, base, near=candidate)
-    (found,) = await _compare_all(hub, [first, candidate], alpha)
-    return write_plain(found)
+    (comparison,) = await _compare_all(hub, [first, candidate], alpha)
+    return write_plain(comparison)
 
 
 @operation("runs", "GET /api/comparisons")
@@ -122,8 +122,8 @@ async def show_answers(
     ] = None,
 ) -> Answers:
     """Show the answers to a case in several runs, as word diffs from the first run."""
-    found = await read_answers(hub, caller, split_words(runs), case, attempt=attempt)
-    return {"case": case, "answers": msgspec.to_builtins(found)}
+    answers = await read_answers(hub, caller, split_words(runs), case, attempt=attempt)
+    return {"case": case, "answers": msgspec.to_builtins(answers)}
 
 
 def split_words(text: str) -> list[str]:
@@ -164,7 +164,7 @@ async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunC
     """Return each run compared with the first; comparisons of ended runs are cached."""
     first = rows[0]
     before: RunTally | None = None
-    found: list[RunComparison] = []
+    comparisons: list[RunComparison] = []
     # One after the other: at most the figures of two runs are in memory.
     for row in rows[1:]:
         key = (find_finished_key(first, row), alpha)
@@ -180,14 +180,14 @@ async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunC
             known = msgspec.structs.replace(known, server_changes=await _find_server_changes(hub, first, row))
             if key[0] is not None:
                 hub.comparisons.put(key, known, len(known.comparison.changes) + 100)
-        found.append(known)
-    return found
+        comparisons.append(known)
+    return comparisons
 
 
 async def _find_server_changes(hub: Hub, first: Row, candidate: Row) -> tuple[str, ...]:
     async with hub.database.reading() as connection:
-        found = await read_snapshots(connection, [first["id"], candidate["id"]], SERVERS)
-    return await asyncio.to_thread(describe_changes, *(found.get(row["id"]) for row in (first, candidate)))
+        snapshots = await read_snapshots(connection, [first["id"], candidate["id"]], SERVERS)
+    return await asyncio.to_thread(describe_changes, *(snapshots.get(row["id"]) for row in (first, candidate)))
 
 
 async def _find_tally(hub: Hub, run: Row) -> RunTally:
@@ -199,10 +199,10 @@ async def _find_tally(hub: Hub, run: Row) -> RunTally:
 
 def _compare_with(first: Row, before: RunTally, candidate: Row, after: RunTally, alpha: float) -> RunComparison:
     base_header, header, suite = header_of(first), header_of(candidate), suite_of_run(candidate)
-    found = compare_tallies((base_header, before), (header, after), suite, alpha=alpha)
+    comparison = compare_tallies((base_header, before), (header, after), suite, alpha=alpha)
     missing_before = how_much(base_header, suite_of_run(first), before, ending_of(first))
     missing_after = how_much(header, suite, after, ending_of(candidate))
-    return msgspec.structs.replace(found, base_incomplete=missing_before, candidate_incomplete=missing_after)
+    return msgspec.structs.replace(comparison, base_incomplete=missing_before, candidate_incomplete=missing_after)
 
 
 # --- the answers to one case in several runs
@@ -217,8 +217,8 @@ async def read_answers(hub: Hub, caller: Caller, ids: Sequence[str], case: str, 
     rows = await find_several(hub, caller, ids)
     async with hub.database.reading() as connection:
         listed = [await _list_attempts(connection, row["id"], case, attempt) for row in rows]
-        chosen = [choose_attempt(found, is_base=number == 0, attempt=attempt) for number, found in enumerate(listed)]
-        bodies = [await _read_body(connection, row["id"], one) for row, one in zip(rows, chosen, strict=True)]
+        chosen = [choose_attempt(attempts, is_base=number == 0, attempt=attempt) for number, attempts in enumerate(listed)]
+        bodies = [await _read_body(connection, row["id"], attempt_row) for row, attempt_row in zip(rows, chosen, strict=True)]
     # In a thread, since an answer may be very long.
     return await asyncio.to_thread(_compare, rows, listed, chosen, bodies, case)
 
@@ -228,8 +228,8 @@ async def _list_attempts(connection: AsyncConnection, run_id: str, case: str, at
     query = sa.select(*columns).where(run_entries.c.run_id == run_id, run_entries.c.case_id == case)
     if attempt is not None:
         query = query.where(run_entries.c.attempt >= attempt)
-    found = (await connection.execute(query.order_by(run_entries.c.attempt).limit(MOST_ATTEMPTS))).all()
-    return tuple(AttemptOutcome(id=id, attempt=int(number), outcome=outcome) for id, number, outcome in found)
+    attempt_rows = (await connection.execute(query.order_by(run_entries.c.attempt).limit(MOST_ATTEMPTS))).all()
+    return tuple(AttemptOutcome(id=id, attempt=int(number), outcome=outcome) for id, number, outcome in attempt_rows)
 
 
 async def _read_body(connection: AsyncConnection, run_id: str, chosen: AttemptOutcome | None) -> bytes | None:
@@ -247,8 +247,8 @@ def _compare(
     case: str,
 ) -> tuple[Answer, ...]:
     read: list[ReadAttempt] = []
-    for row, attempts, one, body in zip(rows, listed, chosen, bodies, strict=True):
+    for row, attempts, attempt_row, body in zip(rows, listed, chosen, bodies, strict=True):
         known = next((each for each in suite_of_run(row).cases if each.id == case), None)
         entry = None if body is None else read_entry(body)
-        read.append(ReadAttempt(run_id=row["id"], attempts=attempts, chosen=one, entry=entry, case=known))
+        read.append(ReadAttempt(run_id=row["id"], attempts=attempts, chosen=attempt_row, entry=entry, case=known))
     return compare_answers(read)

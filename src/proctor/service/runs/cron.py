@@ -78,8 +78,8 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
         """Yield the due times after a moment, in UTC."""
         # The clock shows the second of two equal local times: times between them were due the first time.
         local = after.astimezone(zone).replace(tzinfo=None, fold=0)
-        for found in self._iterate_local(local):
-            moment = _to_utc(found, zone)
+        for local_time in self._iterate_local(local):
+            moment = _to_utc(local_time, zone)
             # Several skipped local times are due at the same moment.
             if moment > after:
                 yield moment
@@ -96,10 +96,10 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
             if self.matches_day(day):
                 for hour in self.hours:
                     for minute in self.minutes:
-                        found = day.replace(hour=hour, minute=minute)
-                        if found > after:
+                        local_time = day.replace(hour=hour, minute=minute)
+                        if local_time > after:
                             end = day + timedelta(days=_HORIZON_DAYS)
-                            yield found
+                            yield local_time
             day += timedelta(days=1)
 
     def matches_day(self, day: datetime) -> bool:
@@ -143,18 +143,18 @@ def parse_cron(text: str) -> Cron:
         raise InputError(f"expected 5 fields ({names}), found {len(words)}{more}")
     minutes, hours, days, months, weekdays = (_read_field(word, field) for word, field in zip(words, _FIELDS, strict=True))
     weekdays = frozenset(day % 7 for day in weekdays)
-    found = Cron(minutes=tuple(sorted(minutes)), hours=tuple(sorted(hours)), days=days, months=months, weekdays=weekdays)
+    cron = Cron(minutes=tuple(sorted(minutes)), hours=tuple(sorted(hours)), days=days, months=months, weekdays=weekdays)
     # A leap year: 29 February exists.
-    if not any(month.month in months and found.matches_day(month) for month in _LEAP_YEAR):
+    if not any(month.month in months and cron.matches_day(month) for month in _LEAP_YEAR):
         raise InputError(f"never due: no selected month has day {', '.join(map(str, sorted(days)))}")
-    return found
+    return cron
 
 
 _LEAP_YEAR = tuple(datetime(2028, 1, 1) + timedelta(days=number) for number in range(366))
 
 
 def _read_field(word: str, field: _Field) -> frozenset[int]:
-    found: set[int] = set()
+    values: set[int] = set()
     for part in word.split(","):
         matched = _PART.fullmatch(part)
         if matched is None or (matched[1] == "*" and matched[2]):
@@ -180,8 +180,8 @@ def _read_field(word: str, field: _Field) -> frozenset[int]:
             raise InputError(f"{field.name}: the step of {show(part, 40)} must be at least 1")
         if step and int(step) > field.most:
             raise InputError(f"{field.name}: the step of {show(part, 40)} is larger than {field.most}")
-        found.update(range(start, end + 1, int(step or 1)))
-    return frozenset(found)
+        values.update(range(start, end + 1, int(step or 1)))
+    return frozenset(values)
 
 
 def _read_value(word: str, field: _Field) -> int:

@@ -198,19 +198,19 @@ async def get_examination(hub: Hub, caller: Caller, id: str) -> ShownExamination
     """Read an examination by the id, the name or a `@tag` of its run. Attempts, reports and comparisons are those of the run."""
     async with hub.database.reading() as connection:
         row = await find_run(connection, caller, id, document=False)
-    found = await _read_examination(hub, row)
-    if found is None and not is_examination(row):
+    examination = await _read_examination(hub, row)
+    if examination is None and not is_examination(row):
         raise not_found("examination", row["id"])
-    definitions: Any = None if found is None else found.snapshot
-    return {"run": show_run(row), "findings": None if found is None else show_findings(found), "definitions": definitions}
+    definitions: Any = None if examination is None else examination.snapshot
+    return {"run": show_run(row), "findings": None if examination is None else show_findings(examination), "definitions": definitions}
 
 
 async def read_findings(hub: Hub, caller: Caller, id: str) -> Findings | None:
     """Return what an examination found; None for another run, or before its end."""
     async with hub.database.reading() as connection:
         row = await find_run(connection, caller, id, document=False)
-    found = await _read_examination(hub, row)
-    return None if found is None else show_findings(found)
+    examination = await _read_examination(hub, row)
+    return None if examination is None else show_findings(examination)
 
 
 async def _read_examination(hub: Hub, row: Row) -> Examination | None:
@@ -225,40 +225,40 @@ def is_examination(row: Row) -> bool:
     return isinstance(inline, dict) and inline.get("type") == EXAMINED
 
 
-def show_findings(found: Examination) -> Findings:
+def show_findings(examination: Examination) -> Findings:
     """Return the result of an examination, of the service or of a folder."""
-    tone, summary = describe_verdict(found)
+    tone, summary = describe_verdict(examination)
     names = {"pass": "passed", "fail": "failed"}
     counts: dict[str, Any] = {}
-    for finding in found.findings:
+    for finding in examination.findings:
         area = counts.setdefault(finding.area, dict.fromkeys(AreaCounts.__annotations__, 0) | {"area": finding.area})
         area[names.get(finding.verdict, finding.verdict)] += 1
     return {
-        "target": found.target,
-        "server": found.server,
+        "target": examination.target,
+        "server": examination.server,
         "verdict": "failed" if tone == "fail" else "incomplete" if tone == "error" else "passed",
         "summary": summary,
-        "scores": [{"profile": part.profile, "score": part.score, "incomplete": part.incomplete} for part in found.examined],
-        "seconds": found.seconds,
-        "messages": found.messages,
-        "tool_calls": found.tool_calls,
-        "notes": list(found.notes),
+        "scores": [{"profile": part.profile, "score": part.score, "incomplete": part.incomplete} for part in examination.examined],
+        "seconds": examination.seconds,
+        "messages": examination.messages,
+        "tool_calls": examination.tool_calls,
+        "notes": list(examination.notes),
         "areas": list(counts.values()),
-        "findings": _join_findings(found),
-        "changes": [_show_change(change) for change in found.changes if isinstance(change, dict)],
-        "stale": list(found.stale),
-        "metadata": [{"url": each.url, "what": each.what, "status": each.status} for each in found.metadata],
+        "findings": _join_findings(examination),
+        "changes": [_show_change(change) for change in examination.changes if isinstance(change, dict)],
+        "stale": list(examination.stale),
+        "metadata": [{"url": each.url, "what": each.what, "status": each.status} for each in examination.metadata],
     }
 
 
-def _join_findings(found: Examination) -> list[ShownFinding]:
+def _join_findings(examination: Examination) -> list[ShownFinding]:
     checks = {check.id: check for check in CHECKS}
     joined: dict[tuple[str, str, str], ShownFinding] = {}
-    for part in found.examined:
+    for part in examination.examined:
         for finding in part.findings:
             if finding.verdict in ("pass", "not_applicable"):
                 continue
-            expected = finding.verdict == "fail" and found.expects(finding, part)
+            expected = finding.verdict == "fail" and examination.expects(finding, part)
             key = (finding.check, finding.verdict, f"{finding.reason}/{expected}")
             if key in joined:
                 joined[key]["revisions"].append(part.revision)
@@ -301,12 +301,12 @@ def _find_server(text: str, project: Row) -> dict[str, Json]:
 
 def _make_run(spec: NewExamination, settings: dict[str, Json]) -> NewRun:
     """Return the run of an examination. Raises `Refusal` with the field that cannot be read."""
-    given = _read("server", lambda: read_settings(settings))
-    _read("profiles", lambda: [parse_profile(name) for name in given.profiles])
-    _read("expected", lambda: read_expected("\n".join(given.expected), "expected"))
-    server = _read("server", lambda: read_server(given.server))
-    _read("lock", lambda: read_options(msgspec.structs.replace(given, calls=None, fuzz=0)))
-    options = _read("calls", lambda: read_options(given))
+    server_settings = _read("server", lambda: read_settings(settings))
+    _read("profiles", lambda: [parse_profile(name) for name in server_settings.profiles])
+    _read("expected", lambda: read_expected("\n".join(server_settings.expected), "expected"))
+    server = _read("server", lambda: read_server(server_settings.server))
+    _read("lock", lambda: read_options(msgspec.structs.replace(server_settings, calls=None, fuzz=0)))
+    options = _read("calls", lambda: read_options(server_settings))
     suite = _read("server", lambda: make_suite(server, options))
     return NewRun(
         project_id=spec.project_id,

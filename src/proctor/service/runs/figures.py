@@ -97,11 +97,11 @@ async def _read_column(connection: AsyncConnection, column: sa.Column[bytes], ru
 
 def _decode_stored(decoder: msgspec.json.Decoder[Stored], body: bytes) -> Stored | None:
     try:
-        found = decoder.decode(expand_bytes(body))
+        stored = decoder.decode(expand_bytes(body))
     except (msgspec.MsgspecError, StoreError, RecursionError):
         # It can be computed again from the attempts.
         return None
-    return found if found.version == _VERSION else None
+    return stored if stored.version == _VERSION else None
 
 
 # --- figures of ended runs are cached, since they do not change
@@ -128,10 +128,10 @@ async def find_fact(hub: Hub, caller: Caller, id: str, name: Literal["failures",
         if known is not None:
             return known
         stored = None if finished is None else await read_facts(connection, run["id"])
-        found: Fact = getattr(stored, name) if stored is not None else await work_out(connection, run)
+        figure: Fact = getattr(stored, name) if stored is not None else await work_out(connection, run)
     if finished is not None:
-        hub.run_facts.put((name, finished), found, 1)
-    return found
+        hub.run_facts.put((name, finished), figure, 1)
+    return figure
 
 
 @operation("runs", "GET /api/runs/{run_id}/totals")
@@ -150,8 +150,8 @@ async def list_totals(hub: Hub, ids: Sequence[str]) -> dict[str, RunTotals]:
     query = sa.select(run_figures.c.run_id, run_figures.c.facts).where(run_figures.c.run_id.in_(ids))
     async with hub.database.reading() as connection:
         rows = (await connection.execute(query)).all()
-    found = await asyncio.to_thread(lambda: [(id, _decode_stored(_FACTS, body)) for id, body in rows])
-    return {id: facts.totals for id, facts in found if facts is not None}
+    decoded = await asyncio.to_thread(lambda: [(id, _decode_stored(_FACTS, body)) for id, body in rows])
+    return {id: facts.totals for id, facts in decoded if facts is not None}
 
 
 # --- failures of a run, grouped by reason
@@ -170,20 +170,20 @@ async def group_run_failures(hub: Hub, caller: Caller, id: str) -> Failures:
 
 async def find_failures(connection: AsyncConnection, run: Row) -> Failures:
     """Return the failures, computed from the attempts of a run with its suite."""
-    found: list[Row] = []
+    failed: list[Row] = []
     for outcome in ("error", "fail"):
         query = sa.select(run_entries.c.id, run_entries.c.created_at, *DIGEST)
         query = query.where(run_entries.c.run_id == run["id"], run_entries.c.outcome == outcome)
         newest = query.order_by(run_entries.c.created_at.desc(), run_entries.c.id.desc()).limit(MOST_LOOKED_AT + 1)
-        found += await fetch_all(connection, newest)
-    return await asyncio.to_thread(_group_rows, run, found)
+        failed += await fetch_all(connection, newest)
+    return await asyncio.to_thread(_group_rows, run, failed)
 
 
-def _group_rows(run: Row, found: list[Row]) -> Failures:
-    found.sort(key=lambda row: (row["created_at"], row["id"]), reverse=True)
-    entries: list[tuple[str, RunEntry]] = [(row["id"], read_digest(row)) for row in found[:MOST_LOOKED_AT]]
+def _group_rows(run: Row, failed: list[Row]) -> Failures:
+    failed.sort(key=lambda row: (row["created_at"], row["id"]), reverse=True)
+    entries: list[tuple[str, RunEntry]] = [(row["id"], read_digest(row)) for row in failed[:MOST_LOOKED_AT]]
     cases = {case.id: case for case in suite_of_run(run).cases}
-    return group_failures(entries, cases, more=len(found) > MOST_LOOKED_AT)
+    return group_failures(entries, cases, more=len(failed) > MOST_LOOKED_AT)
 
 
 MOST_READ = 400
@@ -265,9 +265,9 @@ async def measure_run(hub: Hub, caller: Caller, id: str) -> MutationResult:
     (answer,) = await run_while_client_waits(asking)
     if answer.error is not None:
         raise InputError(f"the suite cannot be measured: {answer.error[1]}")
-    found = unpack_plain(answer.evidence[0], MutationResult)
-    hub.run_facts.put(("mutation", finished), found, 1)
-    return found
+    measured = unpack_plain(answer.evidence[0], MutationResult)
+    hub.run_facts.put(("mutation", finished), measured, 1)
+    return measured
 
 
 def _is_wanted(entry: RunEntry, counts: Counter[str]) -> bool:

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import InputError
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import query_seen
+from proctor.service.access.permissions import query_visible
 from proctor.service.refusals import Refusal, not_found
 from proctor.store.files.run_references import BASELINE, LATEST, PREVIOUS, check_name, check_tag
 from proctor.store.sql.pages import Row
@@ -74,7 +74,7 @@ def mentions(text: str) -> sa.ColumnElement[bool]:
 
 async def find_meant_run(connection: AsyncConnection, caller: Caller, word: str, *, near: Row | None = None) -> Row:
     """Return the visible run of a reference; in the project of `near`, if given."""
-    query = query_seen(runs, caller, project_id=None if near is None else near["project_id"])
+    query = query_visible(runs, caller, project_id=None if near is None else near["project_id"])
     skipped = 0
     if word == BASELINE:
         raise Refusal("NOT_FOUND", "the service has no baseline", hint="give a run a name or a tag, and compare with that")
@@ -88,7 +88,7 @@ async def find_meant_run(connection: AsyncConnection, caller: Caller, word: str,
     else:
         query = query.where(runs.c.name == word)
     newest = query.order_by(runs.c.created_at.desc(), runs.c.id.desc()).offset(skipped).limit(1)
-    found = None if word.startswith(_ID) else (await connection.execute(newest)).mappings().first()
-    if found is None:
+    row = None if word.startswith(_ID) else (await connection.execute(newest)).mappings().first()
+    if row is None:
         raise not_found("run", word)
-    return dict(found)
+    return dict(row)

@@ -34,7 +34,7 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
+from proctor.service.access.permissions import check_place, find_visible, require_reader, require_writer, select_visible
 from proctor.service.field_checks import refuse_emptying, refuse_secrets_in_suite
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse, read_page, require_row
@@ -160,7 +160,7 @@ async def list_proposals(
 ) -> Page[ProposalSummary]:
     """List proposals, newest first, without their documents."""
     require_reader(caller)
-    query = list_seen(proposals, caller, project_id=project_id, status=status)
+    query = select_visible(proposals, caller, project_id=project_id, status=status)
     return await read_page(hub, query, proposals, lambda row: show_row(ProposalSummary, row), limit=limit, cursor=cursor)
 
 
@@ -181,7 +181,7 @@ async def create_proposal(hub: Hub, caller: Caller, spec: NewProposal) -> Propos
                 raise Refusal("FORBIDDEN", "the key is limited to some agents: name one of them", fields={"agent_id": ["not of this key"]})
             await check_place(connection, caller, spec.project_id, agent_id)
         else:
-            case = await find_seen(connection, cases, caller, "case", spec.case_id)
+            case = await find_visible(connection, cases, caller, "case", spec.case_id)
             if case["project_id"] != spec.project_id:
                 raise not_found("case", spec.case_id)
             if agent_id not in (None, case["agent_id"]):
@@ -209,10 +209,10 @@ async def generate_proposals(hub: Hub, caller: Caller, spec: TracesToGroup) -> G
     known = used = 0
     notes: list[str] = []
     for agent_id, grouping in groups.items():
-        found = await _run(partial(grouping.finish, least=spec.least))
-        used += found.runs
-        notes += describe_rest(found)
-        for case in found.cases:
+        generated = await _run(partial(grouping.finish, least=spec.least))
+        used += generated.runs
+        notes += describe_rest(generated)
+        for case in generated.cases:
             row = await _propose_generated(hub, caller, spec.project_id, agent_id, case.document)
             made += [] if row is None else [row]
             known += row is None
@@ -224,7 +224,7 @@ async def get_proposal(hub: Hub, caller: Caller, id: str) -> Proposal:
     """Read a proposal."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return _show(await find_seen(connection, proposals, caller, "proposal", id))
+        return _show(await find_visible(connection, proposals, caller, "proposal", id))
 
 
 @operation("proposals", "PATCH /api/proposals/{proposal_id}", person=True)
@@ -308,11 +308,11 @@ def _check_length(document: Document) -> None:
 
 def make_digest(suite: Suite, case_id: str) -> str:
     """Return a digest of the claims of a document, without its comments, layout and reasons."""
-    found: list[Json] = [case_id]
+    parts: list[Json] = [case_id]
     for case in build_native_document(suite, default_registry())["cases"]:
         turns = [{**turn, "expect": _write_keys(turn)} for turn in case.get("turns", ())]
-        found.append({**case, "description": "", "expect": _write_keys(case), "turns": turns})
-    return hashlib.sha256(msgspec.json.encode(found, order="sorted", enc_hook=str)).hexdigest()
+        parts.append({**case, "description": "", "expect": _write_keys(case), "turns": turns})
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted", enc_hook=str)).hexdigest()
 
 
 def _write_keys(part: Mapping[str, Json]) -> list[str]:
@@ -360,7 +360,7 @@ async def group_stored_traces(
     while left > 0:
         async with hub.database.reading() as connection:
             await check_place(connection, caller, spec.project_id, spec.agent_id)
-            query = list_seen(traces, caller, project_id=spec.project_id, agent_id=spec.agent_id, columns=COLUMNS, filters=newer)
+            query = select_visible(traces, caller, project_id=spec.project_id, agent_id=spec.agent_id, columns=COLUMNS, filters=newer)
             page = await fetch_page_or_refuse(connection, query, traces, limit=min(left, _TRACES_AT_ONCE), cursor=cursor)
             stored = await fetch_pieces(connection, caller.organization_id, page.rows)
         for each in stored:
@@ -418,8 +418,8 @@ def _write_document(document: dict[str, Json], case: Row | None) -> str | None:
         suite = read_suite(case["document"], dialect=case["dialect"], name=case["name"])
         if suite.dialect != "native" or name not in {each.id for each in suite.cases}:
             return None
-        found = compare_with_suite([document], suite, make_writer(suite))
-        return edit_suite(case["document"], suite, found, Path(name)) if found else None
+        changes = compare_with_suite([document], suite, make_writer(suite))
+        return edit_suite(case["document"], suite, changes, Path(name)) if changes else None
     except InputError:
         return None
 

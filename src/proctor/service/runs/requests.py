@@ -24,7 +24,7 @@ from proctor.model.case import MOST_REPEATS, Case, Suite
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note as noted
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import check_place, list_seen, query_seen, require_run_reader, require_writer
+from proctor.service.access.permissions import check_place, query_visible, require_run_reader, require_writer, select_visible
 from proctor.service.field_checks import LARGEST_SETTINGS, check_fields, refuse_plain_secrets, refuse_secrets_in_suite
 from proctor.service.hub import QUEUED, Hub, new_id
 from proctor.service.paging import read_page, require_row
@@ -94,8 +94,8 @@ async def start_run(hub: Hub, caller: Caller, spec: NewRun) -> Run:
     require_writer(caller, "starting runs")
     check_spec(spec)
     project = await find_startable_project(hub, caller, spec.project_id)
-    sent = await read_run_suite(hub, caller, project, spec)
-    row = await queue_run(hub, caller, spec, await prepare_run(hub, caller, project, spec, sent))
+    run_suite = await read_run_suite(hub, caller, project, spec)
+    row = await queue_run(hub, caller, spec, await prepare_run(hub, caller, project, spec, run_suite))
     hub.run_signals.wake(QUEUED)
     return show_run(row)
 
@@ -104,23 +104,23 @@ async def read_run_suite(hub: Hub, caller: Caller, project: Row, spec: NewRun) -
     """Return the suite of a requested run. Raises `Refusal` with all of its problems."""
     if spec.suite is not None:
         read, text = await read_sent_suite(spec.suite, dialect=spec.dialect, field="suite", library=library_for(project))
-        sent = RunSuite(suite=read, text=text)
+        run_suite = RunSuite(suite=read, text=text)
     else:
-        sent = await _join_cases(hub, caller, project, spec.cases or [], alone=spec.target is None)
-    await asyncio.to_thread(refuse_secrets_in_suite, sent.suite, "suite")
-    return sent
+        run_suite = await _join_cases(hub, caller, project, spec.cases or [], alone=spec.target is None)
+    await asyncio.to_thread(refuse_secrets_in_suite, run_suite.suite, "suite")
+    return run_suite
 
 
-async def prepare_run(hub: Hub, caller: Caller, project: Row, spec: NewRun, sent: RunSuite) -> PreparedRun:
+async def prepare_run(hub: Hub, caller: Caller, project: Row, spec: NewRun, run_suite: RunSuite) -> PreparedRun:
     """Return the run to queue, after building everything it needs. Raises `Refusal`."""
-    request = complete_request(_read_options(spec), sent.suite, project)
+    request = complete_request(_read_options(spec), run_suite.suite, project)
     try:
-        chosen = select(sent.suite, spec.selection)
+        chosen = select(run_suite.suite, spec.selection)
     except InputError as error:
         raise refusal_of(error, "selection", what="the selection") from None
     if not chosen.cases:
-        why = "no case is selected" if sent.suite.cases else "the suite has no case"
-        raise Refusal("VALIDATION_ERROR", why, fields={"selection" if sent.suite.cases else "suite": [why]})
+        why = "no case is selected" if run_suite.suite.cases else "the suite has no case"
+        raise Refusal("VALIDATION_ERROR", why, fields={"selection" if run_suite.suite.cases else "suite": [why]})
     # Built to report problems now; the worker builds it again.
     built = await build_project_run(hub, caller.organization_id, project, chosen, request)
     await built.close()
@@ -128,8 +128,8 @@ async def prepare_run(hub: Hub, caller: Caller, project: Row, spec: NewRun, sent
     if attempts > MOST_ATTEMPTS:
         reason = f"{attempts} attempts; expected at most {MOST_ATTEMPTS}"
         raise Refusal("VALIDATION_ERROR", "the run is too large", fields={"repeat": [reason]})
-    request = msgspec.structs.replace(request, attempts=attempts, from_cases=sent.from_cases)
-    return PreparedRun(suite=sent.suite, text=sent.text, chosen=chosen, target=built.target.name, request=request)
+    request = msgspec.structs.replace(request, attempts=attempts, from_cases=run_suite.from_cases)
+    return PreparedRun(suite=run_suite.suite, text=run_suite.text, chosen=chosen, target=built.target.name, request=request)
 
 
 _EVERY_RUN = RunSearch()
@@ -137,16 +137,16 @@ _EVERY_RUN = RunSearch()
 
 @operation("runs", "GET /api/runs")
 async def list_runs(
-    hub: Hub, caller: Caller, wanted: RunSearch = _EVERY_RUN, *, limit: int | None = None, cursor: str | None = None
+    hub: Hub, caller: Caller, search: RunSearch = _EVERY_RUN, *, limit: int | None = None, cursor: str | None = None
 ) -> Page[Run]:
     """List runs, newest first."""
     require_run_reader(caller)
-    filters = [] if wanted.tag is None else [has_tag(clean_text(wanted.tag))]
-    if wanted.query:
-        filters.append(mentions(wanted.query))
-    equal: dict[str, Json] = {"project_id": wanted.project_id, "status": wanted.status, "name": wanted.name, "suite_name": wanted.suite}
-    equal["schedule_id"] = wanted.schedule_id
-    query = list_seen(runs, caller, columns=RUN_COLUMNS, filters=filters, **equal)
+    filters = [] if search.tag is None else [has_tag(clean_text(search.tag))]
+    if search.query:
+        filters.append(mentions(search.query))
+    equal: dict[str, Json] = {"project_id": search.project_id, "status": search.status, "name": search.name, "suite_name": search.suite}
+    equal["schedule_id"] = search.schedule_id
+    query = select_visible(runs, caller, columns=RUN_COLUMNS, filters=filters, **equal)
     return await read_page(hub, query, runs, show_run, limit=limit, cursor=cursor)
 
 
@@ -154,16 +154,16 @@ MOST_EARLIER = 500
 """Newest completed runs among which the previous run of each is searched."""
 
 
-async def find_previous_runs(hub: Hub, caller: Caller, project_id: str, found: Sequence[Run]) -> dict[str, Run]:
+async def find_previous_runs(hub: Hub, caller: Caller, project_id: str, newest_runs: Sequence[Run]) -> dict[str, Run]:
     """Return the previous completed run of the same kind for each of these runs, by id."""
-    if not found:
+    if not newest_runs:
         return {}
-    until = runs.c.created_at <= max(run["created_at"] for run in found)
-    query = list_seen(runs, caller, columns=RUN_COLUMNS, along=(until,), project_id=project_id, status="completed").whole
+    until = runs.c.created_at <= max(run["created_at"] for run in newest_runs)
+    query = select_visible(runs, caller, columns=RUN_COLUMNS, along=(until,), project_id=project_id, status="completed").whole
     newest = query.order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(MOST_EARLIER)
     async with hub.database.reading() as connection:
         earlier = [show_run(dict(row)) for row in (await connection.execute(newest)).mappings()]
-    pairs = ((run["id"], find_previous(run, earlier)) for run in found)
+    pairs = ((run["id"], find_previous(run, earlier)) for run in newest_runs)
     return {id: cast(Run, before) for id, before in pairs if before is not None}
 
 
@@ -217,12 +217,12 @@ async def cancel_run(hub: Hub, caller: Caller, id: str) -> Run:
                 await add_events(connection, id, [("cancelling", {})], at)
         if row is not None:
             await noted(connection, hub, caller, "cancel", "run", id)
-        found = row or await find_row(connection, runs, caller.organization_id, id)
-    if found is None:
+        current = row or await find_row(connection, runs, caller.organization_id, id)
+    if current is None:
         raise not_found("run", id)
     # After the commit, since woken workers read the database.
     hub.run_signals.wake(id)
-    return show_run(dict(found))
+    return show_run(dict(current))
 
 
 async def find_run(connection: AsyncConnection, caller: Caller, id: str, *, near: Row | None = None, document: bool = True) -> Row:
@@ -231,11 +231,11 @@ async def find_run(connection: AsyncConnection, caller: Caller, id: str, *, near
     Without `document` its suite, which may be megabytes, is omitted if possible.
     """
     require_run_reader(caller)
-    query = query_seen(runs, caller, id=id)
+    query = query_visible(runs, caller, id=id)
     if not document:
         query = query.with_only_columns(*(column for column in runs.c if column is not runs.c.document))
-    found = (await connection.execute(query)).mappings().first()
-    return dict(found) if found is not None else await find_meant_run(connection, caller, id, near=near)
+    row = (await connection.execute(query)).mappings().first()
+    return dict(row) if row is not None else await find_meant_run(connection, caller, id, near=near)
 
 
 def check_spec(spec: NewRun) -> None:
@@ -259,13 +259,13 @@ def check_spec(spec: NewRun) -> None:
 
 
 def _read_options(spec: NewRun) -> RunRequest:
-    named, inline = (spec.target, None) if isinstance(spec.target, str) else (None, spec.target)
+    target_name, inline = (spec.target, None) if isinstance(spec.target, str) else (None, spec.target)
     if inline is not None:
         if len(to_json(inline)) > LARGEST_SETTINGS:
             raise Refusal("VALIDATION_ERROR", "the target is too large", fields={"target": [f"expected at most {LARGEST_SETTINGS} bytes"]})
         refuse_plain_secrets(inline, "target")
     return RunRequest(
-        target=named,
+        target=target_name,
         inline_target=inline,
         repeat=spec.repeat,
         concurrency=spec.concurrency,
@@ -419,11 +419,11 @@ async def _find_traces(hub: Hub, caller: Caller, case: Row, spec: NewBacktest, l
     backtest = Backtest(case_id=case["id"], version=case["version"], agent_id=agent_id, when=when, since=since, until=until, traces=0)
     async with hub.database.reading() as connection:
         await check_place(connection, caller, case["project_id"], agent_id)
-        found = await count_traces(connection, caller.organization_id, case["project_id"], backtest, limit)
-    if not found:
+        trace_count = await count_traces(connection, caller.organization_id, case["project_id"], backtest, limit)
+    if not trace_count:
         reason = "no stored traces of this agent or time" if agent_id or since or spec.until else "the project has no stored traces"
         raise Refusal("CONFLICT", reason, hint=f"retention of traces: GET /api/projects/{case['project_id']}/retention")
-    return msgspec.structs.replace(backtest, traces=found)
+    return msgspec.structs.replace(backtest, traces=trace_count)
 
 
 # --- dry runs: all checks of a run without starting it, with a list of problems
@@ -439,14 +439,14 @@ _REPORTED = ("VALIDATION_ERROR", "CONFLICT", "NOT_FOUND")
 async def plan_run(hub: Hub, caller: Caller, spec: NewRun) -> PlannedRun:
     """Check a run without starting it; requires an organization key. The response lists every problem."""
     require_writer(caller, "planning runs")
-    found = dict[str, Json].fromkeys(list_fields(PlannedRun)) | {"cases": [], "case_count": 0}
+    planned = dict[str, Json].fromkeys(list_fields(PlannedRun)) | {"cases": [], "case_count": 0}
     refusals: list[Refusal] = []
     try:
         project = await find_startable_project(hub, caller, spec.project_id)
     except Refusal as refusal:
         if refusal.code != "CONFLICT":
             raise
-        return show_row(PlannedRun, found, startable=False, problems=_list_findings(refusal), warnings=[])
+        return show_row(PlannedRun, planned, startable=False, problems=_list_findings(refusal), warnings=[])
     try:
         check_spec(spec)
     except Refusal as refusal:
@@ -454,20 +454,20 @@ async def plan_run(hub: Hub, caller: Caller, spec: NewRun) -> PlannedRun:
     warnings: list[Problem] = []
     if spec.suite is not None or spec.cases:
         try:
-            sent = await read_run_suite(hub, caller, project, spec)
-            found |= {"suite_name": sent.suite.name, "dialect": sent.suite.dialect}
-            warnings = shown_problems(sent.suite.warnings)
+            run_suite = await read_run_suite(hub, caller, project, spec)
+            planned |= {"suite_name": run_suite.suite.name, "dialect": run_suite.suite.dialect}
+            warnings = shown_problems(run_suite.suite.warnings)
             if not refusals:
-                prepared = await prepare_run(hub, caller, project, spec, sent)
+                prepared = await prepare_run(hub, caller, project, spec, run_suite)
                 chosen = [case.id for case in prepared.chosen.cases]
-                found |= {"target": prepared.target, "attempts": prepared.request.attempts}
-                found |= {"cases": chosen[:MOST_CASES_SHOWN], "case_count": len(chosen)}
+                planned |= {"target": prepared.target, "attempts": prepared.request.attempts}
+                planned |= {"cases": chosen[:MOST_CASES_SHOWN], "case_count": len(chosen)}
         except Refusal as refusal:
             if refusal.code not in _REPORTED:
                 raise
             refusals.append(refusal)
     problems = [problem for refusal in refusals for problem in _list_findings(refusal)]
-    return show_row(PlannedRun, found, startable=not refusals, problems=problems, warnings=warnings)
+    return show_row(PlannedRun, planned, startable=not refusals, problems=problems, warnings=warnings)
 
 
 def _list_findings(refusal: Refusal) -> list[RunFinding]:

@@ -79,15 +79,15 @@ async def events(
             async with hub.database.reading() as connection:
                 # In one transaction: an ended run then has all of its events.
                 status = await get_status(connection, id)
-                found = await list_events_after(connection, id, after, limit=_AT_ONCE)
-            for row in found:
+                new_events = await list_events_after(connection, id, after, limit=_AT_ONCE)
+            for row in new_events:
                 after = row["number"]
                 quiet = 0.0
                 yield {"id": row["number"], "kind": row["kind"], "at": row["at"], **(row["body"] or {})}
                 if row["kind"] in LAST:
                     return
             # There may be more than one page: a slow reader does not wait in between.
-            if found:
+            if new_events:
                 continue
             if status not in UNFINISHED:
                 return
@@ -134,7 +134,7 @@ async def list_run_results(
     hub: Hub,
     caller: Caller,
     id: str,
-    wanted: AttemptFilter = EVERY_ATTEMPT,
+    filters: AttemptFilter = EVERY_ATTEMPT,
     *,
     limit: int | None = None,
     cursor: str | None = None,
@@ -146,14 +146,14 @@ async def list_run_results(
 
     With `q` a page may be short: each request searches at most 10,000 attempts, and `_meta.next` continues.
     """
-    if wanted.text:
-        return await _search_run_results(hub, caller, id, wanted, limit=limit, cursor=cursor, position=position)
-    outcome, case = wanted.outcome, wanted.case
+    if filters.text:
+        return await _search_run_results(hub, caller, id, filters, limit=limit, cursor=cursor, position=position)
+    outcome, case = filters.outcome, filters.case
     if position is not None and cursor is not None:
         raise Refusal("BAD_REQUEST", "`cursor` and `position` exclude each other", hint="omit one of them")
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id, document=False)
-        query = _make_query(run["id"], wanted)
+        query = _make_query(run["id"], filters)
         counts: dict[str, int] = run["counts"] or {}
         # A case has few attempts; the run has counts.
         known = sum(counts.values()) if outcome is None else counts.get(outcome, 0)
@@ -197,26 +197,26 @@ async def find_failing_place(hub: Hub, caller: Caller, run_id: str, result_id: s
 
 
 async def _search_run_results(
-    hub: Hub, caller: Caller, id: str, wanted: AttemptFilter, *, limit: int | None, cursor: str | None, position: int | None
+    hub: Hub, caller: Caller, id: str, filters: AttemptFilter, *, limit: int | None, cursor: str | None, position: int | None
 ) -> RunResultSummaryPage:
-    text = wanted.text or ""
+    text = filters.text or ""
     if len(text) > LONGEST_TEXT:
         raise Refusal("VALIDATION_ERROR", "the text is too long", fields={"q": [f"expected at most {LONGEST_TEXT} characters"]})
     if position is not None:
         raise Refusal("BAD_REQUEST", "a text search has no positions", hint="omit `position`, and continue with `cursor`")
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id, document=False)
-        page = await fetch_page_or_refuse(connection, _make_query(run["id"], wanted), run_entries, limit=limit, cursor=cursor)
+        page = await fetch_page_or_refuse(connection, _make_query(run["id"], filters), run_entries, limit=limit, cursor=cursor)
     # In a thread: bodies of attempts stored by earlier versions may be large.
-    found = await asyncio.to_thread(_filter_matching, page.rows, text)
-    values = show_page(msgspec.structs.replace(page, rows=found), _show_result)
+    matching = await asyncio.to_thread(_filter_matching, page.rows, text)
+    values = show_page(msgspec.structs.replace(page, rows=matching), _show_result)
     return {"data": values["data"], "_meta": {**values["_meta"], "position": None, "total": None}}
 
 
-def _make_query(run_id: str, wanted: AttemptFilter) -> ListQuery:
-    filters = [match_search_text(wanted.text)] if wanted.text else []
-    query = list_query(run_entries, {"run_id": run_id, "outcome": wanted.outcome, "case_id": wanted.case}, filters=filters)
-    return msgspec.structs.replace(query, path=query.path.with_only_columns(*_LISTED, *([SEARCHED] if wanted.text else [])))
+def _make_query(run_id: str, search: AttemptFilter) -> ListQuery:
+    filters = [match_search_text(search.text)] if search.text else []
+    query = list_query(run_entries, {"run_id": run_id, "outcome": search.outcome, "case_id": search.case}, filters=filters)
+    return msgspec.structs.replace(query, path=query.path.with_only_columns(*_LISTED, *([SEARCHED] if search.text else [])))
 
 
 def _filter_matching(rows: list[Row], text: str) -> list[Row]:
@@ -296,13 +296,13 @@ async def run_report(hub: Hub, caller: Caller, id: str, format: str) -> bytes:
         run = await find_run(connection, caller, id)
     suite = await asyncio.to_thread(suite_of_run, run)
     short = sum((run["counts"] or {}).values()) <= MOST_SHOWN
-    seen = _SeenEvidence(suite, exchanges=short and format in ("json", "jsonl"))
-    trim = None if format == "html" else _with_trace if format == "otlp" else seen.take
+    shown_evidence = _ShownEvidence(suite, exchanges=short and format in ("json", "jsonl"))
+    trim = None if format == "html" else _with_trace if format == "otlp" else shown_evidence.strip
     entries = await read_entries(hub, run["id"], evidence=short or trim is not None, trim=trim)
-    return await asyncio.to_thread(_render_run, run, suite, entries, format, seen)
+    return await asyncio.to_thread(_render_run, run, suite, entries, format, shown_evidence)
 
 
-class _SeenEvidence:
+class _ShownEvidence:
     """Parts of the evidence that a report shows, since the evidence of a long run does not fit into memory."""
 
     def __init__(self, suite: Suite, *, exchanges: bool) -> None:
@@ -310,17 +310,17 @@ class _SeenEvidence:
         self._collected: dict[tuple[str, int], tuple[Known, CaseResult | None]] = {}
         self._ranges_until = time.monotonic() + RANGES_S
 
-    def take(self, entry: RunEntry) -> RunEntry:
+    def strip(self, entry: RunEntry) -> RunEntry:
         """Return the entry without evidence, and collect its coverage and exchange."""
-        seen = entry.evidence
-        if seen is None:
+        evidence = entry.evidence
+        if evidence is None:
             return entry
         collected = None
         if self._cases is not None:
-            found = case_result(self._cases.get(entry.case) or Case(id=entry.case), entry)
-            collected = with_exchange(found, seen, ranges=time.monotonic() < self._ranges_until)
-        self._collected[entry.case, entry.attempt] = (find_known(seen, TARGET), collected)
-        user = seen.simulated_user
+            result = case_result(self._cases.get(entry.case) or Case(id=entry.case), entry)
+            collected = with_exchange(result, evidence, ranges=time.monotonic() < self._ranges_until)
+        self._collected[entry.case, entry.attempt] = (find_known(evidence, TARGET), collected)
+        user = evidence.simulated_user
         return msgspec.structs.replace(entry, evidence=None if user is None else Evidence(simulated_user=user))
 
     def add_to(self, result: RunResult) -> RunResult:
@@ -350,8 +350,8 @@ async def read_entries(hub: Hub, id: str, *, evidence: bool = True, trim: Callab
 
 def _with_trace(entry: RunEntry) -> RunEntry:
     """Return the entry without evidence except its metadata."""
-    seen = entry.evidence
-    return entry if seen is None else msgspec.structs.replace(entry, evidence=type(seen)(metadata=seen.metadata))
+    evidence = entry.evidence
+    return entry if evidence is None else msgspec.structs.replace(entry, evidence=type(evidence)(metadata=evidence.metadata))
 
 
 @functools.lru_cache(maxsize=8)
@@ -374,8 +374,8 @@ def suite_of_run(run: Row) -> Suite:
         return Suite(name=run["suite_name"], dialect=run["dialect"])
 
 
-def _render_run(run: Row, suite: Suite, entries: list[RunEntry], format: str, seen: _SeenEvidence) -> bytes:
-    result = seen.add_to(result_of(header_of(run), suite, entries, ending_of(run)))
+def _render_run(run: Row, suite: Suite, entries: list[RunEntry], format: str, shown_evidence: _ShownEvidence) -> bytes:
+    result = shown_evidence.add_to(result_of(header_of(run), suite, entries, ending_of(run)))
     if format == "jsonl":
         encode = CaseEncoder().encode
         return b"".join(encode(case) + b"\n" for case in result.cases)

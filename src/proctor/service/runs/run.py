@@ -206,24 +206,24 @@ def find_previous(run: ShownRun, others: Iterable[ShownRun]) -> ShownRun | None:
     older = [other for other in others if other["status"] == "completed" and (other["created_at"], other["id"]) < place]
     same = [other for other in older if other["suite_name"] == run["suite_name"]]
     alike = [other for other in same if all(other.get(key) == run.get(key) for key in _KIND)]
-    named = [other for other in alike if other["name"] == run["name"] and set(other["tags"]) == set(run["tags"])]
-    return next(iter(named or alike or same), None)
+    same_name = [other for other in alike if other["name"] == run["name"] and set(other["tags"]) == set(run["tags"])]
+    return next(iter(same_name or alike or same), None)
 
 
 def _complete_counts(counts: dict[str, int]) -> Counts:
     return {"pass": counts.get("pass", 0), "fail": counts.get("fail", 0), "error": counts.get("error", 0), "skip": counts.get("skip", 0)}
 
 
-def _show_backtest(found: backtest.Backtest) -> Backtest:
+def _show_backtest(progress: backtest.Backtest) -> Backtest:
     return {
-        "case_id": found.case_id,
-        "version": found.version,
-        "agent_id": found.agent_id,
-        "since": found.since,
-        "until": found.until,
-        "traces": found.traces,
-        "looked_at": found.looked_at,
-        "left_out": show_row(LeftOut, dict.fromkeys(get_args(backtest.LeftOut), 0) | found.left_out),
+        "case_id": progress.case_id,
+        "version": progress.version,
+        "agent_id": progress.agent_id,
+        "since": progress.since,
+        "until": progress.until,
+        "traces": progress.traces,
+        "looked_at": progress.looked_at,
+        "left_out": show_row(LeftOut, dict.fromkeys(get_args(backtest.LeftOut), 0) | progress.left_out),
     }
 
 

@@ -155,12 +155,12 @@ class _Due:
 
 def _list_passed(cron: Cron, zone: ZoneInfo, first: datetime, now: datetime) -> tuple[list[datetime], datetime]:
     """Return the due times from `first` to `now`, at most `MOST_COUNTED`, and the last of all of them."""
-    found = [first, *takewhile(lambda at: at <= now, islice(cron.iterate(first, zone), MOST_COUNTED - 1))]
-    if len(found) < MOST_COUNTED:
-        return found, found[-1]
+    times = [first, *takewhile(lambda at: at <= now, islice(cron.iterate(first, zone), MOST_COUNTED - 1))]
+    if len(times) < MOST_COUNTED:
+        return times, times[-1]
     # The last one, from a time shortly before: there may be millions in between.
     for days in (1, 32):
         last = deque(takewhile(lambda at: at <= now, cron.iterate(now - timedelta(days=days), zone)), maxlen=1)
         if last:
-            return [*found[:-1], last[0]], last[0]
-    return found, found[-1]
+            return [*times[:-1], last[0]], last[0]
+    return times, times[-1]

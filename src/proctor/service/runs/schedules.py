@@ -15,7 +15,7 @@ from proctor.model.evidence import Json
 from proctor.model.typed import convert_to
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import check_place, find_seen, list_seen, require_run_reader, require_writer
+from proctor.service.access.permissions import check_place, find_visible, require_run_reader, require_writer, select_visible
 from proctor.service.field_checks import check_fields, refuse_emptying
 from proctor.service.hub import QUEUED, Hub, new_id, stamp
 from proctor.service.paging import fetch_page_or_refuse, require_row, show_page
@@ -134,11 +134,11 @@ async def list_schedules(
     """List schedules, newest first."""
     require_run_reader(caller)
     columns = [column.name for column in schedules.c if column.name != "suite"]
-    query = list_seen(schedules, caller, columns=columns, project_id=project_id)
+    query = select_visible(schedules, caller, columns=columns, project_id=project_id)
     async with hub.database.reading() as connection:
-        found = await fetch_page_or_refuse(connection, query, schedules, limit=limit, cursor=cursor)
-        last = await list_runs_by_id(connection, RUN_COLUMNS, [row["last_run_id"] for row in found.rows if row["last_run_id"]])
-    return show_page(found, lambda row: _show(row, last))
+        page = await fetch_page_or_refuse(connection, query, schedules, limit=limit, cursor=cursor)
+        last = await list_runs_by_id(connection, RUN_COLUMNS, [row["last_run_id"] for row in page.rows if row["last_run_id"]])
+    return show_page(page, lambda row: _show(row, last))
 
 
 @operation("schedules", "POST /api/schedules", status=201)
@@ -168,9 +168,9 @@ async def preview_times(hub: Hub, caller: Caller, spec: TimesRequest) -> DueTime
         raise Refusal("VALIDATION_ERROR", "some fields are invalid", fields={"count": [f"expected 1 to {MOST_TIMES}"]})
     find_next(hub, spec.cron, spec.timezone)
     zone = find_zone(spec.timezone)
-    found = islice(parse_cron(spec.cron).iterate(datetime.fromtimestamp(hub.clock(), UTC), zone), spec.count)
+    times = islice(parse_cron(spec.cron).iterate(datetime.fromtimestamp(hub.clock(), UTC), zone), spec.count)
     return {
-        "times": [{"at": stamp(moment.timestamp()), "local": moment.astimezone(zone).isoformat(timespec="minutes")} for moment in found]
+        "times": [{"at": stamp(moment.timestamp()), "local": moment.astimezone(zone).isoformat(timespec="minutes")} for moment in times]
     }
 
 
@@ -179,7 +179,7 @@ async def get_schedule(hub: Hub, caller: Caller, id: str) -> Schedule:
     """Read a schedule."""
     require_run_reader(caller)
     async with hub.database.reading() as connection:
-        return await _show_one(connection, await find_seen(connection, schedules, caller, "schedule", id))
+        return await _show_one(connection, await find_visible(connection, schedules, caller, "schedule", id))
 
 
 @operation("schedules", "PATCH /api/schedules/{schedule_id}")

@@ -80,8 +80,8 @@ async def count_attempts(hub: Hub, run: Row, status: Literal["completed", "cance
     async with hub.database.reading() as connection:
         async for entry in iterate_entries(connection, run["id"], evidence=False):
             entries.append(entry)
-    found = Counter(entry.outcome for entry in entries)
-    counts = {outcome: found[outcome] for outcome in OUTCOMES if found[outcome]}
+    outcome_counts = Counter(entry.outcome for entry in entries)
+    counts = {outcome: outcome_counts[outcome] for outcome in OUTCOMES if outcome_counts[outcome]}
     try:
         result = await asyncio.to_thread(lambda: result_of(header_of(run), read_stored_suite(run), entries, status))
     except InputError:
@@ -172,9 +172,9 @@ def make_range_finder(cases: Sequence[Case]) -> Callable[[RunEntry], Ranges]:
         # Searched each time: few attempts are that long, and a run may have very many cases.
         case = next((case for case in cases if case.id == entry.case), None) or Case(id=entry.case)
         result = case_result(case, entry)
-        found = () if entry.evidence is None else add_ranges(result, entry.evidence).ranges
+        ranges = () if entry.evidence is None else add_ranges(result, entry.evidence).ranges
         # An empty tuple would mean not computed yet.
-        return found or ((),) * len(result.verdicts)
+        return ranges or ((),) * len(result.verdicts)
 
     return find_ranges
 
@@ -310,7 +310,6 @@ class _Drive:
         """Whether an attempt was finished in this turn."""
         self._is_yielding = False
         self._yielding_since = 0.0
-        """When it started to yield."""
 
     async def drive(self) -> None:
         """Execute the run until it ends or is released. Raises `StoreError` if the database is unavailable."""
@@ -451,7 +450,9 @@ class _Drive:
         except StoreError:
             # The database may be back in a moment; the run is still ours until the lease expires.
             return "lost" if now - self._held_at >= lease_s else None
-        return "cancelled" if cancelled else "overdue" if overdue else None
+        if cancelled:
+            return "cancelled"
+        return "overdue" if overdue else None
 
     async def _yield_turn(self, now: float) -> bool:
         """Yield to others after this run's turn; return whether it takes too long to stop."""

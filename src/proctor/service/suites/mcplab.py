@@ -49,8 +49,8 @@ ALONE: Final = Library(hint=NO_FILES)
 """The library of a document without a project."""
 
 
-class _Unplaced(Reading):
-    """Settings that arrived as JSON: problems have a path and no line."""
+class _JsonReading(Reading):
+    """A reading of settings that were sent as JSON: its problems have a path but no line."""
 
     def __init__(self) -> None:
         super().__init__(file=None, text="")
@@ -78,7 +78,7 @@ def library_of(described: Json) -> Library:
     library = read_library(
         servers=_document(over_http, "servers"),
         agents=_document(sections.get("agents"), "agents"),
-        scenarios=[found for at, case in enumerate(cases) if (found := _document(case, f"test_cases[{at}]")) is not None],
+        scenarios=[document for at, case in enumerate(cases) if (document := _document(case, f"test_cases[{at}]")) is not None],
     )
     return msgspec.structs.replace(library, hint=_IN_THE_PROJECT, servers={**library.servers, **started})
 
@@ -91,12 +91,12 @@ def _split_servers(servers: Json) -> tuple[Json, dict[str, Entry]]:
         return {id: entry for id, entry in named.items() if id not in started}, started
     if isinstance(servers, list):
         entries = cast(list[Json], servers)
-        found = [
+        servers_read = [
             _describe_started_server(str(entry.get("id") or entry.get("name") or ""), entry) for entry in entries if _is_started(entry)
         ]
-        if any(not entry["id"] for entry in found):
+        if any(not entry["id"] for entry in servers_read):
             raise _wrong("servers: a server with a command needs 'id'")
-        return [entry for entry in entries if not _is_started(entry)], {entry["id"]: entry for entry in found}
+        return [entry for entry in entries if not _is_started(entry)], {entry["id"]: entry for entry in servers_read}
     return servers, {}
 
 
@@ -112,7 +112,7 @@ def _document(value: Json, place: str) -> LibraryDocument | None:
     if value is None:
         return None
     section = Section.of(value, path=f"$.{LIBRARY_KEY}.{place}", trusted=False)
-    return LibraryDocument(section.node, _Unplaced())
+    return LibraryDocument(section.node, _JsonReading())
 
 
 def _wrong(message: str, *, nearest: tuple[str, ...] = (), expected: str | None = None) -> InputError:
@@ -135,10 +135,10 @@ def plan_sent_suite(suite: Suite) -> Plan:
     # Before planning, which creates a row per combination.
     if len(suite.cases) * len(selected) > MOST_COMBINATIONS:
         raise InputError(f"{len(suite.cases)} scenarios with {len(selected)} agents; expected at most {MOST_COMBINATIONS} combinations")
-    found = plan(suite)
-    if len(found.servers) > MOST_SERVERS:
-        raise InputError(f"the scenarios use {len(found.servers)} MCP servers; expected at most {MOST_SERVERS}")
-    return found
+    planned = plan(suite)
+    if len(planned.servers) > MOST_SERVERS:
+        raise InputError(f"the scenarios use {len(planned.servers)} MCP servers; expected at most {MOST_SERVERS}")
+    return planned
 
 
 def admit_sent_plan(planned: Plan, values: Mapping[str, str], references: References, outbound: Outbound) -> dict[str, ServerSettings]:

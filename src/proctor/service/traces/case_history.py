@@ -26,7 +26,7 @@ from proctor.scoring.intervals import wilson
 from proctor.scoring.score import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_seen, list_seen, query_seen, require_reader, require_run_reader
+from proctor.service.access.permissions import find_visible, query_visible, require_reader, require_run_reader, select_visible
 from proctor.service.caches import Agent
 from proctor.service.decisions.trace_evidence import read_agent_evidence
 from proctor.service.decisions.trace_verdicts import ActiveCase, is_selected
@@ -53,21 +53,21 @@ _known: OrderedDict[tuple[str, str, str], list[str]] = OrderedDict()
 async def list_case_keys(case: Row) -> list[str]:
     """Return the ids of the cases in the document of a case; none if it can no longer be read."""
     place = (case["name"], case["dialect"], case["document"])
-    found = _known.get(place)
-    if found is None:
+    keys = _known.get(place)
+    if keys is None:
         try:
             suite, _ = await read_sent_suite(case["document"], dialect=case["dialect"], name=case["name"])
-            found = [each.id for each in suite.cases[:MOST_KEYS]]
+            keys = [each.id for each in suite.cases[:MOST_KEYS]]
         except Refusal:
             # It was valid when it was written; the rules have changed since, and evaluating the case reports that.
-            found = []
+            keys = []
         if len(case["document"]) <= _LARGEST_CACHED:
-            _known[place] = found
+            _known[place] = keys
         while len(_known) > _MOST_CACHED:
             _known.popitem(last=False)
     elif place in _known:
         _known.move_to_end(place)
-    return found
+    return keys
 
 
 MOST_OF_A_DAY = 10_000
@@ -123,7 +123,7 @@ async def list_run_history(
     """List the runs of the project that had the case, newest first, each with its pass rate; found by the ids inside the document."""
     require_run_reader(caller)
     async with hub.database.reading() as connection:
-        case = await find_seen(connection, cases, caller, "case", id)
+        case = await find_visible(connection, cases, caller, "case", id)
     keys = await _choose_keys(case, key)
     # A run of several documents prefixes the ids that two of them share.
     looked_for = [*keys, *(f"{case['name']}/{each}" for each in keys)]
@@ -148,7 +148,7 @@ async def list_suite_case_history(
     """List the runs of a suite that had a case, newest first, each with its pass rate; also of suites that were sent with their runs."""
     require_run_reader(caller)
     async with hub.database.reading() as connection:
-        project = await find_seen(connection, projects, caller, "project", project_id)
+        project = await find_visible(connection, projects, caller, "project", project_id)
     return await _list_runs(hub, caller, project["id"], [case], lambda _: {case}, [runs.c.suite_name == clean_text(suite)], limit, cursor)
 
 
@@ -164,7 +164,7 @@ async def _list_runs(
 ) -> Page[CaseInRun]:
     had = sa.exists().where(run_entries.c.run_id == runs.c.id, run_entries.c.case_id.in_(looked_for))
     async with hub.database.reading() as connection:
-        query = list_seen(runs, caller, project_id=project_id, columns=(*_RUN, "settings"), filters=(*conditions, had))
+        query = select_visible(runs, caller, project_id=project_id, columns=(*_RUN, "settings"), filters=(*conditions, had))
         page = await fetch_page_or_refuse(connection, query, runs, limit=limit, cursor=cursor)
         in_runs = {row["id"]: find_keys(row["settings"]) for row in page.rows}
         counted = await count_attempts(connection, list(in_runs), sorted({name for names in in_runs.values() for name in names}))
@@ -185,7 +185,7 @@ async def list_trace_history(
     before = None if cursor is None else _read_day(cursor)
     rows: list[CaseOnDay] = []
     async with hub.database.reading() as connection:
-        case = await find_seen(connection, cases, caller, "case", id)
+        case = await find_visible(connection, cases, caller, "case", id)
         keys = None if key is None else await _choose_keys(case, key)
         while True:
             day = await _find_day(connection, caller, id, before, keys)
@@ -204,10 +204,10 @@ async def count_attempts(connection: AsyncConnection, run_ids: Sequence[str], ke
         return {}
     entry = run_entries.c
     query = sa.select(entry.run_id, entry.case_id, entry.outcome, sa.func.count()).where(entry.run_id.in_(run_ids), entry.case_id.in_(keys))
-    found: dict[str, dict[str, dict[str, int]]] = {}
+    counts_by_run: dict[str, dict[str, dict[str, int]]] = {}
     for run_id, case, outcome, count in await connection.execute(query.group_by(entry.run_id, entry.case_id, entry.outcome)):
-        found.setdefault(run_id, {}).setdefault(case, {})[outcome] = int(count)
-    return found
+        counts_by_run.setdefault(run_id, {}).setdefault(case, {})[outcome] = int(count)
+    return counts_by_run
 
 
 def find_keys_in_run(settings: Mapping[str, Any] | None, id: str, keys: Sequence[str]) -> set[str]:
@@ -222,7 +222,7 @@ def find_keys_in_run(settings: Mapping[str, Any] | None, id: str, keys: Sequence
 def describe_counts(by_case: Iterable[Mapping[str, int]]) -> dict[str, Json]:
     """Return counts, pass rate with its interval, and whether one of the cases is flaky."""
     each = list(by_case)
-    counts = {outcome: sum(found.get(outcome, 0) for found in each) for outcome in _OUTCOMES}
+    counts = {outcome: sum(outcome_counts.get(outcome, 0) for outcome_counts in each) for outcome in _OUTCOMES}
     decided = count_outcomes(counts)
     bounds = wilson(decided)
     return {
@@ -232,7 +232,7 @@ def describe_counts(by_case: Iterable[Mapping[str, int]]) -> dict[str, Json]:
         "pass_rate": decided.rate if decided.runs else None,
         "low": bounds.low if decided.runs else None,
         "high": bounds.high if decided.runs else None,
-        "flaky": any(count_outcomes(found).flaky for found in each),
+        "flaky": any(count_outcomes(outcome_counts).flaky for outcome_counts in each),
     }
 
 
@@ -259,15 +259,15 @@ def _results_of(
     caller: Caller, id: str, keys: Sequence[str] | None, along: Sequence[sa.ColumnElement[bool]], *columns: str
 ) -> sa.Select[Any]:
     filters = () if keys is None else (results.c.case_key.in_(keys),)
-    return list_seen(results, caller, case_id=id, columns=columns, along=along, filters=filters).whole
+    return select_visible(results, caller, case_id=id, columns=columns, along=along, filters=filters).whole
 
 
 async def _find_day(connection: AsyncConnection, caller: Caller, id: str, before: str | None, keys: Sequence[str] | None) -> str | None:
     """Return the last day before another on which there are results."""
     along = () if before is None else (results.c.created_at < before,)
     query = _results_of(caller, id, keys, along, "created_at").order_by(results.c.created_at.desc(), results.c.id.desc()).limit(1)
-    found = (await connection.execute(query)).scalar_one_or_none()
-    return None if found is None else str(found)[:_DAY]
+    day = (await connection.execute(query)).scalar_one_or_none()
+    return None if day is None else str(day)[:_DAY]
 
 
 async def _count_day(connection: AsyncConnection, caller: Caller, id: str, day: str, keys: Sequence[str] | None) -> CaseOnDay:
@@ -311,14 +311,14 @@ async def summarize_cases(hub: Hub, caller: Caller, project_id: str, ids: Sequen
     """Return the last outcome and the latest pass rates, oldest first, of some cases of a project, by id."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        found = await connection.execute(query_seen(cases, caller, project_id=project_id).where(cases.c.id.in_(ids)))
-        rows: dict[str, Row] = {row["id"]: dict(row) for row in found.mappings()}
+        rows_of_cases = await connection.execute(query_visible(cases, caller, project_id=project_id).where(cases.c.id.in_(ids)))
+        rows: dict[str, Row] = {row["id"]: dict(row) for row in rows_of_cases.mappings()}
     keys = {id: await list_case_keys(row) for id, row in rows.items() if len(row["document"]) <= _LARGEST}
     async with hub.database.reading() as connection:
         latest = await _list_latest_runs(connection, caller, project_id)
         names = {name for run in latest for id, some in keys.items() for name in find_keys_in_run(run["settings"], id, some)}
-        wanted = sorted(names)[:_MOST_KEYS]
-        counted = await count_attempts(connection, [run["id"] for run in latest], wanted)
+        searched_names = sorted(names)[:_MOST_KEYS]
+        counted = await count_attempts(connection, [run["id"] for run in latest], searched_names)
         latest_results = {id: await _list_latest_results(connection, caller, id) for id in rows}
     return {id: _summarize(id, keys.get(id, ()), latest, counted, latest_results[id]) for id in rows}
 
@@ -327,16 +327,16 @@ async def _list_latest_runs(connection: AsyncConnection, caller: Caller, project
     # A key that is restricted to some agents has no access to runs.
     if caller.agent_ids is not None:
         return []
-    query = list_seen(runs, caller, project_id=project_id, columns=("id", "created_at", "settings"))
+    query = select_visible(runs, caller, project_id=project_id, columns=("id", "created_at", "settings"))
     rows = (await fetch_page_or_refuse(connection, query, runs, limit=LATEST)).rows
     # A backtest does not show the present state of a case.
     return [row for row in rows if (row["settings"] or {}).get("backtest") is None]
 
 
 async def _list_latest_results(connection: AsyncConnection, caller: Caller, id: str) -> list[tuple[str, str]]:
-    query = list_seen(results, caller, case_id=id, columns=("created_at", "outcome")).whole
-    found = await connection.execute(query.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(LATEST))
-    return [(str(row["created_at"]), str(row["outcome"])) for row in found.mappings()]
+    query = select_visible(results, caller, case_id=id, columns=("created_at", "outcome")).whole
+    latest = await connection.execute(query.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(LATEST))
+    return [(str(row["created_at"]), str(row["outcome"])) for row in latest.mappings()]
 
 
 def _summarize(
@@ -349,14 +349,14 @@ def _summarize(
     in_runs: list[tuple[str, list[Mapping[str, int]]]] = []
     for run in latest:
         mine = find_keys_in_run(run["settings"], id, keys)
-        found = [counts for case, counts in counted.get(run["id"], {}).items() if case in mine]
-        if found:
-            in_runs.append((run["created_at"], found))
+        counts_of_case = [counts for case, counts in counted.get(run["id"], {}).items() if case in mine]
+        if counts_of_case:
+            in_runs.append((run["created_at"], counts_of_case))
     described = [(at, describe_counts(by_case)) for at, by_case in in_runs]
     last: tuple[str, str] | None = latest_results[0] if latest_results else None
     if described and (last is None or described[0][0] > last[0]):
         last = (described[0][0], reduce_attempts({outcome: count for outcome, count in described[0][1]["counts"].items() if count}))
-    rates: list[Json] = [one["pass_rate"] for _, one in described]
+    rates: list[Json] = [described_counts["pass_rate"] for _, described_counts in described]
     if not rates:
         rates = [None if outcome == "skip" else float(outcome == "pass") for _, outcome in latest_results]
     return {
@@ -364,7 +364,7 @@ def _summarize(
         "last_at": None if last is None else last[0],
         "over": "runs" if described else "traces",
         "rates": rates[::-1],
-        "flaky_runs": sum(one["flaky"] for _, one in described),
+        "flaky_runs": sum(described_counts["flaky"] for _, described_counts in described),
     }
 
 

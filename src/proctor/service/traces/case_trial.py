@@ -19,7 +19,7 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.result import CaseResult
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import check_place, find_seen, list_seen, require_writer
+from proctor.service.access.permissions import check_place, find_visible, require_writer, select_visible
 from proctor.service.decisions.messages import SuiteSource
 from proctor.service.decisions.suite_verdicts import RecordToDecide, SuiteDecisions
 from proctor.service.field_checks import refuse_secrets_in_suite
@@ -121,9 +121,9 @@ class TrialResult(TypedDict):
 
 
 @operation("cases", "POST /api/cases/validate")
-async def validate_case(caller: Caller, sent: SentDocument) -> Validation:
+async def validate_case(caller: Caller, spec: SentDocument) -> Validation:
     """Validate a document without storing it; requires an organization key. Problems have a line, a column and the nearest known word."""
-    return await validate_document(caller, sent.document, dialect=sent.dialect)
+    return await validate_document(caller, spec.document, dialect=spec.dialect)
 
 
 async def validate_document(caller: Caller, document: Document, *, dialect: str | None = None, name: str | None = None) -> Validation:
@@ -143,9 +143,9 @@ async def validate_document(caller: Caller, document: Document, *, dialect: str 
 
 def list_refused_problems(refusal: Refusal, field: str) -> list[Problem]:
     """Return the problems of a refusal; those of parts of `field` have a path and no line."""
-    found = [show_row(Problem, problem) for problem in refusal.problems]
-    if found:
-        return found
+    problems = [show_row(Problem, problem) for problem in refusal.problems]
+    if problems:
+        return problems
     nested = {name: texts for name, texts in refusal.fields.items() if name.startswith((f"{field}.", f"{field}["))}
     return [_make_problem(f"{refusal.message}: {text}", f"${name.removeprefix(field)}") for name, texts in nested.items() for text in texts]
 
@@ -161,8 +161,8 @@ def describe_validation(suite: Suite | None, problems: list[Problem]) -> Validat
     cases: list[ReadCase] = [
         {"id": case.id, "name": case.name, "assertions": len(case.assertions)} for case in suite.cases[:MOST_CASES_SHOWN]
     ]
-    found = {"name": suite.name, "dialect": suite.dialect, "cases": cases, "case_count": len(suite.cases)}
-    return show_row(Validation, found, valid=True, problems=problems)
+    described = {"name": suite.name, "dialect": suite.dialect, "cases": cases, "case_count": len(suite.cases)}
+    return show_row(Validation, described, valid=True, problems=problems)
 
 
 @operation("cases", "POST /api/cases/try", name="try_case")
@@ -174,17 +174,17 @@ async def try_document(hub: Hub, caller: Caller, trial: TrialRequest) -> TrialRe
     suite, text = await read_sent_suite(trial.document, dialect=trial.dialect)
     found = await _read_traces(hub, caller, trial)
     prepared = await asyncio.to_thread(copy_context().run, partial(PreparedSuite, suite))
-    wanted = [(number, read) for number, read in enumerate(found) if read.is_decided]
+    decidable = [(number, read) for number, read in enumerate(found) if read.is_decided]
     records = [
         RecordToDecide(evidence=read.evidence, positions=read.list_positions(prepared), clock=read.row["created_at"])
-        for _, read in wanted
+        for _, read in decidable
         if read.evidence is not None
     ]
     decisions = SuiteDecisions(
         hub.decisions, (caller.organization_id, caller.actor), SuiteSource(text=text, dialect=suite.dialect), suite.cases
     )
     decided = iter(await decisions.decide(records))
-    by_number = {number: next(decided) for number, _ in wanted}
+    by_number = {number: next(decided) for number, _ in decidable}
     shown = [_show_trace(read, suite, by_number.get(number)) for number, read in enumerate(found)]
     counts: dict[str, int] = {}
     for results in by_number.values():
@@ -196,10 +196,10 @@ async def try_document(hub: Hub, caller: Caller, trial: TrialRequest) -> TrialRe
 async def _read_traces(hub: Hub, caller: Caller, trial: TrialRequest) -> list[ReadTrace]:
     async with hub.database.reading() as connection:
         await check_place(connection, caller, trial.project_id, trial.agent_id)
-        query = list_seen(traces, caller, project_id=trial.project_id, agent_id=trial.agent_id, columns=COLUMNS)
+        query = select_visible(traces, caller, project_id=trial.project_id, agent_id=trial.agent_id, columns=COLUMNS)
         rows = list((await fetch_page_or_refuse(connection, query, traces, limit=trial.limit)).rows)
         if trial.trace_id is not None:
-            first = await find_seen(connection, traces, caller, "trace", trial.trace_id, columns=COLUMNS)
+            first = await find_visible(connection, traces, caller, "trace", trial.trace_id, columns=COLUMNS)
             rows = [first, *(row for row in rows if row["id"] != first["id"])][: trial.limit]
         stored = await fetch_pieces(connection, caller.organization_id, rows)
     # One at a time, since reading a trace may need much memory.

@@ -19,7 +19,7 @@ from proctor.model.evidence import Json
 from proctor.patterns.engine import compile_pattern
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
+from proctor.service.access.permissions import check_place, find_visible, require_reader, require_writer, select_visible
 from proctor.service.field_checks import check_fields, refuse_emptying, refuse_secrets_in_suite
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import read_page, require_row
@@ -169,9 +169,9 @@ async def list_cases(
     require_reader(caller)
     if query is not None and len(query) > LONGEST_QUERY:
         raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {LONGEST_QUERY} characters"]})
-    named = () if not query else (contains_text(cases.c.name, query),)
-    found = list_seen(cases, caller, project_id=project_id, agent_id=agent_id, active=active, filters=named)
-    return await read_page(hub, found, cases, lambda row: show_row(CaseSummary, row, when=row["when_matches"]), limit=limit, cursor=cursor)
+    name_filter = () if not query else (contains_text(cases.c.name, query),)
+    shown = select_visible(cases, caller, project_id=project_id, agent_id=agent_id, active=active, filters=name_filter)
+    return await read_page(hub, shown, cases, lambda row: show_row(CaseSummary, row, when=row["when_matches"]), limit=limit, cursor=cursor)
 
 
 @operation("cases", "GET /api/cases/{case_id}")
@@ -179,7 +179,7 @@ async def get_case(hub: Hub, caller: Caller, id: str) -> Case:
     """Read a case."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        row = await find_seen(connection, cases, caller, "case", id)
+        row = await find_visible(connection, cases, caller, "case", id)
     return show_row(Case, row, when=row["when_matches"])
 
 
@@ -266,7 +266,7 @@ async def list_versions(
     """List the versions of a case, newest first."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        await find_seen(connection, cases, caller, "case", id)
+        await find_visible(connection, cases, caller, "case", id)
         query = case_versions.select().where(case_versions.c.case_id == id).order_by(case_versions.c.version.desc())
         if cursor is not None:
             if not cursor.isdecimal() or len(cursor) > 15:
@@ -285,7 +285,7 @@ async def get_version(hub: Hub, caller: Caller, id: str, version: Annotated[int,
     """Read a version of a case."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        await find_seen(connection, cases, caller, "case", id)
+        await find_visible(connection, cases, caller, "case", id)
         query = case_versions.select().where(case_versions.c.case_id == id, case_versions.c.version == version)
         row = (await connection.execute(query)).mappings().first()
     if row is None:

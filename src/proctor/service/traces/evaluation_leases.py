@@ -51,7 +51,6 @@ class EvaluationQueue:
         self._try_abandoned = False
         self._resting: dict[str, float] = {}
         self.last_agent = ""
-        """The agent that was served last."""
         self.has_more = False
         """Whether there is probably more to lease."""
 
@@ -122,19 +121,19 @@ async def list_active_cases(connection: AsyncConnection, project_ids: Sequence[s
     """Return the active cases of some projects, oldest first, by project."""
     columns = (cases.c.id, cases.c.version, cases.c.project_id, cases.c.agent_id, cases.c.name, cases.c.when_matches, cases.c.sample)
     query = sa.select(*columns).where(cases.c.project_id.in_(project_ids), cases.c.active).order_by(cases.c.created_at, cases.c.id)
-    found: dict[str, list[ActiveCase]] = {}
+    cases_by_project: dict[str, list[ActiveCase]] = {}
     for id, version, project_id, agent_id, name, when, sample in (await connection.execute(query)).all():
         case = ActiveCase(id=id, version=version, project_id=project_id, agent_id=agent_id, name=name, when=when, sample=sample)
-        found.setdefault(project_id, []).append(case)
-    return found
+        cases_by_project.setdefault(project_id, []).append(case)
+    return cases_by_project
 
 
-async def read_case_texts(connection: AsyncConnection, wanted: Sequence[ActiveCase]) -> dict[CaseKey, CaseText]:
+async def read_case_texts(connection: AsyncConnection, versions: Sequence[ActiveCase]) -> dict[CaseKey, CaseText]:
     """Return the documents of some cases, read in the transaction that found them."""
-    if not wanted:
+    if not versions:
         return {}
     query = sa.select(cases.c.id, cases.c.version, cases.c.name, cases.c.document, cases.c.dialect)
-    rows = (await connection.execute(query.where(cases.c.id.in_([case.id for case in wanted])))).all()
+    rows = (await connection.execute(query.where(cases.c.id.in_([case.id for case in versions])))).all()
     return {
         (id, version): CaseText(id=id, version=version, name=name, text=text, dialect=dialect) for id, version, name, text, dialect in rows
     }
@@ -167,7 +166,6 @@ class EvaluationLeases:
         self._texts: OrderedDict[CaseKey, CaseText] = OrderedDict()
         # Unique per worker, so that leases of an earlier one are never mistaken for its own.
         self.owner = new_id("wrk")
-        """The owner of the leases."""
         self.queue = EvaluationQueue(hub, self.owner)
         self.held: set[str] = set()
         """The ids of the traces in progress."""
@@ -222,37 +220,37 @@ class EvaluationLeases:
             rows = await list_leased(connection, self.owner, ids)
             pieces = await list_pieces(connection, rows)
             active = await list_active_cases(connection, sorted({row["project_id"] for row in rows}))
-            wanted = [case for of_one in active.values() for case in of_one]
-            missing = [case for case in wanted if (case.id, case.version) not in self._texts]
+            all_cases = [case for of_one in active.values() for case in of_one]
+            missing = [case for case in all_cases if (case.id, case.version) not in self._texts]
             # In the same transaction, so that every text has the version that was just listed.
             self._texts |= await read_case_texts(connection, missing)
-        for case in wanted:
+        for case in all_cases:
             if (case.id, case.version) in self._texts:
                 self._texts.move_to_end((case.id, case.version))
         # Evicts the least recently used, but never those of this batch.
-        while len(self._texts) > max(_MOST_TEXTS, len(wanted)):
+        while len(self._texts) > max(_MOST_TEXTS, len(all_cases)):
             self._texts.popitem(last=False)
-        return LeasedBatch(rows=rows, pieces=pieces, cases=wanted)
+        return LeasedBatch(rows=rows, pieces=pieces, cases=all_cases)
 
     async def give_back(self, ids: Collection[str]) -> None:
         """Return traces to the queue unchanged."""
-        given = self._let_go(ids)
-        if given:
+        released = self._let_go(ids)
+        if released:
             async with self._hub.database.writing() as connection:
-                await return_leases(connection, owner=self.owner, ids=given)
+                await return_leases(connection, owner=self.owner, ids=released)
 
     async def abandon(self, ids: Collection[str]) -> None:
         """Return traces to the queue and count the failed attempt; if that cannot be written, their leases expire."""
-        given = self._let_go(ids)
+        released = self._let_go(ids)
         with contextlib.suppress(StoreError):
             async with self._hub.database.writing() as connection:
-                await abandon_leases(connection, owner=self.owner, ids=given)
+                await abandon_leases(connection, owner=self.owner, ids=released)
 
     def _let_go(self, ids: Collection[str]) -> list[str]:
         # Before they are due again: the next batch of this worker may include them, and skips those still held.
-        given = sorted(ids)
-        self.held -= set(given)
-        return given
+        released = sorted(ids)
+        self.held -= set(released)
+        return released
 
     async def keep_renewing(self) -> None:
         """Renew held leases until cancelled."""

@@ -47,7 +47,7 @@ JUDGE_S = 300.0
 
 
 async def judge_trace(
-    judge: Judge, task: Task, wanted: Sequence[tuple[int, CaseText]], decisions: Decisions, who: Requester
+    judge: Judge, task: Task, undecided: Sequence[tuple[int, CaseText]], decisions: Decisions, who: Requester
 ) -> list[Finding]:
     """Return the findings of a judge for some cases of a trace, by position."""
 
@@ -64,11 +64,11 @@ async def judge_trace(
         # An error, not an exception: the other cases of this trace are decided, and the result shows the reason.
         return [Opinion(outcome="error", code="judge_unavailable", reason=reason)] * len(questions)
 
-    found: list[Finding] = []
-    for position, text in wanted:
+    findings: list[Finding] = []
+    for position, text in undecided:
         opinions: dict[str, list[Sequence[Opinion]]] = {}
         while True:
-            packed = {case: pack_plain(given) for case, given in opinions.items()}
+            packed = {case: pack_plain(opinions_of_case) for case, opinions_of_case in opinions.items()}
             # Decoded again rather than held in memory, since judging may take long.
             work = TraceWork(
                 pieces=task.pieces,
@@ -81,17 +81,17 @@ async def judge_trace(
             )
             (answer,) = await decisions.answers(who, [work], {})
             if answer.error is not None:
-                found.append(_make_undecided(position, *answer.error))
+                findings.append(_make_undecided(position, *answer.error))
                 break
             questions_of = {
                 step.id: unpack_plain(step.questions, tuple[Question, ...]) for step in answer.steps if step.questions is not None
             }
             if not questions_of:
-                found += [step.finding for step in answer.steps if step.finding is not None]
+                findings += [step.finding for step in answer.steps if step.finding is not None]
                 break
             for case, questions in questions_of.items():
                 opinions.setdefault(case, []).append(await ask(case, questions))
-    return found
+    return findings
 
 
 def _make_undecided(position: int, code: str, reason: str) -> Finding:
@@ -266,12 +266,12 @@ class ResultWriter:
     async def _write(
         self, finished: Sequence[FinishedTrace], rows: Sequence[dict[str, Any]], ids: set[str], judged: AbstractSet[str] = frozenset()
     ) -> None:
-        written = {one.row["id"] for one in finished}
+        written = {job.row["id"] for job in finished}
         try:
             async with self._hub.database.writing() as connection:
                 count = await finish_traces(connection, owner=self._leases.owner, done=finished, found=rows)
                 # Results of an earlier revision are gone; claims that still apply are indexed again.
-                await delete_claims_of(connection, [one.row["id"] for one in finished if one.row["revision"] > 1 or one.no_run is not None])
+                await delete_claims_of(connection, [job.row["id"] for job in finished if job.row["revision"] > 1 or job.no_run is not None])
                 await note_due_claims(connection, "trace", judged & written, self._hub.now())
                 # In the same transaction: a result that was written is exported even if this process dies now.
                 if self._hub.settings.export_otlp_endpoint is not None:
@@ -319,12 +319,12 @@ async def evaluate_traces(hub: Hub, stop: asyncio.Event) -> None:
             # Cleared before the check: traces stored from here on wake us again.
             due.clear()
             try:
-                taken = await evaluator.start_batch()
+                leased = await evaluator.start_batch()
             except StoreError as error:
                 _LOG.warning("traces cannot be evaluated now", extra={"error": str(error)})
                 # The worker continues: the database may be back at the next check.
-                taken = 0
-            if not taken:
+                leased = 0
+            if not leased:
                 await _wait_for_either(stop, due, await evaluator.get_idle_s())
             elif not evaluator.has_more:
                 with contextlib.suppress(TimeoutError):
@@ -350,9 +350,9 @@ async def evaluate_all(hub: Hub, *, judge: Judge | None = None) -> int:
     """Evaluate everything that is due and return the number of traces."""
     count = 0
     async with Evaluator.open(hub, ThreadDecider(), judge=judge) as evaluator:
-        while (taken := await evaluator.evaluate_batch()) or not evaluator.turns.is_idle:
-            count += taken
-            if not taken:
+        while (leased := await evaluator.evaluate_batch()) or not evaluator.turns.is_idle:
+            count += leased
+            if not leased:
                 await evaluator.turns.wait_until_idle()
     return count
 
@@ -492,13 +492,13 @@ class Evaluator:
         jobs: list[TraceJob] = []
         # A copy: the next batch may evict some of them while traces of this one wait for the judge.
         texts = self.leases.texts
-        wanted: dict[str, list[int]] = {}
+        case_versions: dict[str, list[int]] = {}
         agents: dict[str, Agent | None] = {}
         for row in batch.rows:
             # A batch has many traces of few agents.
             if row["agent_id"] not in agents:
                 agents[row["agent_id"]] = await find_agent(self._hub, row["organization_id"], row["agent_id"])
-                wanted[row["agent_id"]] = _list_positions(batch, row)
+                case_versions[row["agent_id"]] = _list_positions(batch, row)
             agent = agents[row["agent_id"]]
             judge = await self._judges.find(row["organization_id"], row["project_id"])
             task = Task(
@@ -509,10 +509,10 @@ class Evaluator:
                 declared=None if agent is None else get_declared(agent.settings),
                 metadata=None if row["metadata"] is None else to_json(row["metadata"]),
                 pieces=batch.pieces[row["id"]],
-                cases=wanted[row["agent_id"]],
+                cases=case_versions[row["agent_id"]],
                 judging=judge is not None,
             )
-            at_once = _decide_at_once(row, agent)
+            at_once = _find_early_failure(row, agent)
             jobs.append(TraceJob(row=row, task=task, cases=batch.cases, texts=texts, decision=at_once, judge=judge))
         return jobs
 
@@ -582,8 +582,8 @@ class Evaluator:
             keys = [(position, (job.cases[position].id, job.cases[position].version)) for position in job.get_decision().undecided]
             who = (job.row["organization_id"], f"agent {job.row['agent_id']}")
             texts = [(position, job.texts[key]) for position, key in keys]
-            found = await judge_trace(job.judge, job.task, texts, self._hub.decisions, who)
-            job.decision = msgspec.structs.replace(job.get_decision(), findings=[*job.get_decision().findings, *found])
+            findings = await judge_trace(job.judge, job.task, texts, self._hub.decisions, who)
+            job.decision = msgspec.structs.replace(job.get_decision(), findings=[*job.get_decision().findings, *findings])
             # Held until it is written: if cancelled, as when a service stops, it is returned without counting an attempt.
             await self._writer.finish([job], {id})
         except StoreError as error:
@@ -603,8 +603,8 @@ def _list_positions(batch: LeasedBatch, row: dict[str, Any]) -> list[int]:
     return [number for number, case in enumerate(batch.cases) if case.project_id == row["project_id"] and case.agent_id in agents]
 
 
-def _decide_at_once(row: dict[str, Any], agent: Agent | None) -> Decision | None:
-    """Return the failure of a trace that cannot be decided; None for any other."""
+def _find_early_failure(row: dict[str, Any], agent: Agent | None) -> Decision | None:
+    """Return the failure of a trace that cannot be evaluated, or None."""
     if agent is None:
         return make_failed("agent_gone", "the agent of this trace has been deleted")
     if row["attempts"] >= MOST_ATTEMPTS:

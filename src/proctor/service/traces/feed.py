@@ -20,14 +20,13 @@ import sqlalchemy as sa
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import query_seen, require_reader
+from proctor.service.access.permissions import query_visible, require_reader
 from proctor.service.access.projects import get_project
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal
 from proctor.store.sql.tables import results, traces
 
 LOOK_EVERY_S = 1.0
-"""Seconds between queries."""
 SETTLED_S = 2.0
 """Age in seconds at which a row is sent: everything written before it has been committed by then."""
 BEAT_EVERY_S = 15.0
@@ -48,7 +47,7 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.at},{self.id}" if self.id else self.at
 
 
-class Followed(msgspec.Struct, frozen=True, kw_only=True):
+class FollowedFeed(msgspec.Struct, frozen=True, kw_only=True):
     """A feed that the caller has access to."""
 
     caller: Caller
@@ -59,12 +58,12 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
 
 async def find_followed_traces(
     hub: Hub, caller: Caller, project_id: str, *, agent_id: str | None = None, after: str | None = None
-) -> Followed:
+) -> FollowedFeed:
     """Return the feed of a reader, after an event or from now on. Raises `Refusal`."""
     require_reader(caller)
     await get_project(hub, caller, project_id)
     place = Place(find_now(hub)) if not after else read_place(after)
-    return Followed(caller=caller, project_id=project_id, agent_id=agent_id, place=place)
+    return FollowedFeed(caller=caller, project_id=project_id, agent_id=agent_id, place=place)
 
 
 def find_now(hub: Hub) -> str:
@@ -74,25 +73,25 @@ def find_now(hub: Hub) -> str:
 
 def read_place(text: str) -> Place:
     """Return the position of an event id. Raises `Refusal`."""
-    found = _CURSOR.fullmatch(text)
-    if found is None:
+    match = _CURSOR.fullmatch(text)
+    if match is None:
         raise Refusal("BAD_REQUEST", "no event has this id", hint="start without an id, and continue from the ids of events")
-    return Place(found[1], found[2] or "")
+    return Place(match[1], match[2] or "")
 
 
 async def follow_traces(
-    hub: Hub, followed: Followed, *, stopping: Callable[[], bool], follow: bool = True, beat_every_s: float = BEAT_EVERY_S
+    hub: Hub, followed: FollowedFeed, *, stopping: Callable[[], bool], follow: bool = True, beat_every_s: float = BEAT_EVERY_S
 ) -> AsyncIterator[dict[str, Json] | None]:
     """Yield events until `stopping`; None as a heartbeat. Without `follow`: only the present events."""
     place, quiet = followed.place, 0.0
     while not stopping():
-        found = await _list_events(hub, followed, place)
-        for event in found:
+        events = await _list_events(hub, followed, place)
+        for event in events:
             place = read_place(str(event["id"]))
             quiet = 0.0
             yield event
         # There may be more: a slow reader does not wait in between.
-        if len(found) >= _AT_ONCE:
+        if len(events) >= _AT_ONCE:
             continue
         if not follow:
             return
@@ -103,7 +102,7 @@ async def follow_traces(
             yield None
 
 
-async def _list_events(hub: Hub, followed: Followed, place: Place) -> list[dict[str, Json]]:
+async def _list_events(hub: Hub, followed: FollowedFeed, place: Place) -> list[dict[str, Json]]:
     settled = find_now(hub)
     events: list[dict[str, Json]] = []
     async with hub.database.reading() as connection:
@@ -115,8 +114,8 @@ async def _list_events(hub: Hub, followed: Followed, place: Place) -> list[dict[
     return events[:_AT_ONCE]
 
 
-def _make_query(followed: Followed, table: sa.Table, columns: Sequence[str], place: Place, settled: str) -> sa.Select[Any]:
-    ours = query_seen(table, followed.caller, project_id=followed.project_id, agent_id=followed.agent_id)
+def _make_query(followed: FollowedFeed, table: sa.Table, columns: Sequence[str], place: Place, settled: str) -> sa.Select[Any]:
+    ours = query_visible(table, followed.caller, project_id=followed.project_id, agent_id=followed.agent_id)
     is_later = sa.tuple_(table.c.created_at, table.c.id) > sa.tuple_(sa.literal(place.at), sa.literal(place.id))
     query = ours.with_only_columns(*(table.c[name] for name in columns)).where(is_later, table.c.created_at <= settled)
     return query.order_by(table.c.created_at, table.c.id).limit(_AT_ONCE)

@@ -73,15 +73,15 @@ async def require_agent(hub: Hub, caller: Caller, address: Address, *, since: in
     `since` is the value of `AgentCache.begun` when the trace arrived, for a request with many traces.
     """
     require_sender(caller)
-    found = _choose_agent(await load_agents(hub, caller.organization_id), caller, address)
-    if isinstance(found, Refusal):
+    agent = _choose_agent(await load_agents(hub, caller.organization_id), caller, address)
+    if isinstance(agent, Refusal):
         # Another server may have created the agent. Rejected traces are not sent again, so that the cache alone does not decide.
-        found = _choose_agent(await reload_agents(hub, caller.organization_id, since=since, pause_s=_PAUSE_S), caller, address)
-    if isinstance(found, Refusal):
-        raise found
-    if found.paused:
+        agent = _choose_agent(await reload_agents(hub, caller.organization_id, since=since, pause_s=_PAUSE_S), caller, address)
+    if isinstance(agent, Refusal):
+        raise agent
+    if agent.paused:
         raise Refusal("FORBIDDEN", "the agent is paused and accepts no traces")
-    return found
+    return agent
 
 
 def _choose_agent(known: Mapping[str, Agent], caller: Caller, address: Address) -> Agent | Refusal:
@@ -93,10 +93,10 @@ def _choose_agent(known: Mapping[str, Agent], caller: Caller, address: Address) 
     of_key = of_project if caller.agent_ids is None else [agent for agent in of_project if agent.id in caller.agent_ids]
     if address.platform_id is not None:
         # Searched in the whole project, so that a restricted key gets 403 instead of 404.
-        named = next((agent for agent in of_project if agent.id == address.platform_id), None)
-        if named is None:
+        by_platform_id = next((agent for agent in of_project if agent.id == address.platform_id), None)
+        if by_platform_id is None:
             return Refusal("NOT_FOUND", f"unknown agent {address.platform_id[:100]!r}")
-        return named if named in of_key else Refusal("FORBIDDEN", "the key has no access to this agent")
+        return by_platform_id if by_platform_id in of_key else Refusal("FORBIDDEN", "the key has no access to this agent")
     for field, value in (("service_name", address.service_name), ("external_ref", address.external_ref)):
         matching = [agent for agent in of_key if getattr(agent, field) == value] if value else []
         if len(matching) == 1:
@@ -177,9 +177,9 @@ async def _find_project(connection: AsyncConnection, hub: Hub, caller: Caller) -
     several = (await connection.execute(query.limit(2))).mappings().all()
     if len(several) == 1:
         return _refuse_paused(dict(several[0]))
-    named = (await connection.execute(query.where(projects.c.name == DEFAULT_PROJECT).limit(1))).mappings().first()
-    if named is not None:
-        return _refuse_paused(dict(named))
+    default_project = (await connection.execute(query.where(projects.c.name == DEFAULT_PROJECT).limit(1))).mappings().first()
+    if default_project is not None:
+        return _refuse_paused(dict(default_project))
     return await add_project(connection, hub, caller, {"name": DEFAULT_PROJECT, "description": None, "settings": {}})
 
 
@@ -271,14 +271,14 @@ async def read_spans(
 
     With a request id and one trace, the request is that trace in one piece, with that id. `run` executes slow work.
     """
-    found = await _resolve_groups(hub, caller, received)
-    agents = [agent for agent in found if isinstance(agent, Agent)]
-    refusals = [refusal for refusal in found if isinstance(refusal, Refusal)]
+    agents_of_groups = await _resolve_groups(hub, caller, received)
+    agents = [agent for agent in agents_of_groups if isinstance(agent, Agent)]
+    refusals = [refusal for refusal in agents_of_groups if isinstance(refusal, Refusal)]
     if not agents and refusals:
         raise refusals[-1]
     if not agents and received.refused:
         raise Refusal("VALIDATION_ERROR", f"none of {received.refused} {received.noun} can be used: {'; '.join(received.reasons)}")
-    return await run(_make_intake, hub, caller, received, found, request_id, flush)
+    return await run(_make_intake, hub, caller, received, agents_of_groups, request_id, flush)
 
 
 async def _resolve_groups(hub: Hub, caller: Caller, received: Received) -> list[Agent | Refusal | None]:
@@ -286,33 +286,35 @@ async def _resolve_groups(hub: Hub, caller: Caller, received: Received) -> list[
     known: dict[Address, Agent | Refusal] = {}
     # With many unknown names in a request, only the first waits for the database.
     since = hub.agent_cache.begun
-    found: list[Agent | Refusal | None] = []
+    agents_of_groups: list[Agent | Refusal | None] = []
     for number, group in enumerate(received.groups):
         if number % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)  # let other requests run
         if not group.spans:
-            found.append(None)
+            agents_of_groups.append(None)
             continue
         address = _read_resource_address(group.resource)
         # A request may have thousands of groups of a few services. Refusals are cached as well.
-        one = known.get(address)
-        if one is None:
+        agent = known.get(address)
+        if agent is None:
             try:
-                one = await resolve_or_make(hub, caller, address, since=since)
+                agent = await resolve_or_make(hub, caller, address, since=since)
             except Refusal as refused:
-                one = refused
-            known[address] = one
-        found.append(one)
-        if isinstance(one, Refusal):
-            received.refuse(one.message if one.hint is None else f"{one.message}; {one.hint}", sum(map(received.count, group.spans)))
-    return found
+                agent = refused
+            known[address] = agent
+        agents_of_groups.append(agent)
+        if isinstance(agent, Refusal):
+            received.refuse(
+                agent.message if agent.hint is None else f"{agent.message}; {agent.hint}", sum(map(received.count, group.spans))
+            )
+    return agents_of_groups
 
 
 def _make_intake(
-    hub: Hub, caller: Caller, received: Received, found: Sequence[Agent | Refusal | None], request_id: str | None, flush: bool
+    hub: Hub, caller: Caller, received: Received, agents_of_groups: Sequence[Agent | Refusal | None], request_id: str | None, flush: bool
 ) -> Intake:
     buckets: dict[tuple[str, str], _Bucket] = {}
-    for agent, group in zip(found, received.groups, strict=True):
+    for agent, group in zip(agents_of_groups, received.groups, strict=True):
         if not isinstance(agent, Agent):
             continue
         resource = redact(group.resource)
@@ -435,13 +437,13 @@ def _read_address(document: dict[str, Json], metadata: dict[str, Json], *, secon
     if platform is not None and not isinstance(platform, str):
         raise _refuse_field("platformId", f"expected text, found {kind_of(platform)}")
     nested = metadata.get("mibo")
-    named = (
+    platform_name = (
         _read_text(platform)
         or _read_text(metadata.get(PLATFORM_ATTRIBUTE))
         or _read_text(nested.get("platform_id") if isinstance(nested, dict) else None)
     )
     if not second:
-        return Address(platform_id=named)
+        return Address(platform_id=platform_name)
     external = document.get("externalMetadata")
     places = (metadata, external if isinstance(external, dict) else {})
     ref = next(
@@ -449,20 +451,20 @@ def _read_address(document: dict[str, Json], metadata: dict[str, Json], *, secon
         (text for place in places for key in ("chatflowId", "workflowId", "workflow_id") if (text := _read_text(place.get(key)))),
         None,
     )
-    return Address(platform_id=named, external_ref=ref, generation="second")
+    return Address(platform_id=platform_name, external_ref=ref, generation="second")
 
 
 def _read_external_id(request_id: str | None, document: dict[str, Json]) -> str:
-    given: Json = request_id if request_id is not None else document.get("externalId")
+    external_id: Json = request_id if request_id is not None else document.get("externalId")
     where, place = ("x-request-id", "headers") if request_id is not None else ("externalId", "body")
     # A new id, never an empty one: bodies with the same id replace each other.
-    if given is None or given == "":
+    if external_id is None or external_id == "":
         return str(uuid.uuid4())
-    if not isinstance(given, str):
-        raise _refuse_field(where, f"expected text, found {kind_of(given)}", place)
-    if len(given) > LONGEST_EXTERNAL_ID:
-        raise _refuse_field(where, f"expected at most {LONGEST_EXTERNAL_ID} characters, found {len(given)}", place)
-    return clean_text(given)
+    if not isinstance(external_id, str):
+        raise _refuse_field(where, f"expected text, found {kind_of(external_id)}", place)
+    if len(external_id) > LONGEST_EXTERNAL_ID:
+        raise _refuse_field(where, f"expected at most {LONGEST_EXTERNAL_ID} characters, found {len(external_id)}", place)
+    return clean_text(external_id)
 
 
 def _check_spans(spans: Json) -> None:
@@ -470,7 +472,7 @@ def _check_spans(spans: Json) -> None:
         raise _refuse_field("spans", f"expected a list, found {kind_of(spans)}")
     if not spans:
         raise _refuse_field("spans", "expected at least one span")
-    seen: set[str] = set()
+    span_ids: set[str] = set()
     for index, span in enumerate(spans):
         place = f"spans[{index}]"
         if not isinstance(span, dict):
@@ -481,9 +483,9 @@ def _check_spans(spans: Json) -> None:
                 raise _refuse_field(f"{place}.{field}", f"expected text, found {kind_of(value)}")
         _check_span(span, place)
         id = str(span.get("span_id", span.get("spanId")))
-        if id in seen:
+        if id in span_ids:
             raise _refuse_field(f"{place}.span_id", "another span of this trace has the same id")
-        seen.add(id)
+        span_ids.add(id)
 
 
 def _check_span(span: dict[str, Any], place: str) -> None:
@@ -521,13 +523,13 @@ _IDENTITIES = frozenset(("user.id", "enduser.id", "customer.id", "session.id", "
 
 def _gather_metadata(groups: Sequence[SpanGroup]) -> dict[str, Json]:
     """Return the attributes of the first resource, and whom the run was for, as the first span with each attribute has it."""
-    found: dict[str, Json] = dict(groups[0].resource)
+    metadata: dict[str, Json] = dict(groups[0].resource)
     for group in groups:
         for span in group.spans:
             if not _IDENTITIES.isdisjoint(span.attributes):
                 for name in _IDENTITIES & span.attributes.keys():
-                    found.setdefault(name, span.attributes[name])
-    return found
+                    metadata.setdefault(name, span.attributes[name])
+    return metadata
 
 
 def _shorten_metadata(metadata: Json) -> dict[str, Json] | None:

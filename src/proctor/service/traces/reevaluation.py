@@ -41,39 +41,39 @@ class Reevaluated(TypedDict):
 
 
 @operation("traces", "POST /api/traces/reevaluate", status=202, name="reevaluate_traces")
-async def request_reevaluation(hub: Hub, caller: Caller, wanted: Reevaluation) -> Reevaluated:
+async def request_reevaluation(hub: Hub, caller: Caller, spec: Reevaluation) -> Reevaluated:
     """Evaluate traces again, against the current cases. Results of the same case version are replaced."""
     require_writer(caller, "evaluating traces again")
-    if wanted.trace_ids is not None and not 1 <= len(wanted.trace_ids) <= MOST_TRACES:
-        fields = {"trace_ids": [f"expected 1 to {MOST_TRACES} ids, got {len(wanted.trace_ids)}"]}
+    if spec.trace_ids is not None and not 1 <= len(spec.trace_ids) <= MOST_TRACES:
+        fields = {"trace_ids": [f"expected 1 to {MOST_TRACES} ids, got {len(spec.trace_ids)}"]}
         raise Refusal("VALIDATION_ERROR", "too many or no traces", fields=fields)
     async with hub.database.writing() as connection:
         # Open traces are evaluated anyway, once they are complete.
         query = sa.update(traces).where(traces.c.organization_id == caller.organization_id, traces.c.status != "open")
-        query = query.where(*await _match_places(connection, caller, wanted))
-        if wanted.trace_ids is not None:
-            query = query.where(traces.c.id.in_(wanted.trace_ids))
-        if wanted.since is not None:
-            query = query.where(traces.c.created_at >= read_moment(wanted.since, "since"))
-        if wanted.until is not None:
-            query = query.where(traces.c.created_at < read_moment(wanted.until, "until"))
+        query = query.where(*await _match_places(connection, caller, spec))
+        if spec.trace_ids is not None:
+            query = query.where(traces.c.id.in_(spec.trace_ids))
+        if spec.since is not None:
+            query = query.where(traces.c.created_at >= read_moment(spec.since, "since"))
+        if spec.until is not None:
+            query = query.where(traces.c.created_at < read_moment(spec.until, "until"))
         # Leases stay. A worker that is evaluating one of these sees the changed `due_at` at the end, and leaves it due.
         done = await connection.execute(query.values(due_at=hub.clock(), attempts=0))
-        details: dict[str, Json] = {"traces": done.rowcount, "case_id": wanted.case_id, "agent_id": wanted.agent_id}
-        await note(connection, hub, caller, "reevaluate", "traces", wanted.case_id or wanted.agent_id or "all", details)
+        details: dict[str, Json] = {"traces": done.rowcount, "case_id": spec.case_id, "agent_id": spec.agent_id}
+        await note(connection, hub, caller, "reevaluate", "traces", spec.case_id or spec.agent_id or "all", details)
     return {"traces": done.rowcount}
 
 
-async def _match_places(connection: AsyncConnection, caller: Caller, wanted: Reevaluation) -> list[sa.ColumnElement[bool]]:
+async def _match_places(connection: AsyncConnection, caller: Caller, spec: Reevaluation) -> list[sa.ColumnElement[bool]]:
     places: list[sa.ColumnElement[bool]] = []
-    if wanted.project_id is not None:
-        await require_row(connection, projects, caller.organization_id, "project", wanted.project_id)
-        places.append(traces.c.project_id == wanted.project_id)
-    if wanted.agent_id is not None:
-        await require_row(connection, agents, caller.organization_id, "agent", wanted.agent_id)
-        places.append(traces.c.agent_id == wanted.agent_id)
-    if wanted.case_id is not None:
-        case = await require_row(connection, cases, caller.organization_id, "case", wanted.case_id)
+    if spec.project_id is not None:
+        await require_row(connection, projects, caller.organization_id, "project", spec.project_id)
+        places.append(traces.c.project_id == spec.project_id)
+    if spec.agent_id is not None:
+        await require_row(connection, agents, caller.organization_id, "agent", spec.agent_id)
+        places.append(traces.c.agent_id == spec.agent_id)
+    if spec.case_id is not None:
+        case = await require_row(connection, cases, caller.organization_id, "case", spec.case_id)
         places.append(traces.c.project_id == case["project_id"])
         if case["agent_id"] is not None:
             places.append(traces.c.agent_id == case["agent_id"])

@@ -22,7 +22,7 @@ from proctor.model.mapping import DeclaredEvidence
 from proctor.model.verdict import Outcome, Verdict
 from proctor.report.words.ranges import find_ranges
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_seen, list_seen, query_seen, require_reader
+from proctor.service.access.permissions import find_visible, query_visible, require_reader, select_visible
 from proctor.service.caches import Agent
 from proctor.service.decisions.trace_evidence import expand_pieces, get_declared, read_agent_evidence, read_evidence
 from proctor.service.decisions.trace_verdicts import TraceDigest, read_digest
@@ -97,7 +97,7 @@ def _add_ranges(needed: _Needed, key: str, assertions: list[dict[str, Json]]) ->
         verdict = Verdict(stored["outcome"], stored["score"], stored["reason"], stored["code"], stored.get("details") or {})
         ranges = find_ranges(assertion, verdict, evidence)
         if ranges:
-            stored["ranges"] = [{"pointer": found.path, "start": found.start, "end": found.end} for found in ranges]
+            stored["ranges"] = [{"pointer": text_range.path, "start": text_range.start, "end": text_range.end} for text_range in ranges]
 
 
 class ResultSummary(TypedDict):
@@ -201,43 +201,43 @@ _EVERY_RESULT = ResultSearch()
 
 @operation("traces", "GET /api/traces")
 async def list_traces(
-    hub: Hub, caller: Caller, wanted: TraceSearch = _EVERY_TRACE, *, limit: int | None = None, cursor: str | None = None
+    hub: Hub, caller: Caller, search: TraceSearch = _EVERY_TRACE, *, limit: int | None = None, cursor: str | None = None
 ) -> Page[TraceSummary]:
     """List and search traces, newest first."""
     require_reader(caller)
-    return await read_page(hub, make_trace_query(caller, wanted, _TRACE), traces, _show_trace, limit=limit, cursor=cursor)
+    return await read_page(hub, make_trace_query(caller, search, _TRACE), traces, _show_trace, limit=limit, cursor=cursor)
 
 
-def make_trace_query(caller: Caller, wanted: TraceSearch, columns: tuple[str, ...]) -> ListQuery:
+def make_trace_query(caller: Caller, search: TraceSearch, columns: tuple[str, ...]) -> ListQuery:
     """Return the list query of a search. Raises `Refusal` for an invalid filter."""
     filters: list[sa.ColumnElement[bool]] = []
-    query = wanted.query
+    query = search.query
     if query:
         if len(query) > _LONGEST_QUERY:
             raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {_LONGEST_QUERY} characters"]})
         filters.append(sa.or_(*(contains_text(place, query) for place in (traces.c.input_text, traces.c.external_id))))
-    for pair in wanted.metadata or ():
-        found = _METADATA.fullmatch(pair)
-        if found is None:
+    for pair in search.metadata or ():
+        match = _METADATA.fullmatch(pair)
+        if match is None:
             raise Refusal("VALIDATION_ERROR", "the filter is invalid", fields={"metadata": ["expected name=value"]})
-        filters.append(traces.c.metadata[found[1]].as_string() == clean_text(found[2]))
-    if wanted.tool:
+        filters.append(traces.c.metadata[match[1]].as_string() == clean_text(match[2]))
+    if search.tool:
         # As it is in the JSON of the digest: quotes in texts are escaped there.
-        filters.append(contains_text(traces.c.digest, to_json(clean_text(wanted.tool)).decode()))
-    if wanted.case_id is not None:
+        filters.append(contains_text(traces.c.digest, to_json(clean_text(search.tool)).decode()))
+    if search.case_id is not None:
         # The outcome of a trace is the worst of its cases; with a case it is the outcome of that case.
-        of_case = [results.c.trace_id == traces.c.id, results.c.case_id == wanted.case_id]
-        of_case += [] if wanted.outcome is None else [results.c.outcome == wanted.outcome]
+        of_case = [results.c.trace_id == traces.c.id, results.c.case_id == search.case_id]
+        of_case += [] if search.outcome is None else [results.c.outcome == search.outcome]
         filters.append(sa.exists().where(*of_case))
-        wanted = msgspec.structs.replace(wanted, outcome=None)
-    return _make_query(traces, caller, wanted, columns, filters, status=wanted.status, external_id=wanted.external_id)
+        search = msgspec.structs.replace(search, outcome=None)
+    return _make_query(traces, caller, search, columns, filters, status=search.status, external_id=search.external_id)
 
 
 async def find_trace(hub: Hub, caller: Caller, id: str) -> TraceSummary:
     """Return one trace as in a list, without its body."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return _show_trace(await find_seen(connection, traces, caller, "trace", id, columns=_TRACE))
+        return _show_trace(await find_visible(connection, traces, caller, "trace", id, columns=_TRACE))
 
 
 class FacetValue(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,16 +262,16 @@ class Facets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("traces", "GET /api/traces/facets")
-async def count_facets(hub: Hub, caller: Caller, wanted: TraceSearch) -> Facets:
+async def count_facets(hub: Hub, caller: Caller, search: TraceSearch) -> Facets:
     """Count the newest traces of a search by agent, outcome, status and case."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        looked_at, since = await _measure_stretch(connection, caller, wanted)
+        looked_at, since = await _measure_stretch(connection, caller, search)
         # Each facet ignores its own filter, to show the alternatives.
-        by_agent = await _count_agents(connection, caller, msgspec.structs.replace(wanted, agent_id=None))
-        by_outcome = await _count_column(connection, caller, msgspec.structs.replace(wanted, outcome=None), traces.c.outcome)
-        by_status = await _count_column(connection, caller, msgspec.structs.replace(wanted, status=None), traces.c.status)
-        by_case = await _count_cases(connection, caller, msgspec.structs.replace(wanted, case_id=None))
+        by_agent = await _count_agents(connection, caller, msgspec.structs.replace(search, agent_id=None))
+        by_outcome = await _count_column(connection, caller, msgspec.structs.replace(search, outcome=None), traces.c.outcome)
+        by_status = await _count_column(connection, caller, msgspec.structs.replace(search, status=None), traces.c.status)
+        by_case = await _count_cases(connection, caller, msgspec.structs.replace(search, case_id=None))
         names = await _list_names(connection, caller, agents, by_agent) | await _list_names(connection, caller, cases, by_case)
     return Facets(
         looked_at=looked_at,
@@ -289,12 +289,12 @@ async def get_trace(hub: Hub, caller: Caller, id: str) -> Trace:
     """Read a trace with its body, its evidence and its results."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        row = await find_seen(connection, traces, caller, "trace", id)
-        found = await connection.execute(sa.select(trace_parts.c.body).where(trace_parts.c.trace_id == id).order_by(trace_parts.c.number))
-        parts: list[bytes] = list(found.scalars())
-        decided = query_seen(results, caller, trace_id=id).with_only_columns(*(results.c[name] for name in _RESULT))
+        row = await find_visible(connection, traces, caller, "trace", id)
+        rows = await connection.execute(sa.select(trace_parts.c.body).where(trace_parts.c.trace_id == id).order_by(trace_parts.c.number))
+        parts: list[bytes] = list(rows.scalars())
+        decided = query_visible(results, caller, trace_id=id).with_only_columns(*(results.c[name] for name in _RESULT))
         decided = decided.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(_MOST_RESULTS)
-        of_trace = [_show_result(dict(one)) for one in (await connection.execute(decided)).mappings()]
+        of_trace = [_show_result(dict(result_row)) for result_row in (await connection.execute(decided)).mappings()]
         agent = await find_row(connection, agents, caller.organization_id, row["agent_id"])
     pieces = ([] if row["body"] is None else [row["body"]]) + parts
     received, evidence = await asyncio.to_thread(_read_received, pieces, agent)
@@ -303,11 +303,11 @@ async def get_trace(hub: Hub, caller: Caller, id: str) -> Trace:
 
 @operation("results", "GET /api/results")
 async def list_results(
-    hub: Hub, caller: Caller, wanted: ResultSearch = _EVERY_RESULT, *, limit: int | None = None, cursor: str | None = None
+    hub: Hub, caller: Caller, spec: ResultSearch = _EVERY_RESULT, *, limit: int | None = None, cursor: str | None = None
 ) -> Page[ResultSummary]:
     """List results, newest first."""
     require_reader(caller)
-    search = _make_query(results, caller, wanted, _RESULT, (), case_id=wanted.case_id, trace_id=wanted.trace_id, code=wanted.code)
+    search = _make_query(results, caller, spec, _RESULT, (), case_id=spec.case_id, trace_id=spec.trace_id, code=spec.code)
     return await read_page(hub, search, results, _show_result, limit=limit, cursor=cursor)
 
 
@@ -316,25 +316,25 @@ async def get_result(hub: Hub, caller: Caller, id: str) -> Result:
     """Read a result with every assertion, its verdict and the evidence for it."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        row = await find_seen(connection, results, caller, "result", id)
+        row = await find_visible(connection, results, caller, "result", id)
     return {**_show_result(row), "result": await add_result_ranges(hub, row, await asyncio.to_thread(unpack, row["body"]))}
 
 
 def _make_query(
     table: sa.Table,
     caller: Caller,
-    wanted: TraceFilter,
+    trace_filter: TraceFilter,
     columns: tuple[str, ...],
     filters: Sequence[sa.ColumnElement[bool]],
     **equal: object,
 ) -> ListQuery:
-    equal |= {"project_id": wanted.project_id, "agent_id": wanted.agent_id, "outcome": wanted.outcome}
+    equal |= {"project_id": trace_filter.project_id, "agent_id": trace_filter.agent_id, "outcome": trace_filter.outcome}
     along: list[sa.ColumnElement[bool]] = []
-    if wanted.since is not None:
-        along.append(table.c.created_at >= read_moment(wanted.since, "since"))
-    if wanted.until is not None:
-        along.append(table.c.created_at < read_moment(wanted.until, "until"))
-    return list_seen(table, caller, columns=columns, along=along, filters=filters, **equal)
+    if trace_filter.since is not None:
+        along.append(table.c.created_at >= read_moment(trace_filter.since, "since"))
+    if trace_filter.until is not None:
+        along.append(table.c.created_at < read_moment(trace_filter.until, "until"))
+    return select_visible(table, caller, columns=columns, along=along, filters=filters, **equal)
 
 
 def read_moment(text: str, field: str) -> str:
@@ -390,27 +390,27 @@ _MOST_VALUES = 50
 """Values of one facet that are listed, the most frequent first."""
 
 
-def _cut_stretch(caller: Caller, wanted: TraceSearch) -> tuple[sa.Subquery, tuple[sa.ColumnElement[bool], ...]]:
+def _cut_stretch(caller: Caller, search: TraceSearch) -> tuple[sa.Subquery, tuple[sa.ColumnElement[bool], ...]]:
     """Return the newest traces of a search as a subquery, and the other conditions."""
-    query = make_trace_query(caller, wanted, ("id", "created_at"))
+    query = make_trace_query(caller, search, ("id", "created_at"))
     path = query.path.order_by(None).order_by(traces.c.created_at.desc(), traces.c.id.desc()).limit(STRETCH)
     return path.subquery("stretch"), query.filters
 
 
-async def _measure_stretch(connection: AsyncConnection, caller: Caller, wanted: TraceSearch) -> tuple[int, str | None]:
-    stretch, _ = _cut_stretch(caller, wanted)
+async def _measure_stretch(connection: AsyncConnection, caller: Caller, search: TraceSearch) -> tuple[int, str | None]:
+    stretch, _ = _cut_stretch(caller, search)
     count, since = (await connection.execute(sa.select(sa.func.count(), sa.func.min(stretch.c.created_at)).select_from(stretch))).one()
     return count, since
 
 
-def _join_stretch(caller: Caller, wanted: TraceSearch, *columns: sa.ColumnElement[Any]) -> sa.Select[*tuple[Any, ...]]:
-    stretch, filters = _cut_stretch(caller, wanted)
+def _join_stretch(caller: Caller, search: TraceSearch, *columns: sa.ColumnElement[Any]) -> sa.Select[*tuple[Any, ...]]:
+    stretch, filters = _cut_stretch(caller, search)
     # Joined after the limit: the other conditions apply only to these traces.
     return sa.select(*columns).select_from(stretch).join(traces, traces.c.id == stretch.c.id).where(*filters)
 
 
-async def _count_column(connection: AsyncConnection, caller: Caller, wanted: TraceSearch, column: sa.Column[Any]) -> dict[str, int]:
-    query = _join_stretch(caller, wanted, column, sa.func.count()).where(column.is_not(None)).group_by(column)
+async def _count_column(connection: AsyncConnection, caller: Caller, search: TraceSearch, column: sa.Column[Any]) -> dict[str, int]:
+    query = _join_stretch(caller, search, column, sa.func.count()).where(column.is_not(None)).group_by(column)
     return {str(row[0]): row[1] for row in (await connection.execute(query)).all()}
 
 
@@ -419,28 +419,28 @@ Counts = dict[str, tuple[int, int]]
 _BAD = ("fail", "error")
 
 
-async def _count_agents(connection: AsyncConnection, caller: Caller, wanted: TraceSearch) -> Counts:
+async def _count_agents(connection: AsyncConnection, caller: Caller, search: TraceSearch) -> Counts:
     failed = sa.func.sum(sa.case((traces.c.outcome.in_(_BAD), 1), else_=0))
-    query = _join_stretch(caller, wanted, traces.c.agent_id, sa.func.count(), failed).group_by(traces.c.agent_id)
+    query = _join_stretch(caller, search, traces.c.agent_id, sa.func.count(), failed).group_by(traces.c.agent_id)
     return {value: (count, bad) for value, count, bad in (await connection.execute(query)).all()}
 
 
-async def _count_cases(connection: AsyncConnection, caller: Caller, wanted: TraceSearch) -> Counts:
+async def _count_cases(connection: AsyncConnection, caller: Caller, search: TraceSearch) -> Counts:
     failed = sa.distinct(sa.case((results.c.outcome.in_(_BAD), traces.c.id)))
-    query = _join_stretch(caller, wanted, results.c.case_id, sa.func.count(sa.distinct(traces.c.id)), sa.func.count(failed))
+    query = _join_stretch(caller, search, results.c.case_id, sa.func.count(sa.distinct(traces.c.id)), sa.func.count(failed))
     query = query.join(results, results.c.trace_id == traces.c.id).group_by(results.c.case_id)
     return {value: (count, bad) for value, count, bad in (await connection.execute(query)).all()}
 
 
 async def list_failing_cases(hub: Hub, caller: Caller, trace_ids: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
     """Return the id and key of the cases that failed on some traces, by trace."""
-    query = query_seen(results, caller).with_only_columns(results.c.trace_id, results.c.case_id, results.c.case_key)
+    query = query_visible(results, caller).with_only_columns(results.c.trace_id, results.c.case_id, results.c.case_key)
     query = query.where(results.c.trace_id.in_(trace_ids), results.c.outcome.in_(_BAD)).order_by(results.c.case_key).limit(1_000)
-    found: dict[str, list[tuple[str, str]]] = {}
+    cases_by_trace: dict[str, list[tuple[str, str]]] = {}
     async with hub.database.reading() as connection:
         for trace_id, case_id, key in (await connection.execute(query)).all():
-            found.setdefault(trace_id, []).append((case_id, key))
-    return found
+            cases_by_trace.setdefault(trace_id, []).append((case_id, key))
+    return cases_by_trace
 
 
 async def _list_names(connection: AsyncConnection, caller: Caller, table: sa.Table, counts: Counts) -> dict[str, str]:
@@ -454,5 +454,5 @@ def _list_frequent(counts: Counts | dict[str, int]) -> list[str]:
 
 
 def _list_values(counts: Counts, names: dict[str, str]) -> list[FacetValue]:
-    found = _list_frequent(counts)
-    return [FacetValue(value=value, count=counts[value][0], failed=counts[value][1], name=names.get(value)) for value in found]
+    frequent = _list_frequent(counts)
+    return [FacetValue(value=value, count=counts[value][0], failed=counts[value][1], name=names.get(value)) for value in frequent]

@@ -19,7 +19,7 @@ from proctor.evidence.traces.vocabulary import CONVERSATION
 from proctor.model.evidence import Evidence, Json
 from proctor.model.typed import make_json_decoder
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_seen, require_reader
+from proctor.service.access.permissions import find_visible, require_reader
 from proctor.service.decisions.trace_evidence import expand_pieces, read_agent_evidence
 from proctor.service.hub import Hub
 from proctor.service.traces.search import make_agent
@@ -46,7 +46,6 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: int
     deepest: int
     by_depth: tuple[int, ...] = ()
-    """Number of rows at each depth."""
     failing: Sequence[int] = ()
     """Indices of rows that failed."""
     session: str | None = None
@@ -58,7 +57,7 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True):
     """Why the trace cannot be shown."""
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
+class ExpandedRows(msgspec.Struct, frozen=True, kw_only=True):
     """Which rows are expanded: those above a level, except toggled ones."""
 
     level: int
@@ -109,7 +108,7 @@ async def read_span_tree(hub: Hub, caller: Caller, id: str) -> SpanTree:
     require_reader(caller)
     async with hub.database.reading() as connection:
         # Scrolling requests the same tree repeatedly: the body is read only to build it.
-        head = await find_seen(connection, traces, caller, "trace", id, columns=("revision", "updated_at"))
+        head = await find_visible(connection, traces, caller, "trace", id, columns=("revision", "updated_at"))
     key = (id, head["revision"], head["updated_at"])
     known: SpanTree | None = hub.span_trees.get(key)
     if known is not None:
@@ -119,7 +118,7 @@ async def read_span_tree(hub: Hub, caller: Caller, id: str) -> SpanTree:
         known = hub.span_trees.get(key)
         if known is None:
             async with hub.database.reading() as connection:
-                row = await find_seen(connection, traces, caller, "trace", id)
+                row = await find_visible(connection, traces, caller, "trace", id)
             pieces, agent = await _read_pieces(hub, caller, row)
             known = await asyncio.to_thread(_build_tree, pieces, agent)
             # The trace may have changed since the first query.
@@ -131,19 +130,19 @@ async def read_one_span(hub: Hub, caller: Caller, id: str, tree: SpanTree, span_
     """Return one span with all of its attributes; None if there is none."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        row = await find_seen(connection, traces, caller, "trace", id)
+        row = await find_visible(connection, traces, caller, "trace", id)
     pieces, _ = await _read_pieces(hub, caller, row)
     place = tree.places.get(span_id)
     only = -1 if place is None or place >= len(tree.pieces) else tree.pieces[place]
     # Only the piece of the span is unpacked, or all pieces if the trace was replaced.
-    found = await asyncio.to_thread(_find_one, pieces[only : only + 1], span_id) if 0 <= only < len(pieces) else None
-    return found or await asyncio.to_thread(_find_one, pieces, span_id)
+    span = await asyncio.to_thread(_find_one, pieces[only : only + 1], span_id) if 0 <= only < len(pieces) else None
+    return span or await asyncio.to_thread(_find_one, pieces, span_id)
 
 
 async def find_spans(hub: Hub, caller: Caller, id: str, tree: SpanTree, words: str) -> tuple[list[FoundSpan], int]:
     """Return the first spans with a text in their id, name, attributes or events, in tree order, and the number of matches."""
     async with hub.database.reading() as connection:
-        row = await find_seen(connection, traces, caller, "trace", id)
+        row = await find_visible(connection, traces, caller, "trace", id)
     pieces, _ = await _read_pieces(hub, caller, row)
     hits = await asyncio.to_thread(_search, pieces, words)
     places = sorted({tree.places[hit] for hit in hits if hit in tree.places})
@@ -161,27 +160,27 @@ def choose_level(by_depth: Sequence[int], most: int) -> int:
     return max(1, level)
 
 
-def list_visible(tree: SpanTree, opened: Opened, *, also: Collection[int] = ()) -> Sequence[int]:
+def list_visible(tree: SpanTree, opened: ExpandedRows, *, also: Collection[int] = ()) -> Sequence[int]:
     """Return the indices of the visible rows; `also` are expanded in any case."""
     if opened.level > tree.deepest and not opened.turned:
         return range(len(tree.rows))  # all rows, without a loop over a large trace
-    found: list[int] = []
+    visible: list[int] = []
     rows, place = tree.rows, 0
     while place < len(rows):
-        found.append(place)
+        visible.append(place)
         row = rows[place]
         place += 1 if row.below == 0 or place in also or opened.is_open(row) else row.below + 1
-    return found
+    return visible
 
 
 def list_above(tree: SpanTree, place: int) -> set[int]:
     """Return the indices of all rows above one."""
-    found: set[int] = set()
+    ancestors: set[int] = set()
     above = tree.rows[place].parent
     while above >= 0:
-        found.add(above)
+        ancestors.add(above)
         above = tree.rows[above].parent
-    return found
+    return ancestors
 
 
 def match_calls(tree: SpanTree) -> dict[str, str]:
@@ -258,11 +257,11 @@ def _take_body_spans(data: bytes) -> list[TreeSpan]:
 def _read_body_spans(document: Json) -> list[Span]:
     """Return the spans of a body in one piece."""
     spans: Json = document.get("spans") if isinstance(document, dict) else None
-    return [read_span(one, f"$.spans[{number}]") for number, one in enumerate(spans)] if isinstance(spans, list) else []
+    return [read_span(raw_span, f"$.spans[{number}]") for number, raw_span in enumerate(spans)] if isinstance(spans, list) else []
 
 
 def _find_one(pieces: list[bytes], span_id: str) -> Span | None:
-    wanted = to_json(span_id)
+    quoted_id = to_json(span_id)
     batches: list[list[Span]] = []
     try:
         for data in expand_pieces(pieces):
@@ -270,8 +269,8 @@ def _find_one(pieces: list[bytes], span_id: str) -> Span | None:
                 batches.append(_read_body_spans(from_json(data)))
                 continue
             # Only groups that contain the id are decoded.
-            for group in _UNREAD.decode(data) if wanted in data else ():
-                spans = [_SPAN.decode(raw) for raw in group.spans if wanted in bytes(raw)]
+            for group in _UNREAD.decode(data) if quoted_id in data else ():
+                spans = [_SPAN.decode(raw) for raw in group.spans if quoted_id in bytes(raw)]
                 batches.append([msgspec.structs.replace(span, resource={**group.resource, **span.resource}) for span in spans])
     except (EvidenceError, StoreError, msgspec.MsgspecError):
         return None
@@ -282,18 +281,18 @@ def _search(pieces: list[bytes], words: str) -> set[str]:
     low = words.lower()
     # As it is encoded in JSON.
     escaped = to_json(low)[1:-1]
-    found: set[str] = set()
+    hits: set[str] = set()
     for data in expand_pieces(pieces):
         if data[:1] != b"[":
             spans = _read_body_spans(from_json(data))
-            found |= {span.id for span in spans if _is_mentioned(escaped, to_json([span.id, span.name, span.attributes, span.events]))}
+            hits |= {span.id for span in spans if _is_mentioned(escaped, to_json([span.id, span.name, span.attributes, span.events]))}
             continue
         for group in _RAW.decode(data):
             for span in group.spans:
                 carried = bytes(span.attributes) + bytes(span.events)
                 if _is_mentioned(escaped, carried) or low in span.name.lower() or low in span.id.lower():
-                    found.add(span.id)
-    return found
+                    hits.add(span.id)
+    return hits
 
 
 def _is_mentioned(low: bytes, text: bytes) -> bool:

@@ -73,10 +73,10 @@ class _Known(msgspec.Struct):
 class TraceJudges:
     """Finds the judge of a trace. `given` decides for every project instead, and is closed by the caller."""
 
-    def __init__(self, hub: Hub, given: Judge | None = None) -> None:
+    def __init__(self, hub: Hub, fixed_judge: Judge | None = None) -> None:
         self._hub = hub
-        self._given = given
-        self._workspace = None if given is not None else open_workspace_judge(hub, os.environ)
+        self._given = fixed_judge
+        self._workspace = None if fixed_judge is not None else open_workspace_judge(hub, os.environ)
         self._known: dict[str, _Known] = {}
         self._opened: list[Judge] = [] if self._workspace is None else [self._workspace]
 

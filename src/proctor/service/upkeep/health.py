@@ -52,7 +52,7 @@ def _measure_storage(hub: Hub) -> dict[str, Json]:
     size: int | None = None
     if file is not None:
         files = [file, file.with_name(f"{file.name}-wal")]
-        size = sum(one.stat().st_size for one in files if one.exists())
+        size = sum(file_path.stat().st_size for file_path in files if file_path.exists())
     try:
         free: int | None = shutil.disk_usage(hub.settings.home).free
     except OSError:
@@ -212,7 +212,7 @@ def _check_disk(hub: Hub) -> list[Reason]:
     """Return problems with the disks of the workspace and of a SQLite file."""
     folders = {hub.settings.home, *([hub.database.file.parent] if hub.database.file is not None else [])}
     # The fuller one decides.
-    free = min((found for folder in folders if (found := _measure_free_bytes(folder)) is not None), default=DISK_LOW_BYTES)
+    free = min((free_bytes for folder in folders if (free_bytes := _measure_free_bytes(folder)) is not None), default=DISK_LOW_BYTES)
     if free >= DISK_LOW_BYTES:
         return []
     full = free < DISK_FULL_BYTES

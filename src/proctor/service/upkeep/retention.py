@@ -16,7 +16,7 @@ import msgspec
 from proctor.errors import StoreError
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_seen, require_reader, require_writer
+from proctor.service.access.permissions import find_visible, require_reader, require_writer
 from proctor.service.hub import Hub, stamp
 from proctor.service.judge_memory import delete_older
 from proctor.service.refusals import Refusal, not_found
@@ -79,17 +79,17 @@ async def get_retention(hub: Hub, caller: Caller, project_id: str) -> ProjectRet
     """Read the retention of a project."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return _show(hub, await find_seen(connection, projects, caller, "project", project_id))
+        return _show(hub, await find_visible(connection, projects, caller, "project", project_id))
 
 
 @operation("projects", "PUT /api/projects/{project_id}/retention")
-async def set_retention(hub: Hub, caller: Caller, project_id: str, wanted: NewRetention) -> ProjectRetention:
+async def set_retention(hub: Hub, caller: Caller, project_id: str, spec: NewRetention) -> ProjectRetention:
     """Set the retention of a project, at most that of the service; requires an organization key. Older data is deleted within the hour."""
     require_writer(caller, "setting retention")
-    _check(hub, wanted)
-    values = msgspec.structs.asdict(wanted)
+    _check(hub, spec)
+    values = msgspec.structs.asdict(spec)
     async with hub.database.writing() as connection:
-        project = await find_seen(connection, projects, caller, "project", project_id)
+        project = await find_visible(connection, projects, caller, "project", project_id)
         row = await change_row(connection, projects, caller.organization_id, project_id, {**values, "updated_at": hub.now()})
         if row is None:
             raise not_found("project", project_id)
@@ -99,28 +99,28 @@ async def set_retention(hub: Hub, caller: Caller, project_id: str, wanted: NewRe
 
 
 @operation("projects", "GET /api/projects/{project_id}/retention/preview")
-async def preview_retention(hub: Hub, caller: Caller, project_id: str, wanted: NewRetention) -> RetentionPreview:
+async def preview_retention(hub: Hub, caller: Caller, project_id: str, spec: NewRetention) -> RetentionPreview:
     """Count what would be deleted with this retention, without changing anything; requires an organization key."""
     require_writer(caller, "setting retention")
-    _check(hub, wanted)
-    found = {"traces": 0, "runs": 0}
+    _check(hub, spec)
+    counts = {"traces": 0, "runs": 0}
     async with hub.database.reading() as connection:
-        await find_seen(connection, projects, caller, "project", project_id)
-        for kind, days, count in (("traces", wanted.trace_days, count_older_traces), ("runs", wanted.run_days, count_older_runs)):
+        await find_visible(connection, projects, caller, "project", project_id)
+        for kind, days, count in (("traces", spec.trace_days, count_older_traces), ("runs", spec.run_days, count_older_runs)):
             if days is not None:
-                found[kind] = await count(connection, project_id, stamp(hub.clock() - days * 86_400), most=MOST_COUNTED)
-    return show_row(RetentionPreview, {**msgspec.structs.asdict(wanted), **found}, counted_to=MOST_COUNTED)
+                counts[kind] = await count(connection, project_id, stamp(hub.clock() - days * 86_400), most=MOST_COUNTED)
+    return show_row(RetentionPreview, {**msgspec.structs.asdict(spec), **counts}, counted_to=MOST_COUNTED)
 
 
-def _check(hub: Hub, wanted: NewRetention) -> None:
+def _check(hub: Hub, spec: NewRetention) -> None:
     """Reject days out of range, or longer than the service's retention."""
     service = hub.settings.retention_days
     most = LONGEST_DAYS if service is None else min(LONGEST_DAYS, math.floor(service))
     expected = f"expected 1 to {most} days" if most else "expected nothing: the service stores data for less than a day"
     if most and most < LONGEST_DAYS:
         expected += f"; the service deletes data after {service:g}"
-    given = msgspec.structs.asdict(wanted)
-    wrong = {name: [f"{expected}, got {days}"] for name, days in given.items() if days is not None and not 1 <= days <= most}
+    days_by_field = msgspec.structs.asdict(spec)
+    wrong = {name: [f"{expected}, got {days}"] for name, days in days_by_field.items() if days is not None and not 1 <= days <= most}
     if wrong:
         raise Refusal("VALIDATION_ERROR", "invalid retention", fields=wrong)
 
@@ -145,12 +145,12 @@ class SweepCounts(msgspec.Struct):
     others: int = 0
     replies: int = 0
 
-    def add_batch(self, gone: list[Deletable]) -> None:
-        """Count one batch."""
-        self.traces += sum(each.kind == "trace" for each in gone)
-        self.runs += sum(each.kind == "run" for each in gone)
-        self.benchmark_runs += sum(each.kind == "benchmark_run" for each in gone)
-        self.bytes += sum(each.size for each in gone)
+    def add_batch(self, deleted: list[Deletable]) -> None:
+        """Count the objects of one deleted batch."""
+        self.traces += sum(each.kind == "trace" for each in deleted)
+        self.runs += sum(each.kind == "run" for each in deleted)
+        self.benchmark_runs += sum(each.kind == "benchmark_run" for each in deleted)
+        self.bytes += sum(each.size for each in deleted)
 
 
 async def sweep_once(hub: Hub, *, batch: int = _BATCH) -> SweepCounts:
@@ -204,27 +204,27 @@ async def _sweep_project(hub: Hub, bound: ProjectBounds, swept: SweepCounts, bat
 async def _delete_older_of(hub: Hub, project_id: str, kind: str, before: str, batch: int) -> list[Deletable]:
     async with hub.database.writing() as connection:
         if kind == "trace":
-            found = await list_older_traces(connection, project_id, before, now=hub.clock(), limit=batch)
+            deletable = await list_older_traces(connection, project_id, before, now=hub.clock(), limit=batch)
         else:
-            found = await list_older_runs(connection, project_id, before, limit=batch)
-        await delete_listed(connection, found)
-    return found
+            deletable = await list_older_runs(connection, project_id, before, limit=batch)
+        await delete_listed(connection, deletable)
+    return deletable
 
 
 async def _delete_oldest(hub: Hub, batch: int, *, before: str | None = None, at_least: int | None = None) -> list[Deletable]:
     async with hub.database.writing() as connection:
-        found = await list_oldest(connection, limit=batch, now=hub.clock(), idle=stamp(hub.clock() - IDLE_S), before=before)
+        deletable = await list_oldest(connection, limit=batch, now=hub.clock(), idle=stamp(hub.clock() - IDLE_S), before=before)
         if at_least is not None:
-            found = _take_enough(found, at_least)
-        await delete_listed(connection, found)
-    return found
+            deletable = _take_enough(deletable, at_least)
+        await delete_listed(connection, deletable)
+    return deletable
 
 
-def _take_enough(found: list[Deletable], at_least: int) -> list[Deletable]:
+def _take_enough(deletable: list[Deletable], at_least: int) -> list[Deletable]:
     """Return the first rows with at least this size."""
     total = 0
-    for number, row in enumerate(found, 1):
+    for number, row in enumerate(deletable, 1):
         total += row.size
         if total >= at_least:
-            return found[:number]
-    return found
+            return deletable[:number]
+    return deletable

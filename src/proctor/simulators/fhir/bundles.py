@@ -57,11 +57,11 @@ def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
     kind = bundle.get("type") if isinstance(bundle, dict) and bundle.get("resourceType") == "Bundle" else None
     if kind not in ("batch", "transaction"):
         raise refuse_fhir(400, "invariant", f"expected a Bundle of type batch or transaction, found {show(kind)}")
-    given = bundle.get("entry", [])
-    if not isinstance(given, list) or len(cast("list[Json]", given)) > MOST_ENTRIES:
+    listed = bundle.get("entry", [])
+    if not isinstance(listed, list) or len(cast("list[Json]", listed)) > MOST_ENTRIES:
         raise refuse_fhir(400, "structure", f"entry: expected a list of at most {MOST_ENTRIES} entries")
-    entries = [_read_entry(entry, f"Bundle.entry[{index}]", request) for index, entry in enumerate(cast("list[Json]", given))]
-    searches = sum(one.request.method in ("GET", "HEAD") and _is_search(one.request) for one in entries)
+    entries = [_read_entry(entry, f"Bundle.entry[{index}]", request) for index, entry in enumerate(cast("list[Json]", listed))]
+    searches = sum(item.request.method in ("GET", "HEAD") and _is_search(item.request) for item in entries)
     if searches > MOST_SEARCHES:
         raise refuse_fhir(400, "too-costly", f"{searches} searches in one bundle; at most {MOST_SEARCHES} are allowed")
     if kind == "transaction":
@@ -70,7 +70,7 @@ def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
         except Refused as refused:
             # It was requested, although none of it is stored.
             status = refused.response.status
-            inside = tuple(InnerRequest(method=one.request.method, path=one.request.target, status=status) for one in entries)
+            inside = tuple(InnerRequest(method=item.request.method, path=item.request.target, status=status) for item in entries)
             raise Refused(msgspec.structs.replace(refused.response, inside=inside)) from None
     else:
         for entry in entries:
@@ -88,8 +88,8 @@ def _is_search(request: Request) -> bool:
     return len(request.path.strip("/").split("/")) == 1 or request.path.rstrip("/").endswith("_history")
 
 
-def _read_entry(given: Json, place: str, outer: Request) -> _Entry:
-    inner = given.get("request") if isinstance(given, dict) else None
+def _read_entry(value: Json, place: str, outer: Request) -> _Entry:
+    inner = value.get("request") if isinstance(value, dict) else None
     method = inner.get("method") if isinstance(inner, dict) else None
     if not isinstance(inner, dict) or not isinstance(method, str) or method not in _ORDER or not isinstance(inner.get("url"), str):
         message = f"{place}.request: expected method ({', '.join(_ORDER)}) and url, found {show(inner)}"
@@ -100,10 +100,10 @@ def _read_entry(given: Json, place: str, outer: Request) -> _Entry:
     for name, header in (("ifMatch", "if-match"), ("ifNoneMatch", "if-none-match"), ("ifNoneExist", "if-none-exist")):
         if isinstance(inner.get(name), str):
             headers[header] = inner[name]
-    resource = given.get("resource")
+    resource = value.get("resource")
     if method == "PATCH" and isinstance(resource, dict) and resource.get("resourceType") == "Binary":
         headers["content-type"] = str(resource.get("contentType", ""))
-    full_url = given.get("fullUrl")
+    full_url = value.get("fullUrl")
     request = Request(method=method, path=f"/{path}", query=decode_query(query), headers=headers, base=outer.base)
     return _Entry(place, request, full_url if isinstance(full_url, str) else None, resource)
 
@@ -135,18 +135,18 @@ def _assign_id(entry: _Entry, desk: Desk, links: dict[str, str]) -> None:
     if entry.request.method == "POST":
         check_type(resource_type)
         condition = entry.request.headers.get("if-none-exist")
-        found = find_matches(resource_type, decode_query(condition.partition("?")[2] or condition), desk.rows) if condition else []
-        if len(found) > 1:
-            raise refuse_fhir(412, "multiple-matches", f"{entry.place}: {len(found)} resources fit {show(condition, 200)}")
-        entry.existing = found[0] if found else None
-        entry.new_id = found[0]["id"] if found else desk.around.new_id()
+        matches = find_matches(resource_type, decode_query(condition.partition("?")[2] or condition), desk.rows) if condition else []
+        if len(matches) > 1:
+            raise refuse_fhir(412, "multiple-matches", f"{entry.place}: {len(matches)} resources fit {show(condition, 200)}")
+        entry.existing = matches[0] if matches else None
+        entry.new_id = matches[0]["id"] if matches else desk.around.new_id()
         name = f"{resource_type}/{entry.new_id}"
     elif entry.request.method == "PUT" and entry.request.query:
-        found = find_matches(check_type(resource_type), entry.request.query, desk.rows)
+        matches = find_matches(check_type(resource_type), entry.request.query, desk.rows)
         # Handling the update rejects it with 412, like any conditional update.
-        if len(found) > 1:
+        if len(matches) > 1:
             return
-        name = f"{resource_type}/{found[0]['id'] if found else _name_new(entry, desk)}"
+        name = f"{resource_type}/{matches[0]['id'] if matches else _name_new(entry, desk)}"
     else:
         name = entry.request.path.strip("/")
     if entry.full_url is not None and entry.request.method not in ("GET", "HEAD"):
@@ -176,11 +176,11 @@ class _Links(msgspec.Struct, frozen=True):
 
     def find(self, reference: str) -> str | None:
         """Return the resource for a reference to an entry; None for any other reference."""
-        found = self.names.get(reference) or (self.names.get(f"{self.root}{reference}") if self.root else None)
-        if found is None and reference.startswith(("urn:uuid:", "urn:oid:")):
+        target = self.names.get(reference) or (self.names.get(f"{self.root}{reference}") if self.root else None)
+        if target is None and reference.startswith(("urn:uuid:", "urn:oid:")):
             message = f"{self.place}: the reference {show(reference, 200)} is the fullUrl of no entry that is written"
             raise refuse_fhir(400, "not-found", message)
-        return found
+        return target
 
 
 def _find_root(full_url: str | None) -> str:
@@ -198,25 +198,25 @@ def _resolve(value: Json, links: _Links, desk: Desk) -> Json:
     resolved = {name: _resolve(member, links, desk) for name, member in cast("dict[str, Json]", value).items()}
     reference = resolved.get("reference")
     if isinstance(reference, str):
-        named = links.find(reference)
-        if named is not None:
-            resolved["reference"] = named
+        target = links.find(reference)
+        if target is not None:
+            resolved["reference"] = target
         elif "?" in reference and "://" not in reference:
             resource_type, _, query = reference.partition("?")
-            found = find_matches(check_type(resource_type), decode_query(query), desk.rows)
-            if len(found) != 1:
-                raise refuse_fhir(412, "multiple-matches", f"{len(found)} resources fit the reference {show(reference, 200)}")
-            resolved["reference"] = f"{resource_type}/{found[0]['id']}"
+            matches = find_matches(check_type(resource_type), decode_query(query), desk.rows)
+            if len(matches) != 1:
+                raise refuse_fhir(412, "multiple-matches", f"{len(matches)} resources fit the reference {show(reference, 200)}")
+            resolved["reference"] = f"{resource_type}/{matches[0]['id']}"
     return resolved
 
 
 def _refuse_doubles(entries: list[_Entry]) -> None:
-    seen: set[str] = set()
+    addresses: set[str] = set()
     for entry in entries:
         if entry.request.method in ("PUT", "PATCH", "DELETE"):
-            if entry.request.target in seen:
+            if entry.request.target in addresses:
                 raise refuse_fhir(400, "invariant", f"{entry.place}: a transaction writes {entry.request.target} twice")
-            seen.add(entry.request.target)
+            addresses.add(entry.request.target)
 
 
 def _handle_entry(entry: _Entry, desk: Desk, handle: Handle) -> Response:

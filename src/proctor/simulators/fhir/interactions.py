@@ -45,10 +45,10 @@ def create(request: Request, resource_type: str, desk: Desk) -> Response:
     """Create a resource under a new id; with `If-None-Exist`, only if the condition has no match."""
     condition = request.headers.get("if-none-exist")
     if condition is not None:
-        found = find_matches(resource_type, decode_query(condition.partition("?")[2] or condition), desk.rows)
-        _refuse_several(found, condition)
-        if found:
-            return answer_resource(200, found[0])
+        matches = find_matches(resource_type, decode_query(condition.partition("?")[2] or condition), desk.rows)
+        _refuse_several(matches, condition)
+        if matches:
+            return answer_resource(200, matches[0])
     resource = check_resource(read_body(request), resource_type)
     return answer_write(request, 201, put_resource(resource, desk.around.new_id(), desk))
 
@@ -67,19 +67,19 @@ def update(request: Request, resource_type: str, key: str, desk: Desk) -> Respon
 
 def update_by_condition(request: Request, resource_type: str, pairs: Pairs, desk: Desk) -> Response:
     """Replace the only resource that matches a condition, or create one if none matches."""
-    found = find_matches(resource_type, pairs, desk.rows)
-    _refuse_several(found, request.target)
+    matches = find_matches(resource_type, pairs, desk.rows)
+    _refuse_several(matches, request.target)
     resource = check_resource(read_body(request), resource_type)
-    given = resource.get("id")
-    if not found:
-        if given is not None and desk.rows.get(resource_type, check_id(given)) is not None:
-            raise refuse_fhir(409, "conflict", f"{resource_type}/{given} is there, and the condition does not find it")
-        return answer_write(request, 201, put_resource(resource, given or desk.around.new_id(), desk))
-    key: str = found[0]["id"]
-    if given not in (None, key):
-        raise refuse_fhir(400, "invariant", f"the id in the body ({show(given)}) is not that of the resource found ({key})")
-    _refuse_taken(request, found[0], f"{resource_type}/{key}")
-    _check_match(request, found[0], f"{resource_type}/{key}")
+    own_id = resource.get("id")
+    if not matches:
+        if own_id is not None and desk.rows.get(resource_type, check_id(own_id)) is not None:
+            raise refuse_fhir(409, "conflict", f"{resource_type}/{own_id} is there, and the condition does not find it")
+        return answer_write(request, 201, put_resource(resource, own_id or desk.around.new_id(), desk))
+    key: str = matches[0]["id"]
+    if own_id not in (None, key):
+        raise refuse_fhir(400, "invariant", f"the id in the body ({show(own_id)}) is not that of the resource found ({key})")
+    _refuse_taken(request, matches[0], f"{resource_type}/{key}")
+    _check_match(request, matches[0], f"{resource_type}/{key}")
     return answer_write(request, 200, put_resource(resource, key, desk))
 
 
@@ -90,11 +90,11 @@ def patch(request: Request, resource_type: str, key: str, desk: Desk) -> Respons
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind not in (_JSON_PATCH, _MERGE_PATCH, "application/json"):
         raise refuse_fhir(415, "not-supported", f"a patch is sent as {_JSON_PATCH} or {_MERGE_PATCH}, found {show(kind)}")
-    given = read_body(request)
+    changes = read_body(request)
     # Some clients send either patch as plain JSON: a list is a JSON Patch, an object a merge patch.
-    is_merged = kind == _MERGE_PATCH or (kind != _JSON_PATCH and not isinstance(given, list))
+    is_merged = kind == _MERGE_PATCH or (kind != _JSON_PATCH and not isinstance(changes, list))
     try:
-        changed = merge_patch(old, given) if is_merged else apply_patch(old, given)
+        changed = merge_patch(old, changes) if is_merged else apply_patch(old, changes)
     except SpecError as error:
         raise refuse_fhir(422, "processing", f"operation {error.field}: {error.message}" if error.field else error.message) from None
     resource = check_resource(changed, resource_type)
@@ -116,14 +116,14 @@ def delete(request: Request, resource_type: str, key: str, desk: Desk) -> Respon
 
 def find_one(request: Request, resource_type: str, pairs: Pairs, desk: Desk) -> str | None:
     """Return the id of the only match of a conditional patch or deletion. Raises `Refused` with 412 for several."""
-    found = find_matches(resource_type, pairs, desk.rows)
-    _refuse_several(found, request.target)
-    return found[0]["id"] if found else None
+    matches = find_matches(resource_type, pairs, desk.rows)
+    _refuse_several(matches, request.target)
+    return matches[0]["id"] if matches else None
 
 
-def _refuse_several(found: list[Resource], condition: str) -> None:
-    if len(found) > 1:
-        raise refuse_fhir(412, "multiple-matches", f"{len(found)} resources fit {show(condition, 200)}; a condition finds one at most")
+def _refuse_several(matches: list[Resource], condition: str) -> None:
+    if len(matches) > 1:
+        raise refuse_fhir(412, "multiple-matches", f"{len(matches)} resources fit {show(condition, 200)}; a condition finds one at most")
 
 
 def _refuse_taken(request: Request, old: Resource | None, name: str) -> None:
@@ -147,22 +147,22 @@ _HISTORY = ("_count", "_since")
 
 def read_resource(resource_type: str, key: str, rows: Draft) -> Resource:
     """Return the current version. Raises `Refused`: 404 if it never existed, 410 if it was deleted."""
-    found: Json = rows.get(resource_type, check_id(key))
-    if found is None:
+    resource: Json = rows.get(resource_type, check_id(key))
+    if resource is None:
         if rows.get(f"{DELETED}/{resource_type}", key) is not None:
             raise refuse_fhir(410, "deleted", f"{resource_type}/{key} was deleted")
         raise refuse_fhir(404, "not-found", f"there is no {resource_type}/{key}")
-    return found
+    return resource
 
 
 def answer_read(request: Request, resource_type: str, key: str, rows: Draft) -> Response:
     """Answer a read; 304 if the client already has this version."""
-    found = read_resource(resource_type, key, rows)
+    resource = read_resource(resource_type, key, rows)
     known = request.headers.get("if-none-match")
-    if known is not None and names_version(known, found["meta"]["versionId"]):
+    if known is not None and names_version(known, resource["meta"]["versionId"]):
         return Response(status=304)
     ignored = [f"a read has no parameter {show(name, 80)}" for name, _ in request.query if name not in OPTIONS]
-    return answer_resource(200, shape_resource(found, read_options(request, request.query, ignored)))
+    return answer_resource(200, shape_resource(resource, read_options(request, request.query, ignored)))
 
 
 def names_version(header: str, version: str) -> bool:
@@ -176,11 +176,11 @@ def answer_version(resource_type: str, key: str, version: str, rows: Draft) -> R
     current: Json = rows.get(resource_type, check_id(key))
     if current is not None and current["meta"]["versionId"] == version:
         return answer_resource(200, current)
-    if (versions := rows.get(f"{HISTORY}/{resource_type}", f"{key}/{version}")) is None:
+    if (earlier := rows.get(f"{HISTORY}/{resource_type}", f"{key}/{version}")) is None:
         raise refuse_fhir(404, "not-found", f"{resource_type}/{key} has no version {show(version, 80)}")
-    if "deleted" in versions:
+    if "deleted" in earlier:
         raise refuse_fhir(410, "deleted", f"{resource_type}/{key} was deleted in version {version}")
-    return answer_resource(200, versions["resource"])
+    return answer_resource(200, earlier["resource"])
 
 
 def answer_history(request: Request, resource_type: str, key: str | None, rows: Draft) -> Response:
@@ -192,12 +192,14 @@ def answer_history(request: Request, resource_type: str, key: str | None, rows: 
         raise refuse_fhir(404, "not-found", f"there is no {resource_type}/{key}")
     versions += [{"resource": row, "version": int(row["meta"]["versionId"]), "id": row["id"]} for row in current]
     used = [pair for pair in request.query if pair[1] and (pair[0] in OPTIONS or pair[0] in _HISTORY)]
-    options = read_options(request, used, [f"history has no parameter {show(pair[0], 80)}" for pair in request.query if pair not in used])
-    given = dict(used)
-    since = _read_since(given["_since"]) if "_since" in given else None
-    versions = [row for row in versions if since is None or _is_since(row, since)]
+    ignored = [f"history has no parameter {show(pair[0], 80)}" for pair in request.query if pair not in used]
+    options = read_options(request, used, ignored)
+    parameters = dict(used)
+    if "_since" in parameters:
+        since = _read_since(parameters["_since"])
+        versions = [row for row in versions if _is_since(row, since)]
     versions.sort(key=lambda row: (_find_time(row), row["version"]), reverse=True)
-    size = min(read_number("_count", given["_count"]) if "_count" in given else MOST_PER_PAGE, MOST_PER_PAGE)
+    size = min(read_number("_count", parameters.get("_count", str(MOST_PER_PAGE))), MOST_PER_PAGE)
     page = versions[options.offset : options.offset + size]
     links = [make_link(request, request.path, "self", encode_query(used))]
     if size and options.offset + size < len(versions):
@@ -211,14 +213,14 @@ def answer_history(request: Request, resource_type: str, key: str | None, rows: 
 
 
 def _read_since(text: str) -> float:
-    if (found := read_date(text)) is None:
+    if (moment := read_date(text)) is None:
         raise refuse_fhir(400, "value", f"_since: expected an instant such as 2026-11-16T09:30:00Z, found {show(text, 80)}")
-    return found.start
+    return moment.start
 
 
 def _is_since(row: Json, since: float) -> bool:
-    found = read_date(_find_time(row))
-    return found is not None and found.start >= since
+    moment = read_date(_find_time(row))
+    return moment is not None and moment.start >= since
 
 
 def _find_time(row: Json) -> str:

@@ -1,17 +1,12 @@
-"""Resources of a FHIR server: their validation, and how they are stored.
+"""Validates and stores the resources of a FHIR R4 server, and writes responses, with an OperationOutcome for every refusal.
 
-Validates R4 resources: their elements, types, required elements and status codes.
+A resource is rejected if its type is unknown, its id malformed, a value inside is null or empty, a date invalid, or a reference not a text.
+With `validate: true` in the seed of the server, elements, types, required elements and status codes are checked too. Elements and types
+come from the definitions in `fhirpathpy` (the extra `health`); required elements and codes from the table here. Other cardinalities and
+bindings, invariants and profiles are not checked.
 
-Elements and types come from the definitions in `fhirpathpy` (the extra `health`). Required elements and codes are those of the types in
-the table here; other cardinalities, other bindings, invariants and profiles are not looked at.
-
-Resources of a FHIR server as rows: their types, validation and versions; and responses, with an OperationOutcome for every refusal.
-
-The current version of a resource is a row of the collection of its type. Earlier versions are in `_history/TYPE` under `id/version`, and of
-deleted resources `_deleted/TYPE` keeps the version that the deletion was, so that nothing ever has the same version twice.
-
-A resource is refused where it has no known type, an id of the wrong form, null or something empty inside, a date that is none, or a
-reference that is no text. With `validate: true` in the seed of the server, `list_issues` looks at elements, types and codes, too.
+The current version of a resource is a row in the collection of its type. Earlier versions are in `_history/TYPE` under `id/version`. For a
+deleted resource, `_deleted/TYPE` stores the version number of the deletion, so that version numbers are never reused.
 """
 
 from __future__ import annotations
@@ -112,7 +107,7 @@ def _iterate_issues(element: dict[str, Json], kind: str, path: str) -> Iterator[
         place = _find_definition(kind, name.removeprefix("_"))
         if place is None:
             known = (*load_definitions()["path2Type"], *load_definitions()["parents"])
-            near = nearest(name, dict.fromkeys(one.rpartition(".")[2] for one in known if one.rpartition(".")[0] == kind))
+            near = nearest(name, dict.fromkeys(each.rpartition(".")[2] for each in known if each.rpartition(".")[0] == kind))
             yield "structure", f"{path}.{name}", "is not an R4 element" + (f"; nearest: {', '.join(near)}" if near else "")
             continue
         for index, item in enumerate(cast("list[Json]", value) if isinstance(value, list) else [value]):
@@ -207,7 +202,8 @@ def check_resource(value: Json, resource_type: str) -> Resource:
         raise refuse_fhir(422, "value", f"meta: expected an object, found {kind_of(resource['meta'])}", expression=f"{resource_type}.meta")
     if "id" in resource and not isinstance(resource["id"], str):
         raise refuse_fhir(400, "value", f"id: expected text, found {kind_of(resource['id'])}", expression=f"{resource_type}.id")
-    for path, why in _iterate_faults(resource, resource_type) if _has_fault(resource) else _iterate_wrong_dates(resource, resource_type):
+    faults = _iterate_faults if _has_fault(resource) else _iterate_wrong_dates
+    for path, why in faults(resource, resource_type):
         raise refuse_fhir(422, "value", f"{path}: {why}", expression=path)
     return resource
 
@@ -351,10 +347,10 @@ def describe_refusal(refused: Refused) -> str:
 def answer_resource(status: int, resource: dict[str, Json], *, headers: dict[str, str] | None = None) -> Response:
     """Return a resource, with its version and its time in the headers."""
     meta = resource.get("meta")
-    found = dict(headers or {})
+    all_headers = dict(headers or {})
     if isinstance(meta, dict) and isinstance(meta.get("versionId"), str):
-        found["etag"] = f'W/"{meta["versionId"]}"'
-    return answer_json(status, resource, headers=found, kind=FHIR_JSON)
+        all_headers["etag"] = f'W/"{meta["versionId"]}"'
+    return answer_json(status, resource, headers=all_headers, kind=FHIR_JSON)
 
 
 def answer_write(request: Request, status: int, resource: dict[str, Json]) -> Response:

@@ -1,19 +1,13 @@
-"""Search on a FHIR server, and the options of clients for an answer.
+"""Search on a FHIR server, answered as a bundle in pages; and the options of clients for any answer.
 
-Client options for the answer: its format, its page, and how much of each resource.
-
-    _format, Accept     JSON is written, and nothing else: who takes no JSON is refused with 406
+    _format, Accept     only JSON is written: a client that does not accept JSON gets 406
     _elements           these members of each resource and its id
-    _summary            `data` leaves out the text, `text` all but it, `count` the resources; `true` is not simulated
-    _offset             where a page begins: how our own `next` links go on
+    _summary            `data` omits the text, `text` everything else, `count` the resources; `true` is not simulated
+    _offset             the start of a page, used by our own `next` links
 
-Ignored options are listed in the answer, and refused with `Prefer: handling=strict`.
-
-Search on a FHIR server: the same search as in `fhir_resource`, answered as a bundle in pages.
-
-A parameter without a value is ignored, as is an unknown one that begins with an underscore; the answer lists them, and `Prefer:
-handling=strict` rejects them. Any other unknown parameter is always rejected, as it would find too much, and so are FHIR parameters that
-are not simulated (`_has`, `_filter` and others), which are an error of `fhir_resource` as well.
+The search is that of `fhir_resource`. A parameter without a value is ignored, and so is an unknown one that begins with an underscore; the
+answer lists ignored parameters, and `Prefer: handling=strict` rejects them. Any other unknown parameter is always rejected, since ignoring
+it would find too much, and so are FHIR parameters that are not simulated (`_has`, `_filter` and others).
 """
 
 from __future__ import annotations
@@ -69,17 +63,17 @@ def check_format(request: Request) -> None:
 
 def read_options(request: Request, pairs: Pairs, passed_over: Sequence[str] = ()) -> AnswerOptions:
     """Return the options in the parameters. Raises `Refused` with 400 for an invalid value."""
-    given = dict(pairs)
+    parameters = dict(pairs)
     notes = list(passed_over)
-    summary = _choose("_summary", given.get("_summary", "false"), _SUMMARIES)
-    _choose("_total", given.get("_total", "accurate"), _TOTALS)
+    summary = _choose("_summary", parameters.get("_summary", "false"), _SUMMARIES)
+    _choose("_total", parameters.get("_total", "accurate"), _TOTALS)
     if summary == "true":
         notes.append("_summary=true: whole resources are answered; _elements chooses members")
     if notes and "handling=strict" in request.headers.get("prefer", "").lower().replace(" ", ""):
         raise refuse_fhir(400, "not-supported", "; ".join(notes))
-    elements = frozenset(name.strip() for name in given.get("_elements", "").split(",") if name.strip())
+    elements = frozenset(name.strip() for name in parameters.get("_elements", "").split(",") if name.strip())
     return AnswerOptions(
-        offset=read_number("_offset", given.get("_offset", "0")), summary=summary, elements=elements, passed_over=tuple(notes)
+        offset=read_number("_offset", parameters.get("_offset", "0")), summary=summary, elements=elements, passed_over=tuple(notes)
     )
 
 
@@ -180,9 +174,9 @@ def answer_search(request: Request, resource_type: str, pairs: Pairs, rows: Draf
         matches = search.list_matches(shelves)
     size = 0 if options.summary == "count" else min(PAGE if search.most is None else search.most, MOST_PER_PAGE)
     page = matches[options.offset : options.offset + size]
-    entries = [_make_entry(request, found, "match", options) for found in page]
+    entries = [_make_entry(request, match, "match", options) for match in page]
     with _refuse_costly_search():
-        entries += [_make_entry(request, found, "include", AnswerOptions()) for found in search.find_included(page, shelves)]
+        entries += [_make_entry(request, match, "include", AnswerOptions()) for match in search.find_included(page, shelves)]
     links = _make_links(request, resource_type, used, (options.offset, size, len(matches)))
     bundle: dict[str, Json] = {"resourceType": "Bundle", "type": "searchset", "total": len(matches), "link": links}
     entries += make_warning(options)
@@ -222,7 +216,7 @@ def find_matches(resource_type: str, pairs: Pairs, rows: Draft) -> list[Resource
         raise refuse_fhir(412, "required", "a condition needs at least one search parameter")
     search = compile_pairs(resource_type, pairs)
     with _refuse_costly_search():
-        return [found.resource for found in search.list_matches(Shelves(rows, _STEPS * (1 + len(pairs))))]
+        return [match.resource for match in search.list_matches(Shelves(rows, _STEPS * (1 + len(pairs))))]
 
 
 def _check_size(pairs: Pairs) -> None:
@@ -258,5 +252,5 @@ def _find_passed_over(pair: tuple[str, str], resource_type: str) -> str | None:
     raise refuse_fhir(400, "not-supported", f"search parameter {show(name, 80)} of {resource_type} is not supported{suggestion}")
 
 
-def _make_entry(request: Request, found: PlacedResource, mode: str, options: AnswerOptions) -> dict[str, Json]:
-    return {"fullUrl": f"{request.base}/{found.name}", "resource": shape_resource(found.resource, options), "search": {"mode": mode}}
+def _make_entry(request: Request, match: PlacedResource, mode: str, options: AnswerOptions) -> dict[str, Json]:
+    return {"fullUrl": f"{request.base}/{match.name}", "resource": shape_resource(match.resource, options), "search": {"mode": mode}}

@@ -9,7 +9,7 @@ As the EHR:
     POST /feedback          `{"card": UUID, "outcome": "accepted"}`, also `overridden` and `ignored`; sent on to its service
 
 As services, for an agent that is the EHR: `GET /cds-services`, `POST /cds-services/ID` and `POST /cds-services/ID/feedback`, as the
-specification has them. The state are the answered cards with their feedback. A registered service is called by the server of the sandbox
+specification has them. The state consists of the answered cards with their feedback. The server of the sandbox calls registered services
 (`exchange.Errand`). A card has a summary of up to 140 characters, an indicator and a source with a label, as the specification requires;
 answers that are not cards are listed in `problems` and dropped.
 """
@@ -55,15 +55,15 @@ class CdsSimulator:
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read the `services` that the suite simulates, each with its cards, and `fhir_server` for requests."""
-        given = read_members(seed, self.config_names)
-        if given.get("fhir_server") is not None:
-            desk.rows.put(_CONFIG, "fhir_server", read_word(given["fhir_server"], "fhir_server", default=""))
-        services = [(at, read_service(item, at)) for at, item in read_items(given.get("services"), "services")]
+        members = read_members(seed, self.config_names)
+        if members.get("fhir_server") is not None:
+            desk.rows.put(_CONFIG, "fhir_server", read_word(members["fhir_server"], "fhir_server", default=""))
+        services = [(at, read_service(item, at)) for at, item in read_items(members.get("services"), "services")]
         refuse_doubles(((f"{at}.id", service.id) for at, service in services), "the service")
         for _, service in services:
             desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
 
-    def perform(self, step: str, given: Json, desk: Desk) -> None:
+    def perform(self, step: str, content: Json, desk: Desk) -> None:
         """Perform nothing: hooks are called by requests."""
 
     def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
@@ -81,7 +81,7 @@ class CdsSimulator:
             if parts == ["feedback"]:
                 exchange.require_method(request, "POST")
                 row = _keep_feedback(exchange.read_object(request), desk.rows)
-                service = next((one for one in _load_services(desk.rows) if one.id == row["service"]), None)
+                service = next((loaded for loaded in _load_services(desk.rows) if loaded.id == row["service"]), None)
                 # The specification has two outcomes: a service is not notified of an ignored card.
                 if service is None or not service.url or row["feedback"] == "ignored":
                     return exchange.answer_json(200, row)
@@ -98,36 +98,36 @@ class CdsSimulator:
             return refused.response
 
     def _register(self, request: exchange.Request, desk: Desk) -> exchange.Response:
-        given = exchange.read_object(request)
-        address = exchange.take_text(given, "discovery_url").strip()
-        below = exchange.take_text(given, "services_url", default=address).strip()
+        body = exchange.read_object(request)
+        address = exchange.take_text(body, "discovery_url").strip()
+        below = exchange.take_text(body, "services_url", default=address).strip()
         for name, url in (("discovery_url", address), ("services_url", below)):
             if not _ADDRESS.fullmatch(url):
                 raise exchange.refuse(422, "wrong_value", f"{name}: expected an address that begins with http, found {show(url)}")
         fetched = _fetch(request, "GET", address)
-        found = (
+        services = (
             fetched.problem or f"the discovery answers {fetched.status}" if fetched.status != 200 else read_services(fetched.body, below)
         )
-        if isinstance(found, str):
-            raise exchange.refuse(422, "discovery_failed", found)
-        for service in found:
+        if isinstance(services, str):
+            raise exchange.refuse(422, "discovery_failed", services)
+        for service in services:
             registered = desk.rows.get(_SERVICES, service.id)
             if registered is not None and not registered["url"]:
                 raise exchange.refuse(409, "name_taken", f"{show(service.id)} is a service of the suite; give yours another id")
             desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
-        return exchange.answer_json(201, {"services": [_show(service) for service in found]})
+        return exchange.answer_json(201, {"services": [_show(service) for service in services]})
 
     def _call_hook(self, hook: str, request: exchange.Request, desk: Desk) -> exchange.Response:
         if not HOOK.fullmatch(hook):
             raise exchange.refuse(422, "wrong_value", f"not the name of a hook: {show(hook)}")
-        given = exchange.read_object(request)
-        context = {_write_camel(name): value for name, value in given.items() if name != "prefetch"}
+        body = exchange.read_object(request)
+        context = {_write_camel(name): value for name, value in body.items() if name != "prefetch"}
         instance = str(uuid.uuid5(_IDS, desk.around.new_id()))
         hook_request: dict[str, Json] = {
             "hook": hook,
             "hookInstance": instance,
             "context": context,
-            "prefetch": given.get("prefetch") or {},
+            "prefetch": body.get("prefetch") or {},
         }
         if server := desk.rows.get(_CONFIG, "fhir_server"):
             hook_request["fhirServer"] = server
@@ -151,23 +151,23 @@ class CdsSimulator:
         service = simulated.get(names[0])
         if service is None or names[1:] not in ([], ["feedback"]):
             raise exchange.refuse(404, "not_found", f"there is no service {show(names[0])}")
-        given = exchange.read_object(request)
+        body = exchange.read_object(request)
         if names[1:]:
-            listed = given.get("feedback")
+            listed = body.get("feedback")
             if not isinstance(listed, list) or not listed:
                 raise exchange.refuse(400, "wrong_request", f"feedback: expected a list, found {kind_of(listed)}")
-            for one in listed:
-                if not isinstance(one, dict):
-                    raise exchange.refuse(400, "wrong_request", f"feedback: expected objects, found {kind_of(one)}")
-                _check_feedback(one, desk.rows)
-            for one in listed:
-                _keep_feedback(one, desk.rows)
+            for candidate in listed:
+                if not isinstance(candidate, dict):
+                    raise exchange.refuse(400, "wrong_request", f"feedback: expected objects, found {kind_of(candidate)}")
+                _check_feedback(candidate, desk.rows)
+            for candidate in listed:
+                _keep_feedback(candidate, desk.rows)
             return exchange.answer_json(200, {})
-        if given.get("hook") != service.hook:
-            raise exchange.refuse(400, "wrong_hook", f"{service.id} is of the hook {service.hook}, not {show(given.get('hook'))}")
-        if not isinstance(given.get("hookInstance"), str) or not isinstance(given.get("context"), dict):
+        if body.get("hook") != service.hook:
+            raise exchange.refuse(400, "wrong_hook", f"{service.id} is of the hook {service.hook}, not {show(body.get('hook'))}")
+        if not isinstance(body.get("hookInstance"), str) or not isinstance(body.get("context"), dict):
             raise exchange.refuse(400, "wrong_request", "a request has a hookInstance, which is text, and a context, which is an object")
-        return exchange.answer_json(200, {"cards": [_keep_card(card, service, desk) for card in choose_cards(service, given)]})
+        return exchange.answer_json(200, {"cards": [_keep_card(card, service, desk) for card in choose_cards(service, body)]})
 
     def read_state(self, desk: Desk) -> State:
         """Return the answered cards."""
@@ -183,10 +183,10 @@ class CdsSimulator:
                 name="cds_call_hook",
                 description="Call a hook, such as patient-view; the answer are the cards of all services.",
                 schema={"type": "object", "properties": {"hook": words, "context": context}, "required": ["hook"]},
-                make_request=lambda given: exchange.Request(
+                make_request=lambda args: exchange.Request(
                     method="POST",
-                    path=f"/hooks/{encode_percent(str(given.get('hook', '')))}",
-                    body=msgspec.json.encode(given.get("context") or {}),
+                    path=f"/hooks/{encode_percent(str(args.get('hook', '')))}",
+                    body=msgspec.json.encode(args.get("context") or {}),
                 ),
             ),
             make_tool(
@@ -229,8 +229,8 @@ def _ask(service: Service, hook_request: dict[str, Json], request: exchange.Requ
 
 
 def _keep_card(card: dict[str, Json], service: Service, desk: Desk) -> dict[str, Json]:
-    named = card.get("uuid")
-    name = named if isinstance(named, str) and named else str(uuid.uuid5(_IDS, desk.around.new_id()))
+    card_id = card.get("uuid")
+    name = card_id if isinstance(card_id, str) and card_id else str(uuid.uuid5(_IDS, desk.around.new_id()))
     row = {**card, "uuid": name}
     # A service may repeat a card: the earlier one was also answered, and stays.
     key = name if desk.rows.get(_CARDS, name) is None else f"{name} {desk.around.new_id()}"
@@ -238,8 +238,8 @@ def _keep_card(card: dict[str, Json], service: Service, desk: Desk) -> dict[str,
     return row
 
 
-def _check_feedback(given: dict[str, Json], rows: Draft) -> tuple[str, str]:
-    card, outcome = exchange.take_text(given, "card"), exchange.take_text(given, "outcome")
+def _check_feedback(feedback: dict[str, Json], rows: Draft) -> tuple[str, str]:
+    card, outcome = exchange.take_text(feedback, "card"), exchange.take_text(feedback, "outcome")
     if outcome not in OUTCOMES:
         raise exchange.refuse(422, "wrong_value", f"outcome: expected one of {', '.join(OUTCOMES)}, found {show(outcome)}")
     key = next((key for key, row in reversed(list(rows.list(_CARDS).items())) if row["uuid"] == card), None)
@@ -248,16 +248,16 @@ def _check_feedback(given: dict[str, Json], rows: Draft) -> tuple[str, str]:
     return key, outcome
 
 
-def _keep_feedback(given: dict[str, Json], rows: Draft) -> dict[str, Json]:
-    card, outcome = _check_feedback(given, rows)
-    reason = given.get("overrideReason", given.get("reason"))
+def _keep_feedback(feedback: dict[str, Json], rows: Draft) -> dict[str, Json]:
+    card, outcome = _check_feedback(feedback, rows)
+    reason = feedback.get("overrideReason", feedback.get("reason"))
     row = {**rows.get(_CARDS, card), "feedback": outcome, **({"feedback_reason": reason} if reason else {})}
     rows.put(_CARDS, card, row)
     return row
 
 
 def _list_services(rows: Draft) -> exchange.Response:
-    return exchange.answer_json(200, {"services": [{**_show(one), "url": one.url or None} for one in _load_services(rows)]})
+    return exchange.answer_json(200, {"services": [{**_show(service), "url": service.url or None} for service in _load_services(rows)]})
 
 
 def _show(service: Service) -> dict[str, Json]:
@@ -308,13 +308,13 @@ READ_SERVICE = make_json_decoder(Service)
 
 def read_service(value: Json, at: str) -> Service:
     """Return a service from a suite. Raises `SpecError` for an invalid one."""
-    given = read_members(value, ("id", "hook", "title", "description", "cards"), at, required=("id", "hook"))
+    members = read_members(value, ("id", "hook", "title", "description", "cards"), at, required=("id", "hook"))
     return Service(
-        id=read_word(given["id"], join_place(at, "id")),
-        hook=_read_hook(given["hook"], join_place(at, "hook")),
-        cards=tuple(_read_canned(item, place) for place, item in read_items(given.get("cards"), join_place(at, "cards"))),
-        title=read_word(given.get("title"), join_place(at, "title"), default=""),
-        description=read_word(given.get("description"), join_place(at, "description"), default=""),
+        id=read_word(members["id"], join_place(at, "id")),
+        hook=_read_hook(members["hook"], join_place(at, "hook")),
+        cards=tuple(_read_canned(item, place) for place, item in read_items(members.get("cards"), join_place(at, "cards"))),
+        title=read_word(members.get("title"), join_place(at, "title"), default=""),
+        description=read_word(members.get("description"), join_place(at, "description"), default=""),
     )
 
 
@@ -329,9 +329,9 @@ def _read_hook(value: Json, at: str) -> str:
 def _read_canned(value: Json, at: str) -> Canned:
     if not isinstance(value, dict):
         raise SpecError(f"expected a card, found {kind_of(value)}", field=at)
-    given = cast("dict[str, Json]", value)
-    when = read_condition(given.get("when") or None, join_place(at, "when"))
-    card = {"indicator": "info", "source": {"label": "simulated"}, **{name: one for name, one in given.items() if name != "when"}}
+    members = cast("dict[str, Json]", value)
+    when = read_condition(members.get("when") or None, join_place(at, "when"))
+    card = {"indicator": "info", "source": {"label": "simulated"}, **{name: member for name, member in members.items() if name != "when"}}
     problem = find_problem(card)
     if problem:
         raise SpecError(problem, field=at)
@@ -365,14 +365,14 @@ def read_services(body: bytes, services_url: str) -> list[Service] | str:
         return "the discovery answers no list of services"
     if len(cast("list[Json]", listed)) > MOST_SERVICES:
         return f"the discovery answers more than {MOST_SERVICES} services"
-    found: list[Service] = []
-    for one in cast("list[Json]", listed):
-        if not isinstance(one, dict) or not isinstance(one.get("id"), str) or not isinstance(one.get("hook"), str) or not one["id"]:
-            return f"a service has an id and a hook, found {show(one)}"
-        title, description = (str(one.get(name) or "") for name in ("title", "description"))
-        url = f"{services_url.rstrip('/')}/{one['id']}"
-        found.append(Service(id=one["id"], hook=one["hook"], url=url, title=title, description=description))
-    return found
+    services: list[Service] = []
+    for entry in cast("list[Json]", listed):
+        if not isinstance(entry, dict) or not isinstance(entry.get("id"), str) or not isinstance(entry.get("hook"), str) or not entry["id"]:
+            return f"a service has an id and a hook, found {show(entry)}"
+        title, description = (str(entry.get(name) or "") for name in ("title", "description"))
+        url = f"{services_url.rstrip('/')}/{entry['id']}"
+        services.append(Service(id=entry["id"], hook=entry["hook"], url=url, title=title, description=description))
+    return services
 
 
 def _decode(body: bytes) -> Json:

@@ -2,12 +2,12 @@
 
     POST /faxes                send: `{"to_number", "patient_id", "document_type"}` with `text`, `document` (base64) or `content_reference`
     POST /faxes?to_number=...  send: the PDF or TIFF as the body, the rest in the query
-    GET  /faxes                all faxes; `direction`, `patient_id` and `document_type` choose
+    GET  /faxes                all faxes, filtered by `direction`, `patient_id` and `document_type`
     GET  /faxes/ID             one: status, pages and text
     GET  /faxes/ID/document    its document
 
 A `content_reference` is the id of another fax, which is passed on, or a `data:` address. Text becomes a PDF. A scenario lets a fax arrive:
-`fax_arrives: {from, text, document_type, patient_id}`, or with `document`. The state are all faxes, sent and received.
+`fax_arrives: {from, text, document_type, patient_id}`, or with `document`. The state consists of all faxes, sent and received.
 
 Documents are PDF or TIFF. The text layer of a PDF is read by `pypdf` in a separate process, an extra: `pip install 'proctor-evals[fax]'`.
 Without it, and for a TIFF always, the text is empty, so that a claim about words does not hold. Problems are in `note`, never raised.
@@ -58,25 +58,25 @@ class FaxSimulator:
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `number`, the agent's own, and `inbox`: received faxes."""
-        given = read_members(seed, self.config_names)
-        if given.get("number") is not None:
-            desk.rows.put(_CONFIG, "number", read_number(given["number"], "number", "fax", _NUMBER))
-        for at, item in read_items(given.get("inbox"), "inbox"):
+        members = read_members(seed, self.config_names)
+        if members.get("number") is not None:
+            desk.rows.put(_CONFIG, "number", read_number(members["number"], "number", "fax", _NUMBER))
+        for at, item in read_items(members.get("inbox"), "inbox"):
             self._arrive(item, at, desk)
 
-    def perform(self, step: str, given: Json, desk: Desk) -> None:
+    def perform(self, step: str, content: Json, desk: Desk) -> None:
         """Let a fax arrive."""
-        self._arrive(given, "", desk)
+        self._arrive(content, "", desk)
 
     def _arrive(self, value: Json, at: str, desk: Desk) -> None:
-        given = read_members(value, _ARRIVING, at)
+        members = read_members(value, _ARRIVING, at)
         place = f"{at}." if at else ""
         try:
-            data, known = _read_content(given, desk.rows)
+            data, known = _read_content(members, desk.rows)
         except exchange.Refused as refused:
             raise SpecError(exchange.refusal_message(refused), field=at or None) from None
-        described = {name: read_word(given.get(name), f"{place}{name}", default="") for name in _DESCRIBED}
-        sender = read_number(given.get("from"), f"{place}from", "fax", "+15550299")
+        described = {name: read_word(members.get(name), f"{place}{name}", default="") for name in _DESCRIBED}
+        sender = read_number(members.get("from"), f"{place}from", "fax", "+15550299")
         _keep(data, known, {"direction": "inbound", "to": _find_own(desk.rows), "from": sender, "status": "received", **described}, desk)
 
     def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
@@ -98,12 +98,12 @@ class FaxSimulator:
                 if len(request.body) > 2 * MOST_BYTES:
                     raise exchange.refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
                 raw = read_document(request.body)
-                given: dict[str, Json] = dict(request.query) if raw is not None else exchange.read_object(request)
-                to = exchange.take_text(given, "to_number", default="") or exchange.take_text(given, "to", default="")
+                members: dict[str, Json] = dict(request.query) if raw is not None else exchange.read_object(request)
+                to = exchange.take_text(members, "to_number", default="") or exchange.take_text(members, "to", default="")
                 if not is_address("sms", to):
                     raise exchange.refuse(422, "wrong_value", f"to_number: expected a fax number, found {show(to)}")
-                described = {name: exchange.take_text(given, name, default="") for name in _DESCRIBED}
-                data, known = (request.body, raw) if raw is not None else _read_content(given, desk.rows)
+                described = {name: exchange.take_text(members, name, default="") for name in _DESCRIBED}
+                data, known = (request.body, raw) if raw is not None else _read_content(members, desk.rows)
                 if len(data) > MOST_BYTES:
                     raise exchange.refuse(413, "too_large", f"a document has at most {MOST_BYTES} bytes")
                 row = _keep(
@@ -125,42 +125,42 @@ class FaxSimulator:
         """Return the tools for the fax line."""
         words: dict[str, Json] = {"type": "string"}
         reference: dict[str, Json] = {"type": "string", "description": "The id of a fax that is passed on."}
-        sent: dict[str, Json] = {"to_number": words, "text": words, "content_reference": reference, **dict.fromkeys(_DESCRIBED, words)}
+        fields: dict[str, Json] = {"to_number": words, "text": words, "content_reference": reference, **dict.fromkeys(_DESCRIBED, words)}
         direction: dict[str, Json] = {"enum": ["inbound", "outbound"]}
         return (
-            make_tool("fax_send", "Send a fax: a text, or a fax that has arrived.", sent, ("to_number",), request="POST /faxes"),
+            make_tool("fax_send", "Send a fax: a text, or a fax that has arrived.", fields, ("to_number",), request="POST /faxes"),
             make_tool(
                 "fax_list", "List faxes that were sent and received, with their text.", {"direction": direction}, request="GET /faxes"
             ),
         )
 
 
-def _read_content(given: dict[str, Json], rows: Draft) -> tuple[bytes, Document]:
+def _read_content(fields: dict[str, Json], rows: Draft) -> tuple[bytes, Document]:
     """Return the document of a fax, and its properties."""
-    named = [name for name in ("text", "document", "content_reference") if given.get(name)]
-    if len(named) != 1:
+    sources = [name for name in ("text", "document", "content_reference") if fields.get(name)]
+    if len(sources) != 1:
         raise exchange.refuse(422, "wrong_value", "expected one of text, document and content_reference")
-    content = exchange.take_text(given, named[0])
-    if named[0] == "text":
+    source = sources[0]
+    content = exchange.take_text(fields, source)
+    if source == "text":
         if len(content) > MOST_TEXT:
             raise exchange.refuse(413, "too_large", f"a text has at most {MOST_TEXT} characters")
         return write_pdf(content), Document(kind=PDF, pages=count_sheets(content), text=content)
-    if named[0] == "content_reference" and not content.startswith("data:"):
+    if source == "content_reference" and not content.startswith("data:"):
         if (row := rows.get(_FAXES, content)) is None:
             raise exchange.refuse(
                 422, "unknown_reference", f"content_reference: expected the id of a fax or a data: address, found {show(content)}"
             )
-        known = Document(
-            kind=row["content_type"], pages=row["pages"], text=row["text"], note=row.get("note", ""), unread=row.get(_UNREAD, "")
-        )
+        note, unread = row.get("note", ""), row.get(_UNREAD, "")
+        known = Document(kind=row["content_type"], pages=row["pages"], text=row["text"], note=note, unread=unread)
         return base64.b64decode(rows.get(_DOCUMENTS, content)), known
     try:
         data = base64.b64decode(content.partition("base64,")[2] if content.startswith("data:") else content, validate=True)
     except (binascii.Error, ValueError):
-        raise exchange.refuse(422, "wrong_value", f"{named[0]}: expected a document in base64") from None
-    if (found := read_document(data)) is None:
-        raise exchange.refuse(422, "wrong_document", f"{named[0]}: expected a PDF or TIFF")
-    return data, found
+        raise exchange.refuse(422, "wrong_value", f"{source}: expected a document in base64") from None
+    if (document := read_document(data)) is None:
+        raise exchange.refuse(422, "wrong_document", f"{source}: expected a PDF or TIFF")
+    return data, document
 
 
 def _keep(data: bytes, known: Document, fields: dict[str, Json], desk: Desk) -> dict[str, Json]:
@@ -235,16 +235,16 @@ def _read_pdf(data: bytes) -> Document:
     command = [sys.executable, "-I", pdf_process.__file__, folder, str(MOST_PAGES)]
     try:
         done = subprocess.run(command, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}, timeout=_PDF_S, check=True)
-        found = msgspec.json.decode(done.stdout)
+        answer = msgspec.json.decode(done.stdout)
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError):
         limits = f"{pdf_process.CPU_S} s or {pdf_process.MEMORY_BYTES // 1_000_000} MB"
         return Document(kind=PDF, note=f"the document cannot be read: that takes more than {limits}")
-    if "error" in found:
-        return Document(kind=PDF, note=f"the document cannot be read: {shorten(found['error'], 200)}")
-    count, text = found["pages"], found["text"]
+    if "error" in answer:
+        return Document(kind=PDF, note=f"the document cannot be read: {shorten(answer['error'], 200)}")
+    count, text = answer["pages"], answer["text"]
     if not text.strip():
         return Document(kind=PDF, pages=count, note="the document has no text layer")
-    return Document(kind=PDF, pages=count, text=text[:MOST_TEXT], unread=_describe_unread(found["pictures"], count, len(text)))
+    return Document(kind=PDF, pages=count, text=text[:MOST_TEXT], unread=_describe_unread(answer["pictures"], count, len(text)))
 
 
 def _describe_unread(pictures: list[int], count: int, length: int) -> str:

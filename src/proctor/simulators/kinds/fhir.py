@@ -63,15 +63,15 @@ _ID_IN_URL = re.compile(r"(?:^urn:(?:uuid|oid):|/)([A-Za-z0-9\-.]{1,64})$")
 def link_entries(listed: list[Json]) -> list[Json]:
     """Return resources and bundles with the references to entries of all these bundles resolved."""
     names: dict[str, str] = {}
-    named = [_name_entries(one, names) for one in listed]
-    return [_replace(one, names) for one in named] if names else named
+    linked = [_name_entries(entry, names) for entry in listed]
+    return [_replace(entry, names) for entry in linked] if names else linked
 
 
-def _name_entries(given: Json, names: dict[str, str]) -> Json:
-    entries = given.get("entry") if isinstance(given, dict) and given.get("resourceType") == "Bundle" else None
+def _name_entries(value: Json, names: dict[str, str]) -> Json:
+    entries = value.get("entry") if isinstance(value, dict) and value.get("resourceType") == "Bundle" else None
     if not isinstance(entries, list):
-        return given
-    return {**given, "entry": [_name_entry(entry, names) for entry in cast("list[Json]", entries)]}
+        return value
+    return {**value, "entry": [_name_entry(entry, names) for entry in cast("list[Json]", entries)]}
 
 
 def _name_entry(entry: Json, names: dict[str, str]) -> Json:
@@ -79,10 +79,10 @@ def _name_entry(entry: Json, names: dict[str, str]) -> Json:
     if not isinstance(resource, dict):
         return entry
     url: Json = entry.get("fullUrl")
-    found = _ID_IN_URL.search(url) if isinstance(url, str) else None
-    if found is not None and "id" not in resource:
-        resource = {**resource, "id": found[1]}
-    if found is not None:
+    match = _ID_IN_URL.search(url) if isinstance(url, str) else None
+    if match is not None and "id" not in resource:
+        resource = {**resource, "id": match[1]}
+    if match is not None:
         names[url] = f"{resource.get('resourceType')}/{resource['id']}"
     return {**entry, "resource": _name_entries(resource, names)}
 
@@ -99,26 +99,26 @@ def _replace(value: Json, names: dict[str, str]) -> Json:
 
 
 def _iterate_references(value: Json) -> list[str]:
-    found: list[str] = []
+    references: list[str] = []
     waiting: list[Json] = [value]
     while waiting:
         inner = waiting.pop()
         if isinstance(inner, dict):
             if isinstance(inner.get("reference"), str):
-                found.append(inner["reference"])
+                references.append(inner["reference"])
             waiting.extend(cast("dict[str, Json]", inner).values())
         elif isinstance(inner, list):
             waiting.extend(cast("list[Json]", inner))
-    return found
+    return references
 
 
 def _find_only(reference: str, rows: Draft) -> str | None:
     resource_type, _, query = reference.partition("?")
     try:
-        found = find_matches(resource_type, decode_query(query), rows)
+        matches = find_matches(resource_type, decode_query(query), rows)
     except Refused:
         return None
-    return f"{resource_type}/{found[0]['id']}" if len(found) == 1 else None
+    return f"{resource_type}/{matches[0]['id']}" if len(matches) == 1 else None
 
 
 # ---
@@ -211,8 +211,8 @@ class FhirSimulator:
             if not isinstance(resource, dict):
                 raise SpecError(f"expected a resource, found {show(resource)}", field=str(index))
         stored = [
-            self._seed_resource(found.resource, desk, found.place.removeprefix("resources[").replace("[", ".").replace("]", ""))
-            for found in open_store(link_entries(listed))
+            self._seed_resource(seeded.resource, desk, seeded.place.removeprefix("resources[").replace("[", ".").replace("]", ""))
+            for seeded in open_store(link_entries(listed))
         ]
         for row in stored:
             conditions = {text for text in _iterate_references(row) if "?" in text and text.partition("?")[0] in RESOURCE_TYPES}
@@ -228,9 +228,9 @@ class FhirSimulator:
         rest = {name: value for name, value in seed.items() if name != "validate"}
         return rest if "resourceType" in rest else read_members(rest, ("resources", "seed")).get("resources", rest.get("seed", []))
 
-    def perform(self, step: str, given: Json, desk: Desk) -> None:
+    def perform(self, step: str, content: Json, desk: Desk) -> None:
         """Add a resource."""
-        self._seed_resource(given, desk, "")
+        self._seed_resource(content, desk, "")
 
     def _seed_resource(self, resource: Json, desk: Desk, place: str) -> Resource:
         try:
@@ -325,32 +325,32 @@ class FhirSimulator:
         def describe(properties: dict[str, Json], *required: str) -> dict[str, Json]:
             return {"type": "object", "properties": properties, "required": list(required)}
 
-        named = describe({"resource_type": _TYPE, "id": _ID}, "resource_type", "id")
+        by_id = describe({"resource_type": _TYPE, "id": _ID}, "resource_type", "id")
         return (
             Tool(
                 name="fhir_search",
                 description="Search resources of a type by FHIR search parameters.",
                 schema=describe({"resource_type": _TYPE, "search": _SEARCH}, "resource_type"),
-                make_request=lambda given: Request(
+                make_request=lambda args: Request(
                     method="GET",
-                    path=f"/{encode_percent(str(given.get('resource_type', '')))}",
-                    query=make_query(given.get("search") or {}),
+                    path=f"/{encode_percent(str(args.get('resource_type', '')))}",
+                    query=make_query(args.get("search") or {}),
                 ),
             ),
-            Tool(name="fhir_read", description="Read one resource.", schema=named, make_request=lambda given: _ask("GET", given)),
+            Tool(name="fhir_read", description="Read one resource.", schema=by_id, make_request=lambda args: _ask("GET", args)),
             Tool(
                 name="fhir_create",
                 description="Create a resource.",
                 schema=describe({"resource": _RESOURCE}, "resource"),
-                make_request=lambda given: _ask("POST", given),
+                make_request=lambda args: _ask("POST", args),
             ),
             Tool(
                 name="fhir_update",
                 description="Replace a resource; it has its id in it.",
                 schema=describe({"resource": _RESOURCE}, "resource"),
-                make_request=lambda given: _ask("PUT", given),
+                make_request=lambda args: _ask("PUT", args),
             ),
-            Tool(name="fhir_delete", description="Delete a resource.", schema=named, make_request=lambda given: _ask("DELETE", given)),
+            Tool(name="fhir_delete", description="Delete a resource.", schema=by_id, make_request=lambda args: _ask("DELETE", args)),
         )
 
 
@@ -389,9 +389,9 @@ def _answer_token(request: Request) -> Response:
     return answer_json(200, {"access_token": request.token, "token_type": "bearer", "expires_in": 3600, "scope": form.get("scope", "")})
 
 
-def _ask(method: str, given: dict[str, Json]) -> Request:
-    resource: Json = given.get("resource") if isinstance(given.get("resource"), dict) else {}
-    kind, key = given.get("resource_type", resource.get("resourceType", "")), given.get("id", resource.get("id", ""))
+def _ask(method: str, arguments: dict[str, Json]) -> Request:
+    resource: Json = arguments.get("resource") if isinstance(arguments.get("resource"), dict) else {}
+    kind, key = arguments.get("resource_type", resource.get("resourceType", "")), arguments.get("id", resource.get("id", ""))
     if not kind:
         raise SpecError("the resource needs its resourceType, such as Appointment", field="resource")
     if method != "POST" and not key:

@@ -59,12 +59,12 @@ class FilesSimulator:
             if path != "sftp":
                 self._seed_file(path, content, desk)
 
-    def perform(self, step: str, given: Json, desk: Desk) -> None:
+    def perform(self, step: str, content: Json, desk: Desk) -> None:
         """Let a file arrive in the inbox."""
-        if not isinstance(given, dict) or not isinstance(given.get("path"), str) or given.keys() - {"path", "content"}:
+        if not isinstance(content, dict) or not isinstance(content.get("path"), str) or content.keys() - {"path", "content"}:
             raise SpecError("expected an object with path and content")
-        path = given["path"].lstrip("/")
-        self._seed_file(path if path.startswith(_INBOX) else _INBOX + path, given.get("content", ""), desk)
+        path = content["path"].lstrip("/")
+        self._seed_file(path if path.startswith(_INBOX) else _INBOX + path, content.get("content", ""), desk)
 
     def _seed_file(self, path: str, content: Json, desk: Desk) -> None:
         try:
@@ -133,7 +133,7 @@ class FilesSimulator:
     def list_tools(self) -> tuple[Tool, ...]:
         """Return the tools for the drop."""
         path: dict[str, Json] = {"type": "string", "description": "The path of the file, such as outbox/claim.json."}
-        named = {"type": "object", "properties": {"path": path}, "required": ["path"]}
+        path_schema = {"type": "object", "properties": {"path": path}, "required": ["path"]}
         schema = {"type": "object", "properties": {"path": path, "content": {"type": "string"}}, "required": ["path", "content"]}
         folder = {"type": "object", "properties": {"prefix": {"type": "string", "description": "Only files below this folder."}}}
         return (
@@ -141,17 +141,17 @@ class FilesSimulator:
                 name="files_list",
                 description="List the files of the drop.",
                 schema=folder,
-                make_request=lambda given: Request(method="GET", query=(("prefix", str(given.get("prefix", ""))),)),
+                make_request=lambda args: Request(method="GET", query=(("prefix", str(args.get("prefix", ""))),)),
             ),
-            Tool(name="files_read", description="Read a file.", schema=named, make_request=lambda given: _ask("GET", given)),
-            Tool(name="files_write", description="Write a file.", schema=schema, make_request=lambda given: _ask("PUT", given)),
-            Tool(name="files_delete", description="Delete a file.", schema=named, make_request=lambda given: _ask("DELETE", given)),
+            Tool(name="files_read", description="Read a file.", schema=path_schema, make_request=lambda args: _ask("GET", args)),
+            Tool(name="files_write", description="Write a file.", schema=schema, make_request=lambda args: _ask("PUT", args)),
+            Tool(name="files_delete", description="Delete a file.", schema=path_schema, make_request=lambda args: _ask("DELETE", args)),
         )
 
 
-def _ask(method: str, given: dict[str, Json]) -> Request:
-    path = "/" + encode_percent(str(given.get("path", "")), "/")
-    return Request(method=method, path=path, body=str(given.get("content", "")).encode("utf-8", "replace"))
+def _ask(method: str, arguments: dict[str, Json]) -> Request:
+    path = "/" + encode_percent(str(arguments.get("path", "")), "/")
+    return Request(method=method, path=path, body=str(arguments.get("content", "")).encode("utf-8", "replace"))
 
 
 def _check_path(path: str) -> str:

@@ -6,8 +6,8 @@ r"""A receiver of HL7 v2 messages, such as an interface engine, over HTTP, and o
     GET  /inbox/ID        one of them, as it is
 
 Every message gets an acknowledgement: AA, AE or AR, with the reason in MSA.3 and ERR, and the status 200. A message sent as the body
-is answered with the ACK alone, one in JSON with `{"code", "accepted", "ack", "control_id", "reason"}`. The state are the accepted messages;
-rejected ones are only in the requests. The first thing that is wrong with a message decides, in this order (codes of table 0357):
+is answered with the ACK alone, one in JSON with `{"code", "accepted", "ack", "control_id", "reason"}`. The state consists of the accepted
+messages; rejected ones are only in the requests. The first error of a message decides, in this order (codes of table 0357):
 
     AR 100  no message, several at once, or a line that is not a segment
     AR 101  no message type (MSH.9) or no control id (MSH.10)
@@ -52,18 +52,18 @@ class Hl7Simulator:
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `inbox` (messages), `accepts` (types), `rules` and `mllp`; a list is the inbox alone."""
-        given = {"inbox": seed} if isinstance(seed, list) else read_members(seed, self.config_names)
-        rules = read_rules(given.get("accepts"), given.get("rules"))
-        read_flag(given.get("mllp"), "mllp")
+        members = {"inbox": seed} if isinstance(seed, list) else read_members(seed, self.config_names)
+        rules = read_rules(members.get("accepts"), members.get("rules"))
+        read_flag(members.get("mllp"), "mllp")
         # A dataset with only messages does not change the rules of the config.
-        if given.keys() & {"accepts", "rules"}:
+        if members.keys() & {"accepts", "rules"}:
             desk.rows.put(_CONFIG, "rules", msgspec.to_builtins(rules))
-        for at, item in read_items(given.get("inbox"), "inbox"):
+        for at, item in read_items(members.get("inbox"), "inbox"):
             self._arrive(item, at, desk)
 
-    def perform(self, step: str, given: Json, desk: Desk) -> None:
+    def perform(self, step: str, content: Json, desk: Desk) -> None:
         """Let a message arrive in the inbox: its text, or its segments as a list."""
-        self._arrive(given, "", desk)
+        self._arrive(content, "", desk)
 
     def _arrive(self, value: Json, at: str, desk: Desk) -> None:
         parts = [read_word(item, place) for place, item in read_items(value, at)] if isinstance(value, list) else [read_word(value, at)]
@@ -223,10 +223,10 @@ def _read_type(value: Json, at: str) -> str:
 
 
 def _read_rule(value: Json, at: str) -> Rule:
-    given = read_members(value, ("when", "ack", "reason", "code"), at, required=("when", "reason"))
+    members = read_members(value, ("when", "ack", "reason", "code"), at, required=("when", "reason"))
     place = join_place(at, "when")
     when: list[tuple[str, str | None]] = []
-    for path, expected in read_members(given["when"], given["when"] if isinstance(given["when"], dict) else (), place).items():
+    for path, expected in read_members(members["when"], members["when"] if isinstance(members["when"], dict) else (), place).items():
         try:
             compile_segment_path(path)
         except SpecError as error:
@@ -234,9 +234,9 @@ def _read_rule(value: Json, at: str) -> Rule:
         when.append((path, None if expected is None else read_word(expected, join_place(place, path))))
     return Rule(
         tuple(when),
-        read_word(given.get("ack"), join_place(at, "ack"), default="AE", among=("AE", "AR")),
-        read_word(given["reason"], join_place(at, "reason")),
-        read_word(given.get("code"), join_place(at, "code"), default="204", among=_TEXTS),
+        read_word(members.get("ack"), join_place(at, "ack"), default="AE", among=("AE", "AR")),
+        read_word(members["reason"], join_place(at, "reason")),
+        read_word(members.get("code"), join_place(at, "code"), default="204", among=_TEXTS),
     )
 
 
@@ -257,7 +257,7 @@ def judge_message(text: str, rules: Rules) -> Answer:
         return Answer("AR", f"{'MSH.10, the control id' if kind else 'MSH.9, the message type'}, is missing", "101", message)
     if rules.accepts and not {kind, f"{kind}^{event}"} & set(rules.accepts):
         name = f"{kind}^{event}" if event else kind
-        known = any(one.partition("^")[0] == kind for one in rules.accepts)
+        known = any(accepted.partition("^")[0] == kind for accepted in rules.accepts)
         return Answer("AR", f"{name} is not taken here; {', '.join(rules.accepts)} are", "201" if known else "200", message)
     for rule in rules.rules:
         if all(message.value(compile_segment_path(path)) == expected for path, expected in rule.when):

@@ -1,7 +1,7 @@
 """Short messages, e-mails and chats, with people who answer from a script.
 
     POST /messages        `{"channel": "sms", "to": "+15550101", "body": "..."}`; `patient_id` instead of `to`, `subject` for an e-mail
-    GET  /messages        all of them; `patient_id`, `channel`, `direction`, `to` and `from` choose
+    GET  /messages        all of them, filtered by `patient_id`, `channel`, `direction`, `to` and `from`
     GET  /messages/ID     one of them
 
 `/` does the same as `/messages`. The SDKs of Twilio (`simulators/twilio.py`) and Telnyx work with another base address; their key is
@@ -10,8 +10,8 @@ the token of the sandbox:
     POST /v2/messages     of Telnyx: `{"from": "+1555...", "to": "+1555...", "text": "..."}`
     GET  /v2/messages/ID  one of them
 
-A recipient answers at once if the script has something to say (`persona.py`); the answer is a message with the direction
-`inbound`. The state are all messages, sent and received.
+A recipient answers at once if the script has a line (`persona.py`); the answer is a message with the direction `inbound`. The state
+consists of all messages, sent and received.
 """
 
 from __future__ import annotations
@@ -50,33 +50,33 @@ class MessagesSimulator:
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `phone` and `email` of the agent, `people` with their `answers`, default `answers`, and `inbox`."""
-        given = read_members(seed, self.config_names)
-        desk.rows.put(_CONFIG, "book", msgspec.to_builtins(read_book(given, _load_book(desk.rows))))
-        for at, item in read_items(given.get("inbox"), "inbox"):
+        members = read_members(seed, self.config_names)
+        desk.rows.put(_CONFIG, "book", msgspec.to_builtins(read_book(members, _load_book(desk.rows))))
+        for at, item in read_items(members.get("inbox"), "inbox"):
             self._arrive(item, at, desk)
 
-    def perform(self, step: str, given: Json, desk: Desk) -> None:
+    def perform(self, step: str, content: Json, desk: Desk) -> None:
         """Let a message arrive: `{channel, from, text}`, with `patient_id` instead of `from` for a known person."""
-        self._arrive(given, "", desk)
+        self._arrive(content, "", desk)
 
     def _arrive(self, value: Json, at: str, desk: Desk) -> None:
-        given = read_members(value, _ARRIVING, at, required=("text",))
+        members = read_members(value, _ARRIVING, at, required=("text",))
         place = f"{at}." if at else ""
-        channel = read_word(given.get("channel"), f"{place}channel", default="sms", among=CHANNELS)
+        channel = read_word(members.get("channel"), f"{place}channel", default="sms", among=CHANNELS)
         book = _load_book(desk.rows)
         try:
-            address, person = _find_address({**given, "to": given.get("from")}, channel, book)
+            address, person = _find_address({**members, "to": members.get("from")}, channel, book)
         except exchange.Refused as refused:
             why = NotHeld if exchange.is_code(refused, "unknown_patient") else SpecError
-            raise why(exchange.refusal_message(refused), field=f"{place}{'patient_id' if 'patient_id' in given else 'from'}") from None
+            raise why(exchange.refusal_message(refused), field=f"{place}{'patient_id' if 'patient_id' in members else 'from'}") from None
         _keep(
             desk,
             channel=channel,
             direction="inbound",
             to=book.find_sender(channel),
             sender=address,
-            subject=read_word(given.get("subject"), f"{place}subject", default=""),
-            text=read_word(given["text"], f"{place}text"),
+            subject=read_word(members.get("subject"), f"{place}subject", default=""),
+            text=read_word(members["text"], f"{place}text"),
             patient_id=person,
         )
 
@@ -102,20 +102,20 @@ class MessagesSimulator:
         except exchange.Refused as refused:
             return refused.response
 
-    def _send(self, given: dict[str, Json], desk: Desk) -> dict[str, Json]:
+    def _send(self, members: dict[str, Json], desk: Desk) -> dict[str, Json]:
         """Send a message, and add the recipient's answer."""
         book = _load_book(desk.rows)
-        channel = exchange.take_text(given, "channel", default="sms")
+        channel = exchange.take_text(members, "channel", default="sms")
         if channel not in CHANNELS:
             raise exchange.refuse(422, "wrong_value", f"channel: expected one of {', '.join(CHANNELS)}, found {show(channel)}")
-        text = exchange.take_text(given, "body", default="") or exchange.take_text(given, "text", default="")
+        text = exchange.take_text(members, "body", default="") or exchange.take_text(members, "text", default="")
         if not text.strip() or len(text) > MOST_TEXT:
             raise exchange.refuse(422, "wrong_value", f"body: expected text of up to {MOST_TEXT} characters")
-        to, patient_id = _find_address(given, channel, book)
-        sender = exchange.take_text(given, "from", default="") or book.find_sender(channel)
+        to, patient_id = _find_address(members, channel, book)
+        sender = exchange.take_text(members, "from", default="") or book.find_sender(channel)
         if not is_address(channel, sender):
             raise exchange.refuse(422, "wrong_value", f"from: no address for {channel}: {show(sender)}")
-        subject = exchange.take_text(given, "subject", default="")
+        subject = exchange.take_text(members, "subject", default="")
         row = _keep(desk, channel=channel, direction="outbound", to=to, sender=sender, subject=subject, text=text, patient_id=patient_id)
         person = book.find_reached(row["channel"], row["to"])
         script = person.answers if person is not None and person.answers else book.answers
@@ -176,13 +176,13 @@ class MessagesSimulator:
             if names:
                 raise exchange.refuse(404, "not_found", "messages are at /v2/messages and /v2/messages/ID")
             exchange.require_method(request, "POST")
-            given = exchange.read_object(request)
-            to = given.get("to")
+            body = exchange.read_object(request)
+            to = body.get("to")
             first = to[0] if isinstance(to, list) and len(to) == 1 else to
-            row = self._send({"channel": "sms", "to": first, "from": given.get("from", ""), "body": given.get("text", "")}, desk)
+            row = self._send({"channel": "sms", "to": first, "from": body.get("from", ""), "body": body.get("text", "")}, desk)
             return exchange.answer_json(200, show_telnyx(row, status="queued"))
         except exchange.Refused as refused:
-            code, title = _CODES.get(refused.response.status, _UNFIT)
+            code, title = _CODES.get(refused.response.status, _OTHER_CODE)
             return exchange.answer_json(
                 refused.response.status, {"errors": [{"code": code, "title": title, "detail": exchange.refusal_message(refused)}]}
             )
@@ -196,13 +196,13 @@ class MessagesSimulator:
         channel: dict[str, Json] = {"enum": list(CHANNELS)}
         words: dict[str, Json] = {"type": "string"}
         to: dict[str, Json] = {"type": "string", "description": "The phone number, the e-mail address, or the name in the chat."}
-        sent = {"channel": channel, "to": to, "patient_id": words, "subject": words, "body": words}
+        properties = {"channel": channel, "to": to, "patient_id": words, "subject": words, "body": words}
         chosen: dict[str, Json] = {"channel": channel, "patient_id": words, "direction": {"enum": ["inbound", "outbound"]}}
         return (
             make_tool(
                 "messages_send",
                 "Send a short message, an e-mail or a chat message.",
-                sent,
+                properties,
                 ("channel", "body"),
                 request="POST /messages",
             ),
@@ -210,10 +210,10 @@ class MessagesSimulator:
         )
 
 
-def _find_address(given: dict[str, Json], channel: str, book: Book) -> tuple[str, str]:
+def _find_address(members: dict[str, Json], channel: str, book: Book) -> tuple[str, str]:
     """Return the address of a message, and the id of the recipient, if known."""
-    patient_id = exchange.take_text(given, "patient_id", default="")
-    to = exchange.take_text(given, "to", default="")
+    patient_id = exchange.take_text(members, "patient_id", default="")
+    to = exchange.take_text(members, "to", default="")
     if not to:
         if not patient_id:
             raise exchange.refuse(422, "wrong_value", "expected to or patient_id")
@@ -265,7 +265,7 @@ SIMULATOR = MessagesSimulator()
 
 TELNYX_VERSION = "v2"
 _CODES = {400: ("10015", "Bad Request"), 404: ("10005", "Resource not found"), 405: ("10007", "Method not allowed")}
-_UNFIT = ("10015", "Bad Request")
+_OTHER_CODE = ("10015", "Bad Request")
 
 
 def show_telnyx(row: dict[str, Json], *, status: str = "delivered") -> dict[str, Json]:

@@ -8,7 +8,7 @@ Pages: sign in at `/login` (user name `agent`, the token of the sandbox as passw
     GET  /api/prior-auths                 all requests; /api/prior-auths/AUTH_NUMBER one, also by its request id
     GET  /api/patients, /api/providers    `q` looks for a part of anything
 
-`simulators/portal.py` determines requests. The state are `prior_auth_requests`, `patients` and `providers`.
+`simulators/portal.py` determines requests. The state consists of `prior_auth_requests`, `patients` and `providers`.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ class PortalSimulator:
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `portal`, `username`, `password`, `payer`, the determinations, `patients`, `providers` and `requests`."""
-        given = seeds.read_members(seed, SEED_KEYS)
-        setup = read_setup(given, _load_setup(desk.rows))
+        members = seeds.read_members(seed, SEED_KEYS)
+        setup = read_setup(members, _load_setup(desk.rows))
         desk.rows.put(_CONFIG, "setup", msgspec.to_builtins(setup))
         for name, key in (("patients", "member_id"), ("providers", "npi")):
             people: list[tuple[str, str]] = []
-            for at, item in seeds.read_items(given.get(name), name):
+            for at, item in seeds.read_items(members.get(name), name):
                 row = seeds.read_members(item, item if isinstance(item, dict) else (), at, required=(key,))
                 seeds.refuse_slips(row, (key, "name"), at)
                 people.append((f"{at}.{key}", existing := seeds.read_word(row[key], f"{at}.{key}")))
                 desk.rows.put(name, existing, {**row, key: existing})
             seeds.refuse_doubles(people, key)
-        for at, item in seeds.read_items(given.get("requests"), "requests"):
+        for at, item in seeds.read_items(members.get("requests"), "requests"):
             row = seeds.read_members(item, item if isinstance(item, dict) else (), at)
             seeds.refuse_slips(row, REQUEST_KEYS, at)
             if "submitted_at" in row:
@@ -84,7 +84,7 @@ class PortalSimulator:
                 raise SpecError(f"there is a request {show(row['request_id'])} already", field=f"{at}.request_id")
             _keep_request({"reason": "", **row, "status": status}, setup, desk)
 
-    def perform(self, step: str, given: Json, desk: Desk) -> None:
+    def perform(self, step: str, content: Json, desk: Desk) -> None:
         """Do nothing: a portal has no steps."""
 
     def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
@@ -101,8 +101,8 @@ class PortalSimulator:
 
     def _handle_api(self, parts: list[str], request: exchange.Request, setup: Setup, desk: Desk) -> exchange.Response:
         if parts == ["prior-auths"] and request.method == "POST":
-            given = exchange.read_object(request)
-            answers = require_answers(WIZARDS[setup.portal], {name: exchange.take_text(given, name, default="") for name in given})
+            body = exchange.read_object(request)
+            answers = require_answers(WIZARDS[setup.portal], {name: exchange.take_text(body, name, default="") for name in body})
             for problem in _find_unknown_member(answers, desk.rows).values():
                 raise exchange.refuse(422, "unknown_member", problem)
             return exchange.answer_json(201, _submit(answers, setup, desk))
@@ -169,8 +169,8 @@ class PortalSimulator:
                 listed = portal.write_list((name.replace("_", " ").capitalize(), value) for name, value in row.items() if value != "")
                 return portal.answer_page(f"Request {row['request_id']}: {row['status']}", listed, base, payer=setup.payer)
         if parts == ["patients"]:
-            found = _search(desk.rows, "patients", query)
-            cells = ((portal.escape(row["member_id"]), portal.escape(row.get("name", ""))) for row in found)
+            patients = _search(desk.rows, "patients", query)
+            cells = ((portal.escape(row["member_id"]), portal.escape(row.get("name", ""))) for row in patients)
             table = portal.write_table(("Member ID", "Name"), cells, "No patient found.")
             search = portal.write_search(f"{base}/patients", "Name or member ID", query)
             return portal.answer_page("Patients", search + table, base, payer=setup.payer)
@@ -184,7 +184,9 @@ class PortalSimulator:
     def list_tools(self) -> tuple[Tool, ...]:
         """Return the tools for the portal."""
         fields = {field.name: field for wizard in WIZARDS.values() for field in wizard.list_fields()}
-        properties: dict[str, Json] = {name: {"type": "string", "description": f"{one.label}. {one.hint}"} for name, one in fields.items()}
+        properties: dict[str, Json] = {}
+        for name, field in fields.items():
+            properties[name] = {"type": "string", "description": f"{field.label}. {field.hint}"}
         words: dict[str, Json] = {"type": "string"}
         return (
             make_tool(
@@ -203,7 +205,7 @@ class PortalSimulator:
             ),
             make_tool(
                 "portal_search_patients",
-                "Look for patients by any part of what is known of them.",
+                "Search patients by a part of any field.",
                 {"q": words},
                 request="GET /api/patients",
             ),
@@ -284,18 +286,18 @@ def _submit(answers: dict[str, str], setup: Setup, desk: Desk) -> dict[str, Json
 
 def _keep_request(row: dict[str, Json], setup: Setup, desk: Desk) -> dict[str, Json]:
     known = desk.rows.list(REQUESTS)
-    used_numbers = {str(one[name]) for one in known.values() for name in ("request_id", "auth_number")}
+    used_numbers = {str(request[name]) for request in known.values() for name in ("request_id", "auth_number")}
     # A seeded request may already have the next number.
     number = next(at for at in itertools.count(len(known) + 1) if not {f"REQ-{at:04}", f"PA-{at:06}"} & used_numbers)
     now = desk.around.now()
-    named: dict[str, Json] = {
+    identity: dict[str, Json] = {
         "request_id": f"REQ-{number:04}",
         "auth_number": f"PA-{number:06}",
         "portal": setup.portal,
         "submitted_at": now,
     }
     # Seeded requests keep their own names.
-    determined = apply_determination({**named, **row}, setup, now)
+    determined = apply_determination({**identity, **row}, setup, now)
     desk.rows.put(REQUESTS, str(determined["request_id"]), determined)
     return determined
 

@@ -64,12 +64,12 @@ MOST_FILTERS, MOST_SORT_KEYS = 100, 20
 
 def select_rows(rows: Sequence[Row], query: Sequence[tuple[str, str]]) -> tuple[list[Row], int]:
     """Return the rows that match a query, and their total number. Raises `Refused` (400) for an invalid query."""
-    wanted: dict[str, list[str]] = {}
+    filters: dict[str, list[str]] = {}
     for name, value in query:
-        wanted.setdefault(name, []).append(value)
-    limit, offset = (_read_number(name, wanted.pop(name, None), default) for name, default in (("_limit", MOST_ROWS), ("_offset", 0)))
-    order = wanted.pop("_sort", [""])[-1]
-    unknown = next((name for name in wanted if name.startswith("_")), None)
+        filters.setdefault(name, []).append(value)
+    limit, offset = (_read_number(name, filters.pop(name, None), default) for name, default in (("_limit", MOST_ROWS), ("_offset", 0)))
+    order = filters.pop("_sort", [""])[-1]
+    unknown = next((name for name in filters if name.startswith("_")), None)
     if unknown is not None:
         raise refuse(400, "unknown_parameter", f"unknown parameter {show(unknown)}; there are _sort, _limit and _offset")
     keys = [key for key in order.split(",") if key]
@@ -78,10 +78,10 @@ def select_rows(rows: Sequence[Row], query: Sequence[tuple[str, str]]) -> tuple[
             raise refuse(400, "too_costly", f"{count} {what} in one request; at most {most} are allowed")
     # Names are paths and values may be lists: longer ones take longer per row.
     spend(len(rows) * (len(keys) + sum(1 + (len(name) + len(value)) // 8 for name, value in query)))
-    found = [row for row in rows if all(_fits(row, name, values) for name, values in wanted.items())]
+    matching = [row for row in rows if all(_fits(row, name, values) for name, values in filters.items())]
     for key in reversed(keys):
-        found = _sort(found, key.lstrip("-"), descending=key.startswith("-"))
-    return found[offset : offset + min(limit, MOST_ROWS)], len(found)
+        matching = _sort(matching, key.lstrip("-"), descending=key.startswith("-"))
+    return matching[offset : offset + min(limit, MOST_ROWS)], len(matching)
 
 
 def _read_number(name: str, values: list[str] | None, default: int) -> int:
@@ -98,24 +98,24 @@ def _fits(row: Row, name: str, values: list[str]) -> bool:
     if compare is None:
         suggestion = suggest(word, _COMPARISONS)
         raise refuse(400, "unknown_parameter", f"unknown comparison {show(word)} in {show(name)}{suggestion}")
-    found = find_dotted(row, path)
+    actual = find_dotted(row, path)
     if word == "exists":
-        return all((found is not MISSING and found is not None) is (value == "true") for value in values)
+        return all((actual is not MISSING and actual is not None) is (value == "true") for value in values)
     if word in ("", "in", "contains"):
-        return found is not MISSING and any(compare(found, value) for value in values)
-    return found is not MISSING and all(compare(found, value) for value in values)
+        return actual is not MISSING and any(compare(actual, value) for value in values)
+    return actual is not MISSING and all(compare(actual, value) for value in values)
 
 
-def _is_equal(found: Json, value: str) -> bool:
-    if isinstance(found, list):
-        spend(len(cast("list[Json]", found)))
-        return any(_is_equal(item, value) for item in found)
-    number = _read_decimal(found)
-    return number == _read_decimal(value) if number is not None and not isinstance(found, str) else write_text_form(found) == value
+def _is_equal(actual: Json, value: str) -> bool:
+    if isinstance(actual, list):
+        spend(len(cast("list[Json]", actual)))
+        return any(_is_equal(item, value) for item in actual)
+    number = _read_decimal(actual)
+    return number == _read_decimal(value) if number is not None and not isinstance(actual, str) else write_text_form(actual) == value
 
 
-def _write_counted(found: Json) -> str:
-    text = write_text_form(found)
+def _write_counted(actual: Json) -> str:
+    text = write_text_form(actual)
     spend(1 + len(text) // 8)
     return text
 
@@ -130,11 +130,11 @@ def _read_decimal(value: Json) -> Decimal | None:
     return number if number.is_finite() and abs(number.adjusted()) < 400 else None
 
 
-def _compare(found: Json, value: str, holds: Callable[[Json, Json], bool]) -> bool:
-    one, other = _read_decimal(found), _read_decimal(value)
-    if one is not None and other is not None:
-        return holds(one, other)
-    return isinstance(found, str) and holds(found, value)
+def _compare(actual: Json, value: str, holds: Callable[[Json, Json], bool]) -> bool:
+    left, other = _read_decimal(actual), _read_decimal(value)
+    if left is not None and other is not None:
+        return holds(left, other)
+    return isinstance(actual, str) and holds(actual, value)
 
 
 _COMPARISONS: dict[str, Callable[[Json, str], bool]] = {
@@ -185,26 +185,26 @@ class RecordsSimulator:
         """Create the collections: an object of names, each with its rows, or with `rows`, `schema`, `unique`, `read_only` and `rules`."""
         if not isinstance(seed, dict):
             raise SpecError(f"expected an object of collections, found {kind_of(seed)}")
-        for name, given in cast("dict[str, Json]", seed).items():
-            collection, rows = read_collection(name, given)
+        for name, content in cast("dict[str, Json]", seed).items():
+            collection, rows = read_collection(name, content)
             desk.rows.put(CONFIG, name, msgspec.to_builtins(collection))
             for index, row in enumerate(rows):
                 try:
                     self._insert(collection, row, desk)
                 except Refused as refused:
                     message = msgspec.json.decode(refused.response.body)["error"]["message"]
-                    raise SpecError(message, field=f"{name}.{index}" if isinstance(given, list) else f"{name}.rows.{index}") from None
+                    raise SpecError(message, field=f"{name}.{index}" if isinstance(content, list) else f"{name}.rows.{index}") from None
 
-    def perform(self, step: str, given: Json, desk: Desk) -> None:
+    def perform(self, step: str, content: Json, desk: Desk) -> None:
         """Add a row: `add_row: {collection: tickets, row: {...}}`."""
-        if not isinstance(given, dict) or not isinstance(given.get("collection"), str) or not isinstance(given.get("row"), dict):
+        if not isinstance(content, dict) or not isinstance(content.get("collection"), str) or not isinstance(content.get("row"), dict):
             raise SpecError("expected an object with collection and row")
         try:
-            collection = _find_collection(given["collection"], desk.rows)
+            collection = _find_collection(content["collection"], desk.rows)
         except Refused as refused:
             raise NotHeld(refusal_message(refused)) from None
         try:
-            self._insert(collection, given["row"], desk)
+            self._insert(collection, content["row"], desk)
         except Refused as refused:
             raise SpecError(refusal_message(refused)) from None
 
@@ -230,8 +230,8 @@ class RecordsSimulator:
     def _handle_all(self, collection: Collection, request: Request, desk: Desk) -> Response:
         require_method(request, "GET", "POST")
         if request.method == "GET":
-            found, total = select_rows(list(desk.rows.list(collection.name).values()), request.query)
-            return answer_json(200, {"rows": found, "total": total})
+            rows, total = select_rows(list(desk.rows.list(collection.name).values()), request.query)
+            return answer_json(200, {"rows": rows, "total": total})
         _require_writable(collection)
         row = apply_rules(collection, "create", None, _read_row(request))
         row = self._insert(collection, row, desk)
@@ -249,9 +249,9 @@ class RecordsSimulator:
             apply_rules(collection, "delete", old, old or {})
             desk.rows.remove(collection.name, key)
             return Response(status=204)
-        given = _read_row(request)
+        body = _read_row(request)
         row_id = key if old is None else old["id"]
-        row = {"id": row_id, **(merge_patch(old, given) if request.method == "PATCH" else given)}
+        row = {"id": row_id, **(merge_patch(old, body) if request.method == "PATCH" else body)}
         if str(_check_id(row["id"])) != key:
             raise refuse(422, "wrong_id", f"the row at /{collection.name}/{key} cannot have the id {show(row['id'])}")
         row = apply_rules(collection, "create" if old is None else "update", old, row)
@@ -260,9 +260,9 @@ class RecordsSimulator:
         return answer_json(201 if old is None else 200, row)
 
     def _insert(self, collection: Collection, row: dict[str, Json], desk: Desk) -> dict[str, Json]:
-        given = row.get("id")
+        sent_id = row.get("id")
         # The id stays as the author wrote it, a number or a text; in addresses it is text.
-        row_id = _check_id(given) if "id" in row else desk.around.new_id()
+        row_id = _check_id(sent_id) if "id" in row else desk.around.new_id()
         key = str(row_id)
         if desk.rows.get(collection.name, key) is not None:
             raise refuse(409, "duplicate_id", f"there is a row {show(key)} in {collection.name} already")
@@ -294,13 +294,13 @@ class RecordsSimulator:
 
 
 def _make_tool(name: str, description: str, properties: dict[str, Json], required: tuple[str, ...], method: str) -> Tool:
-    def make_request(given: dict[str, Json]) -> Request:
-        parts = [encode_percent(str(given[key])) for key in ("collection", "id") if key in given]
+    def make_request(arguments: dict[str, Json]) -> Request:
+        parts = [encode_percent(str(arguments[key])) for key in ("collection", "id") if key in arguments]
         return Request(
             method=method,
             path="/" + "/".join(parts),
-            query=make_query(given.get("filters") or {}),
-            body=msgspec.json.encode(given["row"]) if "row" in given else b"",
+            query=make_query(arguments.get("filters") or {}),
+            body=msgspec.json.encode(arguments["row"]) if "row" in arguments else b"",
         )
 
     schema: dict[str, Json] = {"type": "object", "properties": properties, "required": list(required)}
@@ -320,10 +320,10 @@ def _require_writable(collection: Collection) -> None:
         raise refuse(409, "read_only", f"{collection.name} can be read only")
 
 
-def _check_id(given: Json) -> str | int:
-    if not (isinstance(given, str) or is_integer(given)) or not str(given):
-        raise refuse(422, "wrong_id", f"id: expected text or a whole number, found {show(given)}")
-    return given
+def _check_id(row_id: Json) -> str | int:
+    if not (isinstance(row_id, str) or is_integer(row_id)) or not str(row_id):
+        raise refuse(422, "wrong_id", f"id: expected text or a whole number, found {show(row_id)}")
+    return row_id
 
 
 def _read_row(request: Request) -> dict[str, Json]:
@@ -365,13 +365,13 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _KEYS = ("rows", "schema", "unique", "read_only", "rules")
 
 
-def read_collection(name: str, given: Json) -> tuple[Collection, list[dict[str, Json]]]:
+def read_collection(name: str, settings: Json) -> tuple[Collection, list[dict[str, Json]]]:
     """Return a collection and its rows from a suite: a list of rows, or an object. Raises `SpecError`."""
     if not name or name.startswith("_") or "/" in name:
         raise SpecError(f"not a name of a collection: {show(name)}", field=name)
-    if not isinstance(given, (dict, list)):
-        raise SpecError(f"expected a list of rows or an object, found {kind_of(given)}", field=name)
-    config = {"rows": given} if isinstance(given, list) else cast("dict[str, Json]", given)
+    if not isinstance(settings, (dict, list)):
+        raise SpecError(f"expected a list of rows or an object, found {kind_of(settings)}", field=name)
+    config = {"rows": settings} if isinstance(settings, list) else cast("dict[str, Json]", settings)
     for key in config:
         if key not in _KEYS:
             raise SpecError(f"unknown key {show(key)}", field=f"{name}.{key}", nearest=nearest(key, _KEYS))
@@ -401,13 +401,13 @@ def _read_schema(value: Json, name: str) -> dict[str, Json] | None:
 
 def _read_rule(value: Json, at: str) -> Rule:
     """Return a rule. Raises `SpecError`, also for a rule without effect."""
-    given = seeds.read_members(value, Rule.__struct_fields__, at)
-    on = given.get("on", list(_ON))
+    members = seeds.read_members(value, Rule.__struct_fields__, at)
+    on = members.get("on", list(_ON))
     listed = cast("list[Json]", on) if isinstance(on, list) else [on]
     words = tuple(seeds.read_word(word, f"{at}.on", among=_ON) for word in listed)
-    parts = {key: seeds.read_condition(given.get(key), f"{at}.{key}") for key in ("was", "when")}
-    parts["set"] = seeds.read_members(given.get("set") or {}, given.get("set") or (), f"{at}.set")
-    reason = None if given.get("refuse") is None else seeds.read_word(given["refuse"], f"{at}.refuse")
+    parts = {key: seeds.read_condition(members.get(key), f"{at}.{key}") for key in ("was", "when")}
+    parts["set"] = seeds.read_members(members.get("set") or {}, members.get("set") or (), f"{at}.set")
+    reason = None if members.get("refuse") is None else seeds.read_word(members["refuse"], f"{at}.refuse")
     if reason is None and not parts["set"]:
         raise SpecError("a rule that neither refuses nor sets anything does nothing; write refuse or set", field=at)
     if not words or (words == ("create",) and parts["was"]):
@@ -427,9 +427,9 @@ def apply_rules(collection: Collection, on: On, before: dict[str, Json] | None, 
     return row
 
 
-def _has_members(row: dict[str, Json] | None, wanted: dict[str, Json]) -> bool:
+def _has_members(row: dict[str, Json] | None, condition: dict[str, Json]) -> bool:
     # Before a row is created there is no row, which differs from an empty one.
-    return not wanted if row is None else seeds.holds_condition(wanted, lambda key: row.get(key, MISSING))
+    return not condition if row is None else seeds.holds_condition(condition, lambda key: row.get(key, MISSING))
 
 
 def check_row(collection: Collection, row: dict[str, Json], rows: Draft, *, replaces: str | None) -> None:

@@ -73,22 +73,22 @@ class VoiceSimulator:
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `phone`, and `lines`: each a `number` with `ivr` (menus) or `answers` (a script), `opening`; bare ones belong to `phone`."""
-        given = read_members(seed, self.config_names)
-        if given.get("phone") is not None:
-            set_own_number(read_number(given["phone"], "phone", "phone"), desk.rows)
-        bare = {name: given[name] for name in _LINE_NAMES if name in given}
+        members = read_members(seed, self.config_names)
+        if members.get("phone") is not None:
+            set_own_number(read_number(members["phone"], "phone", "phone"), desk.rows)
+        bare = {name: members[name] for name in _LINE_NAMES if name in members}
         if bare:
             add_line(fold_address(find_own_number(desk.rows)), _read_line(bare, ""), desk.rows)
         numbers = [("phone", fold_address(find_own_number(desk.rows)))] if bare else []
-        for at, item in read_items(given.get("lines"), "lines"):
+        for at, item in read_items(members.get("lines"), "lines"):
             line = read_members(item, ("number", *_LINE_NAMES), at, required=("number",))
             numbers.append((f"{at}.number", fold_address(read_number(line["number"], join_place(at, "number"), "phone"))))
             add_line(numbers[-1][1], _read_line(line, at), desk.rows)
         refuse_doubles(numbers, "the number")
 
-    def perform(self, step: str, given: Json, desk: Desk) -> None:
+    def perform(self, step: str, content: Json, desk: Desk) -> None:
         """Let a call arrive: `{from, opening, answers}`, or with `ivr` instead of the script."""
-        line = read_members(given, ("from", *_LINE_NAMES), required=("from",))
+        line = read_members(content, ("from", *_LINE_NAMES), required=("from",))
         menus = _read_line(line, "")
         call = make_call("inbound", find_own_number(desk.rows), read_number(line["from"], "from", "phone"), "ringing", desk)
         add_line(call["id"], menus, desk.rows)
@@ -129,11 +129,11 @@ class VoiceSimulator:
             raise exchange.refuse(409, "led_by_webhooks", "webhooks lead this call: answer with TwiML, or hang up")
         return self._answer(call, desk) if parts[2] == "answer" else self._take_turn(call, exchange.read_object(request), desk)
 
-    def _call(self, given: dict[str, Json], desk: Desk) -> exchange.Response:
-        to = exchange.take_text(given, "to")
+    def _call(self, body: dict[str, Json], desk: Desk) -> exchange.Response:
+        to = exchange.take_text(body, "to")
         own_number = find_own_number(desk.rows)
         # A line does not call itself.
-        sender = exchange.take_text(given, "from", default="") or (_CALLER if fold_address(own_number) == fold_address(to) else own_number)
+        sender = exchange.take_text(body, "from", default="") or (_CALLER if fold_address(own_number) == fold_address(to) else own_number)
         for name, number in (("to", to), ("from", sender)):
             if not is_address("sms", number):
                 raise exchange.refuse(422, "wrong_value", f"{name}: expected a phone number, found {show(number)}")
@@ -146,10 +146,10 @@ class VoiceSimulator:
             raise exchange.refuse(409, "not_ringing", "the call is answered already")
         return exchange.answer_json(200, begin_talk(call, desk))
 
-    def _take_turn(self, call: dict[str, Json], given: dict[str, Json], desk: Desk) -> exchange.Response:
+    def _take_turn(self, call: dict[str, Json], body: dict[str, Json], desk: Desk) -> exchange.Response:
         if call["status"] == "ringing":
             raise exchange.refuse(409, "not_answered", "the call rings: answer it first")
-        text, digits = exchange.take_text(given, "say", default="").strip(), exchange.take_text(given, "digits", default="").strip()
+        text, digits = exchange.take_text(body, "say", default="").strip(), exchange.take_text(body, "digits", default="").strip()
         if bool(text) == bool(digits) or len(text) > MOST_TEXT or (digits and not is_keys(digits)):
             raise exchange.refuse(422, "wrong_value", f"expected say with up to {MOST_TEXT} characters, or digits with keys of a phone")
         if len(call["turns"]) >= MOST_TURNS:

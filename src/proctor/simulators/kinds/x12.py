@@ -4,8 +4,8 @@
     POST / or /270 /276 /278  an interchange, as the body or as `{"payload": "ISA*..."}`: answered with an interchange
     GET  /transactions        everything that was submitted, with its answer; `/transactions/ID` one of them
 
-EDI that cannot be taken is answered with a TA1 or a 999 that names the reason, never with an error of the server. The state are the
-interchanges that were answered, including those written for eligibility as JSON.
+Invalid EDI is answered with a TA1 or a 999 that has the reason, never with a server error. The state consists of the answered
+interchanges, including those written for eligibility as JSON.
 
 The parties and trace numbers of the request are returned unchanged. A person who is not insured is an AAA in 271 and 278, an unknown claim
 the status A4:35 in 277.
@@ -68,7 +68,7 @@ class X12Simulator:
         """Read `payer`, `members`, `claims`, `determinations` and `default_determination`."""
         desk.rows.put(_CONFIG, "dataset", msgspec.to_builtins(read_dataset(seed, self._load_dataset(desk.rows))))
 
-    def perform(self, step: str, given: Json, desk: Desk) -> None:
+    def perform(self, step: str, content: Json, desk: Desk) -> None:
         """Do nothing: a clearinghouse has no steps."""
 
     def handle(self, request: exchange.Request, desk: Desk) -> exchange.Response:
@@ -131,11 +131,11 @@ class X12Simulator:
         desk.rows.put(_TRANSACTIONS, row["id"], row)
         return row
 
-    def _check_eligibility(self, given: dict[str, Json], desk: Desk) -> exchange.Response:
+    def _check_eligibility(self, members: dict[str, Json], desk: Desk) -> exchange.Response:
         """Answer eligibility as JSON; the 271 is written and stored too."""
         dataset = self._load_dataset(desk.rows)
-        patient = exchange.take_text(given, "patient_id", default="") or exchange.take_text(given, "member_id")
-        service = exchange.take_text(given, "service_type", default="30")
+        patient = exchange.take_text(members, "patient_id", default="") or exchange.take_text(members, "member_id")
+        service = exchange.take_text(members, "service_type", default="30")
         member = dataset.find_member(patient)
         moment = re.sub(r"[^0-9]", "", desk.around.now())[:14]
         name = ("", "") if member is None else (member.last_name, member.first_name)
@@ -247,11 +247,11 @@ def write_271(transaction: X12Transaction, dataset: Dataset, moment: str) -> lis
     if member.birth_date:
         segments.append(write_segment("DMG", "D8", member.birth_date, member.gender))
     divider = transaction.delimiters.repetition
-    found: list[str] = []
+    written: list[str] = []
     for segment in transaction.segments:
         if segment.name == "EQ":
-            found += [part for part in (segment.find_field(1).split(divider) if divider else [segment.find_field(1)]) if part]
-    return [*segments, *write_benefits(member, tuple(dict.fromkeys(found)) or ("30",))]
+            written += [part for part in (segment.find_field(1).split(divider) if divider else [segment.find_field(1)]) if part]
+    return [*segments, *write_benefits(member, tuple(dict.fromkeys(written)) or ("30",))]
 
 
 def write_benefits(member: Member, service_types: tuple[str, ...]) -> list[str]:
@@ -293,13 +293,13 @@ def write_277(transaction: X12Transaction, dataset: Dataset, moment: str) -> lis
         "HL*4*3*22*0",
         _write_subscriber(transaction, member),
     ]
-    found: list[tuple[str, str]] = []
+    written: list[tuple[str, str]] = []
     for segment in transaction.segments:
         if segment.name == "TRN":
-            found.append((segment.find_field(2), ""))
-        elif segment.name == "REF" and segment.find_field(1) in ("1K", "EJ") and found and not found[-1][1]:
-            found[-1] = (found[-1][0], segment.find_field(2))
-    for trace, number in found:
+            written.append((segment.find_field(2), ""))
+        elif segment.name == "REF" and segment.find_field(1) in ("1K", "EJ") and written and not written[-1][1]:
+            written[-1] = (written[-1][0], segment.find_field(2))
+    for trace, number in written:
         claim = _find_claim(dataset, member, number)
         category, status = ("A4", "35") if claim is None else CLAIM_STATUS[claim.status]
         amounts = ("", "") if claim is None else (write_amount(claim.charged), write_amount(claim.paid))
@@ -337,14 +337,14 @@ def write_278(transaction: X12Transaction, dataset: Dataset, moment: str, number
     if member is None:
         return [*segments, f"AAA*N**{NOT_FOUND}*C"]
     level, decided = 3, 0
-    found: list[tuple[Segment, list[Segment]]] = []
+    written: list[tuple[Segment, list[Segment]]] = []
     for segment in transaction.segments:
         if segment.name == "UM":
-            found.append((segment, []))
-        elif segment.name in ("SV1", "SV2", "SV3") and found:
-            found[-1][1].append(segment)
+            written.append((segment, []))
+        elif segment.name in ("SV1", "SV2", "SV3") and written:
+            written[-1][1].append(segment)
     # A service may have its own UM, which repeats that of its event.
-    events = [one for one in found if one[1]] or found[:1]
+    events = [written_segment for written_segment in written if written_segment[1]] or written[:1]
     for um, services in events:
         level += 1
         event = level
@@ -385,8 +385,8 @@ def _write_payer(role: str, dataset: Dataset) -> str:
 def _write_subscriber(transaction: X12Transaction, member: Member | None) -> str:
     if member is not None:
         return write_segment("NM1", "IL", "1", member.last_name, member.first_name, "", "", "", "MI", member.member_id)
-    sent = {name: value_at(transaction, _PATHS[f"NM1[IL].{name}"]) for name in ("3", "4", "9")}
-    return write_segment("NM1", "IL", "1", sent["3"], sent["4"], "", "", "", *(("MI", sent["9"]) if sent["9"] else ()))
+    elements = {name: value_at(transaction, _PATHS[f"NM1[IL].{name}"]) for name in ("3", "4", "9")}
+    return write_segment("NM1", "IL", "1", elements["3"], elements["4"], "", "", "", *(("MI", elements["9"]) if elements["9"] else ()))
 
 
 def _repeat_name(transaction: X12Transaction, role: str) -> str:

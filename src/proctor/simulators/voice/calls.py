@@ -82,8 +82,8 @@ def read_menus(value: Json, at: str) -> Menus:
         value = {"say": value}
     if isinstance(value, dict) and START not in value and value and all(name in _MENU_KEYS for name in value):
         value = {START: value}
-    given = read_members(value, value if isinstance(value, dict) else (), at, required=(START,))
-    menus = {name: _read_menu(item, join_place(at, name)) for name, item in given.items()}
+    members = read_members(value, value if isinstance(value, dict) else (), at, required=(START,))
+    menus = {name: _read_menu(item, join_place(at, name)) for name, item in members.items()}
     for name, menu in menus.items():
         for go in (*(option.go for option in menu.options), *((menu.go,) if menu.go else ())):
             if go not in menus:
@@ -92,33 +92,33 @@ def read_menus(value: Json, at: str) -> Menus:
 
 
 def _read_menu(value: Json, at: str) -> Menu:
-    given = read_members(value, _MENU_KEYS, at)
-    ask = read_word(given.get("ask"), join_place(at, "ask"), default="")
-    go = read_word(given.get("go"), join_place(at, "go"), default="")
+    members = read_members(value, _MENU_KEYS, at)
+    ask = read_word(members.get("ask"), join_place(at, "ask"), default="")
+    go = read_word(members.get("go"), join_place(at, "go"), default="")
     if ask and not go:
         raise SpecError("ask needs go: where the call goes on", field=at)
     return Menu(
-        say=read_word(given.get("say"), join_place(at, "say"), default=""),
-        options=tuple(_read_option(item, place) for place, item in read_items(given.get("options"), join_place(at, "options"))),
+        say=read_word(members.get("say"), join_place(at, "say"), default=""),
+        options=tuple(_read_option(item, place) for place, item in read_items(members.get("options"), join_place(at, "options"))),
         ask=ask,
-        accepts=tuple(read_word(item, place) for place, item in read_items(given.get("accepts"), join_place(at, "accepts"))),
+        accepts=tuple(read_word(item, place) for place, item in read_items(members.get("accepts"), join_place(at, "accepts"))),
         go=go,
-        answers=read_script(given.get("answers"), join_place(at, "answers")),
-        hang_up=read_flag(given.get("hang_up"), join_place(at, "hang_up")),
-        otherwise=read_word(given.get("otherwise"), join_place(at, "otherwise"), default=Menu().otherwise),
+        answers=read_script(members.get("answers"), join_place(at, "answers")),
+        hang_up=read_flag(members.get("hang_up"), join_place(at, "hang_up")),
+        otherwise=read_word(members.get("otherwise"), join_place(at, "otherwise"), default=Menu().otherwise),
     )
 
 
 def _read_option(value: Json, at: str) -> Option:
-    given = read_members(value, ("press", "hear", "go"), at, required=("go",))
-    press = read_word(given.get("press"), join_place(at, "press"), default="")
+    members = read_members(value, ("press", "hear", "go"), at, required=("go",))
+    press = read_word(members.get("press"), join_place(at, "press"), default="")
     if press and not is_keys(press):
         raise SpecError(f"expected keys of a phone, found {show(press)}", field=join_place(at, "press"))
-    words = [given["hear"]] if isinstance(given.get("hear"), str) else given.get("hear")
+    words = [members["hear"]] if isinstance(members.get("hear"), str) else members.get("hear")
     hear = tuple(read_word(item, place) for place, item in read_items(words, join_place(at, "hear")))
     if not press and not hear:
         raise SpecError("expected press or hear", field=at)
-    return Option(read_word(given["go"], join_place(at, "go")), press, hear)
+    return Option(read_word(members["go"], join_place(at, "go")), press, hear)
 
 
 def enter_menu(menus: Menus, progress: Progress, name: str) -> tuple[Progress, list[str]]:

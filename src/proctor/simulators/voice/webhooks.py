@@ -150,11 +150,11 @@ def end_call(call: dict[str, Json], talk: Talk, status: str, desk: Desk) -> tupl
 
 
 def go_on(id: str, number: str, request: Request, desk: Desk) -> Response:
-    """Run the next job of a call, if it still is the one with that number."""
+    """Run the next job of a call, unless another job is next by now."""
     call, talk = desk.rows.get(CALLS, id), find_talk(id, desk.rows)
     # Checked again after the webhook's answer: the call may have ended in between.
     if call is None or talk is None or not talk.jobs or str(talk.jobs[0].number) != number:
-        return answer_json(200, {"note": "the call has gone on without this"})
+        return answer_json(200, {"note": "the call continued without this webhook"})
     job = talk.jobs[0]
     if not request.fetched:
         # The same request is repeated with the answer; until then nothing is stored.
@@ -395,7 +395,7 @@ def _read_gather(element: ElementTree.Element) -> list[Verb]:
     verbs: list[Verb] = []
     for child in element:
         if child.tag not in ("Say", "Play", "Pause"):
-            raise BadTwiml(f"<{child.tag[:40]}> does not stand inside of <Gather>; there are <Say>, <Play> and <Pause>")
+            raise BadTwiml(f"<{child.tag[:40]}> is not allowed inside <Gather>; expected <Say>, <Play> or <Pause>")
         verbs += _read_element(child)
     inputs = element.get("input", "dtmf").split()
     if not inputs or any(word not in ("dtmf", "speech") for word in inputs):

@@ -158,10 +158,12 @@ _, create_benchmark, get_benchmark, _, _ = declare_standard(
 @Operation(
     BENCHMARK, "POST /benchmarks/{benchmark_id}/publish", takes=_PUBLICATION, takes_optional=True, gives=BENCHMARK.whole, tool="publish"
 )
-async def publish_benchmark(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json] | None = None) -> dict[str, Json]:
+async def publish_benchmark(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json] | None = None) -> dict[str, Json]:
     """Publish the benchmark as its next version, `slug@version`, optionally with another visibility."""
     authorize(caller)
-    changes = {name: value for name, value in read_fields(_PUBLICATION.fields, given or {}, "publication").items() if value is not None}
+    changes = {
+        name: value for name, value in read_fields(_PUBLICATION.fields, request_body or {}, "publication").items() if value is not None
+    }
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "benchmark", id, lock=True)
         snapshot = await take_snapshot(connection, caller, row)
@@ -218,8 +220,8 @@ async def find_published_version(connection: AsyncConnection, caller: Caller, re
     own_benchmark = await find_by_slug(connection, caller.organization_id, "benchmark", slug)
     for row in (own_benchmark, await public_record(connection, "benchmark", PUBLIC, slug)):
         if row is not None and row["body"].get("version"):
-            wanted = f"{slug}@{int(number) if at else row['body']['version']}"
-            version = await find_by_slug(connection, row["organization_id"], "benchmark_version", wanted)
+            full_name = f"{slug}@{int(number) if at else row['body']['version']}"
+            version = await find_by_slug(connection, row["organization_id"], "benchmark_version", full_name)
             if version is not None:
                 return version
     raise not_found("benchmark", reference)

@@ -51,7 +51,7 @@ def find_criterion_problems(criterion: Mapping[str, Json], entities: Sequence[Ma
     document = read_json(text, reading)
     if document is not None:
         verial.read(document, reading, name="task")
-    found: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     for problem in reading.problems:
         path = problem.origin.path or _CRITERION
         if path.startswith(_CRITERION) and (problem.level == "error" or problem.code in _REFUSED):
@@ -60,8 +60,8 @@ def find_criterion_problems(criterion: Mapping[str, Json], entities: Sequence[Ma
                 message += "; bind one to the task (POST /tasks/{id}/entities), and name it in input_entity_id if there are several"
             near = f"; nearest: {', '.join(problem.nearest)}" if problem.nearest else ""
             hint = f"; {problem.hint}" if problem.hint else ""
-            found.setdefault(path.removeprefix(_CRITERION).lstrip(".") or "assertion", []).append(message + near + hint)
-    return found
+            problems.setdefault(path.removeprefix(_CRITERION).lstrip(".") or "assertion", []).append(message + near + hint)
+    return problems
 
 
 async def list_entities_of(connection: AsyncConnection, caller: Caller, tasks: Iterable[str]) -> dict[str, list[Row]]:
@@ -158,8 +158,8 @@ async def check_criterion(
     body = {**(row["body"] if row else {}), **body}
     bound = await list_entities_of(connection, caller, [task_id])
     entities = [make_entity_document(entity) for entity in bound[task_id]]
-    wanted = body.get("input_entity_id")
-    if wanted is not None and all(entity["id"] != wanted for entity in entities):
+    entity_id = body.get("input_entity_id")
+    if entity_id is not None and all(entity["id"] != entity_id for entity in entities):
         reason = "the task has no such entity; bind it first (POST /tasks/{id}/entities)"
         raise invalid("criterion", {"input_entity_id": [reason]})
     problems = find_criterion_problems(make_criterion_document("criterion", body), entities)
@@ -183,5 +183,5 @@ create_criterion = declare_standard(
 
 def show_in_task(row: Row) -> dict[str, Json]:
     """Return a criterion as its task lists it."""
-    found = CRITERION.show(row)
-    return {name: found[name] for name in IN_TASK.fields}
+    shown = CRITERION.show(row)
+    return {name: shown[name] for name in IN_TASK.fields}

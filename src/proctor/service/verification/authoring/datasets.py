@@ -84,10 +84,10 @@ async def list_datasets(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> d
 
 
 @Operation(DATASET, "POST /datasets", takes=DATASET.new, gives=DATASET.whole, large=True, creates=True, tool="create")
-async def create_dataset(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+async def create_dataset(hub: Hub, caller: Caller, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Create a dataset."""
     authorize(caller)
-    body, blob = await asyncio.to_thread(_read_packed, given, partial=False)
+    body, blob = await asyncio.to_thread(_read_packed, request_body, partial=False)
     data = body.pop("data")
     async with hub.database.writing() as connection:
         row = await resources.store_record(connection, hub, caller, DATASET, body, blob=blob)
@@ -104,10 +104,10 @@ async def get_dataset(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 @Operation(DATASET, "PATCH /datasets/{dataset_id}", takes=DATASET.changes, gives=DATASET.whole, large=True, tool="update")
-async def update_dataset(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+async def update_dataset(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Change a dataset; existing branches do not change."""
     authorize(caller)
-    changes, blob = await asyncio.to_thread(_read_packed, given, partial=True)
+    changes, blob = await asyncio.to_thread(_read_packed, request_body, partial=True)
     columns: dict[str, Any] = {}
     if "data" in changes:
         del changes["data"]
@@ -132,9 +132,9 @@ async def delete_dataset(hub: Hub, caller: Caller, id: str) -> None:
         await check_tasks(connection, caller, tasks, "the dataset cannot be deleted")
 
 
-def _read_packed(given: Mapping[str, Json], *, partial: bool) -> tuple[dict[str, Json], bytes | None]:
+def _read_packed(request_body: Mapping[str, Json], *, partial: bool) -> tuple[dict[str, Json], bytes | None]:
     """Return the fields of a request, and its packed data, which takes long if large."""
-    body = DATASET.read(given, partial=partial)
+    body = DATASET.read(request_body, partial=partial)
     data = body.get("data")
     return body, None if data is None else pack(data)
 
@@ -159,10 +159,10 @@ async def list_entities(hub: Hub, caller: Caller, dataset_id: str, **paging: Unp
     creates=True,
     tool="createEntity",
 )
-async def create_entity(hub: Hub, caller: Caller, dataset_id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+async def create_entity(hub: Hub, caller: Caller, dataset_id: str, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Create an entity of a dataset."""
     authorize(caller)
-    body = ENTITY.read({**given, "dataset_id": dataset_id})
+    body = ENTITY.read({**request_body, "dataset_id": dataset_id})
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "dataset", dataset_id, lock=True)
         if await count_children(connection, caller.organization_id, "entity", dataset_id) >= MOST_ENTITIES:
@@ -179,10 +179,10 @@ async def get_entity(hub: Hub, caller: Caller, dataset_id: str, id: str) -> dict
 
 
 @Operation(DATASET, "PATCH /datasets/{dataset_id}/entities/{entity_id}", takes=ENTITY.changes, gives=ENTITY.whole, tool="updateEntity")
-async def update_entity(hub: Hub, caller: Caller, dataset_id: str, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+async def update_entity(hub: Hub, caller: Caller, dataset_id: str, id: str, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Change an entity; rejected if a criterion would lose a field."""
     authorize(caller)
-    changes = ENTITY.read(given, partial=True)
+    changes = ENTITY.read(request_body, partial=True)
     async with hub.database.writing() as connection:
         row = await _find_entity(connection, caller, dataset_id, id, lock=True)
         row = await resources.rewrite_record(connection, hub, caller, ENTITY, row, changes)

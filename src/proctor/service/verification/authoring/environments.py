@@ -88,7 +88,7 @@ USED_BY = "benchmark_environment"
 async def _show_environments(connection: AsyncConnection, caller: Caller, rows: Sequence[Row], full: bool = False) -> list[dict[str, Json]]:
     ids = [row["id"] for row in rows]
     parts = {"simulators": await list_simulators_of(connection, caller, ids), "datasets": await list_datasets_of(connection, caller, ids)}
-    return [{**ENVIRONMENT.show(row), **{name: _show_parts(found[row["id"]]) for name, found in parts.items()}} for row in rows]
+    return [{**ENVIRONMENT.show(row), **{name: _show_parts(members[row["id"]]) for name, members in parts.items()}} for row in rows]
 
 
 async def _refuse_used(connection: AsyncConnection, caller: Caller, id: str) -> Sequence[str]:
@@ -140,7 +140,8 @@ async def _add_part(hub: Hub, caller: Caller, id: str, what: str, part_id: str) 
         row = await require_record(connection, caller, "environment", id, lock=True)
         part = await require_record(connection, caller, what, part_id)
         type = part["body"]["type"]
-        for other in (await list_simulators_of(connection, caller, [id]))[id] if what == "simulator" else ():
+        simulators = (await list_simulators_of(connection, caller, [id]))[id] if what == "simulator" else ()
+        for other in simulators:
             # Runs address systems by type, and the checked state has one place per type.
             if other["body"]["type"] == type and other["id"] != part_id and find_kind(type) is not None:
                 raise Refusal("CONFLICT", f"the environment already has a simulator of type {type}: {other['id']!r}")

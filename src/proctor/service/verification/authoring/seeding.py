@@ -26,12 +26,11 @@ from proctor.store.accounts.sandboxes import SandboxLimits, pack_rows
 from proctor.store.sql.compressed_json import to_json, unpack
 
 
-class Filling(msgspec.Struct, frozen=True, kw_only=True):
+class SeedSources(msgspec.Struct, frozen=True, kw_only=True):
     """The sources of a system's initial data."""
 
     kind: str
     config: Mapping[str, Json] | None = None
-    """Config of its simulator."""
     datasets: tuple[tuple[str, bytes], ...] = ()
     """Names and packed data."""
 
@@ -53,7 +52,7 @@ def make_surroundings(hub: Hub) -> Surroundings:
     return Surroundings(now=hub.now, new_id=lambda: secrets.token_hex(8), seconds=time.perf_counter)
 
 
-async def make_baseline(hub: Hub, filling: Filling) -> Baseline:
+async def make_baseline(hub: Hub, filling: SeedSources) -> Baseline:
     """Return the initial data of a system. Raises `Refusal` for invalid data."""
     digest = hashlib.sha256(to_json([filling.kind, filling.config]))
     for _, blob in filling.datasets:
@@ -71,7 +70,7 @@ async def make_baseline(hub: Hub, filling: Filling) -> Baseline:
     return known
 
 
-def _build_baseline(filling: Filling, around: Surroundings, limits: SandboxLimits) -> Baseline:
+def _build_baseline(filling: SeedSources, around: Surroundings, limits: SandboxLimits) -> Baseline:
     """Build the initial data, which takes long for many rows."""
     simulator = find_simulator(filling.kind)
     draft = Draft(NO_ROWS, filling.kind)

@@ -112,11 +112,11 @@ async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
 @Operation(
     SOLVER, "POST /solvers/{solver_id}/api-keys", takes=_NEW_KEY, takes_optional=True, gives=_FRESH_KEY, creates=True, tool="createKey"
 )
-async def create_solver_key(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json] | None = None) -> dict[str, Json]:
+async def create_solver_key(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json] | None = None) -> dict[str, Json]:
     """Create a key of a solver; `key` is shown only once."""
     authorize(caller)
     solver = await get_solver(hub, caller, id)
-    name = read_fields(_NEW_KEY.fields, given or {}, "key")["name"] or solver["alias"]
+    name = read_fields(_NEW_KEY.fields, request_body or {}, "key")["name"] or solver["alias"]
     row, plain = await create_key(hub, caller, KeySpec(kind="solver", name=name, solver_id=id))
     return {**_show_key(row), "key": plain}
 
@@ -140,5 +140,5 @@ async def revoke_solver_key(hub: Hub, caller: Caller, id: str, key_id: str) -> d
 
 def _show_key(key: Mapping[str, Json]) -> dict[str, Json]:
     prefix, _, suffix = str(key["masked"]).partition("...")
-    found = {**key, "prefix": prefix, "suffix": suffix, "createdAt": key["created_at"]}
-    return {name: found[name] for name in _KEY.fields}
+    shown = {**key, "prefix": prefix, "suffix": suffix, "createdAt": key["created_at"]}
+    return {name: shown[name] for name in _KEY.fields}

@@ -56,22 +56,22 @@ def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
 
 async def check_scenario(hub: Hub, value: Json) -> None:
     """Reject a scenario with an invalid step."""
-    for place, one in _list_places(value):
+    for place, step in _list_places(value):
         try:
-            desk = Desk(Draft(NO_ROWS, one.kind), make_surroundings(hub))
-            await asyncio.to_thread(find_simulator(one.kind).perform, one.step, one.given, desk)
+            desk = Desk(Draft(NO_ROWS, step.kind), make_surroundings(hub))
+            await asyncio.to_thread(find_simulator(step.kind).perform, step.step, step.given, desk)
         except NotHeld:
             continue
         except SpecError as error:
-            raise invalid("task", {place: [f"{one.step}: {describe_spec_error(error)}"]}) from None
+            raise invalid("task", {place: [f"{step.step}: {describe_spec_error(error)}"]}) from None
 
 
 async def check_systems(connection: AsyncConnection, caller: Caller, environment_id: str | None, scenario: Json) -> None:
     """Reject a step for a system that the environment lacks; an environment without systems may still get it."""
     kinds = await _list_kinds(connection, caller, environment_id)
-    for place, one in _list_places(scenario):
-        if kinds and one.kind not in kinds:
-            raise invalid("task", {place: [f"{one.step}: {_describe_lack(one.kind, kinds)}"]})
+    for place, step in _list_places(scenario):
+        if kinds and step.kind not in kinds:
+            raise invalid("task", {place: [f"{step.step}: {_describe_lack(step.kind, kinds)}"]})
 
 
 async def check_systems_of_tasks(connection: AsyncConnection, caller: Caller, benchmark: Mapping[str, Json]) -> None:
@@ -80,10 +80,12 @@ async def check_systems_of_tasks(connection: AsyncConnection, caller: Caller, be
         return
     kinds = await _list_kinds(connection, caller, benchmark["environment_id"])
     for task in benchmark["tasks"]:
-        for place, one in _list_places(task.get("scenario")):
-            if one.kind not in kinds:
+        for place, step in _list_places(task.get("scenario")):
+            if step.kind not in kinds:
                 add = f"POST /environments/{benchmark['environment_id']}/simulators/SIMULATOR_ID"
-                raise Refusal("CONFLICT", f"the task {task['id']!r}: {place}: {one.step}: {_describe_lack(one.kind, kinds)}; add it: {add}")
+                raise Refusal(
+                    "CONFLICT", f"the task {task['id']!r}: {place}: {step.step}: {_describe_lack(step.kind, kinds)}; add it: {add}"
+                )
 
 
 def _describe_lack(kind: str, kinds: list[str]) -> str:
@@ -92,8 +94,8 @@ def _describe_lack(kind: str, kinds: list[str]) -> str:
 
 def _list_places(value: Json) -> Iterator[tuple[str, ScenarioStep]]:
     """Yield the steps of a scenario, each with its place."""
-    for index, one in enumerate(read_scenario(value)):
-        yield f"scenario.steps.{index}" if "steps" in value else f"scenario.{one.step}", one
+    for index, step in enumerate(read_scenario(value)):
+        yield f"scenario.steps.{index}" if "steps" in value else f"scenario.{step.step}", step
 
 
 async def _list_kinds(connection: AsyncConnection, caller: Caller, environment_id: str | None) -> list[str]:
@@ -155,11 +157,11 @@ async def _check_task(connection: AsyncConnection, hub: Hub, caller: Caller, bod
 
 async def _show_tasks(connection: AsyncConnection, caller: Caller, rows: Sequence[Row], full: bool) -> list[dict[str, Json]]:
     bound = await list_entities_of(connection, caller, [row["id"] for row in rows])
-    found: list[dict[str, Json]] = [{**TASK.show(row), "entities": [ENTITY.show(one) for one in bound[row["id"]]]} for row in rows]
+    shown: list[dict[str, Json]] = [{**TASK.show(row), "entities": [ENTITY.show(each) for each in bound[row["id"]]]} for row in rows]
     if full:
         criteria = await children(connection, caller.organization_id, "criterion", rows[0]["id"])
-        found[0]["criteria"] = [show_in_task(criterion) for criterion in criteria]
-    return found
+        shown[0]["criteria"] = [show_in_task(criterion) for criterion in criteria]
+    return shown
 
 
 async def _drop_criteria(connection: AsyncConnection, caller: Caller, id: str) -> list[str]:
@@ -191,10 +193,10 @@ async def list_task_entities(hub: Hub, caller: Caller, id: str, **paging: Unpack
 
 
 @Operation(TASK, "POST /tasks/{task_id}/entities", takes=_BINDING, gives=ENTITY.whole, creates=True, tool="addEntity")
-async def bind_entity(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+async def bind_entity(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Bind an entity to a task. Idempotent."""
     authorize(caller)
-    entity_id = read_fields(_BINDING.fields, given, "binding")["entity_id"]
+    entity_id = read_fields(_BINDING.fields, request_body, "binding")["entity_id"]
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "task", id, lock=True)
         entity = await require_record(connection, caller, "entity", entity_id)

@@ -47,10 +47,10 @@ async def list_benchmark_runs(hub: Hub, caller: Caller, *, benchmark_id: str | N
 
 
 @Operation(RUN, "POST /benchmark-runs", takes=RUN.new, gives=RUN.whole, creates=True, tool=("start", "create"))
-async def create_benchmark_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+async def create_benchmark_run(hub: Hub, caller: Caller, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Create a run of a benchmark, with one task run per task."""
     authorize(caller)
-    fields = RUN.read(given)
+    fields = RUN.read(request_body)
     async with hub.database.writing() as connection:
         benchmark = await require_record(connection, caller, "benchmark", fields["benchmark_id"], lock=True)
         snapshot = await _read_snapshot(connection, caller, benchmark, fields["version"])
@@ -68,10 +68,10 @@ async def get_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json
 
 
 @Operation(RUN, "PUT /benchmark-runs/{benchmark_run_id}/state", takes=UPLOAD, takes_whole=True, gives=STORED_STATE, tool="putState")
-async def put_benchmark_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+async def put_benchmark_run_state(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Upload the state that all tasks of a run share; requires an organization key, since an agent must not grade itself."""
     authorize(caller, "uploading the state of a run")
-    upload = await asyncio.to_thread(pack_upload, hub, given)
+    upload = await asyncio.to_thread(pack_upload, hub, request_body)
     async with hub.database.writing() as connection:
         run = await lock_run(connection, hub, caller, id)
         if run["body"]["status"] == "active":
@@ -144,10 +144,10 @@ async def is_unlisted(connection: AsyncConnection, run: Row) -> bool:
 async def _read_snapshot(connection: AsyncConnection, caller: Caller, benchmark: Row, version: int | None) -> dict[str, Json]:
     if version is None:
         return await take_snapshot(connection, caller, benchmark)
-    found = await find_by_slug(connection, caller.organization_id, "benchmark_version", f"{benchmark['slug']}@{version}")
-    if found is None:
+    published = await find_by_slug(connection, caller.organization_id, "benchmark_version", f"{benchmark['slug']}@{version}")
+    if published is None:
         raise not_found("version of this benchmark", str(version))
-    return await read_version_snapshot(connection, found)
+    return await read_version_snapshot(connection, published)
 
 
 async def read_version_snapshot(connection: AsyncConnection, version: Row) -> dict[str, Json]:

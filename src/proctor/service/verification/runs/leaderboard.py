@@ -194,13 +194,13 @@ def name_solver(body: Mapping[str, Json]) -> Json:
 
 def mean_axes(tasks: Sequence[Row]) -> dict[str, Json]:
     """Return the weighted score of each axis over task runs."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    sums: dict[str, list[tuple[float, float]]] = {}
     for task in tasks:
-        for axis, one in (task["body"].get("axes") or {}).items():
-            found.setdefault(axis, []).append((float(one["score"]), float(one.get("weight", 1))))
+        for axis, axis_score in (task["body"].get("axes") or {}).items():
+            sums.setdefault(axis, []).append((float(axis_score["score"]), float(axis_score.get("weight", 1))))
     return {
         axis: {"score": find_weighted_mean(pairs) or 0.0, "weight": round(fsum(weight for _, weight in pairs), 12)}
-        for axis, pairs in found.items()
+        for axis, pairs in sums.items()
     }
 
 
@@ -210,7 +210,7 @@ def _show_place(runs: Sequence[Row], tasks: Sequence[Row]) -> dict[str, Json]:
     for task in tasks:
         if task["body"].get("outcome") is not None:
             outcomes.setdefault(str(task["body"]["task_id"]), Counter())[str(task["body"]["outcome"])] += 1
-    found = summarize_suite({task_id: count_outcomes(counts) for task_id, counts in outcomes.items()})
+    statistics = summarize_suite({task_id: count_outcomes(counts) for task_id, counts in outcomes.items()})
     return {
         "name": name_solver(newest),
         "agent": newest.get("agent"),
@@ -219,11 +219,11 @@ def _show_place(runs: Sequence[Row], tasks: Sequence[Row]) -> dict[str, Json]:
         "lowest": min(scores, default=None),
         "highest": max(scores, default=None),
         "runs": len(runs),
-        "decided": found.runs,
-        "passed": found.passes,
-        "pass_rate": found.rate if found.runs else None,
-        "low": found.interval.low if found.runs else None,
-        "high": found.interval.high if found.runs else None,
+        "decided": statistics.runs,
+        "passed": statistics.passes,
+        "pass_rate": statistics.rate if statistics.runs else None,
+        "low": statistics.interval.low if statistics.runs else None,
+        "high": statistics.interval.high if statistics.runs else None,
         "axes": mean_axes(tasks),
         "completed_at": newest.get("completed_at"),
         "solver_id": newest.get("solver_id"),

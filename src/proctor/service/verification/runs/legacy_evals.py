@@ -1,7 +1,7 @@
-"""The earlier generation: evals with one sentence each, eval runs, and runs with their older states.
+"""The API of the first generation: evals, eval runs, and runs with their older states.
 
-An eval is a criterion whose assertion is a text: English for a judge, or a typed assertion as JSON. Criteria are shown here with their
-assertion as text.
+An eval is a criterion whose assertion is one text: English for a judge, or a typed assertion as JSON. Responses show every assertion as
+text.
 """
 
 from __future__ import annotations
@@ -93,18 +93,18 @@ OLDER_RUN = Resource(
 
 
 def _as_criterion(fields: Mapping[str, Json]) -> dict[str, Json]:
-    found = {"assertion" if name == "assert" else name: value for name, value in fields.items()}
+    criterion = {"assertion" if name == "assert" else name: value for name, value in fields.items()}
     # A change never has the id of the task.
-    return {**CRITERION.fill(**found), "task_id": found["task_id"]} if "task_id" in found else found
+    return {**CRITERION.fill(**criterion), "task_id": criterion["task_id"]} if "task_id" in criterion else criterion
 
 
 async def _show_evals(connection: AsyncConnection, caller: Caller, rows: Sequence[Row], full: bool) -> list[dict[str, Json]]:
-    found: list[dict[str, Json]] = []
+    shown_evals: list[dict[str, Json]] = []
     for criterion in map(CRITERION.show, rows):
         stated = criterion["assertion"]
         shown = {**criterion, "assert": stated if isinstance(stated, str) else to_json(stated).decode()}
-        found.append({name: shown[name] for name in EVAL.whole.fields})
-    return found
+        shown_evals.append({name: shown[name] for name in EVAL.whole.fields})
+    return shown_evals
 
 
 create_eval = declare_standard(
@@ -141,9 +141,9 @@ async def list_runs(hub: Hub, caller: Caller, *, benchmark_id: str | None = None
 
 
 @Operation(OLDER_RUN, "POST /runs", takes=RUN.new, gives=OLDER_RUN.whole, creates=True)
-async def create_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+async def create_run(hub: Hub, caller: Caller, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Create a run of a benchmark."""
-    return _show_older(await benchmark_runs.create_benchmark_run(hub, caller, given))
+    return _show_older(await benchmark_runs.create_benchmark_run(hub, caller, request_body))
 
 
 @Operation(OLDER_RUN, "GET /runs/{benchmark_run_id}", gives=OLDER_RUN.whole)
@@ -166,10 +166,10 @@ async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 def _show_older(run: Mapping[str, Json]) -> dict[str, Json]:
     """Return a benchmark run with the states of the first generation."""
-    found = {**run, "status": _older_status(run), "run_id": run["id"]}
+    shown = {**run, "status": _older_status(run), "run_id": run["id"]}
     if "task_runs" in run:
-        found["task_runs"] = [{**task, "status": _older_status(task), "run_id": run["id"]} for task in run["task_runs"]]
-    return found
+        shown["task_runs"] = [{**task, "status": _older_status(task), "run_id": run["id"]} for task in run["task_runs"]]
+    return shown
 
 
 def _older_status(run: Mapping[str, Json]) -> Json:
@@ -181,5 +181,5 @@ def _older_status(run: Mapping[str, Json]) -> Json:
 
 def _show_eval_run(run: Mapping[str, Json]) -> dict[str, Json]:
     passed = bool(run["passed"])
-    found = {**run, "eval_id": run["criterion_id"], "result": "pass" if passed else "fail", "score": 1.0 if passed else 0.0}
-    return {name: found[name] for name in EVAL_RUN.whole.fields}
+    shown = {**run, "eval_id": run["criterion_id"], "result": "pass" if passed else "fail", "score": 1.0 if passed else 0.0}
+    return {name: shown[name] for name in EVAL_RUN.whole.fields}

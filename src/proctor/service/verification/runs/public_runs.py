@@ -136,11 +136,11 @@ PUBLIC_RUN = Resource(
 
 
 @Operation(PUBLIC_RUN, "POST /v1/benchmark-runs", takes=PUBLIC_RUN.new, gives=_STARTED, creates=True)
-async def start_public_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+async def start_public_run(hub: Hub, caller: Caller, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Start a run of a published benchmark, own or public; requires a solver key. The response has the run's token."""
     if caller.kind not in ("solver", "organization"):
         raise Refusal("FORBIDDEN", "starting runs requires a solver key")
-    fields = PUBLIC_RUN.read(given)
+    fields = PUBLIC_RUN.read(request_body)
     expires_at = stamp(hub.clock() + TOKEN_S)
     async with hub.database.writing() as connection:
         version = await find_published_version(connection, caller, fields["benchmark"])
@@ -208,11 +208,11 @@ async def start_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, 
 @Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/complete", gives=_VERIFIED)
 async def complete_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Complete and verify a task; with the run's token."""
-    found = await verify_task_run(hub, caller, id)
+    verified = await verify_task_run(hub, caller, id)
     # An agent that knew why it failed could retry until it passes; the owner gets everything.
-    withheld = _WITHHELD if found["scored"] and caller.kind == "run" else ()
-    checks = [{name: entry[name] for name in _CHECKED if name not in withheld} for entry in found["criterion_runs"]]
-    return _pick(_VERIFIED, {**found, "task_run_id": id, "criterion_runs": checks})
+    withheld = _WITHHELD if verified["scored"] and caller.kind == "run" else ()
+    checks = [{name: entry[name] for name in _CHECKED if name not in withheld} for entry in verified["criterion_runs"]]
+    return _pick(_VERIFIED, {**verified, "task_run_id": id, "criterion_runs": checks})
 
 
 async def _find_visible(connection: AsyncConnection, caller: Caller, id: str) -> Row:
@@ -220,12 +220,12 @@ async def _find_visible(connection: AsyncConnection, caller: Caller, id: str) ->
         raise Refusal("FORBIDDEN", "reading a run requires its token or an organization key")
     if caller.kind == "run" and id != caller.benchmark_run_id:
         raise not_found("benchmark run", id)
-    found = await find_record(connection, caller.organization_id, RUN.kind, id)
-    if found is None and caller.kind == "organization":
-        found = await shared_record(connection, caller.organization_id, RUN.kind, RUN_BY, id)
-    if found is None:
+    record = await find_record(connection, caller.organization_id, RUN.kind, id)
+    if record is None and caller.kind == "organization":
+        record = await shared_record(connection, caller.organization_id, RUN.kind, RUN_BY, id)
+    if record is None:
         raise not_found("benchmark run", id)
-    return found
+    return record
 
 
 def _show_head(run: Row) -> dict[str, Json]:

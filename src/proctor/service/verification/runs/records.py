@@ -18,7 +18,7 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.runs.resources import CRITERION_RUN, RUN, TASK_RUN
 from proctor.service.verification.runs.states import drop_sealed_states
-from proctor.service.verification.runs.verifying import Verified, score_run
+from proctor.service.verification.runs.verifying import VerifiedTask, score_run
 from proctor.service.verification.sandboxes.playgrounds import close_playground, open_playground
 from proctor.service.verification.shared.declaration import Resource
 from proctor.service.verification.shared.resources import require_record
@@ -115,11 +115,11 @@ async def lock_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: st
 
 async def lock_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:
     """Lock a task run and its benchmark run. The token of a run only finds tasks of that run."""
-    found = await require_record(connection, caller, TASK_RUN.kind, id)
-    if caller.kind == "run" and found["parent_id"] != caller.benchmark_run_id:
+    task_run = await require_record(connection, caller, TASK_RUN.kind, id)
+    if caller.kind == "run" and task_run["parent_id"] != caller.benchmark_run_id:
         raise not_found("task run", id)
     # Always the benchmark run first, which prevents deadlocks.
-    run = await lock_run(connection, hub, caller, found["parent_id"])
+    run = await lock_run(connection, hub, caller, task_run["parent_id"])
     return await require_record(connection, caller, TASK_RUN.kind, id, lock=True), run
 
 
@@ -149,7 +149,7 @@ async def end_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, ro
 
 
 async def store_verified(
-    connection: AsyncConnection, hub: Hub, caller: Caller, row: Row, verified: Verified, started_at: str
+    connection: AsyncConnection, hub: Hub, caller: Caller, row: Row, verified: VerifiedTask, started_at: str
 ) -> tuple[Row, list[Row]]:
     """Store the result of a task run, with one criterion run per criterion."""
     now = hub.now()

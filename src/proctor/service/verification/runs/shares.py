@@ -115,10 +115,10 @@ _SHOWN = Shape(SHARED_RUN.name, SHARED_RUN.about, SHARED_RUN.fields)
     creates=True,
     tool="share",
 )
-async def create_share(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json] | None = None) -> dict[str, Json]:
+async def create_share(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json] | None = None) -> dict[str, Json]:
     """Create a link with which anyone can view a run; its token is shown only once."""
     authorize(caller)
-    visibility = read_fields(_NEW_SHARE.fields, given or {}, SHARE.called)["visibility"]
+    visibility = read_fields(_NEW_SHARE.fields, request_body or {}, SHARE.called)["visibility"]
     token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     async with hub.database.writing() as connection:
         run = await require_record(connection, caller, RUN.kind, id, lock=True)
@@ -180,6 +180,6 @@ async def _show_task(connection: AsyncConnection, task: Row, visibility: str) ->
     names = ("passed", "score", "outcome", "details", *(("evidence",) if visibility == "evidence" else ()))
     criteria: list[Json] = []
     for row in await list_criterion_runs_of(connection, task["organization_id"], task["id"]):
-        found = CRITERION_RUN.show(row)
-        criteria.append({"label": labels.get(found["criterion_id"]), **{name: found[name] for name in names}})
+        shown_criterion = CRITERION_RUN.show(row)
+        criteria.append({"label": labels.get(shown_criterion["criterion_id"]), **{name: shown_criterion[name] for name in names}})
     return {**shown, "criteria": criteria}

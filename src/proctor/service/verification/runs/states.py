@@ -42,8 +42,8 @@ _STORED, _SEALED = "state", "sealed_state"
 """The kinds of records: the redacted state, and the encrypted original."""
 
 
-class Uploaded(msgspec.Struct, frozen=True):
-    """The state for verifying tasks, and its upload."""
+class UploadedState(msgspec.Struct, frozen=True):
+    """An uploaded end state, on which tasks are verified."""
 
     evidence: Evidence
     hidden: HiddenValues
@@ -62,14 +62,14 @@ class PackedUpload(msgspec.Struct, frozen=True):
     """The original, encrypted; None without secrets."""
 
 
-def pack_upload(hub: Hub, given: Mapping[str, Json]) -> PackedUpload:
+def pack_upload(hub: Hub, request_body: Mapping[str, Json]) -> PackedUpload:
     """Return an upload in its stored form, which takes long if large. Raises `Refusal`."""
-    whole = dict(given) if "state" in given else {"state": dict(given)}
-    problems = _find_unknown(whole, ("state", *_OTHER_KEYS), "") if "state" in given else {}
+    whole = dict(request_body) if "state" in request_body else {"state": dict(request_body)}
+    problems = _find_unknown(whole, ("state", *_OTHER_KEYS), "") if "state" in request_body else {}
     state = whole["state"]
     if not isinstance(state, dict):
         raise invalid("state", {"state": [f"expected an object, got {kind_of(state)}"]})
-    problems |= _find_unknown(cast(dict[str, Json], state), FAMILIES, "state." if "state" in given else "")
+    problems |= _find_unknown(cast(dict[str, Json], state), FAMILIES, "state." if "state" in request_body else "")
     if problems:
         raise invalid("state", problems)
     try:
@@ -83,14 +83,14 @@ def pack_upload(hub: Hub, given: Mapping[str, Json]) -> PackedUpload:
     return PackedUpload(families, pack(redacted), None if redacted == whole else make_box(hub).lock_bytes(pack(whole)))
 
 
-def _find_unknown(given: Mapping[str, Json], known: tuple[str, ...], prefix: str) -> dict[str, list[str]]:
+def _find_unknown(request_body: Mapping[str, Json], known: tuple[str, ...], prefix: str) -> dict[str, list[str]]:
     # A misspelt family would count as not recorded.
-    found: dict[str, list[str]] = {}
-    for name in given:
-        if name not in known and len(found) < _MOST_UNKNOWN:
+    unknown: dict[str, list[str]] = {}
+    for name in request_body:
+        if name not in known and len(unknown) < _MOST_UNKNOWN:
             near = nearest(name, known) or known
-            found[f"{prefix}{name}"] = [f"unknown part of a state; nearest: {', '.join(near)}"]
-    return found
+            unknown[f"{prefix}{name}"] = [f"unknown part of a state; nearest: {', '.join(near)}"]
+    return unknown
 
 
 async def store_state(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row, upload: PackedUpload) -> dict[str, Json]:
@@ -124,7 +124,7 @@ async def drop_sealed_states(connection: AsyncConnection, organization_id: str, 
     await delete_records(connection, organization_id, [row["id"] for row in rows])
 
 
-class FoundUploads(msgspec.Struct, frozen=True):
+class StoredUploads(msgspec.Struct, frozen=True):
     """The stored uploads of a task run."""
 
     rows: list[Row]
@@ -132,18 +132,18 @@ class FoundUploads(msgspec.Struct, frozen=True):
     """By run id."""
 
 
-async def find_uploads(connection: AsyncConnection, organization_id: str, task_run: Row) -> FoundUploads:
+async def find_uploads(connection: AsyncConnection, organization_id: str, task_run: Row) -> StoredUploads:
     """Return the uploads of a task run and its benchmark run."""
     runs = [task_run["parent_id"], task_run["id"]]
     rows = _sort_rows(await children(connection, organization_id, _STORED, runs, blobs=True), task_run)
     sealed = await children(connection, organization_id, _SEALED, runs, blobs=True)
-    return FoundUploads(rows, {row["parent_id"]: row["blob"] for row in sealed})
+    return StoredUploads(rows, {row["parent_id"]: row["blob"] for row in sealed})
 
 
-async def open_uploads(hub: Hub, found: FoundUploads) -> Uploaded:
+async def open_uploads(hub: Hub, uploads: StoredUploads) -> UploadedState:
     """Return the state for verifying a task run; empty evidence without uploads."""
     # Outside a transaction and in a thread, since it takes long if large.
-    return await asyncio.to_thread(_read_rows, found.rows, found.sealed, make_box(hub))
+    return await asyncio.to_thread(_read_rows, uploads.rows, uploads.sealed, make_box(hub))
 
 
 async def read_stamps(connection: AsyncConnection, organization_id: str, task_run: Row) -> tuple[str, ...]:
@@ -161,20 +161,20 @@ def _list_stamps(rows: list[Row]) -> tuple[str, ...]:
     return tuple(f"{row['id']} {row['body']['upload']}" for row in rows)
 
 
-def _read_rows(rows: list[Row], sealed: Mapping[str, bytes], box: SecretBox) -> Uploaded:
+def _read_rows(rows: list[Row], sealed: Mapping[str, bytes], box: SecretBox) -> UploadedState:
     whole: dict[str, Json] = {}
     families: dict[str, Json] = {}
     redacted: list[Json] = []
-    sent: list[Json] = []
+    uploaded: list[Json] = []
     for row in rows:
         stored = cast(dict[str, Json], unpack(row["blob"]))
-        given = _open_sealed(sealed[row["parent_id"]], box) if row["parent_id"] in sealed else stored
+        original = _open_sealed(sealed[row["parent_id"]], box) if row["parent_id"] in sealed else stored
         redacted.append(stored)
-        sent.append(given)
-        families |= {name: value for name, value in given["state"].items() if value is not None}
-        whole |= given
+        uploaded.append(original)
+        families |= {name: value for name, value in original["state"].items() if value is not None}
+        whole |= original
     evidence = read_plain({**whole, "state": families}) if rows else Evidence()
-    return Uploaded(evidence, find_hidden_values(sent, redacted), _list_stamps(rows))
+    return UploadedState(evidence, find_hidden_values(uploaded, redacted), _list_stamps(rows))
 
 
 def _open_sealed(blob: bytes, box: SecretBox) -> dict[str, Json]:

@@ -35,9 +35,9 @@ from proctor.service.verification.runs.records import (
     store_verified,
 )
 from proctor.service.verification.runs.resources import CRITERION_RUN, RUN, STORED_STATE, TASK_RUN, TASK_RUN_OF_RUN, UPLOAD
-from proctor.service.verification.runs.states import Uploaded, find_uploads, open_uploads, pack_upload, read_stamps, store_state
+from proctor.service.verification.runs.states import UploadedState, find_uploads, open_uploads, pack_upload, read_stamps, store_state
 from proctor.service.verification.runs.verifying import verify
-from proctor.service.verification.sandboxes.lifecycle import Prepared
+from proctor.service.verification.sandboxes.lifecycle import PreparedSystem
 from proctor.service.verification.sandboxes.playgrounds import close_overdue, prepare_playground, start_playground
 from proctor.service.verification.sandboxes.requests import make_stamps, read_end_state
 from proctor.service.verification.shared import resources
@@ -53,15 +53,15 @@ from proctor.store.sql.verification_records import change_record, children
 # --- the end state of a task run without an upload: data of its simulated systems, and all requests to them
 
 
-async def read_live_state(hub: Hub, caller: Caller, task_run: Row) -> Uploaded:
+async def read_live_state(hub: Hub, caller: Caller, task_run: Row) -> UploadedState:
     """Return the state of the systems of a task run; empty evidence if it has none, or was not started."""
     async with hub.database.reading() as connection:
         heads = await _list_heads(connection, caller, task_run)
     if not heads:
-        return Uploaded(Evidence(), HiddenValues(), ())
-    found = await read_end_state(hub, heads)
-    account = Account(unplayed=found.unplayed) if found.unplayed else None
-    return Uploaded(Evidence(state=found.state, account=account), await asyncio.to_thread(_find_hidden, found.state), found.stamps)
+        return UploadedState(Evidence(), HiddenValues(), ())
+    final = await read_end_state(hub, heads)
+    account = Account(unplayed=final.unplayed) if final.unplayed else None
+    return UploadedState(Evidence(state=final.state, account=account), await asyncio.to_thread(_find_hidden, final.state), final.stamps)
 
 
 async def _list_heads(connection: AsyncConnection, caller: Caller, task_run: Row) -> list[Row]:
@@ -74,8 +74,8 @@ async def _list_heads(connection: AsyncConnection, caller: Caller, task_run: Row
 
 
 def _find_hidden(state: State) -> HiddenValues:
-    given = msgspec.to_builtins(state)
-    return find_hidden_values(given, redact(given))
+    plain_state = msgspec.to_builtins(state)
+    return find_hidden_values(plain_state, redact(plain_state))
 
 
 _TRIES = 3
@@ -135,7 +135,7 @@ async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     raise refusal
 
 
-async def _prepare_systems(hub: Hub, caller: Caller, id: str) -> tuple[Sequence[ScenarioStep], list[tuple[Row, Prepared | None]]]:
+async def _prepare_systems(hub: Hub, caller: Caller, id: str) -> tuple[Sequence[ScenarioStep], list[tuple[Row, PreparedSystem | None]]]:
     """Return the prepared systems of a task run. Permission is checked later, under the lock."""
     async with hub.database.reading() as connection:
         row = await require_record(connection, caller, TASK_RUN.kind, id)
@@ -151,10 +151,10 @@ async def _prepare_systems(hub: Hub, caller: Caller, id: str) -> tuple[Sequence[
 
 
 @Operation(TASK_RUN, "PUT /task-runs/{task_run_id}/state", takes=UPLOAD, takes_whole=True, gives=STORED_STATE, tool="putState")
-async def put_task_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+async def put_task_run_state(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Upload the state for verifying a task run; requires an organization key, since an agent must not grade itself."""
     authorize(caller, "uploading the state of a run")
-    upload = await asyncio.to_thread(pack_upload, hub, given)
+    upload = await asyncio.to_thread(pack_upload, hub, request_body)
     async with hub.database.writing() as connection:
         row, _ = await lock_task_run(connection, hub, caller, id)
         if row["body"]["status"] == "active":
@@ -185,13 +185,13 @@ async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             if before["body"]["status"] == "active" and row["body"]["status"] == "timed_out":
                 return {**TASK_RUN.show(row), "criterion_runs": [], "scored": run["body"]["scored"]}
             snapshot = await read_task_snapshot(connection, caller.organization_id, id)
-            found = await find_uploads(connection, caller.organization_id, row)
+            uploads = await find_uploads(connection, caller.organization_id, row)
         # Outside the transaction, so that overdue tasks stay ended.
         if row["body"]["status"] != "active":
             raise refuse_finished(row)
         if caller.kind == "run" and row["body"]["phase"] != "started":
             raise Refusal("CONFLICT", "the task run has not been started")
-        uploaded = await open_uploads(hub, found) if found.rows else await read_live_state(hub, caller, row)
+        uploaded = await open_uploads(hub, uploads) if uploads.rows else await read_live_state(hub, caller, row)
         started_at = hub.now()
         verified = await verify(hub, snapshot, uploaded.evidence, who=(caller.organization_id, caller.actor), hidden=uploaded.hidden)
         async with hub.database.writing() as connection:

@@ -33,7 +33,7 @@ from proctor.store.sql.compressed_json import to_json
 _ORDER = ("error", "fail", "pass", "skip")
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
+class VerifiedTask(msgspec.Struct, frozen=True, kw_only=True):
     """The result of verifying one task."""
 
     outcome: str
@@ -49,21 +49,21 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 async def verify(
     hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence, *, who: Requester, hidden: HiddenValues | None = None
-) -> Verified:
+) -> VerifiedTask:
     """Verify the task of `snapshot` on `evidence` for `who`; results do not show `hidden` values."""
     hidden = hidden or HiddenValues()
     criteria: list[dict[str, Json]] = list(snapshot.get("criteria") or ())
     assertions, verdicts = await _decide(hub, who, snapshot, evidence, hidden)
     # Omitting an undecided criterion would raise the score of the others.
-    wire = [(Verdict("fail", 0.0, verdict.reason) if verdict.outcome == "error" else verdict) for verdict in verdicts]
-    found = score_case(assertions, wire, make_scoring(snapshot.get("threshold")))
-    broken = sum(verdict.outcome == "error" and not a.advisory for a, verdict in zip(assertions, verdicts, strict=True))
-    return Verified(
-        outcome="error" if broken else found.outcome,
-        score=found.score,
-        verdict=_never_pass(found.verdict, snapshot.get("threshold")) if broken else found.verdict,
-        undecided=broken,
-        axes=msgspec.to_builtins(found.axes or {}),
+    counted = [(Verdict("fail", 0.0, verdict.reason) if verdict.outcome == "error" else verdict) for verdict in verdicts]
+    case_score = score_case(assertions, counted, make_scoring(snapshot.get("threshold")))
+    undecided = sum(verdict.outcome == "error" and not a.advisory for a, verdict in zip(assertions, verdicts, strict=True))
+    return VerifiedTask(
+        outcome="error" if undecided else case_score.outcome,
+        score=case_score.score,
+        verdict=_never_pass(case_score.verdict, snapshot.get("threshold")) if undecided else case_score.verdict,
+        undecided=undecided,
+        axes=msgspec.to_builtins(case_score.axes or {}),
         criteria=[hidden.hide_result(_show_criterion(entry, verdict)) for entry, verdict in zip(criteria, verdicts, strict=True)],
     )
 

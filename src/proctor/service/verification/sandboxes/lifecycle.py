@@ -19,7 +19,7 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.keys import KeySpec, issue_key
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal
-from proctor.service.verification.authoring.seeding import Baseline, Filling, get_limits, make_baseline, make_surroundings
+from proctor.service.verification.authoring.seeding import Baseline, SeedSources, get_limits, make_baseline, make_surroundings
 from proctor.simulators.ports import Desk, find_simulator
 from proctor.simulators.rows import Change, Draft, Rows, apply_changes
 from proctor.simulators.seeds import ScenarioStep, describe_spec_error, find_kind
@@ -29,7 +29,7 @@ from proctor.store.sql.pages import Row
 from proctor.store.sql.verification_records import read_blob
 
 
-class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+class PreparedSystem(msgspec.Struct, frozen=True, kw_only=True):
     """A seeded system for a sandbox."""
 
     kind: str
@@ -41,22 +41,24 @@ def open_store(hub: Hub, organization_id: str) -> DatabaseStore:
     return DatabaseStore(hub.database, hub.sandbox_rows, organization_id=organization_id, now=hub.now, limits=get_limits(hub))
 
 
-async def read_filling(connection: AsyncConnection, caller: Caller, simulator: Row, datasets: Sequence[Row]) -> Filling | None:
+async def read_seed_sources(connection: AsyncConnection, caller: Caller, simulator: Row, datasets: Sequence[Row]) -> SeedSources | None:
     """Return the sources of a sandbox's initial data: datasets of its type; None if its type is not simulated."""
     kind = find_kind(simulator["body"]["type"])
     if kind is None:
         return None
-    found: list[tuple[str, bytes]] = []
+    named_datasets: list[tuple[str, bytes]] = []
     for dataset in datasets:
         blob = await read_blob(connection, caller.organization_id, dataset["id"]) if find_kind(dataset["body"]["type"]) == kind else None
         if blob is not None:
-            found.append((f"the dataset {dataset['id']!r}", blob))
-    return Filling(kind=kind, config=simulator["body"].get("config"), datasets=tuple(found))
+            named_datasets.append((f"the dataset {dataset['id']!r}", blob))
+    return SeedSources(kind=kind, config=simulator["body"].get("config"), datasets=tuple(named_datasets))
 
 
-async def prepare(hub: Hub, fillings: Sequence[Filling | None]) -> list[Prepared | None]:
+async def prepare(hub: Hub, fillings: Sequence[SeedSources | None]) -> list[PreparedSystem | None]:
     """Seed systems, in order. Raises `Refusal` for invalid data."""
-    return [None if filling is None else Prepared(kind=filling.kind, baseline=await make_baseline(hub, filling)) for filling in fillings]
+    return [
+        None if filling is None else PreparedSystem(kind=filling.kind, baseline=await make_baseline(hub, filling)) for filling in fillings
+    ]
 
 
 async def provision(
@@ -64,7 +66,7 @@ async def provision(
     hub: Hub,
     caller: Caller,
     sandbox: str,
-    prepared: Prepared,
+    prepared: PreparedSystem,
     *,
     steps: Sequence[ScenarioStep] = (),
     benchmark_run_id: str | None = None,
@@ -95,16 +97,18 @@ async def provision(
     open_store(hub, caller.organization_id).remember(new)
 
 
-def _perform_at_once(hub: Hub, prepared: Prepared, steps: Sequence[ScenarioStep]) -> tuple[tuple[dict[str, Json], tuple[Change, ...]], ...]:
+def _perform_at_once(
+    hub: Hub, prepared: PreparedSystem, steps: Sequence[ScenarioStep]
+) -> tuple[tuple[dict[str, Json], tuple[Change, ...]], ...]:
     rows = prepared.baseline.rows
-    found: list[tuple[dict[str, Json], tuple[Change, ...]]] = []
+    performed: list[tuple[dict[str, Json], tuple[Change, ...]]] = []
     for step in steps:
         note, changes = perform_step(hub, prepared.kind, rows, step.step, step.given)
         if "error" in note:
             raise Refusal("CONFLICT", f"the scenario cannot start: {step.step}: {note['error']}")
         rows = apply_changes(rows, changes)
-        found.append((note, changes))
-    return tuple(found)
+        performed.append((note, changes))
+    return tuple(performed)
 
 
 def _schedule(hub: Hub, steps: Sequence[ScenarioStep]) -> tuple[dict[str, Json], ...]:
@@ -112,12 +116,12 @@ def _schedule(hub: Hub, steps: Sequence[ScenarioStep]) -> tuple[dict[str, Json],
     return tuple({"at": stamp(hub.clock() + step.after_s), "step": step.step, "given": step.given} for step in later)
 
 
-def perform_step(hub: Hub, kind: str, rows: Rows, step: str, given: Json) -> tuple[dict[str, Json], tuple[Change, ...]]:
+def perform_step(hub: Hub, kind: str, rows: Rows, step: str, content: Json) -> tuple[dict[str, Json], tuple[Change, ...]]:
     """Return a note of a step and its changes; the note has an `error` if the step failed."""
     draft = Draft(rows, kind)
-    note: dict[str, Json] = {"system": kind, "step": step, "given": given}
+    note: dict[str, Json] = {"system": kind, "step": step, "given": content}
     try:
-        find_simulator(kind).perform(step, given, Desk(draft, make_surroundings(hub)))
+        find_simulator(kind).perform(step, content, Desk(draft, make_surroundings(hub)))
     except SpecError as error:
         return {**note, "error": describe_spec_error(error)}, ()
     except Exception as error:  # as for requests: a bug in a simulator is reported, and its changes are discarded

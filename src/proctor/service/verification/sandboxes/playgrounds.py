@@ -17,7 +17,7 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification.authoring.environments import list_datasets_of, list_simulators_of
 from proctor.service.verification.sandboxes import lifecycle as sandbox_life
-from proctor.service.verification.sandboxes.lifecycle import Prepared
+from proctor.service.verification.sandboxes.lifecycle import PreparedSystem
 from proctor.service.verification.sandboxes.system_kinds import describe_access
 from proctor.service.verification.shared import resources
 from proctor.service.verification.shared.declaration import Operation, Resource, ToolWords
@@ -75,16 +75,16 @@ async def list_playgrounds(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -
 
 
 @Operation(PLAYGROUND, "POST /playgrounds", takes=PLAYGROUND.new, gives=PLAYGROUND.whole, creates=True, tool="create")
-async def create_playground(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+async def create_playground(hub: Hub, caller: Caller, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Create a playground of an environment, with one sandbox per simulator, seeded with its datasets."""
     authorize(caller)
-    environment_id = PLAYGROUND.read(given)["environment_id"]
+    environment_id = PLAYGROUND.read(request_body)["environment_id"]
     await close_overdue(hub, caller)
     async with hub.database.reading() as connection:
         await require_record(connection, caller, "environment", environment_id)
         simulators = (await list_simulators_of(connection, caller, [environment_id]))[environment_id]
         datasets = (await list_datasets_of(connection, caller, [environment_id]))[environment_id]
-        fillings = [await sandbox_life.read_filling(connection, caller, simulator, datasets) for simulator in simulators]
+        fillings = [await sandbox_life.read_seed_sources(connection, caller, simulator, datasets) for simulator in simulators]
     prepared = await sandbox_life.prepare(hub, fillings)
     async with hub.database.writing() as connection:
         # Again, since it may have been deleted during seeding.
@@ -92,8 +92,8 @@ async def create_playground(hub: Hub, caller: Caller, given: Mapping[str, Json])
         body: dict[str, Json] = {"environment_id": environment_id, "status": "active"}
         row = await resources.store_record(connection, hub, caller, PLAYGROUND, body)
         sandboxes = [
-            await _open_sandbox(connection, hub, caller, simulator, row["id"], one)
-            for simulator, one in zip(simulators, prepared, strict=True)
+            await _open_sandbox(connection, hub, caller, simulator, row["id"], system)
+            for simulator, system in zip(simulators, prepared, strict=True)
         ]
         return {**PLAYGROUND.show(row), "sandboxes": sandboxes}
 
@@ -132,7 +132,9 @@ async def open_playground(connection: AsyncConnection, hub: Hub, caller: Caller,
     return row
 
 
-async def prepare_playground(hub: Hub, caller: Caller, playground_id: str, entities: Sequence[str]) -> list[tuple[Row, Prepared | None]]:
+async def prepare_playground(
+    hub: Hub, caller: Caller, playground_id: str, entities: Sequence[str]
+) -> list[tuple[Row, PreparedSystem | None]]:
     """Seed the systems of a task run that is about to start, with datasets of its environment, of its entities, and its own."""
     async with hub.database.reading() as connection:
         playground = await find_record(connection, caller.organization_id, "playground", playground_id)
@@ -149,7 +151,7 @@ async def prepare_playground(hub: Hub, caller: Caller, playground_id: str, entit
         branches = await linked(connection, caller.organization_id, BRANCHES, [row["id"] for row in sandboxes], "dataset")
         fillings = [
             # A deleted simulator has no config.
-            await sandbox_life.read_filling(
+            await sandbox_life.read_seed_sources(
                 connection, caller, by_id.get(row["body"]["simulator_id"]) or row, [*shared, *branches[row["id"]]]
             )
             for row in sandboxes
@@ -162,7 +164,7 @@ async def start_playground(
     hub: Hub,
     caller: Caller,
     task_run: Row,
-    prepared: Sequence[tuple[Row, Prepared | None]],
+    prepared: Sequence[tuple[Row, PreparedSystem | None]],
     steps: Sequence[ScenarioStep],
 ) -> None:
     """Open the systems of a starting task run to its agent, unless its playground has ended."""
@@ -172,18 +174,18 @@ async def start_playground(
         playground = await find_record(connection, caller.organization_id, "playground", playground_id, lock=True)
     if playground is None or playground["body"]["status"] != "provisioning":
         return
-    kinds = {one.kind for _, one in prepared if one is not None}
+    kinds = {system.kind for _, system in prepared if system is not None}
     for step in steps:
         if step.kind not in kinds:
             raise Refusal("CONFLICT", f"the scenario needs a simulator of kind {step.kind}, which the environment lacks")
-    for row, one in prepared:
-        if one is not None:
+    for row, system in prepared:
+        if system is not None:
             await sandbox_life.provision(
                 connection,
                 hub,
                 caller,
                 row["id"],
-                one,
+                system,
                 steps=steps,
                 benchmark_run_id=task_run["parent_id"],
                 timeout_s=task_run["body"]["timeout"],
@@ -242,14 +244,14 @@ async def list_sandboxes(hub: Hub, caller: Caller, *, playground_id: str | None 
 
 
 @Operation(SANDBOX, "POST /sandboxes", takes=SANDBOX.new, gives=SANDBOX.whole, creates=True, tool="create")
-async def create_sandbox(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+async def create_sandbox(hub: Hub, caller: Caller, request_body: Mapping[str, Json]) -> dict[str, Json]:
     """Create a standalone sandbox."""
     authorize(caller)
-    simulator_id = SANDBOX.read(given)["simulator_id"]
+    simulator_id = SANDBOX.read(request_body)["simulator_id"]
     await close_overdue(hub, caller)
     async with hub.database.reading() as connection:
         simulator = await require_record(connection, caller, "simulator", simulator_id)
-        filling = await sandbox_life.read_filling(connection, caller, simulator, [])
+        filling = await sandbox_life.read_seed_sources(connection, caller, simulator, [])
     (prepared,) = await sandbox_life.prepare(hub, [filling])
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "simulator", simulator_id)
@@ -282,7 +284,7 @@ async def list_sandboxes_of(connection: AsyncConnection, caller: Caller, playgro
 
 
 async def _open_sandbox(
-    connection: AsyncConnection, hub: Hub, caller: Caller, simulator: Row, playground_id: str | None, prepared: Prepared | None
+    connection: AsyncConnection, hub: Hub, caller: Caller, simulator: Row, playground_id: str | None, prepared: PreparedSystem | None
 ) -> dict[str, Json]:
     """Store a sandbox of a user, and return it with its token."""
     row = await resources.store_record(connection, hub, caller, SANDBOX, _make_sandbox(simulator, playground_id))

@@ -95,8 +95,8 @@ async def list_sandbox_events(hub: Hub, caller: Caller, id: str, **paging: Unpac
 async def get_sandbox_state(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read the state of a sandbox, also after teardown."""
     row, head = await _find_live(hub, caller, id)
-    found = await read_end_state(hub, [head])
-    state = {name: value for name, value in msgspec.to_builtins(found.state).items() if name not in ("requests", "changes", "systems")}
+    end_state = await read_end_state(hub, [head])
+    state = {name: value for name, value in msgspec.to_builtins(end_state.state).items() if name not in ("requests", "changes", "systems")}
     return {"sandbox_id": id, "status": row["body"]["status"], "state": state}
 
 
@@ -104,9 +104,9 @@ async def get_sandbox_state(hub: Hub, caller: Caller, id: str) -> dict[str, Json
 async def diff_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read the changes in a sandbox since its start, also after teardown."""
     _, head = await _find_live(hub, caller, id)
-    found = await read_end_state(hub, [head])
+    end_state = await read_end_state(hub, [head])
     answer: dict[str, Json] = {"sandbox_id": id, "added": [], "changed": [], "removed": []}
-    for change in found.state.changes or ():
+    for change in end_state.state.changes or ():
         shown: dict[str, Json] = msgspec.to_builtins(change)
         answer[shown.pop("change")].append(shown)
     return answer
@@ -211,5 +211,5 @@ def _show_event(row: Row) -> dict[str, Json]:
     own = {"id": row["id"], "sandbox_id": row["sandbox_id"], "number": row["number"], "created_at": row["created_at"]}
     event = {name: value for name, value in event.items() if name in shown}
     # The only type of event that Verial names.
-    sent = "hl7_outbound" if [event.get(name) for name in ("system", "method", "path")] == ["hl7", "POST", "/outbound"] else "request"
-    return {**shown, **event, **own, "type": "step" if row["by_itself"] else sent}
+    kind = "hl7_outbound" if [event.get(name) for name in ("system", "method", "path")] == ["hl7", "POST", "/outbound"] else "request"
+    return {**shown, **event, **own, "type": "step" if row["by_itself"] else kind}

@@ -92,10 +92,10 @@ async def list_sandboxes_of_run(hub: Hub, caller: Caller | None, run_id: str) ->
     _require_run(caller, run_id)
     async with hub.database.reading() as connection:
         heads = await list_open_of_run(connection, run_id)
-    found = [head for head in heads if not _is_over(hub, head)]
-    if not found:
+    open_heads = [head for head in heads if not _is_over(hub, head)]
+    if not open_heads:
         raise Refusal("CONFLICT", "no started task of the run has systems; start one first")
-    return found
+    return open_heads
 
 
 def _require_own(caller: Caller | None, head: Row | None, id: str) -> Row:
@@ -245,7 +245,7 @@ def _list_systems(head: Row) -> tuple[System, ...]:
     return (System(name=head["kind"], kind=head["kind"]),)
 
 
-class Ended(msgspec.Struct, frozen=True):
+class EndState(msgspec.Struct, frozen=True):
     """The state of sandboxes, and its revision."""
 
     state: State
@@ -254,7 +254,7 @@ class Ended(msgspec.Struct, frozen=True):
     """Steps of the scenario that did not happen, with reasons."""
 
 
-async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
+async def read_end_state(hub: Hub, heads: Sequence[Row]) -> EndState:
     """Return the combined state of sandboxes: data, requests, and changes since the start."""
     families: dict[str, Json] = {}
     requests: list[StateRequest] = []
@@ -269,7 +269,7 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
                 now = (await find_heads(connection, [head["id"]])).values()
             stamps += make_stamps(now)
             notes = await store.list_notes(head["id"]) if head["steps"] else ()
-            unplayed += [text for one in now for text in _list_unplayed(one, notes, full)]
+            unplayed += [text for head_now in now for text in _list_unplayed(head_now, notes, full)]
             around = _make_surroundings_until(hub, head)
             state = await Sandbox(head["id"], _list_systems(head), store, around, read=asyncio.to_thread).read_state()
         requests += state.requests or ()
@@ -278,7 +278,7 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
     families["requests"] = tuple(sorted(requests, key=lambda request: request.at or ""))
     families["changes"] = tuple(changes)
     families["systems"] = tuple(dict.fromkeys(head["kind"] for head in heads))
-    return Ended(State(**families), tuple(stamps), tuple(unplayed))
+    return EndState(State(**families), tuple(stamps), tuple(unplayed))
 
 
 async def _perform_last_steps(hub: Hub, store: DatabaseStore, head: Row) -> str:
@@ -293,9 +293,9 @@ async def _perform_last_steps(hub: Hub, store: DatabaseStore, head: Row) -> str:
 
 def _list_unplayed(head: Row, notes: Iterable[Mapping[str, Json]], full: str) -> list[str]:
     """Return descriptions of steps that failed or did not happen."""
-    failed = [f"the step {one['step']} of {head['kind']} could not be performed: {one['error']}" for one in notes if one.get("error")]
+    failed = [f"the step {note['step']} of {head['kind']} could not be performed: {note['error']}" for note in notes if note.get("error")]
     steps = cast("list[dict[str, Json]]", head["steps"] or [])[head["steps_done"] :]
-    return failed + [f"the step {one['step']} of {head['kind']} did not happen: {full or 'its time had not come'}" for one in steps]
+    return failed + [f"the step {note['step']} of {head['kind']} did not happen: {full or 'its time had not come'}" for note in steps]
 
 
 def _make_surroundings_until(hub: Hub, head: Row) -> Surroundings:
@@ -312,8 +312,8 @@ def make_stamps(heads: Iterable[Row]) -> list[str]:
 # --- the tools of simulated systems for models
 
 
-class Reached(msgspec.Struct, frozen=True):
-    """The sandboxes that a caller may use, and their address."""
+class ReachableSandboxes(msgspec.Struct, frozen=True):
+    """The sandboxes that a caller may use, with their address and the token of the caller."""
 
     heads: tuple[Row, ...]
     base: str
@@ -321,13 +321,13 @@ class Reached(msgspec.Struct, frozen=True):
     """The token of the caller, which events must not show."""
 
 
-def list_system_tools(reached: Reached) -> dict[str, tuple[Row, Tool]]:
+def list_system_tools(reached: ReachableSandboxes) -> dict[str, tuple[Row, Tool]]:
     """Return the tools of all systems by name, each with its sandbox."""
     # Tool names start with their kind, and a run has one system of a kind.
     return {tool.name: (head, tool) for head in reached.heads for tool in find_tools(find_simulator(head["kind"]))}
 
 
-async def call_system_tool(hub: Hub, reached: Reached, name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
+async def call_system_tool(hub: Hub, reached: ReachableSandboxes, name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
     """Call a tool, and return an MCP result, with `isError` if rejected. Raises `SpecError` for an unknown tool."""
     tools = list_system_tools(reached)
     if name not in tools:

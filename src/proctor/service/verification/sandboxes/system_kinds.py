@@ -38,20 +38,20 @@ def describe_access(
     if defaults:
         seed: Json = find_config_seed(kind, config) or {}
         values |= {name: str(seed.get(name) or default.format_map(values)) for name, default in defaults.items()}
-    found: dict[str, Json] = {
+    access: dict[str, Json] = {
         name: template.format_map(values) for name, template in names.items() if token is not None or template not in _SECRETS
     }
-    found["mcp_url"] = f"{values['url'].rpartition('/')[0]}/{MCP}"
-    return found if token is None else {**found, "token": token}
+    access["mcp_url"] = f"{values['url'].rpartition('/')[0]}/{MCP}"
+    return access if token is None else {**access, "token": token}
 
 
-def complete_addresses(found: Json, root: str) -> Json:
+def complete_addresses(response: Json, root: str) -> Json:
     """Return a response with absolute addresses in the credentials of sandboxes; `root` is the address of the service."""
-    if isinstance(found, list):
-        return [complete_addresses(item, root) for item in cast("list[Json]", found)]
-    if not isinstance(found, dict):
-        return found
-    record = cast("dict[str, Json]", found)
+    if isinstance(response, list):
+        return [complete_addresses(item, root) for item in cast("list[Json]", response)]
+    if not isinstance(response, dict):
+        return response
+    record = cast("dict[str, Json]", response)
     if isinstance(access := record.get("credentials"), dict):
         absolute = {name: f"{root}{one}" if name.endswith("_url") and str(one).startswith("/") else one for name, one in access.items()}
         return {**record, "credentials": absolute}
@@ -61,10 +61,10 @@ def complete_addresses(found: Json, root: str) -> Json:
 
 def describe_endpoints(kinds: list[str], run_id: str) -> dict[str, Json]:
     """Return the relative addresses of a run's systems by name."""
-    found: dict[str, Json] = {}
+    endpoints: dict[str, Json] = {}
     for kind in dict.fromkeys(kinds):
         root = f"/v1/benchmark-runs/{run_id}/{kind}"
-        found[kind] = root
+        endpoints[kind] = root
         parts: Mapping[str, str] = getattr(find_simulator(kind), "endpoints", {})
-        found.update({name: f"{root}{path}" for name, path in parts.items()})
-    return {**found, MCP: f"/v1/benchmark-runs/{run_id}/{MCP}"} if found else {}
+        endpoints.update({name: f"{root}{path}" for name, path in parts.items()})
+    return {**endpoints, MCP: f"/v1/benchmark-runs/{run_id}/{MCP}"} if endpoints else {}

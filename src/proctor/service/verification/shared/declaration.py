@@ -34,7 +34,6 @@ STAMPS: Table = {
     "created_at": read_only("string", "when it was created"),
     "updated_at": read_only("string", "when it was last changed", in_tool=False),
 }
-"""The fields of every record."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +73,13 @@ class Resource:
     @functools.cached_property
     def summary(self) -> Shape:
         """A record as in lists."""
-        several = any(one.full for one in self.fields.values())
+        several = any(declared.full for declared in self.fields.values())
         return Shape(f"{self.name}Summary" if several else self.name, self.about, self._shown_fields(full=False), self.name)
 
     @functools.cached_property
     def whole(self) -> Shape:
         """A record with all fields."""
-        more = [name.replace("_", " ") for name, one in self.fields.items() if one.full]
+        more = [name.replace("_", " ") for name, declared in self.fields.items() if declared.full]
         if not more:
             return self.summary
         return Shape(self.name, f"With its {' and '.join(more)}.", self._shown_fields(full=True), self.name)
@@ -101,10 +100,10 @@ class Resource:
 
     def new_within(self, parent: str) -> Shape:
         """The body that creates a record below a parent in the path."""
-        return Shape(self.new.name, self.new.about, {name: one for name, one in self.new.fields.items() if name != parent})
+        return Shape(self.new.name, self.new.about, {name: declared for name, declared in self.new.fields.items() if name != parent})
 
     def _shown_fields(self, *, full: bool) -> Table:
-        fields = {name: one for name, one in self.fields.items() if one.shown and (full or not one.full)}
+        fields = {name: declared for name, declared in self.fields.items() if declared.shown and (full or not declared.full)}
         return {**(STAMPS if self.stamped else {"id": STAMPS["id"]}), **fields}
 
     @property
@@ -114,29 +113,29 @@ class Resource:
 
     def writable(self, *, partial: bool = False) -> Table:
         """Return the fields that callers write; with `partial` those they may change."""
-        return {name: one for name, one in self.fields.items() if one.written and (one.changeable or not partial)}
+        return {name: declared for name, declared in self.fields.items() if declared.written and (declared.changeable or not partial)}
 
-    def read(self, given: Mapping[str, Json], *, partial: bool = False) -> dict[str, Json]:
+    def read(self, request_body: Mapping[str, Json], *, partial: bool = False) -> dict[str, Json]:
         """Return the checked fields of a request; with `partial` only those that are present."""
-        return read_fields(self.writable(partial=partial), given, self.called, partial=partial)
+        return read_fields(self.writable(partial=partial), request_body, self.called, partial=partial)
 
     def show(self, row: Row) -> dict[str, Json]:
         """Return a record as in lists, without nested records."""
-        fields = {name: self._show_field(name, one, row) for name, one in self._own_fields().items()}
+        fields = {name: self._show_field(name, declared, row) for name, declared in self._own_fields().items()}
         return {"id": row["id"], **fields, **{name: row[name] for name in _STAMPS}}
 
-    def _show_field(self, name: str, one: Field, row: Row) -> Json:
-        if one.compute is not None:
-            return one.compute(row)
-        return row["parent_id"] if name == self.parent else row["body"].get(name, one.default)
+    def _show_field(self, name: str, declared: Field, row: Row) -> Json:
+        if declared.compute is not None:
+            return declared.compute(row)
+        return row["parent_id"] if name == self.parent else row["body"].get(name, declared.default)
 
     def fill(self, **fields: Json) -> dict[str, Json]:
         """Return the body of a new record: defaults and `fields`."""
-        defaults = {name: one.default for name, one in self._own_fields().items() if one.compute is None}
+        defaults = {name: declared.default for name, declared in self._own_fields().items() if declared.compute is None}
         return {name: value for name, value in {**defaults, **fields}.items() if name != self.parent}
 
     def _own_fields(self) -> Table:
-        return {name: one for name, one in self.fields.items() if one.shown and not one.full and not one.joined}
+        return {name: declared for name, declared in self.fields.items() if declared.shown and not declared.full and not declared.joined}
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,21 +147,17 @@ class Operation:
     """Method and path."""
     _: KW_ONLY
     takes: Shape | None = None
-    """The request body."""
     takes_optional: bool = False
-    """Whether the body is optional."""
     takes_whole: bool = False
     """Whether the body is the value of its only field."""
     gives: Shape | None = None
     """The response; without it the operation deletes."""
     pages: bool = False
-    """Whether it returns a page."""
     large: bool = False
     """Whether the response may be too large to validate again."""
     within: str | None = None
     """For a list: the id it can be filtered by."""
     creates: bool = False
-    """Whether it creates something."""
     open: bool = False
     """Whether it needs no key; it is called without a caller then."""
     rest: bool = True
@@ -171,9 +166,7 @@ class Operation:
     """Its names in the MCP tool, if any."""
     call: Callable[..., Awaitable[Any]] = field(init=False)
     name: str = field(init=False)
-    """The name of its function."""
     about: str = field(init=False)
-    """Its description."""
 
     def __call__(self, call: Call) -> Call:
         """Add this operation, implemented by a function, to its resource."""

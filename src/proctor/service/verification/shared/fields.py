@@ -58,7 +58,6 @@ class Field:
     default: Json = None
     """Its value in a new record without it."""
     null: bool = True
-    """Whether it may be null."""
     written: bool = True
     """Whether callers write it."""
     compute: Callable[[Row], Json] | None = None
@@ -66,7 +65,6 @@ class Field:
     joined: bool = False
     """Whether it contains other records."""
     changeable: bool = True
-    """Whether callers may change it."""
     shown: bool = True
     """Whether responses have it."""
     full: bool = False
@@ -103,7 +101,7 @@ class Shape:
 
     def pick(self, name: str, about: str, *names: str) -> Shape:
         """Return a new shape with some of the fields."""
-        return Shape(name, about, {one: self.fields[one] for one in names})
+        return Shape(name, about, {field_name: self.fields[field_name] for field_name in names})
 
 
 def label_of(name: str) -> str:
@@ -113,42 +111,42 @@ def label_of(name: str) -> str:
 
 def without_limits(schema: Schema) -> Schema:
     """Return a schema without limits, which do not apply to responses."""
-    found = {key: value for key, value in schema.items() if key in ("type", "enum", "additionalProperties")}
-    return {**found, "items": without_limits(schema["items"])} if "items" in schema else found
+    kept_keys = {key: value for key, value in schema.items() if key in ("type", "enum", "additionalProperties")}
+    return {**kept_keys, "items": without_limits(schema["items"])} if "items" in schema else kept_keys
 
 
-def read_fields(table: Table, given: Mapping[str, Json], what: str, *, partial: bool = False) -> dict[str, Json]:
+def read_fields(table: Table, request_body: Mapping[str, Json], what: str, *, partial: bool = False) -> dict[str, Json]:
     """Return the checked fields in `given`; with `partial` only those present. Raises `Refusal` with every mistake."""
     wrong: dict[str, list[str]] = {}
-    found: dict[str, Json] = {}
-    given = _use_first_names(table, given)
-    for name in given:
+    values: dict[str, Json] = {}
+    request_body = _use_first_names(table, request_body)
+    for name in request_body:
         if name not in table and len(wrong) < _MOST_UNKNOWN:
             near = nearest(name, table)
             wrong[name] = [f"unknown field of a {what}" + (f"; nearest: {', '.join(near)}" if near else "")]
     for name, field in table.items():
-        value = given.get(name)
-        if value is None and (name not in given or not field.null):
-            if name in given or (field.required and not partial):
-                wrong[name] = ["required" if name not in given else "expected a value, got null"]
+        value = request_body.get(name)
+        if value is None and (name not in request_body or not field.null):
+            if name in request_body or (field.required and not partial):
+                wrong[name] = ["required" if name not in request_body else "expected a value, got null"]
             elif not partial:
-                found[name] = field.default
+                values[name] = field.default
             continue
         try:
-            found[name] = None if value is None else field.kind.read(value)
+            values[name] = None if value is None else field.kind.read(value)
         except ValueError as error:
             wrong[name] = [str(error)]
     if wrong:
         raise invalid(what, wrong)
-    return found
+    return values
 
 
-def _use_first_names(table: Table, given: Mapping[str, Json]) -> dict[str, Json]:
-    found = dict(given)
+def _use_first_names(table: Table, request_body: Mapping[str, Json]) -> dict[str, Json]:
+    values = dict(request_body)
     for name, field in table.items():
-        if field.also in found and name not in found:
-            found[name] = found.pop(field.also)
-    return found
+        if field.also in values and name not in values:
+            values[name] = values.pop(field.also)
+    return values
 
 
 def invalid(what: str, fields: Mapping[str, list[str]]) -> Refusal:
@@ -245,10 +243,10 @@ def _read_object_or_list(value: Json) -> Json:
 def _read_texts(value: Json) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in cast(list[Json], value)):
         raise ValueError(f"expected a list of texts, got {kind_of(value)}")
-    found = cast(list[str], value)
-    if len(found) > _MOST_TAGS or any(not 1 <= len(entry) <= _LONGEST_TAG for entry in found):
+    texts = cast(list[str], value)
+    if len(texts) > _MOST_TAGS or any(not 1 <= len(entry) <= _LONGEST_TAG for entry in texts):
         raise ValueError(f"expected at most {_MOST_TAGS} texts of 1 to {_LONGEST_TAG} characters")
-    return list(dict.fromkeys(_check_storable(found)))
+    return list(dict.fromkeys(_check_storable(texts)))
 
 
 FLAG = Kind({"type": "boolean"}, _read_flag)
@@ -267,12 +265,12 @@ def one_of(*words: str, aliases: Mapping[str, str] | None = None, exact: bool = 
     def read(value: Json) -> str:
         if not isinstance(value, str):
             raise ValueError(f"expected one of {', '.join(words)}, got {kind_of(value)}")
-        if (found := known.get(_strip_marks(value))) is None:
+        if (choice := known.get(_strip_marks(value))) is None:
             near = nearest(value, words)
             raise ValueError(
                 f"expected one of {', '.join(words)}, got {show(value, 60)}" + (f"; nearest: {', '.join(near)}" if near else "")
             )
-        return found
+        return choice
 
     return Kind({"type": "string", "enum": list(words)} if exact else {"type": "string"}, read)
 

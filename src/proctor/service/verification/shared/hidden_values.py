@@ -39,10 +39,11 @@ class HiddenValues:
         # With the type: `True == 1 == 1.0` in Python, and a hidden 1 must not hide every `true`.
         self._exact = {(type(value), value) for value in values}
         texts = {value if isinstance(value, str) else show(value) for _, value in self._exact}
-        # As it is, and as sentences and JSON quote it. Longest first, since one may be part of another.
-        spelt = {spelling for text in texts if len(text) >= _SHORTEST for spelling in (text, json.dumps(text)[1:-1], _quote(text))}
-        # Not parts of the mark itself, which would match in every mark.
-        self._spelt = sorted((one for one in spelt if one not in REDACTED), key=lambda one: (-len(one), one))
+        # Each text verbatim, and as JSON and sentences quote it.
+        long_texts = [text for text in texts if len(text) >= _SHORTEST]
+        forms = {form for text in long_texts for form in (text, json.dumps(text)[1:-1], _quote(text))}
+        # Longest first, since one may be part of another. A part of `[redacted]` itself would match in every redacted place.
+        self._forms = sorted((form for form in forms if form not in REDACTED), key=lambda form: (-len(form), form))
         words = sorted(text for text in texts if _SHORTEST_WORD <= len(text) < _SHORTEST)
         self._words = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)") if words else None
 
@@ -51,7 +52,7 @@ class HiddenValues:
 
     def hide_text(self, text: str) -> str:
         """Return a text without the values, also if truncated."""
-        for spelling in self._spelt:
+        for spelling in self._forms:
             if spelling in text:
                 text = text.replace(spelling, REDACTED)
         if self._words is not None:
@@ -90,8 +91,8 @@ class HiddenValues:
         last = len(parts) - 1
         for number, part in enumerate(parts):
             tail, head = part[-_WIDEST:], part[:_WIDEST][::-1]
-            after = max((_count_shared(tail, spelling) for spelling in self._spelt), default=0) if number < last else 0
-            before = max((_count_shared(head, spelling[::-1]) for spelling in self._spelt), default=0) if number else 0
+            after = max((_count_shared(tail, spelling) for spelling in self._forms), default=0) if number < last else 0
+            before = max((_count_shared(head, spelling[::-1]) for spelling in self._forms), default=0) if number else 0
             inner = part[before : max(before, len(part) - after)]
             parts[number] = f"{REDACTED if before else ''}{inner}{REDACTED if after else ''}"
         return "…".join(parts)
@@ -111,10 +112,10 @@ def _count_shared(text: str, value: str) -> int:
     return 0
 
 
-def find_hidden_values(given: Json, redacted: Json) -> HiddenValues:
+def find_hidden_values(original: Json, redacted: Json) -> HiddenValues:
     """Return the values that redaction removed."""
-    found: list[Json] = []
-    waiting: list[tuple[Json, Json]] = [(given, redacted)]
+    removed_values: list[Json] = []
+    waiting: list[tuple[Json, Json]] = [(original, redacted)]
     while waiting:
         ours, clean = waiting.pop()
         if ours is clean:
@@ -124,10 +125,10 @@ def find_hidden_values(given: Json, redacted: Json) -> HiddenValues:
         elif isinstance(ours, list) and isinstance(clean, list):
             waiting.extend(zip(ours, clean, strict=True))
         elif isinstance(ours, str) and isinstance(clean, str) and clean != REDACTED:
-            found.extend(piece for removed in _list_removed(ours, clean) for piece in _list_leaves(removed))
+            removed_values.extend(piece for removed in _list_removed(ours, clean) for piece in _list_leaves(removed))
         elif type(ours) is not type(clean) or ours != clean:
-            found.extend(_list_leaves(ours))
-    return HiddenValues(found)
+            removed_values.extend(_list_leaves(ours))
+    return HiddenValues(removed_values)
 
 
 def _list_removed(text: str, clean: str) -> list[str]:
@@ -135,17 +136,17 @@ def _list_removed(text: str, clean: str) -> list[str]:
     if text == clean:
         return []
     head, *others = clean.split(REDACTED)
-    found: list[str] = []
+    pieces: list[str] = []
     at = len(head)
     for number, following in enumerate(others):
         end = len(text) - len(following) if number == len(others) - 1 else text.find(following, at) if following else at
         if end < at:
             # Ambiguous: hide all of it.
             return [text]
-        found.append(text[at:end])
+        pieces.append(text[at:end])
         at = end + len(following)
     # A JSON text may escape characters that its reader decodes.
-    return [spelling for piece in found for spelling in {piece, _unescape(piece)}]
+    return [spelling for piece in pieces for spelling in {piece, _unescape(piece)}]
 
 
 def _unescape(piece: str) -> str:
@@ -157,7 +158,7 @@ def _unescape(piece: str) -> str:
 
 def _list_leaves(value: Json) -> list[Json]:
     """Return the texts and numbers in a value, including JSON inside texts."""
-    found: list[Json] = []
+    leaves: list[Json] = []
     waiting: list[tuple[Json, int]] = [(value, 0)]
     while waiting:
         entry, depth = waiting.pop()
@@ -166,13 +167,13 @@ def _list_leaves(value: Json) -> list[Json]:
         elif isinstance(entry, list):
             waiting.extend((member, depth) for member in entry)
         elif isinstance(entry, str) and entry:
-            found.append(entry)
+            leaves.append(entry)
             if entry.lstrip()[:1] in ("{", "[") and depth < _DEEPEST:
                 inner = _read_json(entry)
                 waiting.extend([(inner, depth + 1)] if inner is not None else [])
         elif is_number(entry):
-            found.append(entry)
-    return found
+            leaves.append(entry)
+    return leaves
 
 
 def _read_json(text: str) -> Json:

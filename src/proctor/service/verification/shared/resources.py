@@ -49,10 +49,10 @@ async def require_record(
     connection: AsyncConnection, caller: Caller, kind: str, id: str, *, what: str | None = None, lock: bool = False
 ) -> Row:
     """Return a record of the caller's organization."""
-    found = await find_record(connection, caller.organization_id, kind, id, lock=lock)
-    if found is None:
+    record = await find_record(connection, caller.organization_id, kind, id, lock=lock)
+    if record is None:
         raise not_found(what or kind.replace("_", " "), id)
-    return found
+    return record
 
 
 async def list_rows(
@@ -66,13 +66,13 @@ async def list_rows(
             assert parent is not None  # it is the id of a record
             await require_record(connection, caller, parent, parent_id)
         query = records_of(caller.organization_id, resource.kind, parent_id=parent_id)
-        found = await fetch_page_or_refuse(connection, query, records, **paging)
-    return found, [resource.show(row) for row in found.rows]
+        page = await fetch_page_or_refuse(connection, query, records, **paging)
+    return page, [resource.show(row) for row in page.rows]
 
 
-def make_page(found: Page, data: list[dict[str, Json]]) -> dict[str, Json]:
+def make_page(page: Page, data: list[dict[str, Json]]) -> dict[str, Json]:
     """Return a page as JSON."""
-    return {"data": data, "_meta": {"next": found.next, "prev": found.prev, "limit": found.limit}}
+    return {"data": data, "_meta": {"next": page.next, "prev": page.prev, "limit": page.limit}}
 
 
 async def list_plain(
@@ -149,9 +149,9 @@ def declare_standard(resource: Resource, path: str, rules: Rules | None = None, 
         async with hub.database.reading() as connection:
             return make_page(found, await show(connection, caller, found.rows))
 
-    async def create(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
+    async def create(hub: Hub, caller: Caller, request_body: Mapping[str, Json]) -> dict[str, Json]:
         authorize(caller)
-        body = rules.convert(resource.read(given))
+        body = rules.convert(resource.read(request_body))
         await rules.prepare(hub, body)
         async with hub.database.writing() as connection:
             if rules.most is not None and resource.parent is not None and parent is not None:
@@ -170,9 +170,9 @@ def declare_standard(resource: Resource, path: str, rules: Rules | None = None, 
             row = await require_record(connection, caller, stored.kind, id, what=stored.called)
             return (await show(connection, caller, [row], full=True))[0]
 
-    async def update(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+    async def update(hub: Hub, caller: Caller, id: str, request_body: Mapping[str, Json]) -> dict[str, Json]:
         authorize(caller)
-        changes = rules.convert(resource.read(given, partial=True))
+        changes = rules.convert(resource.read(request_body, partial=True))
         await rules.prepare(hub, changes)
         async with hub.database.writing() as connection:
             row = await require_record(connection, caller, stored.kind, id, what=stored.called, lock=True)
