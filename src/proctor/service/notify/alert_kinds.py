@@ -36,7 +36,7 @@ class Watched(msgspec.Struct, frozen=True):
     select: Callable[[Mapping[str, Any], Mapping[str, Any], str], Outcomes]
     """The query of a rule: its place, its settings, and the start of the window."""
     finding: str
-    """What a message says about the window, with counts in braces."""
+    """The sentence of a message about the window, with counts in braces."""
     of_agents: bool = True
     """Whether a rule may be limited to one agent."""
 

@@ -59,7 +59,7 @@ def read_content(data: bytes, charset: str | None) -> Content:
             unread = f"unknown charset {charset[:40]!r}"
         elif isinstance(error, UnicodeDecodeError):
             unread = f"{unread}: byte 0x{data[error.start]:02x} at offset {error.start}"
-    # JSON is UTF-8 whatever the header says, so both byte strings are tried, the more likely one first.
+    # JSON is UTF-8 regardless of the header, so both byte strings are tried, the more likely one first.
     reencoded = text.encode("utf-8", "replace") if unread is None else data
     for candidate in dict.fromkeys((reencoded, data) if data.isascii() else (data, reencoded)):
         try:

@@ -111,8 +111,8 @@ def label_of(name: str) -> str:
 
 def without_limits(schema: Schema) -> Schema:
     """Return a schema without limits, which do not apply to responses."""
-    kept_keys = {key: value for key, value in schema.items() if key in ("type", "enum", "additionalProperties")}
-    return {**kept_keys, "items": without_limits(schema["items"])} if "items" in schema else kept_keys
+    copied_keys = {key: value for key, value in schema.items() if key in ("type", "enum", "additionalProperties")}
+    return {**copied_keys, "items": without_limits(schema["items"])} if "items" in schema else copied_keys
 
 
 def read_fields(table: Table, request_body: Mapping[str, Json], what: str, *, partial: bool = False) -> dict[str, Json]:
