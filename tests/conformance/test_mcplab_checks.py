@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.checks.answer import json_path, text
+from proctor.checks.answer import json_path, text, text_pattern
 from proctor.checks.registry import collect
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict
 from tests.tables import rows
 
-REGISTRY = collect([json_path, text])
+REGISTRY = collect([json_path, text, text_pattern])
 DOCUMENT = {"a": None, "b": False, "c": [], "d": "", "e": 0, "f": {"g": [1, 2, {"h": 3}]}, "n": 1, "s": "1", "x.y": 5}
 JSONPATH = {"syntax": "mcplab", "source": "text", "unfence": False, "scalars_only": True, "falsy_is_empty": True}
 REGEX = {"flags": "i", "drop_inline_flags": True, "on_invalid": "fail"}

@@ -271,6 +271,19 @@ def test_a_second_process_starts_while_the_first_one_works(processes: int, start
     using(doing, processes=processes)
 
 
+def test_a_process_of_a_large_server_is_used_again() -> None:
+    ballast = bytearray(500_000_000)
+    ballast[::4096] = b"x" * len(ballast[::4096])
+
+    async def doing(pool: DecisionPool) -> None:
+        for _ in range(2):
+            assert await codes(pool, source({"response_contains": "fine"}), "fine") == [("pass", None)]
+            await asyncio.gather(*pool._starts)
+        assert len(pool._idle) == 1
+
+    using(doing, processes=1)
+
+
 def test_where_no_process_can_be_started_it_is_refused() -> None:
     async def doing(pool: DecisionPool) -> None:
         with pytest.raises(Refusal) as caught:
