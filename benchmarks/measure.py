@@ -73,3 +73,10 @@ def find_chromium() -> str | None:
     """Return the path of a Chromium on this machine."""
     names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     return next(filter(None, map(shutil.which, names)), None)
+
+
+def is_compiled() -> bool:
+    """Return whether the reader of traces is compiled, as in a native wheel."""
+    from proctor.evidence.traces import build  # importing it is what other parts measure
+
+    return not str(build.__file__).endswith(".py")
