@@ -132,11 +132,12 @@ screenshots: .venv/.ready
 	PROCTOR_SCREENSHOTS=1 $(BIN)/python -m pytest -m live -q tests/live/test_screenshots.py
 
 # With the reader of traces compiled, as a native wheel has it, if this machine has a C compiler.
-bench: $(if $(shell command -v cc),$(NATIVE)/.ready,.venv/.ready)
-	PYTHONPATH=$(wildcard $(NATIVE)) $(BIN)/python -m benchmarks
+COMPILED := $(if $(shell command -v cc),$(NATIVE))
+bench: .venv/.ready $(COMPILED:%=%/.ready)
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m benchmarks
 
-# A copy of the package with the reader of traces compiled to C: `design/native.md`. Takes some minutes.
-$(NATIVE)/.ready: .venv/.ready native_build.py $(wildcard src/proctor/evidence/*/*.py)
+# A copy of the package with the reader of traces compiled to C: `design/native.md`. Takes some minutes. Made anew after any change: it has all modules.
+$(NATIVE)/.ready: .venv/.ready native_build.py $(shell find src/proctor -type f -not -name '*.pyc')
 ifdef UV
 	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(COMPILER)
 	$(UV) pip install --quiet --python $(COMPILER)/bin/python $$($(BIN)/python -c "import native_build; print(*native_build.REQUIREMENTS)")

@@ -1,6 +1,6 @@
 """Compiles the reader of traces to C, with mypyc. Where it is not compiled, the same Python source runs: that is the fallback.
 
-`python native_build.py FOLDER` writes a compiled copy of the package. With `PROCTOR_NATIVE=1`, `hatch_build.py` adds them to the wheel.
+`python native_build.py FOLDER` writes a compiled copy of the package. `hatch_build.py` adds the libraries to a native wheel.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def build(folder: Path) -> list[Path]:
     script.write_text(_SETUP.format(arguments=["--ignore-missing-imports", "--follow-imports=silent", *names]), encoding="utf-8")
     environment = dict(os.environ)
     if os.name == "posix":
-        # The path of the folder must not reach the libraries: two builds have the same bytes.
+        # The path of the folder must not reach the libraries.
         environment["CFLAGS"] = f"{environment.get('CFLAGS', '')} -g0 -ffile-prefix-map={folder}=."
     subprocess.run([sys.executable, script.name, "--quiet", "build_ext", "--inplace"], cwd=folder, env=environment, check=True)
     script.unlink()
