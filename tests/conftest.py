@@ -7,6 +7,7 @@ import gc
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -63,6 +64,8 @@ EVERY_DATABASE = os.environ.get("PROCTOR_EVERY_DATABASE") == "1"
 SHARE = float(os.environ.get("PROCTOR_EXAMPLES", "0.2"))
 """The share of its examples that a property test tries, different ones in each run; `make torture` tries ten times as many."""
 FEWEST = 15
+ROWS = int(os.environ.get("PROCTOR_ROWS", "1"))
+"""One in so many of the tests marked `in_turn` is tried, others after each commit. `.ci/run` sets it; otherwise all are tried."""
 PATIENCE = 5
 """Time limits only catch tests that hang: a busy machine takes several times as long as a quiet one."""
 HEAD_START_S = 8.0
@@ -79,6 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    config.addinivalue_line("markers", "in_turn: a long test or a row of a long table; `.ci/run` tries a part of them, another one after each commit")
     config.addinivalue_line("markers", "on_request: takes a minute or more; `make torture` runs it")
     config.addinivalue_line("markers", "quiet: live, and held to milliseconds; `make test-live` runs it before the others and by itself")
 
@@ -128,7 +132,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [
         item
         for item in items
-        if (not EVERY_DATABASE and _is_second_database(item)) or (not ON_REQUEST and item.get_closest_marker("on_request"))
+        if (not EVERY_DATABASE and _is_second_database(item))
+        or (not ON_REQUEST and item.get_closest_marker("on_request"))
+        or (ROWS > 1 and item.get_closest_marker("in_turn") and not _is_its_turn(item))
     ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -168,6 +174,18 @@ def _is_second_database(item: pytest.Item) -> bool:
     is_covered = place in COVERED_BY_REST or (place.startswith("rest/") and place not in ON_BOTH_DATABASES)
     # Many tests of the service send the same statements: half of them, chosen by name, try PostgreSQL, too.
     return is_covered or (place.startswith("service/") and zlib.crc32(item.originalname.encode()) % 2 == 0)
+
+
+def _is_its_turn(item: pytest.Item) -> bool:
+    """Return whether a long test or a row of a long table is tried after this commit."""
+    return zlib.crc32(f"{_find_commit()} {item.nodeid}".encode()) % ROWS == 0
+
+
+@functools.cache
+def _find_commit() -> str:
+    """Return the id of the commit, the same in all workers; empty without git."""
+    command = ["git", "-C", str(HERE), "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _take_share(item: pytest.Item) -> None:

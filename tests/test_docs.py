@@ -67,6 +67,13 @@ def lean_python(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str
     return functools.cache(lambda requirements: make_lean_environment(tmp_path_factory.mktemp("lean") / "environment", requirements))
 
 
+def test_no_two_pages_use_the_same_port() -> None:
+    # Pages run at the same time; the one of the default, 8700, is in commands that do not run.
+    used = [port for page in EXECUTED for port in {*re.findall(r"\b87\d\d\b", page.read_text("utf-8"))} - {"8700", "8786"}]
+    assert "8727" in used and len(used) == len(set(used))
+
+
+@pytest.mark.in_turn
 @pytest.mark.parametrize("page", EXECUTED, ids=page_id)
 @pytest.mark.timeout(60)
 def test_the_page_runs_as_shown_where_only_what_it_names_is_installed(

@@ -74,6 +74,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)  # a framework that is found is imported, which takes seconds of a busy machine
 @rows("actions/cases/init.yaml")
 def test_what_a_folder_holds_becomes_a_suite_that_runs(

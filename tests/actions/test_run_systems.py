@@ -89,6 +89,7 @@ def test_what_it_left_wrong_fails_the_claim_that_names_it(tmp_path: Path) -> Non
     assert [verdict.passed for verdict in case.verdicts] == [False, True]
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_200_attempts_at_20_at_once_never_see_each_other(tmp_path: Path) -> None:
     """Each finds what the suite seeded and nothing else, and books once; the claim counts exactly one."""

@@ -47,6 +47,7 @@ def simulate(seed: int, *, items: int, skill: float, taught: float) -> Improveme
     return asyncio.run(improve(labels, measure, seed=seed))
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("items", "skill"), [(40, 0.6), (100, 0.75), (100, 0.9)])
 def test_examples_that_help_nothing_are_accepted_by_chance_alone(items: int, skill: float) -> None:
@@ -135,6 +136,7 @@ def test_a_sharper_criterion_is_accepted_where_it_helps_and_examples_do_not() ->
     assert (found.gain.before, found.gain.after) == (0.0, 1.0)
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(120)
 def test_proposals_of_both_kinds_that_help_nothing_are_accepted_by_chance_alone() -> None:
     async def sharpen(training: Sequence[JudgedAnswer]) -> dict[str, str]:

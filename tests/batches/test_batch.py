@@ -68,6 +68,7 @@ RECORDS = st.lists(
 )
 
 
+@pytest.mark.in_turn
 @settings(max_examples=25)
 @given(
     records=RECORDS,

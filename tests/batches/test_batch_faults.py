@@ -62,6 +62,7 @@ def kill_again_and_again(command: list[str], folder: Path, chance: random.Random
     return killed
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("seed", [1])
 def test_deaths_in_one_batch_lose_nothing_and_double_nothing(seed: int, tmp_path: Path) -> None:
     for number in range(FILES):
@@ -78,6 +79,7 @@ def test_deaths_in_one_batch_lose_nothing_and_double_nothing(seed: int, tmp_path
     assert not list((tmp_path / "out" / "results").glob(".*"))
 
 
+@pytest.mark.in_turn
 def test_deaths_while_spans_are_gathered_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     requests = write_requests("langchain-0-oi")
     ids = {

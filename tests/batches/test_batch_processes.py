@@ -34,6 +34,7 @@ def write_data(folder: Path, files: int, rows: int) -> Path:
     return folder / "data"
 
 
+@pytest.mark.in_turn
 def test_workers_that_are_killed_are_replaced_and_every_trace_comes_once(tmp_path: Path) -> None:
     data = write_data(tmp_path, 6, 1000)
     executor = LocalExecutor(2, tries=50)
@@ -57,6 +58,7 @@ def test_workers_that_are_killed_are_replaced_and_every_trace_comes_once(tmp_pat
     assert killed and not list((tmp_path / "out" / "results").glob(".*"))
 
 
+@pytest.mark.in_turn
 def test_a_driver_that_is_killed_is_resumed_and_its_workers_are_gone(tmp_path: Path) -> None:
     data = write_data(tmp_path, 4, 3000)
     write_suite(tmp_path)
@@ -75,6 +77,7 @@ def test_a_driver_that_is_killed_is_resumed_and_its_workers_are_gone(tmp_path: P
     assert len(found) == 24_000 and set(found.values()) == {1}
 
 
+@pytest.mark.in_turn
 def test_a_partition_that_ends_every_process_has_failed_and_the_others_have_not(tmp_path: Path) -> None:
     (tmp_path / "proctor.yaml").write_text("checks: [own.py]\n")
     (tmp_path / "own.py").write_text(

@@ -155,6 +155,7 @@ def make_large_summary(cases: int, text: str) -> BatchSummary:
     )
 
 
+@pytest.mark.in_turn
 def test_the_page_of_any_batch_is_at_most_two_megabytes() -> None:
     for text in ("x" * 400, "漢" * 400, HOSTILE * 10):
         page = render_batch_html(make_large_summary(600, text))

@@ -84,6 +84,7 @@ def count_rows(rows: list[dict[str, Any]]) -> Counter[tuple[str, int, str]]:
     return Counter((row["file"], row["row"], row["case"]) for row in rows)
 
 
+@pytest.mark.in_turn
 def test_data_and_results_are_on_an_object_store(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = write_suite(tmp_path)
     for number in range(3):
@@ -121,6 +122,7 @@ def test_two_batches_on_one_address_refuse_each_other(bucket: Bucket, monkeypatc
         pass
 
 
+@pytest.mark.in_turn
 def test_a_driver_and_its_workers_are_killed_and_every_trace_comes_once(bucket: Bucket, tmp_path: Path) -> None:
     write_suite(tmp_path)
     for number in range(6):

@@ -69,6 +69,7 @@ def write_table(path: Path, rows: Sequence[dict[str, Any]], group: int = 5) -> P
     return path
 
 
+@pytest.mark.in_turn
 @settings(max_examples=12)
 @given(data=st.data(), files=st.integers(1, 4), size=st.sampled_from([30_000, 200_000, 10**7]), seed=st.integers(0, 99))
 def test_spans_anywhere_give_the_verdicts_of_check(
@@ -88,6 +89,7 @@ def test_spans_anywhere_give_the_verdicts_of_check(
     assert not (folder / "out" / "spans").exists()
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("recording", "write_row"),
     [

@@ -93,6 +93,7 @@ def test_every_count_equals_a_loop_written_by_hand(tmp_path: Path) -> None:
     assert [reason.count for reason in answer.reasons] == [counts["answers"][False]] and not calls.more_reasons + answer.more_reasons
 
 
+@pytest.mark.in_turn
 def test_many_partitions_with_slices_without_end(tmp_path: Path) -> None:
     """One user has a tenth of all traces; every other trace has a user of its own."""
     users = [f"u{number}" if number % 10 else "heavy" for number in range(20 * PARTITIONS)]

@@ -194,6 +194,7 @@ def test_what_a_judge_could_not_say_is_no_pass(tmp_path: Path) -> None:
         assert "not decided; 3 of 20 judged (15.0 %), 3 with errors" in " ".join(text.split())
 
 
+@pytest.mark.in_turn
 @given(
     strata=st.dictionaries(st.tuples(st.text(max_size=1), st.sampled_from(["pass", "fail"])), st.integers(0, 500)), size=st.integers(0, 400)
 )

@@ -52,6 +52,7 @@ def test_scrubbing_twice_changes_nothing_more(text: str) -> None:
     assert scrubber.scrub_text(once) == once
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "text",
     ["sk-" * 100_000, "eyJ-" * 100_000, '"token":"' * 50_000, '\\"token\\":\\"' + "\\" * 200_000, "a:" * 100_000 + "://" * 1000,

@@ -82,6 +82,7 @@ def score_squad(expected: str, actual: str) -> float:
     return float(2 * precision * recall / (precision + recall))
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_the_measures_equal_their_references_over_a_table() -> None:
     from rouge_score.rouge_scorer import RougeScorer  # takes seconds, in every worker that only looks for tests
@@ -235,6 +236,7 @@ def test_what_is_found_stands_where_it_is_said_to_stand(text: str) -> None:
         assert text[found.position :].startswith(found.text)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("piece", ["a", "a@", "a.b", "+1", "1-", "4 ", "DE89 ", "1.1.", "(555", "1 ", "@a."])
 @pytest.mark.timeout(60)
 def test_looking_for_personal_data_takes_linear_time(piece: str) -> None:

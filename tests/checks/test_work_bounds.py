@@ -336,6 +336,7 @@ def decided(check: str, spec: dict[str, Any], evidence: Evidence) -> tuple[Verdi
     return verdict, time.process_time() - began
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ATTACKS)
 @pytest.mark.timeout(60)
 def test_a_product_of_two_inputs_is_bounded(name: str) -> None:
@@ -346,6 +347,7 @@ def test_a_product_of_two_inputs_is_bounded(name: str) -> None:
     assert took < CPU_S
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.timeout(60)
 def test_what_only_looks_like_much_work_is_decided(name: str) -> None:
@@ -398,6 +400,7 @@ def much_evidence() -> Evidence:
     return read_document(document, format="plain")[0]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("check", "field"), list(list_fields()))
 def test_a_long_list_in_any_field_of_any_check_is_bounded(check: str, field: str, much_evidence: Evidence) -> None:
     try:

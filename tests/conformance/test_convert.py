@@ -94,6 +94,7 @@ def documented() -> list[Any]:
     return found
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("dialect", "text", "evidence"), documented())
 def test_a_documented_suite_keeps_its_verdicts(dialect: str, text: str, evidence: Any) -> None:
     try:

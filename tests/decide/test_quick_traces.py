@@ -22,6 +22,7 @@ cases:
 """
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", sorted(truths())[::4])
 def test_traces_are_decided_alike(name: str) -> None:
     prepared = PreparedSuite(proctor.parse_suite(SUITE))

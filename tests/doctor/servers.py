@@ -15,7 +15,7 @@ from proctor.doctor.examine import Options, examine
 from proctor.doctor.model import BROKEN, Examination
 from proctor.targets.mcp.settings import ServerSettings
 
-SCRIPT = Path(__file__).with_name("template_server.py")
+SCRIPT = Path(__file__).with_name("run_template.py")
 QUICK = {"timeout_s": 2.0, "quiet_s": 0.06, "start_s": 10.0, "total_s": 30.0}
 ANSWER = {"action": "accept", "content": {"sure": True}}
 PLAN = {

@@ -209,6 +209,7 @@ def test_a_correct_setup_has_no_finding() -> None:
         assert not find_broken(found) and not found.incomplete, given
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", BROKEN_SETUPS)
 def test_a_broken_setup_is_reported(name: str) -> None:
     check, changes = BROKEN_SETUPS[name]
@@ -319,6 +320,7 @@ def test_a_login_gets_the_token_for_the_examination(more: dict[str, Any], passed
         assert setup.asked["client_id"] == more.get("client_id", "new-client")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", BROKEN_LOGINS)
 def test_a_broken_login_is_reported(name: str) -> None:
     check, changes = BROKEN_LOGINS[name]

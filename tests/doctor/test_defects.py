@@ -16,6 +16,7 @@ from tests.tables import load
 DEFECTS: list[dict[str, Any]] = load("doctor/cases/defects.yaml")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("row", DEFECTS, ids=[row["id"] for row in DEFECTS])
 def test_a_planted_defect_is_reported_by_its_check_alone(row: dict[str, Any]) -> None:
     found = look(row["id"], transport=row.get("transport", "stdio"), revision=row["revision"], calls=row.get("calls", False))
@@ -52,6 +53,7 @@ def test_a_server_of_one_era_is_examined_in_that_era_alone(era: str) -> None:
     assert len(found.notes) == 1 and "is not spoken" in found.notes[0]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_a_correct_server_has_no_finding_in_either_era(transport: str) -> None:
     found = look(transport=transport, calls=True)

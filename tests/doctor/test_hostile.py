@@ -25,6 +25,7 @@ MOST_S = 60.0
 MOST_BYTES = 200_000_000
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hostile_server_is_survived_and_not_passed(kind: str) -> None:
@@ -47,6 +48,7 @@ def test_a_hostile_server_is_survived_and_not_passed(kind: str) -> None:
     assert found.score is not None and found.score <= 94
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", ["events", "body", "drip", "redirect", "page"])
 def test_a_hostile_address_is_survived_and_not_passed(kind: str) -> None:

@@ -154,6 +154,7 @@ def test_a_server_is_found_by_command_address_name_and_file(tmp_path: Path, monk
         find_server("env", tmp_path, programs=False)
 
 
+@pytest.mark.in_turn
 def test_the_function_of_python_and_the_fixture_of_pytest(pytester: pytest.Pytester) -> None:
     found = proctor.examine_server(COMMAND, profiles=["mcp-2025-11-25"], areas=["tools"])
     assert found.score == 100 and {each.area for each in found.findings} == {"tools"}

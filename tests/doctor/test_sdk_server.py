@@ -30,11 +30,13 @@ def check(found: Examination) -> None:
     assert [part.revision for part in found.examined] == ["2025-11-25", "2026-07-28"]
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(120)
 def test_over_stdio() -> None:
     check(asyncio.run(examine(ServerSettings(id="sdk", command=sys.executable, args=(SCRIPT,)), Options(quiet_s=0.1))))
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(120)
 def test_over_http() -> None:
     with socket.socket() as free:

@@ -117,6 +117,7 @@ def test_a_server_that_could_not_be_reached_is_connected_by_its_new_settings() -
     use({"shop": {"url": "http://127.0.0.1:9/mcp"}}, work, lazy_connect=True)
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_a_child_process_that_died_is_told_and_started_again() -> None:
     async def work(manager: MCPClientManager) -> None:

@@ -359,6 +359,7 @@ def many_results_nobody_asked_for(count: int) -> Any:
     return [{"role": "user", "parts": [{"text": "go"}]}, {"role": "model", "parts": calls}, {"role": "user", "parts": results}]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("made", [many_nested_tools, many_models_far_down, many_runs_of_a_loop, many_results_nobody_asked_for])
 @pytest.mark.timeout(60)
 def test_the_work_grows_with_the_size_of_a_document_and_not_with_its_square(made: Callable[[int], Any]) -> None:

@@ -56,6 +56,7 @@ WORDS = ("type", "role", "kind", "status", "key", "eventName", "finish_reason")
 PER_RECORDING = 12
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", sorted(TRUTHS))
 def test_nothing_that_is_not_understood_turns_a_failing_check_green(name: str) -> None:
     chance = random.Random(name)  # the same changes at every run

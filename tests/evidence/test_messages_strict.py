@@ -86,6 +86,7 @@ def all_documents() -> Iterator[tuple[str, Any, str | None]]:
         yield row["id"], row["given"], row.get("format")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.timeout(60)
 def test_no_change_of_any_key_of_a_recorded_message_list_makes_a_failing_check_pass(name: str) -> None:
@@ -97,6 +98,7 @@ def test_no_change_of_any_key_of_a_recorded_message_list_makes_a_failing_check_p
     assert not wrong
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_no_change_of_any_key_of_a_row_makes_a_failing_check_pass(row: dict[str, Any]) -> None:
     evidence = one(row["given"], row.get("format"))

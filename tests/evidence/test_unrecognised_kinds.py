@@ -151,6 +151,7 @@ def known_scenarios(name: str, part: str = "tool_calls") -> Iterator[tuple[str, 
 each_sample = pytest.mark.parametrize("name", NAMES)
 
 
+@pytest.mark.in_turn
 @each_sample
 def test_an_unrecognised_kind_that_may_act_makes_the_calls_unknown(name: str) -> None:
     wrong: list[str] = []
@@ -179,6 +180,7 @@ def test_an_unrecognised_block_that_speaks_makes_the_answer_unknown(name: str) -
     assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:10])
 
 
+@pytest.mark.in_turn
 @each_sample
 @pytest.mark.parametrize("field", ["extra_calls", "tool_callz"])
 def test_an_unrecognised_field_with_calls_makes_the_calls_unknown(name: str, field: str) -> None:
@@ -235,6 +237,7 @@ def still_known(sample: Document, changed: Any, traces: set[str]) -> set[str]:
     return {trace for trace in known if after.get(trace, True)}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("format", TRACES)
 @pytest.mark.parametrize("kind", SPANS)
 @pytest.mark.timeout(60)

@@ -122,6 +122,7 @@ def _make_openapi() -> dict[str, Any]:
     return make_app(ServeSettings(service=service)).openapi()
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(120)
 def test_real_schemas_give_cases_without_a_crash() -> None:
     schemas = list(_list_schemas())
@@ -428,6 +429,7 @@ def test_the_command_proposes_cases_of_documents(
     assert run(["generate", "openapi", "flow.json"]) == 4
 
 
+@pytest.mark.in_turn
 def test_the_tools_of_a_running_server_are_listed_and_called_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mcp")
     monkeypatch.chdir(tmp_path)

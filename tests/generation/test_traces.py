@@ -33,6 +33,7 @@ def _read(found: Generated) -> Suite:
     return read_suite(to_yaml({"proctor": 1, "name": "generated", "cases": [case.document for case in found.cases]}), name="generated")
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_generated_cases_hold_of_their_group_and_of_later_runs_and_detect_faults(framework: str) -> None:

@@ -153,6 +153,7 @@ def test_actions_are_pinned_by_commit() -> None:
     assert used and all(re.search(r"@[0-9a-f]{40}$", name) for name in used)
 
 
+@pytest.mark.in_turn
 def test_a_pull_request_is_held_against_the_run_of_main_and_told_so(job: Job) -> None:
     on_main(job, fails="a")
     comment = on_pull_request(job, fails="a b")
@@ -175,6 +176,7 @@ def test_what_failed_on_main_as_well_does_not_fail_a_pull_request(job: Job) -> N
     assert job.step("verdict").returncode == 1
 
 
+@pytest.mark.in_turn
 def test_a_suite_that_a_pull_request_renames_is_run_and_commented_on(job: Job) -> None:
     on_main(job)
     suite = json.loads((job.folder / "suite.yaml").read_text())
@@ -186,6 +188,7 @@ def test_a_suite_that_a_pull_request_renames_is_run_and_commented_on(job: Job) -
     assert on_pull_request(job, fails="a") and job.outputs["run"]["exit-code"] == "1"
 
 
+@pytest.mark.in_turn
 def test_an_agent_that_did_not_change_does_not_fail_a_pull_request_by_chance(job: Job) -> None:
     (job.folder / "agent.py").write_text(
         "import itertools, os\n"
@@ -216,6 +219,7 @@ def test_without_a_run_of_main_every_failure_counts(job: Job) -> None:
     assert "The base branch has no run to compare with yet." in comment and job.step("verdict").returncode == 1
 
 
+@pytest.mark.in_turn
 def test_one_comment_is_brought_up_to_date(job: Job) -> None:
     on_main(job)
     (job.folder / "known").write_text("4711")
@@ -230,6 +234,7 @@ def test_a_comment_that_may_not_be_written_is_a_warning(job: Job) -> None:
     assert "::warning::" in job.step("comment").stdout
 
 
+@pytest.mark.in_turn
 def test_a_long_comment_is_cut_between_characters(job: Job) -> None:
     cases = [{"id": f"{'ü' * 60}{n}", "input": "a", "expect": [{"response_contains": "é" * 200}] * 3} for n in range(90)]
     (job.folder / "suite.yaml").write_text(json.dumps({"proctor": 1, "name": "Gate", "cases": cases}))

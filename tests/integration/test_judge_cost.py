@@ -161,6 +161,7 @@ def check() -> float:
     return json.loads(done.out)["cost"]["judge"]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("votes", [{}, {"samples": 3}, {"model": ["one", "two"], "samples": 2}], ids=["one", "samples", "jury"])
 @pytest.mark.parametrize("flaw", FLAWS)
 @pytest.mark.parametrize("dialect", SUITES)
@@ -223,6 +224,7 @@ def test_a_bound_is_overshot_by_what_is_in_flight_at_most_and_a_resumed_run_goes
     assert second["cost"]["judge"] == pytest.approx(stub.cost, abs=1e-9)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("flaw", FLAWS)
 @pytest.mark.parametrize("dialect", ["mcplab", "mibo"])
 def test_a_stopped_and_resumed_run_of_any_dialect_costs_what_its_requests_cost(

@@ -50,6 +50,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_three_models_two_prompts_and_fifty_cases_make_one_table_and_one_page(place: Path) -> None:
     done = proctor("run", "suite.yaml", "--quiet", "-j", "20")

@@ -61,6 +61,7 @@ def test_a_folder_or_a_missing_folder_as_output_is_exit_4_and_leaves_nothing(giv
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.in_turn
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no device that is always full")
 @pytest.mark.parametrize(
     "arguments",

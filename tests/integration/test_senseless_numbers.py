@@ -84,6 +84,7 @@ def test_a_suite_that_repeats_so_is_refused_with_its_line(repeat: float) -> None
     assert "repeat: expected a whole number of at least 1 and at most 1,000" in done.err
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.timeout(60)
 # --- pytest -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("granted", [False, True])
 def test_pytest_runs_suites_of_the_working_folder_alone(world: World, granted: bool) -> None:
     stranger = suite_with(targets(world)["http"], world.outside / "strange.proctor.yaml")
@@ -196,6 +197,7 @@ def test_a_suite_from_standard_input_is_read(world: World) -> None:
     refused(proctor("check", "-", "runs.jsonl", stdin=judged), world)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["absolute", "upwards", "a link", "a link in a folder", "a link to a library"])
 @pytest.mark.parametrize("tool", ["validate_suite", "check_evidence", "run_suite", "evidence"])
 def test_an_assistant_reads_no_file_outside_the_working_folder(world: World, tool: str, way: str) -> None:

@@ -97,6 +97,7 @@ def reach(way: str, world: World, config: dict[str, Any]) -> Path:
 WAYS = ("elsewhere", "a link to the config", "a link to the workspace", *(f"a link to {name}" for name in FILES))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("way", WAYS)
 def test_run_uses_nothing_that_an_mcplab_workspace_from_elsewhere_brings(world: World, name: str, way: str) -> None:

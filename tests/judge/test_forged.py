@@ -91,6 +91,7 @@ def find_old_id(threshold: float | None) -> str:
     return seen[0]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("first", [False, True], ids=["", "mcplab"])
 @pytest.mark.parametrize("threshold", [None, 0.5], ids=["yes or no", "score"])
 @pytest.mark.parametrize("name", JUDGES)
@@ -148,6 +149,7 @@ def test_no_splice_of_tricks_forges_a_pass(pieces: list[str], kind: str) -> None
             assert not (isinstance(read.items[0], Item) and read.items[0].passed), (name, first)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", JUDGES)
 def test_no_answer_forges_a_choice(name: str) -> None:
     for trick, text in TRICKS.items():

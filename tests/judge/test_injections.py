@@ -36,11 +36,13 @@ def test_the_corpus_is_large_and_has_no_attempt_twice() -> None:
     assert len([name for name, _ in ATTEMPTS if name.startswith("language-")]) >= 12
 
 
+@pytest.mark.in_turn
 @corpus
 def test_an_attempt_stays_behind_the_fence_wherever_it_stands(attempt: Any) -> None:
     assert violations(attempt) == []
 
 
+@pytest.mark.in_turn
 @corpus
 def test_an_attempt_stays_behind_the_fence_when_there_is_hardly_room(attempt: Any) -> None:
     assert violations(attempt, max_chars=200) == []

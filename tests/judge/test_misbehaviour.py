@@ -116,6 +116,7 @@ def judge_with(members: list[Member], budget: int | None, threshold: float | Non
     return asyncio.run(judge.judge([question], case="c", attempt=0, tape=LIVE))[0]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("size", [1, 3, 5])
 @pytest.mark.parametrize("name", MISBEHAVIOURS)
 def test_nothing_passes_without_a_quorum_of_decisions(name: str, size: int) -> None:

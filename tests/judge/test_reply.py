@@ -87,6 +87,7 @@ def test_a_reason_without_end_is_shortened() -> None:
     assert isinstance(item, Item) and len(item.reason) < 5_000 and "more" in item.reason
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "text",
     [

@@ -271,6 +271,7 @@ def list_screens(desk: Place) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.in_turn
 def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any, desk: Place, axe: str) -> None:
     with Visitor(browser, desk, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as visitor:
         page = visitor.page

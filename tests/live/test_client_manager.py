@@ -64,6 +64,7 @@ async def work(entry: dict[str, Any], *, has_session: bool) -> None:
             assert manager.get_session_id_by_server("all")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ["stdio", "streamableHttp", "sse"])
 def test_everything_that_a_server_offers(npm_servers: Path, kind: str) -> None:
     if kind == "stdio":

@@ -111,6 +111,7 @@ def kept_again(pressure: Pressure, seconds: float = 20) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.in_turn
 @pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed")
 @pytest.mark.parametrize("how", ["kill", pytest.param("stop", marks=pytest.mark.on_request)])
 def test_a_postgresql_that_is_gone_for_a_while_loses_nothing_that_was_acknowledged(tmp_path: Path, how: str) -> None:
@@ -153,6 +154,7 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
     yield place, before
 
 
+@pytest.mark.in_turn
 def test_a_sqlite_whose_disk_is_full_loses_nothing_that_was_acknowledged(tmp_path: Path, small_disk: tuple[Path, tuple[str, ...]]) -> None:
     place, before = small_disk
     with serving(tmp_path, database=f"sqlite:///{place}/proctor.db", flags=FLAGS, before=before) as server:

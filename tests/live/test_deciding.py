@@ -135,6 +135,7 @@ def test_patterns_of_a_check_over_mcp_keep_nobody_waiting(server: Serving) -> No
     assert result["counts"]["error"] == 2 and {case["code"] for case in result["cases"]} == {"time_limit"}
 
 
+@pytest.mark.in_turn
 def test_patterns_of_a_judged_check_keep_nobody_waiting(tmp_path: Path) -> None:
     with judge_server() as judge:
         model = {"provider": "openai", "model": "m", "base_url": judge.url, "api_key": "k"}
@@ -173,6 +174,7 @@ def test_deciding_ends_when_the_client_leaves(server: Serving, road: str) -> Non
     assert share < 0.3
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("road", ["mcp", "run", pytest.param("complete", marks=pytest.mark.on_request)])
 def test_the_service_stops_in_its_time_whatever_is_being_decided(own_server: Serving, road: str) -> None:
     server, held = own_server, []

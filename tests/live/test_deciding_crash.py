@@ -68,6 +68,7 @@ def ask_small(server: Serving) -> None:
     assert status == 200 and answer["result"]["structuredContent"]["counts"]["pass"] == 1
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_crash_in_the_middle_of_deciding_is_an_error_of_one_record_and_the_service_goes_on(
     server: Serving, number: signal.Signals

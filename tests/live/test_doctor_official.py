@@ -102,6 +102,7 @@ def test_a_server_of_the_python_sdk(referee: list[str], revision: str, tmp_path:
     assert compare(examined, official, revision) >= (12 if revision == "2025-11-25" else 30)
 
 
+@pytest.mark.in_turn
 def test_our_own_service_has_no_failure_and_follows_the_advice(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         examined: Any = asyncio.run(examine(ServerSettings(id="proctor", transport="http", url=f"{server.url}/mcp")))

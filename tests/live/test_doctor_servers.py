@@ -47,6 +47,7 @@ def check(settings: ServerSettings, most_s: float = MOST_S) -> None:
     assert found.seconds <= most_s and len(text.splitlines()) <= MOST_LINES and found.tool_calls == 0
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", NPM)
 def test_servers_of_the_protocols_repository(name: str, pytestconfig: pytest.Config, tmp_path: Path) -> None:
     packages = [f"@modelcontextprotocol/server-{each}" for each in NPM]
@@ -63,6 +64,7 @@ def test_servers_of_other_makers(name: str, pytestconfig: pytest.Config) -> None
     check(ServerSettings(id=name, command="node", args=(str(modules / name / script), *arguments)))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", [PYTHON[0], *(pytest.param(name, marks=pytest.mark.on_request) for name in PYTHON[1:])])
 def test_servers_of_the_package_index(name: str, pytestconfig: pytest.Config, tmp_path: Path) -> None:
     # The one for SQLite does not start with newer versions of the SDK.
@@ -73,6 +75,7 @@ def test_servers_of_the_package_index(name: str, pytestconfig: pytest.Config, tm
     check(ServerSettings(id=name, command=str(install_from_index(cache, *packages) / name), args=arguments, cwd=str(tmp_path)))
 
 
+@pytest.mark.in_turn
 def test_our_own_server(tmp_path: Path) -> None:
     settings = ServerSettings(id="proctor", command=sys.executable, args=("-m", "proctor", "mcp", "--home", str(tmp_path)))
     # Three processes load the whole service, which takes seconds of processor time each.

@@ -77,6 +77,7 @@ def wait_for(what: str, done: Any) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.in_turn
 def test_every_verdict_arrives_after_an_outage_of_the_receiver_and_kill_9_of_the_service(tmp_path: Path, receiver: Receiver) -> None:
     flags = (*FLAGS, "--export-otlp-endpoint", receiver.url, "--allowed-address", "127.0.0.1")
     sent: list[str] = []

@@ -109,6 +109,7 @@ def test_every_guide_and_every_framework_of_init_names_packages_that_are_tried()
         assert None not in {find_tried(word, KNOWN[NAMES[name]]["packages"]) for word in framework.install.split()}, name
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", list_driven(KNOWN))
 def test_the_page_gives_a_verdict_with_the_real_package(name: str, tmp_path: Path) -> None:
     python = install(name)
@@ -126,6 +127,7 @@ def test_the_page_gives_a_verdict_with_the_real_package(name: str, tmp_path: Pat
     assert outcomes == {"where": "pass", "refuted": "fail"}, done.stdout + done.stderr
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", list_driven(FRAMEWORKS))
 def test_an_empty_folder_has_a_verdict_on_tools_and_arguments_after_two_commands(name: str, tmp_path: Path) -> None:
     python = install(NAMES[name])

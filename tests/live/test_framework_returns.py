@@ -41,6 +41,7 @@ if ALL:  # nothing else needs dspy
         assert found == pytest.approx([row[2] for row in rows], abs=1e-9)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", list_driven(KNOWN))
 def test_what_is_seen_is_what_happened(name: str, tmp_path: Path) -> None:
     python, found = install(name), tmp_path / "found.json"

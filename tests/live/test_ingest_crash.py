@@ -155,6 +155,7 @@ def test_kill_9_under_load_loses_nothing_that_was_acknowledged_on_postgresql(tmp
         crash_rounds(TestDatabase(url, tmp_path), url)
 
 
+@pytest.mark.in_turn
 @pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed")
 def test_two_servers_on_one_postgresql_evaluate_every_trace_once(tmp_path: Path) -> None:
     homes = [tmp_path / "one", tmp_path / "two"]

@@ -39,6 +39,7 @@ def over_stdio(folder: Path, *flags: str) -> StdioServerParameters:
     return StdioServerParameters(command=PROCTOR[0], args=[*PROCTOR[1:], "mcp", *flags], cwd=folder, env=environment())
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("mode", ERAS)
 async def test_both_examples_over_stdio(tmp_path: Path, mode: Any) -> None:
     async with asyncio.timeout(120):
@@ -145,6 +146,7 @@ def test_a_wrong_key_is_refused_over_http(service: tuple[str, str]) -> None:
         )
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("how", "code"), [("closed", 0), (signal.SIGTERM, 0), (signal.SIGINT, 2)], ids=str)
 def test_the_server_ends_with_its_client(tmp_path: Path, how: Any, code: int) -> None:
     with subprocess.Popen(
@@ -162,6 +164,7 @@ def test_the_server_ends_with_its_client(tmp_path: Path, how: Any, code: int) ->
         assert process.stderr.read() == ""
 
 
+@pytest.mark.in_turn
 def test_the_program_of_the_guide_does_what_the_guide_says(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "author-criteria-from-a-coding-agent.md").read_text(encoding="utf-8")
     program, printed = re.search(r"```py\n(.*?)```", page, re.DOTALL), re.search(r"```text\n(.*?)```", page, re.DOTALL)

@@ -170,6 +170,7 @@ def test_servers_of_others_are_started_where_their_commands_are_allowed_and_only
     assert not children() - before
 
 
+@pytest.mark.in_turn
 def test_a_server_over_http_on_loopback_is_reached_where_it_is_allowed_and_only_there(tmp_path: Path, model: Model) -> None:
     with http_shop() as (url, gate):
         with serving(tmp_path, flags=LOOPBACK) as server:
@@ -185,6 +186,7 @@ def test_a_server_over_http_on_loopback_is_reached_where_it_is_allowed_and_only_
         assert len(gate.seen) == seen > 0
 
 
+@pytest.mark.in_turn
 def test_a_run_goes_on_when_the_service_is_killed_in_the_middle_of_it(tmp_path: Path, database_url: str, model: Model) -> None:
     flags = (*LOOPBACK, "--lease-s", "2")
     model.slow_s = 0.05

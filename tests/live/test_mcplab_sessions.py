@@ -118,6 +118,7 @@ def test_six_attempts_at_once_each_have_a_cart_over_http(tmp_path: Path) -> None
     assert live.result.counts == {"pass": 6, "fail": 0, "error": 0, "skip": 0}
 
 
+@pytest.mark.in_turn
 def test_six_attempts_at_once_each_have_a_cart_over_stdio(tmp_path: Path) -> None:
     path = written(tmp_path, CONFIG, "http://127.0.0.1:9/mcp")
     live, _ = drive(path, shopper, tmp_path / "home", repeat=6, concurrency=6, reached_by=over_stdio())

@@ -225,6 +225,7 @@ def test_the_policy_stops_markup_even_if_a_script_made_some(browser: Any, filled
         assert visitor.page.evaluate("fetch('https://example.com/').then(() => 'fetched', () => 'refused')") == "refused"
 
 
+@pytest.mark.in_turn
 def test_a_run_is_followed_over_a_restart_of_the_service(browser: Any, tmp_path: Path) -> None:
     with opened_place(tmp_path, None, "--lease-s", "2") as place:
         port = place.server.url.rpartition(":")[2]

@@ -81,6 +81,7 @@ def see_window(page: Any, address: str) -> None:
     assert f"of {4 * REPEAT}" in page.inner_text("[data-shown]")
 
 
+@pytest.mark.in_turn
 def test_two_browsers_follow_a_run_over_a_restart(browser: Any, tmp_path: Path) -> None:  # noqa: F811  # the fixture
     with opened_place(tmp_path, None, "--lease-s", "2") as place:
         port = place.server.url.rpartition(":")[2]

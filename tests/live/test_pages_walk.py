@@ -195,6 +195,7 @@ def test_the_walk_has_a_page_of_every_route(screens: list[str]) -> None:
     assert {route.path for route in ROUTES} - NO_PAGES == {find_route(path) for path in screens}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_screen_breaks_a_rule_at_any_width_and_scheme(browser: Any, filled: Place, screens: list[str], axe: str, part: int) -> None:
     flaws: list[str] = []

@@ -53,6 +53,7 @@ def start_run(server: Serving, headers: dict[str, str]) -> tuple[str, str]:
     return server.url + run["endpoints"]["portal"], token
 
 
+@pytest.mark.in_turn
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
 @pytest.mark.parametrize("place", [open_sandbox, start_run])
 @pytest.mark.parametrize("with_keys", [True, False])

@@ -22,6 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield opened
 
 
+@pytest.mark.in_turn
 def test_a_person_walks_through_the_queue(browser: Any, place: Place, axe: str) -> None:
     place.ask("POST", "/api/agents", {"project_id": place.project, "name": "shop", "service_name": "shop"})
     for number in range(100, 106):

@@ -175,6 +175,7 @@ def test_a_service_that_is_stopped_gives_the_run_back_at_once(database_url: str,
         server.kill()
 
 
+@pytest.mark.in_turn
 def test_of_two_servers_on_one_database_the_other_takes_over(database_url: str, tmp_path: Path, agent: CountingAgent) -> None:
     servers = [Server(database_url, tmp_path), Server(database_url, tmp_path)]
     try:

@@ -100,6 +100,7 @@ def test_heavy_requests_of_one_sandbox_slow_no_one_else_down_by_more_than_three(
     assert after <= 1.3 * before
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["pdf with many operators", pytest.param("transaction with conditions", marks=pytest.mark.on_request)])
 def test_the_service_stops_while_a_heavy_request_is_answered(name: str, service: tuple[Serving, Headers, Headers]) -> None:
     server, _, hostile = service

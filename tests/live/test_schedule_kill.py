@@ -57,6 +57,7 @@ def check_times(server: Server, ids: list[str]) -> None:
         assert set(times.values()) == {1}, (id, times)
 
 
+@pytest.mark.in_turn
 def test_servers_that_are_killed_at_due_times_start_each_run_once(database: TestDatabase) -> None:
     servers = [Server(database.url, database.home), Server(database.url, database.home)]
     try:
@@ -82,6 +83,7 @@ def test_servers_that_are_killed_at_due_times_start_each_run_once(database: Test
             server.kill()
 
 
+@pytest.mark.in_turn
 def test_what_was_missed_while_no_server_was_there_is_reported_once(database: TestDatabase) -> None:
     server = Server(database.url, database.home)
     try:

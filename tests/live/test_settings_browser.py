@@ -36,6 +36,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield opened
 
 
+@pytest.mark.in_turn
 def test_a_rule_a_key_and_a_benchmark_are_made_by_hand(browser: Any, place: Place) -> None:  # noqa: F811
     with Visitor(browser, place) as visitor:
         page = visitor.page

@@ -231,6 +231,7 @@ except telnyx.APIStatusError as error:
 """
 
 
+@pytest.mark.in_turn
 def test_the_sdk_of_telnyx_sends_reads_and_is_refused(sites: Any, clients: Path) -> None:
     site: Site = sites(System(name="phone", kind="messages", seed={"answers": ["Yes."]}))
     told = run(clients / "python", "-c", TELNYX, PHONE_URL=site.variables["phone_url"], PHONE_TOKEN=site.place.token)
@@ -270,6 +271,7 @@ WIZARDS = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("portal", WIZARDS)
 def test_a_browser_goes_through_the_wizard(sites: Any, page: Any, axe: str, portal: str) -> None:
     site: Site = sites(System(name="payer", kind="portal", seed={**test_portal.SEED, "portal": portal, "password": ""}))

@@ -281,6 +281,7 @@ SCREENS = (
 )  # fmt: skip
 
 
+@pytest.mark.in_turn
 @ON_ONE_DATABASE
 def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any, shop: Shop, axe: str) -> None:
     with Visitor(browser, shop, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as visitor:
@@ -312,6 +313,7 @@ def test_a_feed_whose_key_is_revoked_leads_to_the_way_in_even_while_it_is_paused
         assert "Your session has ended" in page.inner_text("main")
 
 
+@pytest.mark.in_turn
 @ON_ONE_DATABASE
 def test_a_lost_stream_says_since_when(browser: Any, shop: Shop) -> None:
     # The last one: the service is gone afterwards.

@@ -99,6 +99,7 @@ def test_every_form_is_tried_here() -> None:
     assert {path for path in posted if path.rpartition("/")[2] not in BUTTONS} == tried
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("path", FORMS)
 def test_a_form_that_cannot_be_saved_comes_back_with_everything_in_it(kept: World, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = FORMS[path]
@@ -209,6 +210,7 @@ async def add_long_trace(hub: Hub) -> None:
     await add_result(hub, "long", read_evidence([pack([SpanGroup({}, spans)])], None), score_by_words, at=START + 5)
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_an_answer_of_ten_megabytes_fits_every_page_about_a_trace(world: World) -> None:
     world.service.run(add_long_trace)

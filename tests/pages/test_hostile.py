@@ -57,6 +57,7 @@ def check_pages(pages: list[str]) -> str:
     return words
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_names_of_projects_and_runs_stay_text(world: World) -> None:
     async def sow(hub: Hub) -> None:
@@ -73,6 +74,7 @@ def test_names_of_projects_and_runs_stay_text(world: World) -> None:
     check_pages([world.get(f"/ui/p/proj_home/runs/run_{number}", "organization").text for number in range(0, len(HOSTILE), 7)])
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_what_agents_say_stays_text(world: World) -> None:
     def observe(text: str) -> Evidence:
@@ -119,6 +121,7 @@ def test_what_agents_say_stays_text(world: World) -> None:
         check_pages([world.get(f"/ui/p/proj_home/compare/answers?{asked}", "organization").text])
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_what_traces_carry_and_people_say_stays_text(world: World) -> None:
     def say(text: str) -> list[Span]:

@@ -56,6 +56,7 @@ async def sow(hub: Hub) -> None:
             await connection.execute(traces.insert().values(**trace, **said, **ours))
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(120)
 def test_cases_and_agents_with_hostile_text_stay_text(world: World) -> None:
     world.service.run(sow)

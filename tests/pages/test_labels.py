@@ -75,6 +75,7 @@ def test_a_verdict_leads_to_the_span_of_the_call_it_is_about(seen: World) -> Non
     assert 'aria-current="true"' in page and "invoke_agent shop" in page[page.index('class="small muted above"') :]
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_a_large_trace_is_shown_in_windows_and_each_of_them_is_small(world: World) -> None:
     world.service.run(lambda hub: add_trace(hub, "large", make_spans(more=100_000)))

@@ -51,6 +51,7 @@ def own(sown: KeptWorld, tmp_path: Path) -> Iterator[World]:
         yield opened
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("row", READS, ids=lambda row: row["id"])
 def test_whatever_is_read_has_a_page(shared: World, row: dict[str, Any]) -> None:
     path = "/ui" + row.get("path", route_of(row).partition(" ")[2])
@@ -113,6 +114,7 @@ def find_form(operation: Operation, row: dict[str, Any]) -> tuple[str, dict[str,
     return path, typed
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("row", WRITES, ids=lambda row: row["id"])
 def test_whatever_is_done_is_done_with_a_form(shared: World, request: pytest.FixtureRequest, row: dict[str, Any]) -> None:
     world = shared
@@ -265,6 +267,7 @@ def test_what_is_not_there_is_not_found(shared: World) -> None:
     assert shared.post("/ui/benchmarks/bench_x/delete", "organization", proof=proof).status_code == 404
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_hostile_text_stays_text_in_lists_records_and_forms(own: World) -> None:
     from proctor.service.access.callers import LOCAL

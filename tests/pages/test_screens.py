@@ -22,6 +22,7 @@ PAGES = [
 ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_the_screen_answers_every_visitor_as_the_table_says(seen: World, row: dict[str, Any]) -> None:
     method = row["screen"].partition(" ")[0]

@@ -84,6 +84,7 @@ def test_every_check_that_names_characters_is_in_the_table() -> None:
     check_table(REGISTRY)
 
 
+@pytest.mark.in_turn
 @rows("report/cases/ranges_of_checks.yaml")
 def test_what_is_said_of_a_check_and_its_characters_is_true(row: dict[str, Any]) -> None:
     entry = REGISTRY.get(row["id"])

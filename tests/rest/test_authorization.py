@@ -98,6 +98,7 @@ def check(prepared: Prepared, row: dict[str, Any]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 @pytest.mark.timeout(60)
 def test_the_route_answers_every_kind_of_key_as_the_table_says(

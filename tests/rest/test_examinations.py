@@ -65,6 +65,7 @@ def test_an_address_is_examined_as_a_run(examining: Service) -> None:
     assert sarif.json()["runs"][0]["results"][0]["ruleId"] == "unknown-tool"
 
 
+@pytest.mark.in_turn
 def test_a_comparison_names_what_the_server_changed(examining: Service) -> None:
     project = a_project(examining)
     ids: list[str] = []
@@ -85,6 +86,7 @@ def test_a_comparison_names_what_the_server_changed(examining: Service) -> None:
     assert "has a new parameter" in page
 
 
+@pytest.mark.in_turn
 def test_a_command_that_the_operator_allows_is_examined(examining: Service) -> None:
 
     project = a_project(examining)

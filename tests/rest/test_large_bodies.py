@@ -80,6 +80,7 @@ class Probes:
             self._thread.join(60)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("path", "make", "size"),
     [("/public/traces", mibo_body, 40_000), ("/v1/traces", otlp_body, 12_000)],

@@ -128,6 +128,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
         yield Fuzzed(running)
 
 
+@pytest.mark.in_turn
 @pytest.mark.live
 @pytest.mark.timeout(120 + EXAMPLES)
 @pytest.mark.parametrize("operation", OPERATIONS if EXAMPLES > 3 else OPERATIONS[::2])
@@ -164,6 +165,7 @@ def _succeeding() -> list[dict[str, Any]]:
     return [row for row in ROWS if expected(row, "own")["organization"] < 300 and route_of(row) in OPERATIONS]
 
 
+@pytest.mark.in_turn
 @pytest.mark.live
 @pytest.mark.parametrize("row", _succeeding(), ids=lambda row: row["id"])
 def test_what_succeeds_is_answered_as_the_document_says(row: dict[str, Any], fuzzed: Fuzzed) -> None:

@@ -148,6 +148,7 @@ def test_secrets_in_log_records_are_taken_out(service: Service) -> None:
     assert "sk-abc" not in kept and "hunter2" not in kept and "the key is" in kept
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_many_records_of_one_span_take_no_more_than_their_number(service: Service) -> None:
     keys = service.keys()

@@ -97,6 +97,7 @@ def test_a_sabotage_is_found_and_named_locally(task: dict[str, Any], row: dict[s
     assert result.outcome == ("error" if row.get("errors") else "fail" if row.get("fails") else "pass")
 
 
+@pytest.mark.in_turn
 @pytest.mark.live
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", TASKS)

@@ -161,6 +161,7 @@ def test_every_kind_there_is_has_a_row() -> None:
     assert sorted(ROWS) == sorted(list_kinds()), "a kind has a row here, or SEED, CRITERION, RIGHT and WRONG in its test file"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ROWS)
 def test_right_work_passes_its_criterion_and_wrong_or_no_work_fails_it(author: Author, kind: str) -> None:
     row = ROWS[kind]

@@ -59,6 +59,7 @@ def list_ways(place: Place) -> dict[str, tuple[str, str, set[str]]]:
     }
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_every_token_opens_what_it_is_for_and_nothing_else(places: tuple[Place, Place], service: Service) -> None:
     for place in places:

@@ -206,6 +206,7 @@ def test_a_compressed_body_is_read(small: Service, streamed: bool) -> None:
         assert answer.status_code == 201, answer.text
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_a_bomb_is_refused_before_it_goes_off(small: Service) -> None:
     bomb = gzip.compress(b"[" * 300_000_000)

@@ -169,6 +169,7 @@ async def seed(hub: Hub) -> None:
         await connection.execute(alert_rules.insert().values(rule))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", list(LISTS))
 @pytest.mark.timeout(60)
 async def test_every_combination_of_filters_goes_along_an_index(name: str, hub: Hub) -> None:

@@ -20,6 +20,7 @@ def places() -> dict[str, Workplace]:
     return {}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("heavy", [pytest.param(heavy, id=name) for name, heavy in HEAVY.items() if heavy.kind != "fax"])
 def test_a_heavy_request_takes_seconds_at_most(heavy: Heavy, places: dict[str, Workplace]) -> None:
     place = places.setdefault(heavy.kind, Workplace(heavy.kind, SEEDS[heavy.kind])) if heavy.kind not in places else places[heavy.kind]
@@ -30,6 +31,7 @@ def test_a_heavy_request_takes_seconds_at_most(heavy: Heavy, places: dict[str, W
     assert response.status < 500
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "name",
     [
@@ -58,6 +60,7 @@ def test_a_list_of_records_beyond_the_bounds_is_refused(name: str) -> None:
     assert (response.status, read(response)["error"]["code"]) == (400, "too_costly")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["pdf with many operators", "pdf that unpacks to much"])
 def test_a_pdf_that_takes_too_long_has_no_text(name: str) -> None:
     response = Workplace("fax", {}).ask("POST", HEAVY[name].target, HEAVY[name].body)

@@ -340,6 +340,7 @@ def test_a_database_of_a_newer_program_is_refused_and_left_alone(database: TestD
     assert asyncio.run(look()) == ["9999_time_travel"]
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_processes_that_start_at_once_take_turns_to_migrate(database: TestDatabase) -> None:
     code = """

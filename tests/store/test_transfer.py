@@ -70,6 +70,7 @@ def elsewhere(tmp_path: Path) -> TestDatabase:
     return TestDatabase(f"sqlite:///{tmp_path / 'elsewhere.db'}", tmp_path)
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_every_table_and_every_kind_of_value_arrives_as_it_was(database: TestDatabase, elsewhere: TestDatabase) -> None:
     database.run(lambda opened: fill(opened, 30))
@@ -173,6 +174,7 @@ WRONG: list[tuple[str, list[bytes], str]] = [
 ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("lines", "told"), [pytest.param(lines, told, id=name) for name, lines, told in WRONG])
 def test_a_broken_export_is_refused_with_its_line_and_nothing_of_it_stays(database: TestDatabase, lines: list[bytes], told: str) -> None:
     with pytest.raises(InputError, match=told):

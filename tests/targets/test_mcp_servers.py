@@ -278,6 +278,7 @@ def test_a_server_over_http_that_goes_away_is_gone() -> None:
     assert lost.gone and "'shop'" in lost.error
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_fifty_megabytes_are_cut_visibly() -> None:
     async def main() -> Any:

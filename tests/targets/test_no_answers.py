@@ -71,6 +71,7 @@ def drive_all(row: dict[str, Any], home: Path, *beside: dict[str, Any]) -> tuple
     return asyncio.run(work())
 
 
+@pytest.mark.in_turn
 @rows("targets/cases/no_answers.yaml")
 def test_no_negative_claim_holds_of_what_is_no_answer(row: dict[str, Any], tmp_path: Path) -> None:
     live, server = drive_all(row, tmp_path)
@@ -89,6 +90,7 @@ def test_no_negative_claim_holds_of_what_is_no_answer(row: dict[str, Any], tmp_p
     assert len(server.asked) == tries * len(CHECKS), "retries are as they were: who asks to wait is asked again, nobody else"
 
 
+@pytest.mark.in_turn
 @rows("targets/cases/no_answers.yaml")
 def test_a_case_that_claims_the_status_which_came_is_decided_on_what_was_answered(row: dict[str, Any], tmp_path: Path) -> None:
     if row.get("answered"):

@@ -108,9 +108,10 @@ class StdioLink:
         tail = hide_secrets(self._child.stderr_tail(), self.recording.secrets)
         return f"{how}; its standard error ends with: {tail[-400:]}" if tail else how
 
-    def describe_shutdown(self) -> tuple[str, float]:
-        """Return the signal that was needed to end it ("" for none), and the seconds."""
-        return self._child.needed_signal, self._child.ended_after_s
+    @property
+    def needed_signal(self) -> str:
+        """The signal that was needed to end the process; empty if it ended by itself after the end of its input."""
+        return self._child.needed_signal
 
     def receive(self, line: bytes) -> None:
         """Record a line, and hand a response to the request that waits for it."""

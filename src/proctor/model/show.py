@@ -20,6 +20,7 @@ ENOUGH = 200_000
 DEEPEST = 100
 """The maximum nesting shown; deeper values approach Python's recursion limit."""
 _UNSEEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs"))
+_encode = msgspec.json.Encoder().encode
 _PLAIN = frozenset((bool, int, float, type(None)))
 
 
@@ -65,12 +66,13 @@ def show(value: object, limit: int = LIMIT) -> str:
     """Return a value as shortened JSON text; values that JSON cannot represent fall back to `repr`."""
     if isinstance(value, str):
         # Cut before encoding: a text of many megabytes must not be copied to show its ends.
-        value = shorten(value, limit)
+        if len(value) > limit:
+            value = shorten(value, limit)
         try:
-            return msgspec.json.encode(value).decode()
+            return _encode(value).decode()
         except UnicodeEncodeError:  # a lone surrogate, which JSON escapes can represent and UTF-8 cannot
             return msgspec.json.encode(value.encode("utf-8", "backslashreplace").decode()).decode()
-    if not _is_small(value):
+    if type(value) not in _PLAIN and not _is_small(value):
         written = ""
         for piece in _iterate_pieces(value, limit, ()):
             written += piece
@@ -78,7 +80,7 @@ def show(value: object, limit: int = LIMIT) -> str:
                 return f"{written[:limit]}…(more than can be shown)"
         return written
     try:
-        return shorten(msgspec.json.encode(value).decode(), limit)
+        return shorten(_encode(value).decode(), limit)
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
         try:
             return shorten(repr(value), limit)

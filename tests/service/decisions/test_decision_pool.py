@@ -206,6 +206,7 @@ def test_a_case_that_takes_long_is_an_error_with_the_figure() -> None:
     using(doing)
 
 
+@pytest.mark.in_turn
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not bound the memory of a process this way")
 @pytest.mark.timeout(60)
 def test_more_memory_than_a_record_may_use_is_an_error() -> None:

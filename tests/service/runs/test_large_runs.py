@@ -222,6 +222,7 @@ async def measure(act: Callable[[], Awaitable[object]]) -> float:
     return min(times)
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(120)
 def test_twice_the_attempts_take_at_most_twice_the_work(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:

@@ -30,6 +30,7 @@ def sqlite(sqlite_url: str, tmp_path: Path) -> TestDatabase:
     return TestDatabase(sqlite_url, tmp_path)
 
 
+@pytest.mark.in_turn
 @rows("service/runs/cases/runs_refused.yaml")
 def test_what_must_not_be_driven_is_refused(row: dict[str, Any], sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in row.get("environment", {}).items():

@@ -346,6 +346,7 @@ async def test_a_judge_that_breaks_or_never_answers_spoils_its_own_assertions_on
     assert reasons == [["error", "pass"]] * 2, "what needs no judge is decided"
 
 
+@pytest.mark.in_turn
 @pytest.mark.timeout(60)
 def test_slow_patterns_of_a_judged_case_hold_up_nobody(database: TestDatabase) -> None:
     slow = "".join(f"      - response_matches: '(a|aa)+{number}$'\n" for number in range(3))

@@ -175,17 +175,22 @@ def decode_unique_line(line: bytes) -> Evidence | None:
 def _has_removed_data(evidence: _Line) -> bool:
     if find_removed(evidence.text) is not None:
         return True
+    raw, marks, find = msgspec.Raw, LAST_LETTERS, find_removed  # local names, for a loop over all calls of every failure
     for call in evidence.tool_calls or ():
-        if call.name[-1:] in LAST_LETTERS and is_redacted(call.name):
+        name = call.name
+        if name[-1:] in marks and is_redacted(name):
             return True
         for value in (call.arguments or {}).values():
             # A mark ends in one of `LAST_LETTERS`; few texts do.
-            if type(value) is not int and (type(value) is not str or value[-1:] in LAST_LETTERS) and find_removed(value) is not None:
+            kind = type(value)
+            if kind is not int and (kind is not str or value[-1:] in marks) and find(value) is not None:
                 return True
         result = _get_stored(call)
-        if type(result) is msgspec.Raw:
+        if type(result) is raw:
             written = bytes(result)
-            result = _decode_value(written) if written[:1] == b'"' and len(written) < _LONGEST_MARK else None
+            if not written.startswith(b'"') or len(written) >= _LONGEST_MARK:
+                continue
+            result = _decode_value(written)
         if result is not None and is_redacted(result):
             return True
     return False

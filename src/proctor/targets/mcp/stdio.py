@@ -64,8 +64,6 @@ class ChildServer:
         """Why we stopped listening, if we did."""
         self.needed_signal = ""
         """The signal that ended it; empty if it ended by itself when its input was closed."""
-        self.ended_after_s = 0.0
-        """Seconds from the end of its input to its exit."""
 
     async def __aenter__(self) -> Streams:
         from mcp.client.stdio import get_default_environment  # needs the optional `mcp` package
@@ -176,14 +174,12 @@ class ChildServer:
             self._write_end.close()
             await asyncio.wait(self._tasks[1:2], timeout=0.5)  # accepted requests are still sent
             # The order that MCP sets for stdio: the end of its input first, then SIGTERM, then SIGKILL.
-            began = asyncio.get_running_loop().time()
             if program.process.stdin is not None:
                 program.process.stdin.close()
             if not await program.wait_for_exit(self.grace_s):
                 program.send_signal("SIGTERM")
                 self.needed_signal = "SIGTERM" if await program.wait_for_exit(GRACE_S) else "SIGKILL"
                 program.kill_strays()
-            self.ended_after_s = asyncio.get_running_loop().time() - began
             program.send_signal("SIGKILL")
             await program.wait_for_exit(GRACE_S)
             await asyncio.wait(self._tasks, timeout=0.2)
