@@ -82,7 +82,9 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    config.addinivalue_line("markers", "in_turn: a long test or a row of a long table; `.ci/run` tries a part of them, another one after each commit")
+    config.addinivalue_line(
+        "markers", "in_turn: a long test or a row of a long table; `.ci/run` tries a part of them, another one after each commit"
+    )
     config.addinivalue_line("markers", "on_request: takes a minute or more; `make torture` runs it")
     config.addinivalue_line("markers", "quiet: live, and held to milliseconds; `make test-live` runs it before the others and by itself")
 
