@@ -8,7 +8,7 @@ import msgspec
 
 from proctor.evidence.otlp import spans
 from proctor.evidence.otlp.spans import Span, SpanEvent
-from proctor.evidence.traces.shape import find_near_parts, is_recognised
+from proctor.evidence.traces.attribute_shapes import find_near_parts, is_recognised
 from proctor.evidence.traces.survey import MOST_NAMED, Counted, TraceSurvey, survey_trace
 
 

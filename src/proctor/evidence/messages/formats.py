@@ -139,10 +139,7 @@ def _is_others(speaker: str | None) -> bool:
 
 
 _MODULES = (openai, anthropic, providers, frameworks, ai_sdk)
-_SHOWN_LAST = ("pydantic-ai", "bedrock", "haystack", "agent-framework", "semantic-kernel", "autogen", "ag2", "llama-index", "adk", "cohere",
-               "mistral", "agno", "smolagents", "beeai", "genkit")  # fmt: skip
-_FOUND = [family for module in _MODULES for family in module.FORMATS]
-_ALL = sorted(_FOUND, key=lambda family: _SHOWN_LAST.index(family.name) if family.name in _SHOWN_LAST else -1)
+_ALL = [family for module in _MODULES for family in module.FORMATS]
 
 MESSAGE_FORMATS: dict[str, MessageFormat] = {family.name: family for family in _ALL}
 

@@ -11,7 +11,7 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span, SpanEvent, fold_id, read_nanoseconds, read_span
-from proctor.evidence.traces.shape import COUNTS
+from proctor.evidence.traces.attribute_shapes import COUNTS
 from proctor.evidence.unknowns.statuses import read_status
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, read_time_ns, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container

@@ -16,9 +16,9 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.usage import add_usage, read_count
 from proctor.evidence.shared.workflow import find_answering_node, is_ai, is_sub_node, read_answer, with_parameters
 from proctor.evidence.traces import unknown_parts, vocabulary
+from proctor.evidence.traces.attribute_shapes import Shape, find_decoded, list_conventions
 from proctor.evidence.traces.join_calls import ObservedCall, join_calls
 from proctor.evidence.traces.request import Exchange, find_exchanges
-from proctor.evidence.traces.shape import Shape, find_decoded, list_conventions
 from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.tool_span import find_output_tools, find_tool_name, find_tools
 from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns

@@ -6,7 +6,7 @@ import re
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.shape import Shape, find_shape, find_value, unquote
+from proctor.evidence.traces.attribute_shapes import Shape, find_shape, find_value, unquote
 from proctor.evidence.values.access import text_or_none
 from proctor.model.evidence import Json
 from proctor.model.show import show

@@ -14,9 +14,9 @@ from proctor.evidence.otlp.spans import Span, SpanEvent, is_event_only
 from proctor.evidence.shared.message import Message, Role
 from proctor.evidence.shared.usage import read_count
 from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.attribute_shapes import decode_attribute, find_shape, find_value, unflatten, unquote
 from proctor.evidence.traces.kind import find_kind, name_of_span
 from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text
-from proctor.evidence.traces.shape import decode_attribute, find_shape, find_value, unflatten, unquote
 from proctor.evidence.traces.values import decode_output, find_input_text, read_output, read_span_usage
 from proctor.evidence.unknowns.statuses import find_stop, read_status
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none

@@ -9,9 +9,9 @@ import msgspec
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.attribute_shapes import is_recognised, is_work, list_conventions
 from proctor.evidence.traces.kind import describe_kind
 from proctor.evidence.traces.request import find_exchanges
-from proctor.evidence.traces.shape import is_recognised, is_work, list_conventions
 from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.tool_span import find_tool_name
 from proctor.evidence.traces.truncation import read_tree

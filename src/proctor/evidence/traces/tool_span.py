@@ -13,9 +13,9 @@ from typing import Any
 from proctor.evidence.shared.call_identity import Pair, can_agree, can_be_one_tool, is_name_at_server, strip_framework_prefix
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, read_arguments
 from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.attribute_shapes import decode_attribute, find_value, unquote
 from proctor.evidence.traces.message_reader import read_result
 from proctor.evidence.traces.request import MAX_PARALLEL, is_within
-from proctor.evidence.traces.shape import decode_attribute, find_value, unquote
 from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.unknowns.statuses import find_failure

@@ -19,11 +19,11 @@ from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import find_count, read_count
 from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.attribute_shapes import COUNTS, may_hold_content
 from proctor.evidence.traces.join_calls import JoinedCalls, ObservedCall
 from proctor.evidence.traces.kind import describe_kind
 from proctor.evidence.traces.message_reader import join_last_text
 from proctor.evidence.traces.request import Exchange, is_hosted_call
-from proctor.evidence.traces.shape import COUNTS, may_hold_content
 from proctor.evidence.traces.step import SpanTree, Step, list_calls
 from proctor.evidence.traces.tool_span import has_damaged_arguments, is_named_tool
 from proctor.evidence.traces.trace_conversation import differ

@@ -9,8 +9,8 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.message import Role
 from proctor.evidence.shared.usage import find_count, find_usage, read_count, read_usage
 from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.attribute_shapes import Names, Shape, decode_attribute, find_decoded, find_value
 from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text
-from proctor.evidence.traces.shape import Names, Shape, decode_attribute, find_decoded, find_value
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json, Usage

@@ -22,8 +22,8 @@ from opentelemetry.sdk.trace import Span as SdkSpan
 
 from proctor.errors import InputError
 from proctor.evidence.otlp.spans import Span
+from proctor.evidence.traces.attribute_shapes import find_shape
 from proctor.evidence.traces.kind import find_kind
-from proctor.evidence.traces.shape import find_shape
 from proctor.model.show import exception_text, show
 from proctor.targets.capture.call_spans import CallSpans, SpanKey, convert_span
 
