@@ -109,4 +109,4 @@ def test_the_command_shows_progress_figures_and_the_way_to_them(tmp_path: Path, 
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Shop · 1 partition · ") and "25 traces, 50 results: 5 failed, 45 passed\n" in done.stdout
     assert re.search("refund +80.0 % +20 of 25, 60.9 % to 91.1 %", done.stdout), done.stdout
-    assert "5 times" in done.stdout and f"t0 ({tmp_path}/data/a.parquet, row 1)" in " ".join(done.stdout.split())
+    assert "5 times" in done.stdout and f"t0({tmp_path}/data/a.parquet,row1)" in "".join(done.stdout.split())

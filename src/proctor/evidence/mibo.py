@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.otlp.spans import read_span
-from proctor.evidence.plain.record import CARRYING, NODE_CALLS, list_nested_calls, nest_calls_in_nodes, read_node
+from proctor.evidence.plain.record import CARRYING, NODE_CALLS, check_events, list_nested_calls, nest_calls_in_nodes, read_node
 from proctor.evidence.platforms import flowise, n8n
 from proctor.evidence.shared.call_identity import unite_calls
 from proctor.evidence.shared.calls import read_calls
@@ -40,6 +40,7 @@ _ENVELOPE: FieldTable = {
     **dict.fromkeys(("data", "spans", "status"), PARTS),
     **dict.fromkeys(("metadata", "externalMetadata", "platformId", "externalId", "case", "input", "context"), None),
 }
+_IDS = frozenset(("platformId", "externalId", "externalMetadata", "metadata"))
 _OTHER_ENVELOPES = CARRYING | split_words("type event kind object role jsonrpc messages output result choices workflowId")
 """Keys of other documents that have `data`: events, messages, answers of providers."""
 _NODE: FieldTable = {
@@ -59,6 +60,17 @@ def sniff(document: Json) -> bool:
     return isinstance(document, dict) and _ENVELOPE.keys() >= document.keys() and may_be_body(document)
 
 
+def has_ids(document: dict[str, Any]) -> bool:
+    """Return whether a body is Mibo's by its fields, whatever its `data` is."""
+    return not _IDS.isdisjoint(document)
+
+
+def _is_status_envelope(document: dict[str, Any]) -> bool:
+    """Return whether this is `{"status": "success", "data": ...}` of any service: Mibo's status is next to a map of nodes."""
+    data = decode_container(document.get("data"))
+    return "status" in document and not has_ids(document) and not _is_node_map(data)
+
+
 def may_be_body(document: dict[str, Any]) -> bool:
     """Return whether this is a `data` or `spans` body, possibly with unrecognised fields."""
     if n8n.has_run_data(document) or not _OTHER_ENVELOPES.isdisjoint(document):
@@ -69,14 +81,14 @@ def may_be_body(document: dict[str, Any]) -> bool:
     return isinstance(spans, list) and all(isinstance(span, dict) and ("span_id" in span or "spanId" in span) for span in spans)
 
 
-def read(document: Json) -> list[Evidence]:
-    """Return the body as evidence."""
+def read(document: Json, *, declared: bool = False) -> list[Evidence]:
+    """Return the body as evidence; `declared` bodies were sent as Mibo's."""
     body = read_object(document, "$")
     if "spans" in body:
         spans = [read_span(span, f"$.spans[{index}]") for index, span in enumerate(list_at(body["spans"], "$.spans"))]
         found = [build_evidence(spans, canonical=True)]
     else:
-        found = _read_data(body)
+        found = _read_data(body, declared)
     metadata = dict_or_empty(body.get("metadata"))
     ids = {key: body[key] for key in ("platformId", "externalId", "externalMetadata") if body.get(key) is not None}
     status = read_integer(metadata.get("http_status"), "$.metadata.http_status")
@@ -97,7 +109,7 @@ def read(document: Json) -> list[Evidence]:
     ]
 
 
-def _read_data(body: dict[str, Any]) -> list[Evidence]:
+def _read_data(body: dict[str, Any], declared: bool) -> list[Evidence]:
     data = decode_container(body.get("data"))
     if not isinstance(data, (dict, str)):
         raise wrong_kind_error("$.data", "an object", data)
@@ -121,7 +133,7 @@ def _read_data(body: dict[str, Any]) -> list[Evidence]:
     listed = list_of(inner.get("nodes"))
     if listed and all(isinstance(node, dict) and "nodeName" in node for node in listed):
         return [_build_from_nodes(_read_listed_nodes(inner, unknowns), inner.get("status"), unknowns)]
-    return [_read_response(data, unknowns)]
+    return [_read_response(data, unknowns, is_own=declared or not _is_status_envelope(body))]
 
 
 def _is_node(value: Json) -> bool:
@@ -218,7 +230,7 @@ def _unwrap_item(item: Json) -> Json:
     return item["json"] if is_wrapped else item
 
 
-def _read_response(data: Json, unknowns: Unknowns) -> Evidence:
+def _read_response(data: Json, unknowns: Unknowns, *, is_own: bool) -> Evidence:
     document = dict_or_empty(data)
     members = {name: node for name, node in document.items() if isinstance(node, dict) and "output" in node}
     nodes = with_parameters([_read_mapped_node(name, node, f"$.data.{shorten(name, 60)}", unknowns) for name, node in members.items()])
@@ -227,6 +239,8 @@ def _read_response(data: Json, unknowns: Unknowns) -> Evidence:
         unknowns.mark_parts(CALL_PARTS, f"$.data.tool_calls: expected a list, found {kind_of(listed)}")
     if listed is None and any(key in document for key in NODE_CALLS):
         unknowns.mark("tool_calls", "$.data.tool_calls is null, which is not recorded")
+    elif listed is None and not members and not is_own:
+        unknowns.mark_unrecognised(CALL_PARTS, "$.data has no list of calls")
     root = read_calls(listed, "$.data.tool_calls", unknowns) if isinstance(listed, list) else ()
     inside = list_nested_calls(nodes)
     calls = unite_calls(root, inside, ("$.data.tool_calls", "the nodes in $.data"), unknowns) if listed is not None else inside
@@ -246,8 +260,10 @@ def _read_response(data: Json, unknowns: Unknowns) -> Evidence:
         if is_platform or _holds_node(value):
             parts: tuple[Part, ...] = PARTS if is_platform else ("nodes",) if is_spoken else ("nodes", "answer")
             unknowns.mark_unrecognised(parts, f"{show(shorten(key, 60))} at $.data may hold nodes that are not read")
+    others = list_unrecognised(other_members, ())
     if is_spoken:
-        check_markers(other_members, list_unrecognised(other_members, ()), calls, "$.data", unknowns)
+        check_markers(other_members, others, calls, "$.data", unknowns)
+    check_events(other_members, others, calls, "$.data", unknowns)
     return Evidence(
         text=text,
         body=body,

@@ -111,8 +111,16 @@ def read_value(value: Json, format: str | None) -> list[Evidence]:
 
 
 def _read_one(value: Json, named: Format | None = None) -> list[Evidence]:
-    value = _join_request(value)
+    value = _join_request(_take_from_data(value))
     return (named or _recognise(value)).read_all(value)
+
+
+def _take_from_data(value: Json) -> Json:
+    """Return messages or a response of a provider that a service sent under `data` as one document; any other value unchanged."""
+    if not isinstance(value, dict) or "data" not in value or not mibo.may_be_body(value) or mibo.has_ids(value):
+        return value
+    given = value["data"]
+    return {**without(value, "data"), **given} if messages.recognise_formats(given) else value
 
 
 def _join_request(value: Json) -> Json:

@@ -418,10 +418,16 @@ def _read_calls_in_body(listed: Json, path: str, unknowns: Unknowns) -> tuple[To
 
 
 def _check_reports(entry: dict[str, Any], keys: list[str], calls: Sequence[ToolCall] | None, path: str, unknowns: Unknowns) -> None:
-    """Mark the parts that unrecognised fields report as missing, and the calls if a log next to their list has another call."""
+    """Mark the parts that unrecognised fields report as missing, or that a log has and a list next to it has not."""
     check_markers(entry, keys, calls, path, unknowns)
-    listed = {name for call in calls or () for name in (call.name, *call.aliases)}
-    for key in keys if calls is not None else ():
+    if calls is not None:
+        check_events(entry, keys, calls, path, unknowns)
+
+
+def check_events(entry: dict[str, Any], keys: list[str], calls: Sequence[ToolCall], path: str, unknowns: Unknowns) -> None:
+    """Mark the calls if a log next to their list has another one."""
+    listed = {name for call in calls for name in (call.name, *call.aliases)}
+    for key in keys:
         if any(_is_unlisted_call(item, listed) for item in list_of(decode_container(entry[key]))[:_MAX_SEARCHED]):
             unknowns.mark("tool_calls", f"{show(shorten(key, 60))} at {path} has a call that is not in the list of calls")
 

@@ -141,7 +141,7 @@ def _merge_repeated(spans: list[Span]) -> list[Span]:
 def _read_body(document: Json, response_path: str | None) -> Evidence:
     if exceeds_depth(document):
         raise too_deep_error()
-    mibo_evidence = mibo.read(document)
+    mibo_evidence = mibo.read(document, declared=True)
     if not mibo_evidence:
         raise EvidenceError("the trace has nothing to check")
     evidence = mibo_evidence[0]

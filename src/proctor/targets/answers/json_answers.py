@@ -167,7 +167,7 @@ def read_trace(body: Json) -> Evidence | None:
     document = body if mibo.sniff(body) and _find_nodes(body) else {"data": body}
     if not _find_nodes(document):
         return None
-    found = _take_only(mibo.read(document))
+    found = _take_only(mibo.read(document, declared=True))
     return found if _lists_tools(document) else mark_unknown(found, _MISSING_CALLS, _NO_LIST_OF_TOOLS)
 
 
