@@ -60,8 +60,8 @@ PLAIN = Free(
     keys=("state/portal/*", "state/files/*", "now", "context", "state/fax"),
     words=("**/nodes/*/type", "**/tool_calls/*/type", "renders/*/status"),
     but=("state/fhir/resources", "**/resourceType", "**/entry", "**/entry/*", "**/entry/*/resource", *_BODY),
-    own=("body/*", "turns/*/body/*"),
-    answer=("body", "turns/*/body"),
+    own=("body/*", "turns/*/body/*", "answer/*"),
+    answer=("body", "turns/*/body", "answer"),
 )
 _STEP = ("**/intermediateSteps", "**/intermediateSteps/*", "**/intermediateSteps/*/action", "**/intermediateSteps/*/action/tool")
 _USAGE = ("**/tokenUsage", "**/tokenUsage/*", "**/tokenUsageEstimate", "**/tokenUsageEstimate/*")

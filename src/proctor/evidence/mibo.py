@@ -116,6 +116,7 @@ def _read_data(body: dict[str, Any], declared: bool) -> list[Evidence]:
     inner = dict_or_empty(data)
     unknowns = Unknowns()
     check_object(body, _ENVELOPE, "$", unknowns)
+    check_markers(body, list_unrecognised(body, _ENVELOPE), None, "$", unknowns)
     # Documents of platforms first: their keys are unmistakable, while nearly any object could be a response with common keys.
     for platform, is_own in ((n8n, n8n.has_run_data), (flowise, flowise.sniff)):
         if is_own(inner):

@@ -6,6 +6,7 @@ claims is plain evidence if it has an answer or calls under a usual name; one li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -246,6 +247,10 @@ def _choose_only(claims: list[Format]) -> Format:
 _SPEAKERS = ("speaker", "role", "who")
 _SENDERS = (*_SPEAKERS, "from", "sender", "author", "source", "type")
 _USERS = frozenset(("user", "human", "customer", "client", "caller", "visitor"))
+_USER_EVENT = re.compile(
+    r"(?:user|human|customer|client|visitor)[_. -]?(?:message|input|turn|query|utterance|request)s?$|(?:in|inbound|incoming)$", re.I
+)
+_USER_FLAGS = ("is_user", "isUser", "from_user", "fromUser", "is_human", "isHuman")
 _AGENTS = frozenset(("assistant", "agent", "bot", "ai", "model", "system"))
 _LINES = "put the lines of one run into a list under `turns` or `messages`, or map them with `group` (evidence: {map: {group: ...}})"
 
@@ -255,7 +260,9 @@ def _find_line_mark(entry: dict[str, Any]) -> str | None:
     if not {*plain.INPUTS, "turns", "nodes", "body", "state"}.isdisjoint(entry):
         return None
     senders = {key: entry[key].lower() for key in _SENDERS if isinstance(entry.get(key), str)}
-    event = next((key for key in plain.EVENT_KEYS if isinstance(entry.get(key), str) and plain.CALL_EVENT.match(entry[key])), None)
+    words = {key: entry[key] for key in (*plain.EVENT_KEYS, "direction") if isinstance(entry.get(key), str)}
+    event = next((key for key, word in words.items() if plain.CALL_EVENT.match(word) or _USER_EVENT.match(word)), None)
+    event = next((key for key in _USER_FLAGS if entry.get(key) is True), event)
     if event is not None or not senders:
         return event
     first = next(iter(senders))

@@ -265,6 +265,7 @@ def _read_exchange(
     entry: dict[str, Any], fields: FieldTable, path: str, unknowns: Unknowns, inside: Sequence[ToolCall] = ()
 ) -> tuple[EvidenceTurn, str | None]:
     """Return the fields that a run and a turn share, and how it reports failure; `inside` are the calls of the turns of a run."""
+    entry = _take_structured_answer(entry)
     body, text = entry.get("body"), _read_answer(entry, path, unknowns)
     call_fields = _list_call_fields(entry)
     calls = _read_calls(entry, call_fields, path, unknowns)
@@ -344,6 +345,23 @@ def _find_failure(entry: dict[str, Any], keys: Iterable[str], unknowns: Unknowns
     return failure
 
 
+_STRUCTURED = ("answer", "response", "output", "reply", "final_output", "final_answer", "completion")
+"""Names under which an answer may also be an object, a number or a list of blocks; `result` and `message` are often envelopes."""
+
+
+def _take_structured_answer(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry whose only answer is not text with that answer in `body`, or as the text of its blocks."""
+    if _USUAL.isdisjoint(entry) or entry.get("body") is not None or find_answers(entry):
+        return entry
+    key = next((key for key in _STRUCTURED if entry.get(key) not in (None, "", [], {})), None)
+    if key is None:
+        return entry
+    answer, rest = entry[key], {name: value for name, value in entry.items() if name != key}
+    blocks = [block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None for block in list_of(answer)]
+    texts = [text for text in blocks if isinstance(text, str)]
+    return {**rest, "text": "".join(texts)} if texts and len(texts) == len(blocks) else {**rest, "body": answer}
+
+
 def _read_answer(entry: dict[str, Any], path: str, unknowns: Unknowns) -> str | None:
     """Return the answer under one of its usual names; two that differ are a contradiction."""
     text = read_text(entry.get("text"), f"{path}.text")
@@ -378,7 +396,11 @@ def lists_calls(key: str, entries: list[Json], *, listed_elsewhere: bool) -> boo
     return (
         bool(entries)
         and all(map(is_call, entries))
-        and (not listed_elsewhere or key != "steps" or any("name" not in entry for entry in entries))
+        and (
+            not listed_elsewhere
+            or key != "steps"
+            or any("name" not in entry or "arguments" in entry or "args" in entry for entry in entries)
+        )
     )
 
 
@@ -391,6 +413,9 @@ def _read_calls(entry: dict[str, Any], keys: list[str], path: str, unknowns: Unk
             # Logs often contain only the names of tools.
             decoded = map(decode_container, listed)
             listed = [{"name": call, "arguments": None} if isinstance(call, str) else call for call in decoded]
+        if not isinstance(decode_container(listed), list):
+            unknowns.mark_parts(CALL_PARTS, f"{path}.{key}: expected a list of calls, found {kind_of(listed)}")
+            continue
         found = read_calls(listed, f"{path}.{key}", unknowns)
         places = (f"{path}.{keys[0]}", f"{path}.{key}")
         calls = found if calls is None else unite_calls(calls, found, places, unknowns, both_complete=True)
@@ -505,6 +530,9 @@ def with_turn_defaults(evidence: Evidence) -> Evidence:
         turns, account = _complete_turns(turns, account)
         if any(turn.tool_calls is not None for turn in turns):
             defaults["tool_calls"] = tuple(call for turn in turns for call in turn_calls(turn))
+    elif evidence.tool_calls == () and (account is None or "tool_calls" not in account.unknown):
+        # An explicit empty list of the run is one of each of its turns.
+        turns = tuple(turn if _records_calls(turn) else msgspec.structs.replace(turn, tool_calls=()) for turn in turns)
     if any(turn.nodes is not None for turn in turns):
         defaults["nodes"] = tuple(node for turn in turns for node in turn.nodes or ())
     durations = [turn.duration_ms for turn in turns if turn.duration_ms is not None]

@@ -37,7 +37,7 @@ _SETTING = lazy_pattern(
 )
 """Words in the names of settings and of measures that do not count calls."""
 _SPECIFIC = lazy_pattern(r"(search|fetch|code|mcp)")
-_NAMING = lazy_pattern(r"(tool|function)_(used|called|invoked|name)$|(used|called|invoked|last)_(tool|function)$")
+_NAMING = lazy_pattern(r"tool_name$|(tool|function)_(used|called|invoked)$|(used|called|invoked|last)_(tool|function)$")
 _NOTHING = frozenset(("", "none", "null", "no", "false", "n/a", "na", "0", "-"))
 _THINGS = r"(?:tool|function|call|action|event|step|message|turn|span|result|output)s?"
 _LOST = r"(?:dropped|lost|omitted|truncated|redacted|suppressed|elided|discarded|unrecorded|not_recorded|hidden)"
@@ -48,8 +48,8 @@ _NOT_WHOLE = lazy_pattern(
 )
 _WHOLE = lazy_pattern(r"(?:is_|was_)?(?:complete|completed|done|finished|final)$|turn_complete$")
 _REDACTED = lazy_pattern(
-    r"\s*(?:[\[<({*]+\s*(?:redacted|masked|removed|hidden|omitted|filtered|scrubbed|truncated|elided)\b[^\]>)}*]{0,40}[\]>)}*]+"
-    r"|redacted|\*{3,}|\u2026)\s*$",
+    r"\s*(?:[\[<({*]+\s*(?:fully )?(?:redacted|masked|removed|hidden|omitted|filtered|scrubbed|truncated|elided)\b[^\]>)}*]{0,40}[\]>)}*]+"
+    r"|_*redacted_*|\*{3,}|\u2026|\[(?:object(?: object)?|array|circular[^\]]{0,10})\])\s*$",
     re.I,
 )
 _CUT = lazy_pattern(
@@ -64,7 +64,7 @@ _CUT_FLAG = lazy_pattern(
 )
 """Fields of a call that report incomplete arguments or results."""
 _SEARCHED = 5
-LAST_LETTERS = frozenset("]>)}*\u2026dD \n")
+LAST_LETTERS = frozenset("]>)}*\u2026dD_ \n")
 """Last letters of a text that may replace removed data or end with a cut marker."""
 
 
@@ -80,7 +80,7 @@ def is_redacted(value: Json) -> bool:
     if not isinstance(value, str) or len(value) >= 100:
         return False
     # Many words end in `d`; of the marks only one.
-    if value[-1:] in "dD" and value[-8:].lower() != "redacted":
+    if value[-1:] in "dD_" and value.strip("_")[-8:].lower() != "redacted":
         return False
     return _REDACTED.match(value) is not None
 

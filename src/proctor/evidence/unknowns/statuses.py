@@ -19,7 +19,7 @@ Status = Literal["ok", "failed", "running"]
 
 STOP_FIELDS = split_words("""
     finish_reason stop_reason done_reason finish_reasons native_finish_reason incomplete_reason incomplete_details termination_reason
-    exit_reason end_reason
+    exit_reason end_reason ended_by stopped_by
     """)
 """Fields that report why a model or an agent stopped, as `to_snake_case` writes them."""
 STATUS_FIELDS = split_words("""
@@ -48,7 +48,7 @@ _FAILED = lazy_pattern(
     r"|(agent|run|request|job|model|llm|api|system|server|internal|internal_server|execution|runtime|unknown)_(failed|failure|error|exception|timeout)$"
 )
 _OK = lazy_pattern(r"[01]$|(status_code_)?(ok|okay|success|successful|succeeded|completed?|done|finished|resolved|passed|stopped|unset)$")
-_UNFINISHED = lazy_pattern(r"(in_?progress|running|streaming|incomplete|truncated|unfinished)$")
+_UNFINISHED = lazy_pattern(r"(in_?progress|running|streaming|incomplete|truncated|unfinished|requires_(action|input|tool)\w*)$")
 """Words under `status` that always mean an unfinished run; `pending` and `paused` may describe an order or a ticket."""
 _DECIDED = lazy_pattern(r"rejected|terminated|2$")
 """Words for failure that are also decisions about an order or a request."""
@@ -56,11 +56,11 @@ _FAILING_FLAG = lazy_pattern(
     r"((is|was|has|did|run|agent|request)_)*(failed|fail|cancelled|canceled|tool_call_error|errored|aborted|timed_out|timeout|interrupted|crashed|killed)$"
     r"|(is|has|had)_(error|errors|failure|exception)$"
 )
-_LIMIT_FLAG = lazy_pattern(r"(\w+_)?(limit|max_\w+)_(reached|exceeded|hit)$")
+_LIMIT_FLAG = lazy_pattern(r"(\w+_)?(limit|max_\w+)_(reached|exceeded|hit)$|(hit|reached|exceeded)_(\w+_)?(limit|max_\w+)$")
 _PASSING_FLAG = lazy_pattern(r"((is|was|run|agent|request)_)*(success|succeeded|successful|ok)$")
 _ERROR_FIELD = lazy_pattern(
     r"(?:last_)?(?:error|err|exception|exc|failure)(?:_(?:type|class|code|name|message|msg|text|reason|details?|info|stack))?$"
-    r"|errors$|failures$|traceback$|stack_?trace$"
+    r"|errors$|exceptions$|failures$|(?:fail|error|failure)_reason$|traceback$|stack_?trace$"
 )
 _LEVEL_FIELD = lazy_pattern(r"(?:log_?)?(?:level|lvl)(?:_?name)?$|severity(?:_text)?$")
 _FAILED_LEVEL = lazy_pattern(r"(?:level\.)?(?:err|error|fatal|panic|emerg|emergency|severe)$", re.IGNORECASE)
@@ -68,8 +68,10 @@ _LOGGED_LEVELS = frozenset(("CRITICAL", "ALERT"))
 """Levels of loggers in capitals; in small letters these words also describe tickets."""
 _NUMBERED_LEVELS = (50, 60)
 """Levels `error` and `fatal` of pino and bunyan; 50 is also `CRITICAL` in Python."""
+_HOLDERS = frozenset(("http", "run", "execution"))
+"""Objects that describe the response or the run."""
 _EVENT_FIELDS = split_words("event event_type event_name")
-_EXIT_FIELDS = split_words("exit_code return_code returncode exit_status")
+_EXIT_FIELDS = split_words("exit_code return_code returncode exit_status rc")
 _HTTP_FIELDS = split_words("http_status status_code http_status_code http_code response_code response_status response_status_code status")
 _NO_ERROR = frozenset(("", "0", "none", "null", "nil", "undefined", "n/a", "na", "no", "false", "ok", "-"))
 _MILD = frozenset(("warning", "warn", "info", "information", "debug", "notice"))
@@ -150,8 +152,8 @@ def reports_failure(name: str, value: Json, *, status: bool = True, own: bool = 
     if meaning == "failing":
         # A `timeout` of 1 is a setting.
         return read_flag(value) is True and (isinstance(value, bool) or not name.endswith("timeout"))
-    if name == "http" and isinstance(value, dict):
-        return find_failure(value) is not None
+    if name in _HOLDERS and isinstance(value, dict):
+        return find_failure(value, own=name != "http") is not None
     if meaning == "level":
         if isinstance(value, str):
             return _FAILED_LEVEL.match(value.strip()) is not None or value in _LOGGED_LEVELS
