@@ -159,6 +159,13 @@ def test_a_log_is_described_with_a_mapping_that_reads_it(folder: Path, capsys: p
     assert "3 of the 3 records can be read" in capsys.readouterr().out
 
 
+def test_calls_below_the_data_of_a_service_are_proposed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = {"status": "ok", "data": {"result": {"answer": "R", "tool_calls": [{"name": "refund", "arguments": {"id": 17}}]}}}
+    (folder / "service.jsonl").write_bytes(msgspec.json.encode(record))
+    assert main(["describe", "evidence", "service.jsonl"]) == 0
+    assert 'each: "$.data.result.tool_calls[*]"' in capsys.readouterr().out
+
+
 def test_an_unrecognised_record_points_to_the_proposal(folder: Path) -> None:
     with pytest.raises(proctor.EvidenceError, match="`proctor describe evidence FILE` proposes it"):
         proctor.read_evidence({"zzz": 1})

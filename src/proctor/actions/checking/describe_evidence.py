@@ -151,9 +151,9 @@ def needs_mapping(read: FileDescription) -> bool:
     for record in read.records:
         if record.known is None:
             return True
-        # Only plain records may have a part under another name; a known format without the part did not record it.
+        # Only plain records and the `data` of any service may have a part under another name; other formats did not record it.
         states = [record.known.parts[part] for part in ("answer", "tool_calls")]
-        if record.known.reader == "plain" and any(state.is_unknown for state in states):
+        if record.known.reader in ("plain", "Mibo data body") and any(state.is_unknown for state in states):
             return True
     return False
 
