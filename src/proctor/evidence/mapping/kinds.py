@@ -20,7 +20,10 @@ KINDS = split_words("""
 _TOOLS = split_words("tool tools toolcall function functions mcp command commands computer code")
 _CALLS = split_words("call calls action actions invocation invoke invoked used")
 _STARTS = split_words("start started starting begin began begun request requested pending")
-_ENDS = split_words("end ended finish finished result results output outputs response return returned complete completed done observation")
+_ENDS = split_words("""
+    end ended finish finished result results output outputs response return returned complete completed done observation
+    error errors failed failure progress delta update stream chunk
+    """)
 # An action of the user and a call of the model are no tool calls.
 _NEVER = split_words("user human customer llm chat model generation completion embedding")
 _OTHERS = _NEVER | split_words("""
@@ -47,4 +50,5 @@ def find_kind(entry: dict[str, Json]) -> tuple[Kind | None, str]:
     """Return the meaning of the kind of an entry, and its words; a kind that mentions tools wins."""
     words = (value for key, value in entry.items() if key in KINDS and isinstance(value, str) and len(value) <= 40)
     kinds = {classify_kind(word): word for word in words}
-    return next(((kind, kinds[kind]) for kind in _PRECEDENCE if kind in kinds), (None, ""))
+    found: Kind | None = next((kind for kind in _PRECEDENCE if kind in kinds), None)
+    return found, kinds.get(found, "")

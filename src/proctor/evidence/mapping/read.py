@@ -295,7 +295,12 @@ class CallReader:
             # The start or the end of a selected call is no other call.
             if kind in ("start", "end") and phases[word, str(name)] <= names[str(name)]:
                 continue
-            if is_shaped or (kind == "call" and list_calls({key: value for key, value in entry.items() if key not in _REPORTED})):
+            is_bare = isinstance(name, str) and name not in names and _REPORTED.isdisjoint(entry)
+            if (
+                is_shaped
+                or (kind == "call" and is_bare)
+                or (kind == "call" and list_calls({key: value for key, value in entry.items() if key not in _REPORTED}))
+            ):
                 return entry
         return None
 
