@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections import Counter
@@ -11,8 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.mapping.kinds import KINDS, classify_kind, find_kind
-from proctor.evidence.mapping.read import AGENTS, SPEAKERS, USERS, CallReader, Holder, compile_mapping, write_role
+from proctor.evidence.mapping.read import AGENTS, KINDS, SPEAKERS, USERS, CallReader, Holder, compile_mapping, find_kind, write_role
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.statuses import to_snake_case
 from proctor.evidence.values.access import list_of
@@ -20,11 +20,13 @@ from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.account import PLAIN_READERS
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import is_number
-from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, UsageMap
+from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, UsageMap, list_paths
 from proctor.model.show import escape_unseen, is_seen, show
 from proctor.paths.json_path import compile_path
 
 Path = tuple[str | int, ...]
+Speakers = dict[Path, set[str]]
+"""Who wrote the texts of an object, in any of the records: `user`, `agent`, or an empty text for a name."""
 
 _ENCODE = msgspec.json.Encoder().encode
 _DEPTH, _ITEMS, _FIELDS, _MAX_OTHERS = 6, 100, 400, 3
@@ -45,12 +47,11 @@ _ERROR = re.compile(r"(error|failure|exception|err|error_message|fehler)$")
 _SPEAKERS = re.compile(r"(user|human|customer|agent|bot|assistant|model|client)$")
 _CALLS = re.compile(r"tool|call|action|function|werkzeug")
 _STEPS = re.compile(r"step|used")
-_STRONG = re.compile(r"(tool|tool_name|function|function_name|fn|werkzeug|tool_input|action_input|tool_args|kwargs)$")
+_STRONG = re.compile(r"\b(tool(_?name|_?input|_?args)?|function(_?name)?|fn|werkzeug|action_?input|kwargs)\b", re.IGNORECASE)
 """Names that only calls have."""
 _ACTS = re.compile(r"tool|call|function|mcp", re.IGNORECASE)
 """Kinds of calls that may have no arguments; an action of a dialogue is often none."""
 _EXPECTED = re.compile(r"expect|reference|ground_truth|golden|available|offered|allowed")
-_FIELDS_OF_CALL = ("name", "arguments", "result", "error")
 _NESTED = 3
 """Levels of lists in lists that are searched for calls."""
 _CERTAIN = 2.5
@@ -60,7 +61,6 @@ _GROUP = re.compile(
     r"(session|conversation|run|trace|thread|chat|request|req|dialog|dialogue|ticket|call|correlation|interaction|task|invocation)"
     r"(_?(id|no|key|uuid|sid))?$"
 )
-_PARENT = re.compile(r"parent(_\w+)?$")
 _EVENT = re.compile(r"(event|event_type|type|kind|msg|action|stage|step|name|log_type|message_type)$")
 _DURATION = re.compile(r"(\w*_)?(duration|latency|elapsed|took|total|dauer|delay)_?(ms|millis)$|ms$")
 _TOTAL = re.compile(r"(total|total_ms|ms|overall)$")
@@ -109,9 +109,8 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
     if read is not None and (documents := _propose_documents(entries, read)) is not None:
         return documents
     fields = _list_fields(entries)
-    turns = next(filter(None, (_propose_turns(field) for field in fields)), None) or _propose_scattered(fields)
-    calls = _propose_calls(fields, list[Json](entries))
-    used_path = calls.path if calls is not None else ()
+    turns = next(filter(None, (_propose_turns(field) for field in fields)), None)
+    used_path, calls, why = _propose_calls(fields, list[Json](entries))
     free = [field for field in fields if not used_path or field.path[: len(used_path)] != used_path]
     # The input never has a name for the answer, nor the answer a name for the input.
     speakers = _find_speakers(entries, fields)
@@ -123,7 +122,7 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
     record = EvidenceMap(
         input=_write_found(question),
         text=_write_found(answer),
-        tool_calls=calls.calls if calls is not None else None,
+        tool_calls=calls,
         turns=turns,
         usage=UsageMap(**usage) if usage else None,
         duration_ms=_write_found(duration),
@@ -138,19 +137,16 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
             return lines
         if is_log or any(entry.get("type") == "message" for entry in entries):
             return None  # events of unknown runs, or messages without a speaker: the text may be the user's
-    is_left_out = calls is not None and calls.calls is None and any(evidence.tool_calls is not None for evidence in sample)
-    if any(map(_has_content, sample)) and record != EvidenceMap() and not is_left_out:
-        return record  # a mapping would hide the calls that the usual fields do not have
-    return _propose_records_inside(entries)
+    if why and any(evidence.tool_calls is not None for evidence in sample):
+        return None  # a mapping would hide the calls that the usual fields do not have
+    return record if any(map(_has_content, sample)) and record != EvidenceMap() else _propose_records_inside(entries)
 
 
 def _propose_documents(entries: list[dict[str, Json]], read: Callable[..., list[Evidence]]) -> EvidenceMap | None:
     """Return the path at which each entry has a list of runs, or one document of a known format."""
     for key, value in entries[0].items():
         is_list = isinstance(value, list) and _RUNS.match(to_snake_case(key)) is not None
-        if not is_list and not isinstance(value, (dict, list)):
-            continue
-        if _CALLS.search(to_snake_case(key)):
+        if (not is_list and not isinstance(value, (dict, list))) or _CALLS.search(to_snake_case(key)):
             continue
         proposal = EvidenceMap(record=f"{_write((key,))}[*]" if is_list else _write((key,)))
         try:
@@ -204,30 +200,22 @@ def _list_fields(entries: list[dict[str, Json]]) -> list[Field]:
     return [Field(path, value, count) for path, (value, count) in found.items()]
 
 
-def _find_speakers(entries: list[dict[str, Json]], fields: list[Field]) -> dict[Path, set[str]]:
-    """Return who wrote the texts of each object, in any of the entries: `user`, `agent`, or an empty text for a name."""
-    speakers: dict[Path, set[str]] = {}
+def _find_speakers(entries: list[dict[str, Json]], fields: list[Field]) -> Speakers:
+    speakers: Speakers = {}
     for field in fields:
         *_, parent, word = ["", *field.words]
         is_inner = _ROLE.match(parent) is not None and word in ("type", "role", "kind")
         if isinstance(field.value, str) and (is_inner or _ROLE.match(word)):
             words = {write_role(_get(entry, field.path)) for entry in entries} - {""}
-            sides = {"user" if word in USERS else "agent" if word in AGENTS else "" for word in words}
-            speakers.setdefault(field.path[: -2 if is_inner else -1], set()).update(sides)
+            speakers[field.path[: -2 if is_inner else -1]] = {("user" * (word in USERS)) or ("agent" * (word in AGENTS)) for word in words}
     return speakers
 
 
 def _find_best(
-    fields: list[Field],
-    wanted: re.Pattern[str],
-    other: re.Pattern[str],
-    speakers: dict[Path, set[str]] | None = None,
-    *,
-    least: float = 0,
+    fields: list[Field], wanted: re.Pattern[str], other: re.Pattern[str], speakers: Speakers | None = None, *, least: float = 0
 ) -> Path | None:
     """Return the path of the text that most likely is `wanted`; a path near the root is preferred."""
     best: tuple[float, Path] | None = None
-    side = "agent" if wanted is _ANSWER else "user"
     for field in fields:
         *parents, word = field.words
         # A value of one word is an id or a name, as `user` and `agent` often are.
@@ -241,8 +229,8 @@ def _find_best(
         in_other = any(map(other.match, parents))
         score = 3.0 if wanted.match(word) else 0.0
         if not score and _TEXT.match(word):
-            wrote = next((found for end in range(len(parents), -1, -1) if (found := (speakers or {}).get(field.path[:end]))), None)
-            if wrote is not None and wrote != {side}:
+            wrote = (speakers or {}).get(field.path[:-1])
+            if wrote and wrote != {"agent" if wanted is _ANSWER else "user"}:
                 continue  # somebody else may have written it
             score = 2.5 if wrote or any(map(wanted.match, parents)) else 1.0 if wanted is _ANSWER and not in_other else 0.0
         score -= 0.1 * len(field.path) + 1.5 * in_other
@@ -261,122 +249,74 @@ def _find_number(fields: list[Field], wanted: re.Pattern[str], around: tuple[str
     return None
 
 
-class FoundCalls(NamedTuple):
-    """Where calls are, or why they are left out of a proposal; `path` is the field that contains them."""
-
-    path: Path
-    calls: CallMap | None
-    why: str = ""
-    score: float = 0
-
-
-def _propose_calls(fields: list[Field], samples: list[Json]) -> FoundCalls | None:
-    """Return where the samples have calls; a place of some of their calls only is no proposal."""
-    best: dict[Path, FoundCalls] = {}
-    for found in _list_candidates(fields, "$", samples, _NESTED):
-        old = best.get(found.path)
-        if found.score > 1 and (old is None or (found.calls is not None, found.score) > (old.calls is not None, old.score)):
-            best[found.path] = found
-    ranked = sorted(best.values(), key=lambda found: (found.calls is None, -found.score))
-    if not ranked or (chosen := ranked[0]).calls is None:
-        return ranked[0] if ranked else None
-    for other in ranked[1:]:
-        # A second list may repeat the first, or have calls of its own.
-        if other.calls is None or other.score < _CERTAIN or not _read_names(other.calls, samples) - _read_names(chosen.calls, samples):
-            continue
-        paths = [(*found.path[:-1], "") for found in (chosen, other)]
-        keys = [f"{_write(found.path)}[*]" for found in (chosen, other)]
-        other_each = msgspec.structs.replace(other.calls, each=chosen.calls.each)
-        if paths[0] != paths[1] or other_each != chosen.calls or [chosen.calls.each, other.calls.each] != keys:
-            return FoundCalls(chosen.path, None, f"`{chosen.calls.each}` and `{other.calls.each}` have different calls", chosen.score)
-        names = ",".join(_quote(str(found.path[-1])) for found in (chosen, other))
-        return chosen._replace(calls=msgspec.structs.replace(chosen.calls, each=f"{_write(chosen.path[:-1])}[{names}][*]"))
-    return chosen
+def _propose_calls(fields: list[Field], samples: list[Json]) -> tuple[Path, CallMap | None, str]:
+    """Return the field that has the calls of the samples and where they are, or why a proposal leaves them out."""
+    found = [one for one in _list_candidates(fields, "$", samples, _NESTED) if one[2] > 1]
+    ranked = sorted(found, key=lambda one: (isinstance(one[1], str), -one[2]))
+    path, calls, _ = ranked[0] if ranked else ((), "", 0)
+    if isinstance(calls, str):
+        return path, None, calls
+    others = [other for place, other, score in ranked if place != path and score >= _CERTAIN and isinstance(other, CallMap)]
+    names = _read_names(calls, samples)
+    differing = next((other for other in others if not _read_names(other, samples) <= names), None)
+    return path, None if differing else calls, f"`{calls.each}` and `{differing.each}` have different calls" if differing else ""
 
 
-def _read_names(calls: CallMap, samples: list[Json]) -> Counter[str]:
-    return sum((Counter(call["name"] for call in read) for read, _ in _read_calls(calls, samples)), Counter())
+def _read_names(calls: CallMap, samples: list[Json]) -> set[str]:
+    return {call["name"] for read, _ in _read_calls(calls, samples) for call in read}
 
 
-def _read_calls(calls: CallMap, samples: list[Json]) -> list[tuple[list[dict[str, Any]], str]]:
+def _read_calls(calls: CallMap, samples: list[Json]) -> Iterator[tuple[list[dict[str, Any]], str]]:
     """Return the calls of each sample that has their list, and why they are unknown."""
-    reader, found = CallReader(calls), list[tuple[list[dict[str, Any]], str]]()
     for sample in samples:
         unknowns = Unknowns()
-        try:
-            read, _, _ = reader.find(Holder(sample), unknowns)
-        except EvidenceError:
-            continue
-        if read is not None:
-            found.append((read, unknowns.unknown.get("tool_calls", "")))
-    return found
+        with contextlib.suppress(EvidenceError):
+            read, _, _ = CallReader(calls).find(Holder(sample), unknowns)
+            if read is not None:
+                yield read, unknowns.unknown.get("tool_calls", "")
 
 
-def _list_candidates(fields: list[Field], at: str, samples: list[Json], depth: int) -> Iterator[FoundCalls]:
-    """Return the places that look like calls: objects with a name and arguments, one by one, in lists, in pairs and in lists of lists."""
-    for field in fields:
-        if _EXPECTED.match(field.word):
-            continue
-        where = f"{at}{_write(field.path)[1:]}"
-        listed = 2 if _CALLS.search(field.word) else 1 if _STEPS.search(field.word) else 0
-        pairs = [{"0": one[0]} for one in field.value if isinstance(one, list) and one] if isinstance(field.value, list) else []
-        if field.items:
-            yield from _check(field.path, _map_entries(field.items, where), listed, samples)
-            inner = _list_candidates(_list_fields(field.items), f"{where}[*]", samples, depth - 1) if depth else ()
-            yield from (found._replace(path=field.path) for found in inner)
-        elif pairs and (mapped := _map_call([one["0"] for one in pairs if isinstance(one["0"], dict)], f"{where}[*]")) is not None:
-            moved = {key: f"$[0]{path[1:]}" for key in ("name", "arguments") if (path := getattr(mapped, key)) is not None}
-            yield from _check(field.path, [CallMap(each=mapped.each, result="$[1]", **moved)], listed, samples)
-        elif field.value == [] and field.word == "intermediate_steps":
-            pair = CallMap(each=f"{where}[*]", name="$[0].tool", arguments="$[0].tool_input", result="$[1]")
-            yield FoundCalls(field.path, pair, score=_CERTAIN)
-        elif isinstance(field.value, dict) and (mapped := _map_call([field.value], where)) is not None and mapped.arguments is not None:
-            is_direct = mapped.name in ("$.function.name", *(_write((key,)) for key in field.value))
-            yield from _check(field.path, [mapped] if is_direct else [], listed, samples)
+def _list_candidates(fields: list[Field], at: str, samples: list[Json], depth: int) -> Iterator[tuple[Path, CallMap | str, float]]:
+    """Return the fields that may have calls with a mapping, or with the reason why none is right, and a score."""
+    for path, value, word, items in ((field.path, field.value, field.word, field.items) for field in fields):
+        where, why, best = f"{at}{_write(path)[1:]}", "", 0.0
+        listed = 2 if _CALLS.search(word) else 1 if _STEPS.search(word) else 0
+        # A list of pairs has each call with its result; if it is empty, its name tells.
+        pairs: Any = [dict(enumerate(one)) for one in list_of(value) if isinstance(one, list)]
+        pairs = pairs or ([{0: {"tool": "", "tool_input": {}}}] if value == [] and word == "intermediate_steps" else [])
+        mapped = _map_entries(items, where) if items else [_map_call(pairs, f"{where}[*]")] if pairs else []
+        if isinstance(value, dict) and (single := _map_call([value], where)) is not None and single.arguments is not None:
+            mapped = [single] if single.name in ("$.function.name", *(_write((key,)) for key in value)) else []
+        for calls in mapped if not _EXPECTED.match(word) else ():
+            if isinstance(calls, str):
+                yield path, calls, _CERTAIN
+                break
+            if calls is None:
+                continue
+            calls = msgspec.structs.replace(calls, result="$[1]") if pairs else calls
+            read = list(_read_calls(calls, samples))
+            unclear = [reason for _, reason in read if reason]
+            is_strong = "==" in calls.each or _STRONG.search(f"{calls.name} {calls.arguments}") is not None
+            score = listed + bool(calls.arguments) + 2 * is_strong - 0.1 * calls.each.count("[")
+            if len(unclear) <= len(read) // 2 and (pairs or any(one for one, _ in read)):
+                yield path, calls, score
+                break
+            why, best = why or next(iter(unclear), ""), max(best, score)
+        else:
+            yield path, why, best if why else 0
+        inner = _list_candidates(_list_fields(items), f"{where}[*]", samples, depth - 1) if depth and items else ()
+        yield from ((path, calls, score) for _, calls, score in inner)
 
 
-def _check(path: Path, mapped: list[CallMap | str], listed: int, samples: list[Json]) -> Iterator[FoundCalls]:
-    """Return the first of some mappings that reads most samples, with its score, or why none does."""
-    why, best = "", 0.0
-    for calls in mapped:
-        if isinstance(calls, str):
-            yield FoundCalls(path, None, calls, _CERTAIN)
-            return
-        read = _read_calls(calls, samples)
-        unclear = [reason for _, reason in read if reason]
-        words = [to_snake_case(key) for key in re.findall(r"\w+", f"{calls.name} {calls.arguments}")]
-        is_strong = "==" in calls.each or any(_STRONG.match(word) for word in words)
-        score = listed + bool(calls.arguments) + 2 * is_strong - 0.1 * calls.each.count("[")
-        if any(one and not reason for one, reason in read) and len(unclear) <= len(read) // 2:
-            yield FoundCalls(path, calls, score=score)
-            return
-        why, best = why or next(iter(unclear), ""), max(best, score)
-    if why and best > 1:
-        yield FoundCalls(path, None, why, best)
-
-
-def _map_entries(items: list[dict[str, Json]], at: str) -> list[CallMap | str]:
+def _map_entries(items: list[dict[str, Json]], at: str) -> list[CallMap | str | None]:
     """Return mappings of the entries of a list that are calls, by their kind or their name, or why none is right."""
-    mapped = [_map_call(items, f"{at}[*]")]
-    keys = [
-        key
-        for key in dict.fromkeys(key for item in items for key in item)
-        if to_snake_case(key) in KINDS or _EVENT.match(to_snake_case(key))
-    ]
+    keys = [key for key in dict.fromkeys(key for item in items for key in item) if key in KINDS or _EVENT.match(to_snake_case(key))]
     kinds = [_map_kinds(items, key, at) for key in sorted(keys, key=lambda key: key not in KINDS)]
-    if mapped[0] is not None and mapped[0].name is not None:
-        # Half of a list may have the fields of a call: `{"thought": "x", "tool_call": {...}}`.
-        *parents, _ = name = compile_path(mapped[0].name).steps or ("",)
-        calls = mapped[0]
-        mapped.append(msgspec.structs.replace(calls, each=f"{at}[?@{_write((name[0],))[1:]}]"))
-        prefix = _write(tuple(parents))
-        others = [path for path in (calls.arguments, calls.result, calls.error) if path is not None]
-        if parents and parents != ["function"] and all(path.startswith(prefix) for path in others):
-            moved = {key: f"${path[len(prefix) :]}" for key in _FIELDS_OF_CALL if (path := getattr(calls, key)) is not None}
-            mapped.insert(0, CallMap(each=f"{at}[*]{prefix[1:]}", **moved))
-    has_kinds = any(find_kind(item)[0] is not None for item in items)
-    found = [*kinds, *mapped] if has_kinds else [*mapped, *kinds]
-    return [calls for calls in found if calls is not None]
+    mapped: list[CallMap | str | None] = [_map_call(items, f"{at}[*]")]
+    if isinstance(calls := mapped[0], CallMap) and (name := compile_path(calls.name or "$").steps):
+        # Some entries may be something else: `{"thought": "x", "tool_call": {...}}`.
+        mapped.append(msgspec.structs.replace(calls, each=f"{at}[?@{_write(name[:1])[1:]}]"))
+    return [*kinds, *mapped] if any(find_kind(item)[0] for item in items) else [*mapped, *kinds]
 
 
 def _map_kinds(items: list[dict[str, Json]], key: str, at: str) -> CallMap | str | None:
@@ -385,46 +325,24 @@ def _map_kinds(items: list[dict[str, Json]], key: str, at: str) -> CallMap | str
     for item in items:
         if isinstance(word := item.get(key), str):
             by_kind.setdefault(word, []).append({name: value for name, value in item.items() if name != key})
-    shaped = {word: mapped for word, of_kind in by_kind.items() if (mapped := _map_call(of_kind, at)) is not None}
-    meanings = {word: classify_kind(word) for word in shaped}
-    # An end without arguments is the result of a call; an unrecognised kind needs arguments.
-    shaped = {word: one for word, one in shaped.items() if one.arguments is not None or (meanings[word] == "call" and _ACTS.search(word))}
-    words = [word for word in shaped if meanings[word] == "call"]
-    words = words or [word for word in shaped if meanings[word] == "start"] or [word for word in shaped if meanings[word] == "end"]
-    words += [word for word in shaped if meanings[word] is None]
-    if not words or (len(by_kind) < 2 and meanings[words[0]] is None):
-        return None
-    paths = {
-        field: list(dict.fromkeys(path for word in words if (path := getattr(shaped[word], field)) is not None))
-        for field in _FIELDS_OF_CALL
-    }
-    given = {
-        field: path
-        for field, found in paths.items()
-        if (path := _unite(found, [line for word in words for line in by_kind[word]])) is not None
-    }
-    if "name" not in given or (paths["arguments"] and "arguments" not in given):
-        return f"calls of the kinds {' and '.join(map(show, words))} have different fields"
-    reader = CallReader(CallMap(each="$[*]", **given))
-    read = {word: reader.find(Holder(by_kind[word]), Unknowns())[0] or [] for word in words}
-    if all(call["name"] == word for word, calls in read.items() for call in calls):
-        return None  # the name of a tool is no kind
-    made = {word: Counter(_ENCODE([call["name"], call["arguments"]]) for call in calls) for word, calls in read.items()}
-    for one, other in itertools.combinations(words, 2):
-        if not made[one] - made[other] or not made[other] - made[one]:
-            return f"calls of the kinds {show(one)} and {show(other)} may be the same"
+    kinds: dict[str | None, list[str]] = {}
+    for word, lines in by_kind.items():
+        mapped, kind = _map_call(lines, at), find_kind({"kind": word})[0]
+        # An end without arguments is the result of a call; an unrecognised kind needs arguments.
+        if mapped is not None and (mapped.arguments is not None or (kind == "call" and _ACTS.search(word))):
+            kinds.setdefault(kind, []).append(word)
+    words = [*(kinds.get("call") or kinds.get("start") or kinds.get("end") or ()), *kinds.get(None, ())]
     test = " || ".join(f"@{_write((key,))[1:]} == {_quote(word)}" for word in words)
-    return CallMap(each=f"{at}[?{test}]", **given)
-
-
-def _unite(paths: list[str], lines: list[dict[str, Json]]) -> str | None:
-    """Return one path for the same field under several names, `$['name','tool']`, or None if it cannot be expressed."""
-    if len(paths) < 2:
-        return paths[0] if paths else None
-    keys = [steps[0] for path in paths if len(steps := compile_path(path).steps or ()) == 1]
-    if len(keys) < len(paths) or any(sum(line.get(str(key)) is not None for key in keys) > 1 for line in lines):
+    calls = _map_call([line for word in words for line in by_kind[word]], f"{at}[?{test}]")
+    if calls is None or (len(by_kind) < 2 and None in kinds):
         return None
-    return f"$[{','.join(_quote(str(key)) for key in keys)}]"
+    whole = msgspec.structs.replace(calls, each="$[*]")
+    made = {word: [call for read, _ in _read_calls(whole, [list[Json](by_kind[word])]) for call in read] for word in words}
+    if all(call["name"] == word for word, read in made.items() for call in read):
+        return None  # the name of a tool is no kind
+    counts = {word: Counter(_ENCODE([call["name"], call["arguments"]]) for call in read) for word, read in made.items() if read}
+    same = next((pair for pair in itertools.permutations(counts, 2) if counts[pair[0]] <= counts[pair[1]]), None)
+    return calls if same is None else f"calls of the kinds {show(same[0])} and {show(same[1])} may be the same"
 
 
 def _map_call(items: list[dict[str, Json]], each: str) -> CallMap | None:
@@ -440,26 +358,14 @@ def _map_call(items: list[dict[str, Json]], each: str) -> CallMap | None:
         return None
     arguments = find(_ARGUMENTS, dict, str, excluded=name)
     # A text is arguments only if it is JSON.
-    given = next((f.value for f in fields if f.path == arguments), None)
+    given = decode_container(next((f.value for f in fields if f.path == arguments), None))
     if isinstance(given, dict) and ("properties" in given or given.get("type") == "object"):
         return None  # the schema of an offered tool
-    inner = next((f.path for f in fields if arguments is not None and f.path == (*arguments, "kwargs") and isinstance(f.value, dict)), None)
-    arguments = inner or (arguments if isinstance(decode_container(given), dict) else None)
+    # Dify has `{"tool": "look_up", "tool_input": {"look_up": {...}}}`.
+    is_keyed = isinstance(given, dict) and len(given) == 1 and [*given] == [f.value for f in fields if f.path == name]
+    passed = f"{_write(arguments)}{'[*]' * is_keyed}" if arguments is not None and isinstance(given, dict) else None
     result, error = find(_RESULT, str, dict, list, int, float, bool), find(_ERROR, str, dict, bool)
-    passed = _write_found(arguments)
-    # Dify: `{"tool": "look_up", "tool_input": {"look_up": {"id": 17}}}`
-    names = {value for item in items if isinstance(value := _get(item, name), str)}
-    if (
-        arguments is not None
-        and names
-        and all(isinstance(one, dict) and len(one) == 1 and names.issuperset(one) for one in _list_given(items, arguments))
-    ):
-        passed = f"{passed}[*]"
     return CallMap(each=each, name=_write(name), arguments=passed, result=_write_found(result), error=_write_found(error))
-
-
-def _list_given(items: list[dict[str, Json]], path: Path) -> list[Json]:
-    return [value for item in items if (value := decode_container(_get(item, path))) not in (None, "")]
 
 
 def _propose_turns(field: Field, each: str | None = None) -> TurnMap | None:
@@ -478,19 +384,7 @@ def _propose_turns(field: Field, each: str | None = None) -> TurnMap | None:
     question, answer = _find_best(fields, _INPUT, _ANSWER), _find_best(fields, _ANSWER, _INPUT)
     if question is None or answer is None or len(question) > 1 or question == answer:
         return None
-    calls = _propose_calls(fields, list[Json](items))
-    return TurnMap(each=each, input=_write(question), text=_write(answer), tool_calls=calls.calls if calls is not None else None)
-
-
-def _propose_scattered(fields: list[Field]) -> TurnMap | None:
-    """Return a mapping of messages of which the first is outside of the list of the others, as in tickets."""
-    for field in fields:
-        for first in (other.value for other in fields if field.items and isinstance(other.value, dict) and other.path != field.path[:-1]):
-            turns = _propose_turns(Field((), [first, *field.items], 1)) if isinstance(first, dict) else None
-            if turns is not None and turns.role is not None and turns.text is not None and Holder(first).find(compile_path(turns.text)):
-                role = compile_path(turns.role).steps or ("",)
-                return msgspec.structs.replace(turns, each=f"$..[?@{_write(role[:1])[1:]}]")
-    return None
+    return TurnMap(each=each, input=_write(question), text=_write(answer), tool_calls=_propose_calls(fields, list[Json](items))[1])
 
 
 def _find_role(
@@ -515,8 +409,7 @@ def _propose_lines(entries: list[dict[str, Json]], record: EvidenceMap) -> Evide
     """Return a mapping that groups lines by a shared id: messages with roles, events, or lines that each contain a part of `record`."""
     group = _find_group(entries)
     turns = _propose_turns(Field((), entries, len(entries)), "$[*]")
-    found = _find_line_calls(entries, group)
-    calls = found.calls if found is not None else None
+    calls, _ = _find_line_calls(entries, group)
     if turns is not None and turns.role is not None:
         return EvidenceMap(group=_write_found(group), turns=turns, tool_calls=calls)
     if group is None:
@@ -524,65 +417,49 @@ def _propose_lines(entries: list[dict[str, Json]], record: EvidenceMap) -> Evide
     event = _find_event_key(entries)
     if event is None:
         question, answer = (f"$[*]{path[1:]}" if path is not None else None for path in (record.input, record.text))
-        if question is None:
-            return None  # the text of each line may be the user's
-        return EvidenceMap(group=_write(group), input=question, text=answer, tool_calls=calls) if answer is not None else None
+        # If no line has an input, the text of each may be the user's.
+        return EvidenceMap(group=_write(group), input=question, text=answer, tool_calls=calls) if question and answer else None
     question: str | None = None
     answer: str | None = None
     for word in dict.fromkeys(entry[event] for entry in entries if isinstance(entry.get(event), str)):
         lines = [entry for entry in entries if entry.get(event) == word]
         each, kind = f"$[?@{_write((event,))[1:]} == {_quote(word)}]", to_snake_case(word)
-        if _ACTS.search(kind) and classify_kind(word) != "other":
+        if _ACTS.search(kind) and find_kind({"kind": word})[0] != "other":
             continue
         fields = [f for f in _list_fields(lines) if f.path not in ((event,), group) and isinstance(f.value, str)]
-        # The name of a field decides, unless the user wrote it: the start of an agent has the user's text.
-        is_user, is_answer = _ASKS.search(kind) is not None, _ANSWERS.search(kind) is not None and not _THINKS.search(kind)
-        fields = [field for field in fields if not _is_name(field)]
-        asked, given = (_find_best(fields, *words, least=1) for words in ((_INPUT, _ANSWER), (_ANSWER, _INPUT)))
         text = next((f.path for f in fields if _TEXT.match(f.word)), None)
-        if is_user:
+        # The name of a field decides, unless the user wrote it: the start of an agent has the user's text.
+        asked, given = _find_best(fields, _INPUT, _ANSWER, least=1), _find_best(fields, _ANSWER, _INPUT, least=1)
+        if _ASKS.search(kind):
             asked, given = asked or given or text, None
-        elif is_answer and asked is None:
+        elif _ANSWERS.search(kind) and not _THINKS.search(kind) and asked is None:
             given = given or text
-        if asked is not None:
-            question = question or f"{each}{_write(asked)[1:]}"
-        if given is not None:
-            answer = f"{each}{_write(given)[1:]}"
+        question = question or (f"{each}{_write(asked)[1:]}" if asked is not None else None)
+        answer = f"{each}{_write(given)[1:]}" if given is not None else answer
     return EvidenceMap(group=_write(group), input=question, text=answer, tool_calls=calls) if answer or calls else None
 
 
-def _is_name(field: Field) -> bool:
-    """Return whether a field such as `user` or `agent` has an id or a name instead of a text."""
-    return " " not in str(field.value).strip() and _SPEAKERS.match(field.word) is not None
-
-
-def _find_line_calls(entries: list[dict[str, Json]], group: Path | None) -> FoundCalls | None:
-    """Return where the lines of runs have calls."""
+def _find_line_calls(entries: list[dict[str, Json]], group: Path | None) -> tuple[CallMap | None, str]:
+    """Return where the lines of runs have calls, or why a proposal leaves them out."""
     runs: dict[str, list[Json]] = {}
     for entry in entries:
         runs.setdefault(str(_get(entry, group or ())), []).append(entry)
     own = [{key: value for key, value in entry.items() if (key,) != group} for entry in entries]
-    return _propose_calls([Field((), own, len(own))], list[Json](runs.values()))
+    return _propose_calls([Field((), own, len(own))], list[Json](runs.values()))[1:]
 
 
 def _find_group(entries: list[dict[str, Json]]) -> Path | None:
     """Return the id that several lines share, if no single line is a complete run."""
     if len(entries) < 2:
         return None
-    parents = {
-        str(value)
-        for entry in entries
-        for key, given in entry.items()
-        if _PARENT.match(to_snake_case(key))
-        for value in list_of(given) or [given]
-    }
+    given = [value for entry in entries for key, value in entry.items() if key.lower().startswith("parent")]
+    parents = {str(one) for value in given for one in list_of(value) or [value]}
     for field in _list_fields(entries):
         is_id = _GROUP.match(field.word) and not isinstance(field.value, (dict, list))
         if is_id and field.records >= 0.8 * len(entries):
-            if parents.intersection(str(_get(entry, field.path)) for entry in entries):
-                continue  # the id of an event, which is the parent of others
             shared = Counter(str(value) for entry in entries if (value := _get(entry, field.path)) is not None)
-            if len(shared) < len(entries) and max(shared.values()) > 1:
+            # The id of an event is the parent of others.
+            if len(shared) < len(entries) and max(shared.values()) > 1 and parents.isdisjoint(shared):
                 return field.path
     return None
 
@@ -646,17 +523,10 @@ def write_map(paths: EvidenceMap, records: list[Json], *, indent: str = "") -> s
                 is_plain = re.fullmatch(r"\$[\w.]*", value, re.ASCII) is not None
                 lines.append(f"{inset}{field}: {value if is_plain else _ENCODE(value).decode()}{comment}")
 
-    if (why := _explain_no_calls(paths, records)) is not None:
+    entries = [parsed for record in records if isinstance(parsed := Holder(record).parsed, dict)]
+    found = (*_find_line_calls(entries, _find_group(entries)), *_propose_calls(_list_fields(entries), list[Json](entries)))
+    why = found[1] if paths.group is not None else found[-1]
+    if why and not any(field == "record" or field.endswith("tool_calls.each") for field, _ in list_paths(paths)):
         lines.append(f"    # no tool_calls: {escape_unseen(why)}")
     add(paths, "    ", records if paths.group is None else list(compile_mapping(paths).group_lines(records).values()))
     return "".join(f"{indent}{line}\n" for line in lines)
-
-
-def _explain_no_calls(paths: EvidenceMap, records: list[Json]) -> str | None:
-    """Return why a proposal leaves out the calls of the records, if some seem to have calls."""
-    entries = [parsed for record in records if isinstance(parsed := Holder(record).parsed, dict)]
-    if paths.tool_calls is not None or paths.record is not None or (paths.turns is not None and paths.turns.tool_calls is not None):
-        return None
-    is_log = paths.group is not None
-    found = _find_line_calls(entries, _find_group(entries)) if is_log else _propose_calls(_list_fields(entries), list[Json](entries))
-    return found.why if found is not None and found.calls is None else None

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from proctor.errors import CheckFault, EvidenceError, SpecError
-from proctor.evidence.mapping.kinds import find_kind
 from proctor.evidence.plain.record import ANSWERS, CALLS, INPUTS, read_plain
 from proctor.evidence.shared.calls import ARGUMENTS, CARRYING, IDS, RESULTS
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import find_marker
 from proctor.evidence.unknowns.statuses import STATUS_FIELDS, find_failure, is_error, read_status, to_snake_case
-from proctor.evidence.unknowns.unrecognised import HARMLESS, is_call, list_calls
+from proctor.evidence.unknowns.unrecognised import HARMLESS, is_call
 from proctor.evidence.values.access import read_number, split_words
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
@@ -26,7 +25,7 @@ from proctor.model.evidence import Evidence, Json, Usage
 from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, list_paths
 from proctor.model.show import describe_value, nearest, shorten, show
 from proctor.paths.json_path import CompiledPath, Node, Walk, compile_path, list_keys
-from proctor.paths.parser import Name, Query, Segment, Slice, Step, Wildcard
+from proctor.paths.parser import Name, Query, Segment, Slice, Step
 
 # --- follows the paths of a mapping through a record, also into JSON text, and explains a path without a match
 
@@ -133,20 +132,17 @@ def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position 
 
 def list_unselected(holder: Holder, path: CompiledPath) -> list[Json]:
     """Return the list entries that a path passes over: a filter rejects them, or the rest of the path has no match in them."""
-    segments = path.query.segments
+    segments, found = path.query.segments, list[Json]()
     plurals = [*(index for index, part in enumerate(segments) if _is_plural(part)), len(segments)]
-    nodes, document = (holder if len(plurals) == 2 else Holder(holder.parsed)).find_nodes(path)
-    walk, found = Walk(document), list[Json]()
+    walk = Walk(holder.parsed if len(plurals) > 2 else holder.find_nodes(path)[1])
     for index, end in itertools.pairwise(plurals):
-        part, rest = segments[index], Query(False, segments[index + 1 : end])
-        if isinstance(part, Segment) and any(isinstance(selector, Slice) for selector in part.selectors):
+        part, rest = cast(Segment, segments[index]), Query(False, segments[index + 1 : end])
+        if any(isinstance(selector, Slice) for selector in part.selectors):
             continue  # positions are chosen on purpose
-        if len(plurals) > 2 or rest.segments:
-            nodes = walk.select_query(Query(True, segments[: index + 1]), walk.root)
+        nodes = walk.select_query(Query(True, segments[: index + 1]), walk.root)
         selected = {(id(node[2][0]), node[1]) for node in nodes if node[2] is not None and walk.select_query(rest, node)}
-        parents = [node[2][0] for node in nodes if node[2] is not None]
-        if isinstance(part, Segment) and not part.descendant and (len(plurals) > 2 or not nodes):
-            parents += [node[0] for node in walk.select_query(Query(True, segments[:index]), walk.root)]
+        parents = [] if part.descendant else [node[0] for node in walk.select_query(Query(True, segments[:index]), walk.root)]
+        parents += [node[2][0] for node in nodes if node[2] is not None]
         for entries in {id(parent): parent for parent in parents if isinstance(parent, list)}.values():
             found += [entry for key, entry in enumerate(entries) if (id(entries), key) not in selected]
     return found
@@ -231,6 +227,41 @@ def _explain_keys(path: str, where: str, missing: str, keys: tuple[str, ...]) ->
     return f"`{path}` found nothing; {where} has {key_names or 'no keys'}{omitted}"
 
 
+# --- the kinds of entries: a tool call, its start or end, something else, or unrecognised
+
+KINDS = split_words("event event_type eventType type kind run_type span_type log_type message_type msg stage category role")
+# An action of the user and a call of the model are no tool calls.
+_TOOL_KIND, _CALL_KIND, _START_KIND, _END_KIND, _NEVER_KIND, _OTHER_KIND = (
+    re.compile(rf"(^|_)({words})(_|$)")
+    for words in (
+        "tools?|toolcall|functions?|mcp|commands?|computer|code",
+        "calls?|actions?|invo(ke|ked|cation)|used",
+        "start(ed|ing)?|beg[aiu]n|request(ed)?|pending",
+        "end(ed)?|finish(ed)?|results?|outputs?|response|return(ed)?|completed?|done|observation|errors?|fail(ed|ure)|progress|delta|chunk",
+        "user|human|customer|llm|chat|model|generation|completion|embedding",
+        "assistant|agent|bot|ai|message|answer|reply|chain|run|session|conversation|workflow|graph|trace|root|prompt|parser|thought"
+        "|think(ing)?|reason(ing)?|plan|planner|final|question|score|eval(uation|uator)?|guardrail",
+    )
+)
+
+
+@functools.lru_cache(maxsize=1024)
+def _classify_kind(word: str) -> str | None:
+    """Return `call`, `start`, `end` or `other` for a kind such as `tool_call`, or None for an unrecognised one."""
+    plain = re.sub("[^a-z0-9]+", "_", to_snake_case(word))
+    if _TOOL_KIND.search(plain) or (_CALL_KIND.search(plain) and not _NEVER_KIND.search(plain)):
+        return "end" if _END_KIND.search(plain) else "start" if _START_KIND.search(plain) else "call"
+    is_other = _NEVER_KIND.search(plain) or _OTHER_KIND.search(plain)
+    return "other" if is_other else "end" if _END_KIND.search(plain) else None
+
+
+def find_kind(entry: dict[str, Json]) -> tuple[str | None, str]:
+    """Return the meaning of the kind of an entry, and its words; a kind that mentions tools wins."""
+    words = (value for key, value in entry.items() if key in KINDS and isinstance(value, str) and len(value) <= 40)
+    kinds = {_classify_kind(word): word for word in words}
+    return next(((kind, kinds[kind]) for kind in ("call", "start", "end", "other") if kind in kinds), (None, ""))
+
+
 # --- reads the tool calls and the turns of a record by a mapping; fields that are not mapped are read under their usual names
 
 USERS = split_words("user human customer client caller visitor guest requester end_user patient employee member contact lead")
@@ -238,7 +269,7 @@ AGENTS = split_words("assistant agent bot ai model chatbot ai_agent")
 _TOOLS = split_words("tool function tool_result tool_call")
 _SILENT = split_words("system developer platform context memory")
 SPEAKERS = USERS | AGENTS | _TOOLS | _SILENT
-_SINGLE = re.compile(r"(\w+_)?(tool|function|command|action|call)(_(call|use))?")
+_SINGLE = re.compile(r"[._](tool|function|command|action|call)(_(call|use))?$")
 """Fields with one call; if it is null, none was made."""
 _REPORTED = frozenset((*RESULTS, "content", "text"))
 _CALL_NAMES: dict[str, tuple[str, ...]] = {
@@ -259,19 +290,12 @@ class CallReader:
         self.each = compile_path(mapped.each)
         given = {field: getattr(mapped, field) for field in _CALL_NAMES}
         self._paths: dict[str, CompiledPath] = {field: compile_path(path) for field, path in given.items() if path is not None}
-        *inner, last = self.each.query.segments or (None,)
-        self._takes_all = self.each.steps is not None or (
-            Query(True, tuple(inner)).is_singular() and isinstance(last, Segment) and last.selectors == (Wildcard(),)
-        )
-        name = self.each.steps[-1] if self.each.steps else None
-        self._is_single = isinstance(name, str) and _SINGLE.fullmatch(to_snake_case(name)) is not None
+        self._takes_all = self.each.steps is not None or re.fullmatch(r"\$[\w.]*\[\*\]", self.each.text) is not None
 
-    def find(
-        self, holder: Holder, unknowns: Unknowns, where: str = ""
-    ) -> tuple[list[dict[str, Any]] | None, Position | None, Missing | None]:
+    def find(self, holder: Holder, unknowns: Unknowns, where: str = "") -> tuple[list[Any] | None, Position | None, Missing | None]:
         """Return the calls as plain evidence, None if their list is missing; a call that the path passes over makes the calls unknown."""
         items, position, missing = find_list(holder, self.each)
-        if missing is not None and self._is_single and holder.find_any(self.each) == [None]:
+        if missing is not None and _SINGLE.search(to_snake_case(self.each.text)) and holder.find_any(self.each) == [None]:
             missing = None
         calls = self._read(items, unknowns) if items or missing is None else None
         passed = None if self._takes_all else self._find_passed_over(holder, Counter(call["name"] for call in calls or ()))
@@ -282,32 +306,30 @@ class CallReader:
 
     def _find_passed_over(self, holder: Holder, names: Counter[str]) -> Json:
         """Return an entry that looks like a call and is not selected; `names` counts the selected calls."""
-        phases: Counter[tuple[str, str | None]] = Counter()
+        phases: Counter[tuple[str, str]] = Counter()
         for entry in map(decode_container, list_unselected(holder, self.each)):
             kind, word = find_kind(entry) if isinstance(entry, dict) else ("other", "")
             if kind == "other" or not isinstance(entry, dict):
                 continue
-            inner = Holder(entry)
-            found = self._find_usual(entry) | {field: values[-1] for field, path in self._paths.items() if (values := inner.find(path))}
-            name = found.get("name")
-            is_shaped = is_call(entry) or (isinstance(name, str) and found.get("arguments") is not None and bool(self._paths))
-            phases[word, str(name)] += 1
+            found = self._find_fields(Holder(entry))
+            name = str(found.get("name"))
+            phases[word, name] += 1
             # The start or the end of a selected call is no other call.
-            if kind in ("start", "end") and phases[word, str(name)] <= names[str(name)]:
+            if kind in ("start", "end") and phases[word, name] <= names[name]:
                 continue
-            is_bare = isinstance(name, str) and name not in names and _REPORTED.isdisjoint(entry)
-            if (
-                is_shaped
-                or (kind == "call" and is_bare)
-                or (kind == "call" and list_calls({key: value for key, value in entry.items() if key not in _REPORTED}))
-            ):
+            is_shaped = is_call(entry) or (bool(self._paths) and "name" in found and "arguments" in found)
+            if is_shaped or (kind == "call" and name not in names and _REPORTED.isdisjoint(entry)):
                 return entry
         return None
 
+    def _find_fields(self, item: Holder) -> dict[str, Json]:
+        found: dict[str, Json] = {"name": item.value} if isinstance(item.value, str) else self._find_usual(item.value)
+        return found | {field: values[-1] for field, path in self._paths.items() if (values := item.find(path))}
+
     def _read(self, items: list[Json], unknowns: Unknowns) -> list[dict[str, Any]]:
         """Return the calls as plain evidence; a call without a name is left out and makes the calls unknown."""
-        holders = [(number, Holder(decode_container(item))) for number, item in enumerate(items, 1) if item is not None]
-        calls = [self._read_call(holder, number, unknowns) for number, holder in holders]
+        given = [(number, decode_container(item)) for number, item in enumerate(items, 1) if item is not None]
+        calls = [self._read_call(Holder(item), number, unknowns) for number, item in given]
         return [call for call in calls if call is not None]
 
     def _is_none(self, item: Holder) -> bool:
@@ -316,10 +338,7 @@ class CallReader:
         return any(_follow(steps[:end], item.value) in ([None], [""]) for end in range(1, len(steps) + 1))
 
     def _read_call(self, item: Holder, number: int, unknowns: Unknowns) -> dict[str, Any] | None:
-        found: dict[str, Json] = {"name": item.value} if isinstance(item.value, str) else self._find_usual(item.value)
-        for field, path in self._paths.items():
-            if values := item.find(path):
-                found[field] = values[-1]
+        found = self._find_fields(item)
         name, arguments, error = found.get("name"), found.get("arguments"), found.get("error")
         if not isinstance(name, str) or not name.strip():
             if not name and not arguments and self._is_none(item):
@@ -447,17 +466,8 @@ class TurnReader:
     def _find_speaker(self, found: list[Json]) -> str | None:
         """Return `user`, `agent`, `tool`, an empty text for any other known role, or None for an unrecognised one."""
         word = write_role(found[-1]) if found else ""
-        known = (
-            "user"
-            if word in USERS
-            else "agent"
-            if word in AGENTS
-            else "tool"
-            if word.startswith(("tool", "function"))
-            else ""
-            if word in _SILENT
-            else None
-        )
+        is_tool = word.startswith(("tool", "function"))
+        known = "user" if word in USERS else "agent" if word in AGENTS else "tool" if is_tool else "" if word in _SILENT else None
         return self._speakers.get(word, known)
 
 
