@@ -52,10 +52,8 @@ _STRONG = re.compile(r"\b(tool(_?name|_?input|_?args)?|function(_?name)?|fn|werk
 _ACTS = re.compile(r"tool|call|function|mcp", re.IGNORECASE)
 """Kinds of calls that may have no arguments; an action of a dialogue is often none."""
 _EXPECTED = re.compile(r"expect|reference|ground_truth|golden|available|offered|allowed")
-_NESTED = 3
-"""Levels of lists in lists that are searched for calls."""
-_CERTAIN = 2.5
-"""The score from which a place has calls without doubt."""
+_NESTED, _CERTAIN = 3, 2.5
+"""Levels of lists in lists that are searched for calls, and the score from which a place has calls without doubt."""
 _ROLE = re.compile(r"(role|speaker|who|sender|author|from|author_type|participant)$")
 _GROUP = re.compile(
     r"(session|conversation|run|trace|thread|chat|request|req|dialog|dialogue|ticket|call|correlation|interaction|task|invocation)"
@@ -256,19 +254,16 @@ def _propose_calls(fields: list[Field], samples: list[Json]) -> tuple[Path, Call
     path, calls, _ = ranked[0] if ranked else ((), "", 0)
     if isinstance(calls, str):
         return path, None, calls
-    others = [other for place, other, score in ranked if place != path and score >= _CERTAIN and isinstance(other, CallMap)]
-    names = _read_names(calls, samples)
-    differing = next((other for other in others if not _read_names(other, samples) <= names), None)
-    return path, None if differing else calls, f"`{calls.each}` and `{differing.each}` have different calls" if differing else ""
+    for place, other, score in ranked:
+        names, others = ({call["name"] for read, _ in _read_calls(one, samples) for call in read} for one in (calls, other))
+        if place != path and score >= _CERTAIN and not others <= names:
+            return path, None, f"`{calls.each}` and `{getattr(other, 'each', '')}` have different calls"
+    return path, calls, ""
 
 
-def _read_names(calls: CallMap, samples: list[Json]) -> set[str]:
-    return {call["name"] for read, _ in _read_calls(calls, samples) for call in read}
-
-
-def _read_calls(calls: CallMap, samples: list[Json]) -> Iterator[tuple[list[dict[str, Any]], str]]:
+def _read_calls(calls: CallMap | str, samples: list[Json]) -> Iterator[tuple[list[dict[str, Any]], str]]:
     """Return the calls of each sample that has their list, and why they are unknown."""
-    for sample in samples:
+    for sample in samples if isinstance(calls, CallMap) else ():
         unknowns = Unknowns()
         with contextlib.suppress(EvidenceError):
             read, _, _ = CallReader(calls).find(Holder(sample), unknowns)
@@ -284,9 +279,16 @@ def _list_candidates(fields: list[Field], at: str, samples: list[Json], depth: i
         # A list of pairs has each call with its result; if it is empty, its name tells.
         pairs: Any = [dict(enumerate(one)) for one in list_of(value) if isinstance(one, list)]
         pairs = pairs or ([{0: {"tool": "", "tool_input": {}}}] if value == [] and word == "intermediate_steps" else [])
-        mapped = _map_entries(items, where) if items else [_map_call(pairs, f"{where}[*]")] if pairs else []
+        mapped: list[CallMap | str | None] = [_map_call(items or pairs, f"{where}[*]")] if items or pairs else []
         if isinstance(value, dict) and (single := _map_call([value], where)) is not None and single.arguments is not None:
             mapped = [single] if single.name in ("$.function.name", *(_write((key,)) for key in value)) else []
+        if items:
+            keys = [key for key in dict.fromkeys(key for item in items for key in item) if key in KINDS or _EVENT.match(to_snake_case(key))]
+            kinds = [_map_kinds(items, key, where) for key in sorted(keys, key=lambda key: key not in KINDS)]
+            # Some entries may be something else: `{"thought": "x", "tool_call": {...}}`.
+            if isinstance(calls := mapped[0], CallMap) and (name := compile_path(calls.name or "$").steps):
+                mapped.append(msgspec.structs.replace(calls, each=f"{where}[?@{_write(name[:1])[1:]}]"))
+            mapped = [*kinds, *mapped] if any(find_kind(item)[0] for item in items) else [*mapped, *kinds]
         for calls in mapped if not _EXPECTED.match(word) else ():
             if isinstance(calls, str):
                 yield path, calls, _CERTAIN
@@ -306,17 +308,6 @@ def _list_candidates(fields: list[Field], at: str, samples: list[Json], depth: i
             yield path, why, best if why else 0
         inner = _list_candidates(_list_fields(items), f"{where}[*]", samples, depth - 1) if depth and items else ()
         yield from ((path, calls, score) for _, calls, score in inner)
-
-
-def _map_entries(items: list[dict[str, Json]], at: str) -> list[CallMap | str | None]:
-    """Return mappings of the entries of a list that are calls, by their kind or their name, or why none is right."""
-    keys = [key for key in dict.fromkeys(key for item in items for key in item) if key in KINDS or _EVENT.match(to_snake_case(key))]
-    kinds = [_map_kinds(items, key, at) for key in sorted(keys, key=lambda key: key not in KINDS)]
-    mapped: list[CallMap | str | None] = [_map_call(items, f"{at}[*]")]
-    if isinstance(calls := mapped[0], CallMap) and (name := compile_path(calls.name or "$").steps):
-        # Some entries may be something else: `{"thought": "x", "tool_call": {...}}`.
-        mapped.append(msgspec.structs.replace(calls, each=f"{at}[?@{_write(name[:1])[1:]}]"))
-    return [*kinds, *mapped] if any(find_kind(item)[0] for item in items) else [*mapped, *kinds]
 
 
 def _map_kinds(items: list[dict[str, Json]], key: str, at: str) -> CallMap | str | None:

@@ -25,7 +25,7 @@ from proctor.model.evidence import Evidence, Json, Usage
 from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, list_paths
 from proctor.model.show import describe_value, nearest, shorten, show
 from proctor.paths.json_path import CompiledPath, Node, Walk, compile_path, list_keys
-from proctor.paths.parser import Name, Query, Segment, Slice, Step
+from proctor.paths.parser import Name, Query, Segment, Step
 
 # --- follows the paths of a mapping through a record, also into JSON text, and explains a path without a match
 
@@ -136,14 +136,10 @@ def list_unselected(holder: Holder, path: CompiledPath) -> list[Json]:
     plurals = [*(index for index, part in enumerate(segments) if _is_plural(part)), len(segments)]
     walk = Walk(holder.parsed if len(plurals) > 2 else holder.find_nodes(path)[1])
     for index, end in itertools.pairwise(plurals):
-        part, rest = cast(Segment, segments[index]), Query(False, segments[index + 1 : end])
-        if any(isinstance(selector, Slice) for selector in part.selectors):
-            continue  # positions are chosen on purpose
-        nodes = walk.select_query(Query(True, segments[: index + 1]), walk.root)
+        rest, nodes = Query(False, segments[index + 1 : end]), walk.select_query(Query(True, segments[: index + 1]), walk.root)
+        parents = [*(node[2] for node in nodes), *walk.select_query(Query(True, segments[:index]), walk.root)]
         selected = {(id(node[2][0]), node[1]) for node in nodes if node[2] is not None and walk.select_query(rest, node)}
-        parents = [] if part.descendant else [node[0] for node in walk.select_query(Query(True, segments[:index]), walk.root)]
-        parents += [node[2][0] for node in nodes if node[2] is not None]
-        for entries in {id(parent): parent for parent in parents if isinstance(parent, list)}.values():
+        for entries in {id(one[0]): one[0] for one in parents if one is not None and isinstance(one[0], list)}.values():
             found += [entry for key, entry in enumerate(entries) if (id(entries), key) not in selected]
     return found
 
