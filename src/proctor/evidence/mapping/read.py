@@ -226,19 +226,17 @@ def _explain_keys(path: str, where: str, missing: str, keys: tuple[str, ...]) ->
 # --- the kinds of entries: a tool call, its start or end, something else, or unrecognised
 
 KINDS = split_words("event event_type eventType type kind run_type span_type log_type message_type msg stage category role")
+_WORDS = "(^|_)({})(_|$)"
+_TOOL_KIND = re.compile(_WORDS.format("tools?|toolcall|functions?|mcp|commands?|computer|code"))
+_CALL_KIND = re.compile(_WORDS.format("calls?|actions?|invo(ke|ked|cation)|used"))
+_START_KIND = re.compile(_WORDS.format("start(ed|ing)?|beg[aiu]n|request(ed)?|pending"))
+_ENDED = "end(ed)?|finish(ed)?|completed?|done|errors?|fail(ed|ure)|results?|outputs?|response|return(ed)?|observation|progress|delta|chunk"
+_END_KIND = re.compile(_WORDS.format(_ENDED))
 # An action of the user and a call of the model are no tool calls.
-_TOOL_KIND, _CALL_KIND, _START_KIND, _END_KIND, _NEVER_KIND, _OTHER_KIND = (
-    re.compile(rf"(^|_)({words})(_|$)")
-    for words in (
-        "tools?|toolcall|functions?|mcp|commands?|computer|code",
-        "calls?|actions?|invo(ke|ked|cation)|used",
-        "start(ed|ing)?|beg[aiu]n|request(ed)?|pending",
-        "end(ed)?|finish(ed)?|results?|outputs?|response|return(ed)?|completed?|done|observation|errors?|fail(ed|ure)|progress|delta|chunk",
-        "user|human|customer|llm|chat|model|generation|completion|embedding",
-        "assistant|agent|bot|ai|message|answer|reply|chain|run|session|conversation|workflow|graph|trace|root|prompt|parser|thought"
-        "|think(ing)?|reason(ing)?|plan|planner|final|question|score|eval(uation|uator)?|guardrail",
-    )
-)
+_NEVER_KIND = re.compile(_WORDS.format("user|human|customer|llm|chat|model|generation|completion|embedding"))
+_SPOKEN = "assistant|agent|bot|ai|message|answer|reply|final|question|prompt|thought|think(ing)?|reason(ing)?|plan|planner"
+_AROUND = "chain|run|session|conversation|workflow|graph|trace|root|parser|score|eval(uation|uator)?|guardrail"
+_OTHER_KIND = re.compile(_WORDS.format(f"{_SPOKEN}|{_AROUND}"))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -268,6 +266,7 @@ SPEAKERS = USERS | AGENTS | _TOOLS | _SILENT
 _SINGLE = re.compile(r"[._](tool|function|command|action|call)(_(call|use))?$")
 """Fields with one call; if it is null, none was made."""
 _REPORTED = frozenset((*RESULTS, "content", "text"))
+_NAMING = frozenset(("tool", "toolName", "tool_name", "function"))
 _CALL_NAMES: dict[str, tuple[str, ...]] = {
     "name": ("name", "toolName", "tool_name", "tool"),
     "arguments": ARGUMENTS,
@@ -304,8 +303,10 @@ class CallReader:
         """Return an entry that looks like a call and is not selected; `names` counts the selected calls."""
         phases: Counter[tuple[str, str]] = Counter()
         for entry in map(decode_container, list_unselected(holder, self.each)):
-            kind, word = find_kind(entry) if isinstance(entry, dict) else ("other", "")
-            if kind == "other" or not isinstance(entry, dict):
+            if not isinstance(entry, dict):
+                continue
+            kind, word = find_kind(entry)
+            if kind == "other" and _NAMING.isdisjoint(entry):
                 continue
             found = self._find_fields(Holder(entry))
             name = str(found.get("name"))
@@ -328,16 +329,14 @@ class CallReader:
         calls = [self._read_call(Holder(item), number, unknowns) for number, item in given]
         return [call for call in calls if call is not None]
 
-    def _is_none(self, item: Holder) -> bool:
-        """Return whether the call in an item is null or empty: `{"thought": "x", "tool_call": null}`."""
-        steps = path.steps or () if (path := self._paths.get("name")) is not None else ()
-        return any(_follow(steps[:end], item.value) in ([None], [""]) for end in range(1, len(steps) + 1))
-
     def _read_call(self, item: Holder, number: int, unknowns: Unknowns) -> dict[str, Any] | None:
         found = self._find_fields(item)
         name, arguments, error = found.get("name"), found.get("arguments"), found.get("error")
         if not isinstance(name, str) or not name.strip():
-            if not name and not arguments and self._is_none(item):
+            # No call is null or empty: `{"thought": "x", "tool_call": null}`.
+            has_more = arguments or ("result" in self._paths and found.get("result"))
+            steps = (path.steps or ()) if (path := self._paths.get("name")) is not None and not has_more else ()
+            if any(_follow(steps[:end], item.value) in ([None], [""]) for end in range(1, len(steps) + 1)):
                 return None
             why = self._explain("name", item, number) if name is None else f"a call has the name {describe_value(name, 60)}"
             unknowns.mark("tool_calls", why)
