@@ -117,6 +117,7 @@ def test_a_mapping_is_proposed_that_reads_the_sample(row: dict[str, Any]) -> Non
     if proposed is None:
         return
     written = write_map(proposed, row["given"])
+    assert [line.partition(": ")[2] for line in written.splitlines() if "# no tool_calls" in line] == ([row["why"]] if "why" in row else [])
     suite = read_suite(f"proctor: 1\n{written}cases: []\n")
     assert suite.evidence is not None
     assert suite.evidence.map == proposed

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 from collections import Counter
-from collections.abc import Callable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.mapping.read import AGENTS, SPEAKERS, USERS, Holder, compile_mapping, write_role
+from proctor.evidence.mapping.read import AGENTS, KINDS, SPEAKERS, USERS, CallReader, Holder, compile_mapping, find_kind, write_role
+from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.statuses import to_snake_case
+from proctor.evidence.values.access import list_of
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.account import PLAIN_READERS
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import is_number
-from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, UsageMap
+from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, UsageMap, list_paths
 from proctor.model.show import escape_unseen, is_seen, show
 from proctor.paths.json_path import compile_path
 
 Path = tuple[str | int, ...]
+Speakers = dict[Path, set[str]]
+"""Who wrote the texts of an object, in any of the records: `user`, `agent`, or an empty text for a name."""
 
 _ENCODE = msgspec.json.Encoder().encode
 _DEPTH, _ITEMS, _FIELDS, _MAX_OTHERS = 6, 100, 400, 3
@@ -31,15 +37,23 @@ _ANSWER = re.compile(
     r"((agent|bot|final|assistant|model)_?)?(answer|reply|response|output|completion|a|bot|assistant|agent|antwort|ausgabe|respuesta|final|outputs)(_(text|message))?$"
 )
 _TEXT = re.compile(r"(text|content|message|body|says|said|value|utterance|plain_body|raw)$")
-_NAME = re.compile(r"(tool|tool_name|function|function_name|fn|name|action|werkzeug|command|method)$")
+_NAME = re.compile(r"(tool|tool_name|function|function_name|fn|name|action|werkzeug|command|method|n)$")
 _ARGUMENTS = re.compile(
     r"(arguments|args|args_json|arguments_json|params|parameters|input|inputs|tool_input|action_input|tool_args|kwargs|payload|with"
-    r"|eingabe)$"
+    r"|eingabe|a)$"
 )
 _RESULT = re.compile(r"(result|output|response|outcome|observation|return_value|returned|ausgabe|out|tool_output)$")
 _ERROR = re.compile(r"(error|failure|exception|err|error_message|fehler)$")
 _SPEAKERS = re.compile(r"(user|human|customer|agent|bot|assistant|model|client)$")
-_CALLS = re.compile(r"tool|call|action|step|function|used|werkzeug")
+_CALLS = re.compile(r"tool|call|action|function|werkzeug")
+_STEPS = re.compile(r"step|used")
+_STRONG = re.compile(r"\b(tool(_?name|_?input|_?args)?|function(_?name)?|fn|werkzeug|action_?input|kwargs)\b", re.IGNORECASE)
+"""Names that only calls have."""
+_ACTS = re.compile(r"tool|call|function|mcp", re.IGNORECASE)
+"""Kinds of calls that may have no arguments; an action of a dialogue is often none."""
+_EXPECTED = re.compile(r"expect|reference|ground_truth|golden|available|offered|allowed")
+_NESTED, _CERTAIN = 3, 2.5
+"""Levels of lists in lists that are searched for calls, and the score from which a place has calls without doubt."""
 _ROLE = re.compile(r"(role|speaker|who|sender|author|from|author_type|participant)$")
 _GROUP = re.compile(
     r"(session|conversation|run|trace|thread|chat|request|req|dialog|dialogue|ticket|call|correlation|interaction|task|invocation)"
@@ -54,6 +68,10 @@ _TOKENS = (
 )
 
 
+_ASKS = re.compile(r"user|human|question|prompt|customer|(^|_)(input|request|query|ask)")
+_ANSWERS = re.compile(r"answer|agent|reply|respon|assistant|bot|output|final|completion")
+_THINKS = re.compile(r"start|begin|think|thought|reason|plan|error|fail|log|(^|_)llm|model")
+"""Events of an agent whose text is no answer."""
 _RUNS = re.compile(r"(runs|results|items|records|data|rows|entries|samples|logs)$")
 """Fields that list runs; the entries of other lists are turns of one run."""
 
@@ -73,7 +91,7 @@ class Field(NamedTuple):
     @property
     def word(self) -> str:
         """The last key of the path in snake case."""
-        return to_snake_case(str(self.path[-1]))
+        return to_snake_case(str(self.path[-1])) if self.path else ""
 
     @property
     def items(self) -> list[dict[str, Json]]:
@@ -90,39 +108,43 @@ def propose_map(records: list[Json], read: Callable[..., list[Evidence]] | None 
         return documents
     fields = _list_fields(entries)
     turns = next(filter(None, (_propose_turns(field) for field in fields)), None)
-    calls = _propose_calls(fields)
-    used_path = calls[0] if calls is not None else ()
+    used_path, calls, why = _propose_calls(fields, list[Json](entries))
     free = [field for field in fields if not used_path or field.path[: len(used_path)] != used_path]
     # The input never has a name for the answer, nor the answer a name for the input.
-    question = None if turns else _find_best(free, _INPUT, _ANSWER)
-    answer = None if turns else _find_best([field for field in free if field.path != question], _ANSWER, _INPUT)
+    speakers = _find_speakers(entries, fields)
+    question = None if turns else _find_best(free, _INPUT, _ANSWER, speakers)
+    answer = None if turns else _find_best([field for field in free if field.path != question], _ANSWER, _INPUT, speakers)
     tokens = {name: _find_number(free, words, ("token", "usage")) for name, words in _TOKENS}
     usage = {name: _write(path) for name, path in tokens.items() if path is not None}
     duration = _find_number(free, _DURATION, ()) or _find_number(free, _TOTAL, ("timing", "time", "duration", "latency"))
     record = EvidenceMap(
         input=_write_found(question),
         text=_write_found(answer),
-        tool_calls=calls[1] if calls is not None else None,
+        tool_calls=calls,
         turns=turns,
         usage=UsageMap(**usage) if usage else None,
         duration_ms=_write_found(duration),
     )
     sample = _read_sample(record, entries)
-    # The question and the answer of a run may be on different lines.
-    if not any(evidence.text is not None and (evidence.input is not None or evidence.turns) for evidence in sample):
+    # The question and the answer of a run may be on different lines; so may its calls, each of which has an input and an output.
+    meanings = {find_kind(entry) for entry in entries}
+    is_log = len(meanings) > 1 and any(meaning in ("call", "start") for meaning, _ in meanings)
+    if is_log or not any(evidence.text is not None and (evidence.input is not None or evidence.turns) for evidence in sample):
         lines = _propose_lines(entries, record)
         if lines is not None and any(map(_has_content, _read_sample(lines, entries))):
             return lines
-        if any(entry.get("type") == "message" for entry in entries):
-            return None  # messages without a speaker: the text may be the user's
-    return record if any(map(_has_content, sample)) else _propose_records_inside(entries)
+        if is_log or any(entry.get("type") == "message" for entry in entries):
+            return None  # events of unknown runs, or messages without a speaker: the text may be the user's
+    if why and any(evidence.tool_calls is not None for evidence in sample):
+        return None  # a mapping would hide the calls that the usual fields do not have
+    return record if any(map(_has_content, sample)) and record != EvidenceMap() else _propose_records_inside(entries)
 
 
 def _propose_documents(entries: list[dict[str, Json]], read: Callable[..., list[Evidence]]) -> EvidenceMap | None:
     """Return the path at which each entry has a list of runs, or one document of a known format."""
     for key, value in entries[0].items():
         is_list = isinstance(value, list) and _RUNS.match(to_snake_case(key)) is not None
-        if not is_list and not isinstance(value, (dict, list)):
+        if (not is_list and not isinstance(value, (dict, list))) or _CALLS.search(to_snake_case(key)):
             continue
         proposal = EvidenceMap(record=f"{_write((key,))}[*]" if is_list else _write((key,)))
         try:
@@ -176,7 +198,20 @@ def _list_fields(entries: list[dict[str, Json]]) -> list[Field]:
     return [Field(path, value, count) for path, (value, count) in found.items()]
 
 
-def _find_best(fields: list[Field], wanted: re.Pattern[str], other: re.Pattern[str]) -> Path | None:
+def _find_speakers(entries: list[dict[str, Json]], fields: list[Field]) -> Speakers:
+    speakers: Speakers = {}
+    for field in fields:
+        *_, parent, word = ["", *field.words]
+        is_inner = _ROLE.match(parent) is not None and word in ("type", "role", "kind")
+        if isinstance(field.value, str) and (is_inner or _ROLE.match(word)):
+            words = {write_role(_get(entry, field.path)) for entry in entries} - {""}
+            speakers[field.path[: -2 if is_inner else -1]] = {("user" * (word in USERS)) or ("agent" * (word in AGENTS)) for word in words}
+    return speakers
+
+
+def _find_best(
+    fields: list[Field], wanted: re.Pattern[str], other: re.Pattern[str], speakers: Speakers | None = None, *, least: float = 0
+) -> Path | None:
     """Return the path of the text that most likely is `wanted`; a path near the root is preferred."""
     best: tuple[float, Path] | None = None
     for field in fields:
@@ -192,9 +227,12 @@ def _find_best(fields: list[Field], wanted: re.Pattern[str], other: re.Pattern[s
         in_other = any(map(other.match, parents))
         score = 3.0 if wanted.match(word) else 0.0
         if not score and _TEXT.match(word):
-            score = 2.5 if any(map(wanted.match, parents)) else 1.0 if wanted is _ANSWER and not in_other else 0.0
+            wrote = (speakers or {}).get(field.path[:-1])
+            if wrote and wrote != {"agent" if wanted is _ANSWER else "user"}:
+                continue  # somebody else may have written it
+            score = 2.5 if wrote or any(map(wanted.match, parents)) else 1.0 if wanted is _ANSWER and not in_other else 0.0
         score -= 0.1 * len(field.path) + 1.5 * in_other
-        if score > (best[0] if best is not None else 0):
+        if score > (best[0] if best is not None else least):
             best = (score, field.path)
     return best[1] if best is not None else None
 
@@ -209,25 +247,93 @@ def _find_number(fields: list[Field], wanted: re.Pattern[str], around: tuple[str
     return None
 
 
-def _propose_calls(fields: list[Field]) -> tuple[Path, CallMap] | None:
-    """Return the path of the list of calls: objects with a name and arguments, preferably under a key that mentions calls."""
-    best: tuple[int, Path, CallMap] | None = None
-    for field in fields:
-        mapped = _map_call(field.items, f"{_write(field.path)}[*]") if field.items else None
-        score = 0 if mapped is None else 2 * bool(_CALLS.search(field.word)) + bool(mapped.arguments)
-        if mapped is not None and score > (best[0] if best is not None else 1):
-            best = (score, field.path, _choose_kind(field.items, mapped, _write(field.path)))
-    return best[1:] if best is not None else None
+def _propose_calls(fields: list[Field], samples: list[Json]) -> tuple[Path, CallMap | None, str]:
+    """Return the field that has the calls of the samples and where they are, or why a proposal leaves them out."""
+    found = [one for one in _list_candidates(fields, "$", samples, _NESTED) if one[2] > 1]
+    ranked = sorted(found, key=lambda one: (isinstance(one[1], str), -one[2]))
+    path, calls, _ = ranked[0] if ranked else ((), "", 0)
+    if isinstance(calls, str):
+        return path, None, calls
+    for place, other, score in ranked:
+        names, others = ({call["name"] for read, _ in _read_calls(one, samples) for call in read} for one in (calls, other))
+        if place != path and score >= _CERTAIN and not others <= names:
+            return path, None, f"`{calls.each}` and `{getattr(other, 'each', '')}` have different calls"
+    return path, calls, ""
 
 
-def _choose_kind(items: list[dict[str, Json]], mapped: CallMap, path: str) -> CallMap:
-    """Return a mapping that selects the items of one kind if only that kind contains calls: `$.steps[?@.kind == 'tool']`."""
-    named = [item for item in items if Holder(item).find(compile_path(mapped.arguments or mapped.name or "$"))]
-    for key in named[0] if len(named) < len(items) else ():
-        kinds = {value for item in named if isinstance(value := item.get(key), str)}
-        if _EVENT.match(to_snake_case(key)) and len(kinds) == 1 and all(item.get(key) not in kinds for item in items if item not in named):
-            return msgspec.structs.replace(mapped, each=f"{path}[?@{_write((key,))[1:]} == {_quote(kinds.pop())}]")
-    return mapped
+def _read_calls(calls: CallMap | str, samples: list[Json]) -> Iterator[tuple[list[dict[str, Any]], str]]:
+    """Return the calls of each sample that has their list, and why they are unknown."""
+    for sample in samples if isinstance(calls, CallMap) else ():
+        unknowns = Unknowns()
+        with contextlib.suppress(EvidenceError):
+            read, _, _ = CallReader(calls).find(Holder(sample), unknowns)
+            if read is not None:
+                yield read, unknowns.unknown.get("tool_calls", "")
+
+
+def _list_candidates(fields: list[Field], at: str, samples: list[Json], depth: int) -> Iterator[tuple[Path, CallMap | str, float]]:
+    """Return the fields that may have calls with a mapping, or with the reason why none is right, and a score."""
+    for path, value, word, items in ((field.path, field.value, field.word, field.items) for field in fields):
+        where, why, best = f"{at}{_write(path)[1:]}", "", 0.0
+        listed = 2 if _CALLS.search(word) else 1 if _STEPS.search(word) else 0
+        # A list of pairs has each call with its result; if it is empty, its name tells.
+        pairs: Any = [dict(enumerate(one)) for one in list_of(value) if isinstance(one, list)]
+        pairs = pairs or ([{0: {"tool": "", "tool_input": {}}}] if value == [] and word == "intermediate_steps" else [])
+        mapped: list[CallMap | str | None] = [_map_call(items or pairs, f"{where}[*]")] if items or pairs else []
+        if isinstance(value, dict) and (single := _map_call([value], where)) is not None and single.arguments is not None:
+            mapped = [single] if single.name in ("$.function.name", *(_write((key,)) for key in value)) else []
+        if items:
+            keys = [key for key in dict.fromkeys(key for item in items for key in item) if key in KINDS or _EVENT.match(to_snake_case(key))]
+            kinds = [_map_kinds(items, key, where) for key in sorted(keys, key=lambda key: key not in KINDS)]
+            # Some entries may be something else: `{"thought": "x", "tool_call": {...}}`.
+            if isinstance(calls := mapped[0], CallMap) and (name := compile_path(calls.name or "$").steps):
+                mapped.append(msgspec.structs.replace(calls, each=f"{where}[?@{_write(name[:1])[1:]}]"))
+            mapped = [*kinds, *mapped] if any(find_kind(item)[0] for item in items) else [*mapped, *kinds]
+        for calls in mapped if not _EXPECTED.match(word) else ():
+            if isinstance(calls, str):
+                yield path, calls, _CERTAIN
+                break
+            if calls is None:
+                continue
+            calls = msgspec.structs.replace(calls, result="$[1]") if pairs else calls
+            read = list(_read_calls(calls, samples))
+            unclear = [reason for _, reason in read if reason]
+            is_strong = "==" in calls.each or _STRONG.search(f"{calls.name} {calls.arguments}") is not None
+            score = listed + bool(calls.arguments) + 2 * is_strong - 0.1 * calls.each.count("[")
+            if len(unclear) <= len(read) // 2 and (pairs or any(one for one, _ in read)):
+                yield path, calls, score
+                break
+            why, best = why or next(iter(unclear), ""), max(best, score)
+        else:
+            yield path, why, best if why else 0
+        inner = _list_candidates(_list_fields(items), f"{where}[*]", samples, depth - 1) if depth and items else ()
+        yield from ((path, calls, score) for _, calls, score in inner)
+
+
+def _map_kinds(items: list[dict[str, Json]], key: str, at: str) -> CallMap | str | None:
+    """Return a mapping of the entries of some kinds (`$.steps[?@.kind == 'tool' || @.kind == 'mcp']`), or why none is right."""
+    by_kind: dict[str, list[dict[str, Json]]] = {}
+    for item in items:
+        if isinstance(word := item.get(key), str):
+            by_kind.setdefault(word, []).append({name: value for name, value in item.items() if name != key})
+    kinds: dict[str | None, list[str]] = {}
+    for word, lines in by_kind.items():
+        mapped, kind = _map_call(lines, at), find_kind({"kind": word})[0]
+        # An end without arguments is the result of a call; an unrecognised kind needs arguments.
+        if mapped is not None and (mapped.arguments is not None or (kind == "call" and _ACTS.search(word))):
+            kinds.setdefault(kind, []).append(word)
+    words = [*(kinds.get("call") or kinds.get("start") or kinds.get("end") or ()), *kinds.get(None, ())]
+    test = " || ".join(f"@{_write((key,))[1:]} == {_quote(word)}" for word in words)
+    calls = _map_call([line for word in words for line in by_kind[word]], f"{at}[?{test}]")
+    if calls is None or (len(by_kind) < 2 and None in kinds):
+        return None
+    whole = msgspec.structs.replace(calls, each="$[*]")
+    made = {word: [call for read, _ in _read_calls(whole, [list[Json](by_kind[word])]) for call in read] for word in words}
+    if all(call["name"] == word for word, read in made.items() for call in read):
+        return None  # the name of a tool is no kind
+    counts = {word: Counter(_ENCODE([call["name"], call["arguments"]]) for call in read) for word, read in made.items() if read}
+    same = next((pair for pair in itertools.permutations(counts, 2) if counts[pair[0]] <= counts[pair[1]]), None)
+    return calls if same is None else f"calls of the kinds {show(same[0])} and {show(same[1])} may be the same"
 
 
 def _map_call(items: list[dict[str, Json]], each: str) -> CallMap | None:
@@ -243,12 +349,14 @@ def _map_call(items: list[dict[str, Json]], each: str) -> CallMap | None:
         return None
     arguments = find(_ARGUMENTS, dict, str, excluded=name)
     # A text is arguments only if it is JSON.
-    given = next((f.value for f in fields if f.path == arguments), None)
+    given = decode_container(next((f.value for f in fields if f.path == arguments), None))
     if isinstance(given, dict) and ("properties" in given or given.get("type") == "object"):
         return None  # the schema of an offered tool
-    arguments = arguments if isinstance(decode_container(given), dict) else None
+    # Dify has `{"tool": "look_up", "tool_input": {"look_up": {...}}}`.
+    is_keyed = isinstance(given, dict) and len(given) == 1 and [*given] == [f.value for f in fields if f.path == name]
+    passed = f"{_write(arguments)}{'[*]' * is_keyed}" if arguments is not None and isinstance(given, dict) else None
     result, error = find(_RESULT, str, dict, list, int, float, bool), find(_ERROR, str, dict, bool)
-    return CallMap(each=each, name=_write(name), arguments=_write_found(arguments), result=_write_found(result), error=_write_found(error))
+    return CallMap(each=each, name=_write(name), arguments=passed, result=_write_found(result), error=_write_found(error))
 
 
 def _propose_turns(field: Field, each: str | None = None) -> TurnMap | None:
@@ -261,12 +369,13 @@ def _propose_turns(field: Field, each: str | None = None) -> TurnMap | None:
     role, words = _find_role(fields, items, any_key=bool(field.path)) or (None, {})
     if role is not None:
         text = next((f.path for f in fields if isinstance(f.value, str) and _TEXT.match(f.word)), None)
+        if any(item.get(str(role[0])) is None for item in items) and each.endswith("[*]"):
+            each = f"{each[:-3]}[?@{_write(role[:1])[1:]}]"
         return TurnMap(each=each, role=_write(role), text=_write(text), **words) if text is not None else None
     question, answer = _find_best(fields, _INPUT, _ANSWER), _find_best(fields, _ANSWER, _INPUT)
     if question is None or answer is None or len(question) > 1 or question == answer:
         return None
-    calls = _propose_calls(fields)
-    return TurnMap(each=each, input=_write(question), text=_write(answer), tool_calls=calls[1] if calls is not None else None)
+    return TurnMap(each=each, input=_write(question), text=_write(answer), tool_calls=_propose_calls(fields, list[Json](items))[1])
 
 
 def _find_role(
@@ -291,42 +400,57 @@ def _propose_lines(entries: list[dict[str, Json]], record: EvidenceMap) -> Evide
     """Return a mapping that groups lines by a shared id: messages with roles, events, or lines that each contain a part of `record`."""
     group = _find_group(entries)
     turns = _propose_turns(Field((), entries, len(entries)), "$[*]")
+    calls, _ = _find_line_calls(entries, group)
     if turns is not None and turns.role is not None:
-        return EvidenceMap(group=_write_found(group), turns=turns)
+        return EvidenceMap(group=_write_found(group), turns=turns, tool_calls=calls)
     if group is None:
         return None
     event = _find_event_key(entries)
     if event is None:
         question, answer = (f"$[*]{path[1:]}" if path is not None else None for path in (record.input, record.text))
-        return EvidenceMap(group=_write(group), input=question, text=answer) if answer is not None else None
+        # If no line has an input, the text of each may be the user's.
+        return EvidenceMap(group=_write(group), input=question, text=answer, tool_calls=calls) if question and answer else None
     question: str | None = None
     answer: str | None = None
-    calls: CallMap | None = None
     for word in dict.fromkeys(entry[event] for entry in entries if isinstance(entry.get(event), str)):
         lines = [entry for entry in entries if entry.get(event) == word]
-        each = f"$[?@{_write((event,))[1:]} == {_quote(word)}]"
-        fields = [f for f in _list_fields(lines) if f.path not in ((event,), group)]
-        texts = [f for f in fields if isinstance(f.value, str) and any(words.match(f.word) for words in (_TEXT, _INPUT, _ANSWER))]
-        kind, place = to_snake_case(word), f"{each}{_write(texts[0].path)[1:]}" if texts else None
-        mapped = _map_call([{key: value for key, value in line.items() if key != event} for line in lines], each)
-        if mapped is not None and (mapped.arguments is not None or _CALLS.search(kind)):
-            calls = calls or mapped
-        elif place is not None and re.search(r"user|human|question|prompt|input|request|query|ask", kind):
-            question = question or place
-        elif place is not None and re.search(r"answer|agent|reply|respon|assistant|bot|output|final|completion", kind):
-            answer = place if " " in str(_get(lines[-1], texts[0].path)) else answer
+        each, kind = f"$[?@{_write((event,))[1:]} == {_quote(word)}]", to_snake_case(word)
+        if _ACTS.search(kind) and find_kind({"kind": word})[0] != "other":
+            continue
+        fields = [f for f in _list_fields(lines) if f.path not in ((event,), group) and isinstance(f.value, str)]
+        text = next((f.path for f in fields if _TEXT.match(f.word)), None)
+        # The name of a field decides, unless the user wrote it: the start of an agent has the user's text.
+        asked, given = _find_best(fields, _INPUT, _ANSWER, least=1), _find_best(fields, _ANSWER, _INPUT, least=1)
+        if _ASKS.search(kind):
+            asked, given = asked or given or text, None
+        elif _ANSWERS.search(kind) and not _THINKS.search(kind) and asked is None:
+            given = given or text
+        question = question or (f"{each}{_write(asked)[1:]}" if asked is not None else None)
+        answer = f"{each}{_write(given)[1:]}" if given is not None else answer
     return EvidenceMap(group=_write(group), input=question, text=answer, tool_calls=calls) if answer or calls else None
+
+
+def _find_line_calls(entries: list[dict[str, Json]], group: Path | None) -> tuple[CallMap | None, str]:
+    """Return where the lines of runs have calls, or why a proposal leaves them out."""
+    runs: dict[str, list[Json]] = {}
+    for entry in entries:
+        runs.setdefault(str(_get(entry, group or ())), []).append(entry)
+    own = [{key: value for key, value in entry.items() if (key,) != group} for entry in entries]
+    return _propose_calls([Field((), own, len(own))], list[Json](runs.values()))[1:]
 
 
 def _find_group(entries: list[dict[str, Json]]) -> Path | None:
     """Return the id that several lines share, if no single line is a complete run."""
     if len(entries) < 2:
         return None
+    given = [value for entry in entries for key, value in entry.items() if key.lower().startswith("parent")]
+    parents = {str(one) for value in given for one in list_of(value) or [value]}
     for field in _list_fields(entries):
         is_id = _GROUP.match(field.word) and not isinstance(field.value, (dict, list))
         if is_id and field.records >= 0.8 * len(entries):
             shared = Counter(str(value) for entry in entries if (value := _get(entry, field.path)) is not None)
-            if len(shared) < len(entries) and max(shared.values()) > 1:
+            # The id of an event is the parent of others.
+            if len(shared) < len(entries) and max(shared.values()) > 1 and parents.isdisjoint(shared):
                 return field.path
     return None
 
@@ -390,5 +514,10 @@ def write_map(paths: EvidenceMap, records: list[Json], *, indent: str = "") -> s
                 is_plain = re.fullmatch(r"\$[\w.]*", value, re.ASCII) is not None
                 lines.append(f"{inset}{field}: {value if is_plain else _ENCODE(value).decode()}{comment}")
 
+    entries = [parsed for record in records if isinstance(parsed := Holder(record).parsed, dict)]
+    found = (*_find_line_calls(entries, _find_group(entries)), *_propose_calls(_list_fields(entries), list[Json](entries)))
+    why = found[1] if paths.group is not None else found[-1]
+    if why and not any(field == "record" or field.endswith("tool_calls.each") for field, _ in list_paths(paths)):
+        lines.append(f"    # no tool_calls: {escape_unseen(why)}")
     add(paths, "    ", records if paths.group is None else list(compile_mapping(paths).group_lines(records).values()))
     return "".join(f"{indent}{line}\n" for line in lines)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import re
+from collections import Counter
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -13,14 +16,14 @@ from proctor.evidence.shared.calls import ARGUMENTS, CARRYING, IDS, RESULTS
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import find_marker
 from proctor.evidence.unknowns.statuses import STATUS_FIELDS, find_failure, is_error, read_status, to_snake_case
-from proctor.evidence.unknowns.unrecognised import HARMLESS, names_tool
+from proctor.evidence.unknowns.unrecognised import HARMLESS, is_call
 from proctor.evidence.values.access import read_number, split_words
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
 from proctor.model.account import Account, Part
 from proctor.model.evidence import Evidence, Json, Usage
 from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, list_paths
-from proctor.model.show import describe_value, nearest, shorten
+from proctor.model.show import describe_value, nearest, shorten, show
 from proctor.paths.json_path import CompiledPath, Node, Walk, compile_path, list_keys
 from proctor.paths.parser import Name, Query, Segment, Step
 
@@ -124,9 +127,21 @@ def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position 
         return items, position, _explain_other(path, other)
     if not nodes and not any(isinstance(value, (list, dict)) for value in lists):
         return [], None, Missing(explain_missing(holder, path))
-    if not nodes and any(map(names_tool, (entry for value in lists if isinstance(value, list) for entry in value))):
-        return [], None, Missing(f"`{path.text}` found nothing, and entries of the same list look like tool calls")
     return items, position, None
+
+
+def list_unselected(holder: Holder, path: CompiledPath) -> list[Json]:
+    """Return the list entries that a path passes over: a filter rejects them, or the rest of the path has no match in them."""
+    segments, found = path.query.segments, list[Json]()
+    plurals = [*(index for index, part in enumerate(segments) if _is_plural(part)), len(segments)]
+    walk = Walk(holder.parsed if len(plurals) > 2 else holder.find_nodes(path)[1])
+    for index, end in itertools.pairwise(plurals):
+        rest, nodes = Query(False, segments[index + 1 : end]), walk.select_query(Query(True, segments[: index + 1]), walk.root)
+        parents = [*(node[2] for node in nodes), *walk.select_query(Query(True, segments[:index]), walk.root)]
+        selected = {(id(node[2][0]), node[1]) for node in nodes if node[2] is not None and walk.select_query(rest, node)}
+        for entries in {id(one[0]): one[0] for one in parents if one is not None and isinstance(one[0], list)}.values():
+            found += [entry for key, entry in enumerate(entries) if (id(entries), key) not in selected]
+    return found
 
 
 def _explain_other(path: CompiledPath, value: Json) -> Missing:
@@ -208,6 +223,39 @@ def _explain_keys(path: str, where: str, missing: str, keys: tuple[str, ...]) ->
     return f"`{path}` found nothing; {where} has {key_names or 'no keys'}{omitted}"
 
 
+# --- the kinds of entries: a tool call, its start or end, something else, or unrecognised
+
+KINDS = split_words("event event_type eventType type kind run_type span_type log_type message_type msg stage category role")
+_WORDS = "(^|_)({})(_|$)"
+_TOOL_KIND = re.compile(_WORDS.format("tools?|toolcall|functions?|mcp|commands?|computer|code"))
+_CALL_KIND = re.compile(_WORDS.format("calls?|actions?|invo(ke|ked|cation)|used"))
+_START_KIND = re.compile(_WORDS.format("start(ed|ing)?|beg[aiu]n|request(ed)?|pending"))
+_ENDED = "end(ed)?|finish(ed)?|completed?|done|errors?|fail(ed|ure)|results?|outputs?|response|return(ed)?|observation|progress|delta|chunk"
+_END_KIND = re.compile(_WORDS.format(_ENDED))
+# An action of the user and a call of the model are no tool calls.
+_NEVER_KIND = re.compile(_WORDS.format("user|human|customer|llm|chat|model|generation|completion|embedding"))
+_SPOKEN = "assistant|agent|bot|ai|message|answer|reply|final|question|prompt|thought|think(ing)?|reason(ing)?|plan|planner"
+_AROUND = "chain|run|session|conversation|workflow|graph|trace|root|parser|score|eval(uation|uator)?|guardrail"
+_OTHER_KIND = re.compile(_WORDS.format(f"{_SPOKEN}|{_AROUND}"))
+
+
+@functools.lru_cache(maxsize=1024)
+def _classify_kind(word: str) -> str | None:
+    """Return `call`, `start`, `end` or `other` for a kind such as `tool_call`, or None for an unrecognised one."""
+    plain = re.sub("[^a-z0-9]+", "_", to_snake_case(word))
+    if _TOOL_KIND.search(plain) or (_CALL_KIND.search(plain) and not _NEVER_KIND.search(plain)):
+        return "end" if _END_KIND.search(plain) else "start" if _START_KIND.search(plain) else "call"
+    is_other = _NEVER_KIND.search(plain) or _OTHER_KIND.search(plain)
+    return "other" if is_other else "end" if _END_KIND.search(plain) else None
+
+
+def find_kind(entry: dict[str, Json]) -> tuple[str | None, str]:
+    """Return the meaning of the kind of an entry, and its words; a kind that mentions tools wins."""
+    words = (value for key, value in entry.items() if key in KINDS and isinstance(value, str) and len(value) <= 40)
+    kinds = {_classify_kind(word): word for word in words}
+    return next(((kind, kinds[kind]) for kind in ("call", "start", "end", "other") if kind in kinds), (None, ""))
+
+
 # --- reads the tool calls and the turns of a record by a mapping; fields that are not mapped are read under their usual names
 
 USERS = split_words("user human customer client caller visitor guest requester end_user patient employee member contact lead")
@@ -215,6 +263,10 @@ AGENTS = split_words("assistant agent bot ai model chatbot ai_agent")
 _TOOLS = split_words("tool function tool_result tool_call")
 _SILENT = split_words("system developer platform context memory")
 SPEAKERS = USERS | AGENTS | _TOOLS | _SILENT
+_SINGLE = re.compile(r"[._](tool|function|command|action|call)(_(call|use))?$")
+"""Fields with one call; if it is null, none was made."""
+_REPORTED = frozenset((*RESULTS, "content", "text"))
+_NAMING = frozenset(("tool", "toolName", "tool_name", "function"))
 _CALL_NAMES: dict[str, tuple[str, ...]] = {
     "name": ("name", "toolName", "tool_name", "tool"),
     "arguments": ARGUMENTS,
@@ -233,19 +285,59 @@ class CallReader:
         self.each = compile_path(mapped.each)
         given = {field: getattr(mapped, field) for field in _CALL_NAMES}
         self._paths: dict[str, CompiledPath] = {field: compile_path(path) for field, path in given.items() if path is not None}
+        self._takes_all = self.each.steps is not None or re.fullmatch(r"\$[\w.]*\[\*\]", self.each.text) is not None
 
-    def read(self, items: list[Json], unknowns: Unknowns) -> list[dict[str, Any]]:
+    def find(self, holder: Holder, unknowns: Unknowns, where: str = "") -> tuple[list[Any] | None, Position | None, Missing | None]:
+        """Return the calls as plain evidence, None if their list is missing; a call that the path passes over makes the calls unknown."""
+        items, position, missing = find_list(holder, self.each)
+        if missing is not None and _SINGLE.search(to_snake_case(self.each.text)) and holder.find_any(self.each) == [None]:
+            missing = None
+        calls = self._read(items, unknowns) if items or missing is None else None
+        passed = None if self._takes_all else self._find_passed_over(holder, Counter(call["name"] for call in calls or ()))
+        if passed is not None:
+            why = f"{where}`{self.each.text}` passes over {show(passed, 120)}, which looks like a tool call"
+            unknowns.mark_unrecognised(("tool_calls",), why)
+        return calls, position, missing
+
+    def _find_passed_over(self, holder: Holder, names: Counter[str]) -> Json:
+        """Return an entry that looks like a call and is not selected; `names` counts the selected calls."""
+        phases: Counter[tuple[str, str]] = Counter()
+        for entry in map(decode_container, list_unselected(holder, self.each)):
+            if not isinstance(entry, dict):
+                continue
+            kind, word = find_kind(entry)
+            if kind == "other" and _NAMING.isdisjoint(entry):
+                continue
+            found = self._find_fields(Holder(entry))
+            name = str(found.get("name"))
+            phases[word, name] += 1
+            # The start or the end of a selected call is no other call.
+            if kind in ("start", "end") and phases[word, name] <= names[name]:
+                continue
+            is_shaped = is_call(entry) or (bool(self._paths) and "name" in found and "arguments" in found)
+            if is_shaped or (kind == "call" and name not in names and _REPORTED.isdisjoint(entry)):
+                return entry
+        return None
+
+    def _find_fields(self, item: Holder) -> dict[str, Json]:
+        found: dict[str, Json] = {"name": item.value} if isinstance(item.value, str) else self._find_usual(item.value)
+        return found | {field: values[-1] for field, path in self._paths.items() if (values := item.find(path))}
+
+    def _read(self, items: list[Json], unknowns: Unknowns) -> list[dict[str, Any]]:
         """Return the calls as plain evidence; a call without a name is left out and makes the calls unknown."""
-        calls = [self._read_call(Holder(decode_container(item)), number, unknowns) for number, item in enumerate(items, 1)]
+        given = [(number, decode_container(item)) for number, item in enumerate(items, 1) if item is not None]
+        calls = [self._read_call(Holder(item), number, unknowns) for number, item in given]
         return [call for call in calls if call is not None]
 
     def _read_call(self, item: Holder, number: int, unknowns: Unknowns) -> dict[str, Any] | None:
-        found: dict[str, Json] = {"name": item.value} if isinstance(item.value, str) else self._find_usual(item.value)
-        for field, path in self._paths.items():
-            if values := item.find(path):
-                found[field] = values[-1]
+        found = self._find_fields(item)
         name, arguments, error = found.get("name"), found.get("arguments"), found.get("error")
         if not isinstance(name, str) or not name.strip():
+            # No call is null or empty: `{"thought": "x", "tool_call": null}`.
+            has_more = arguments or ("result" in self._paths and found.get("result"))
+            steps = (path.steps or ()) if (path := self._paths.get("name")) is not None and not has_more else ()
+            if any(_follow(steps[:end], item.value) in ([None], [""]) for end in range(1, len(steps) + 1)):
+                return None
             why = self._explain("name", item, number) if name is None else f"a call has the name {describe_value(name, 60)}"
             unknowns.mark("tool_calls", why)
             return None
@@ -318,7 +410,7 @@ class TurnReader:
                 turn[field] = as_text(found[-1 if field == "text" else 0])
             elif path is not None:
                 unknowns.mark_unrecognised((part,), explain_missing(item, path, f"turn {number}"))
-        if (missing := self._add_calls(item, turn, unknowns)) is not None:
+        if (missing := self._add_calls(item, turn, unknowns, f"turn {number}: ")) is not None:
             missing.mark(("tool_calls",), unknowns, f"turn {number}: ")
         return turn | self._list_reports(item.value)
 
@@ -327,13 +419,13 @@ class TurnReader:
         unmapped = {key: value for key, value in item.items() if key not in self._taken} if isinstance(item, dict) else {}
         return {key: value for key, value in unmapped.items() if find_failure({key: value}, own=True) or find_marker(key, value, ())}
 
-    def _add_calls(self, item: Holder, turn: dict[str, Any], unknowns: Unknowns) -> Missing | None:
+    def _add_calls(self, item: Holder, turn: dict[str, Any], unknowns: Unknowns, where: str) -> Missing | None:
         """Add the calls of an item to a turn, or return why their list is missing."""
         if self.calls is None:
             return None
-        calls, _, missing = find_list(item, self.calls.each)
-        if calls or missing is None:
-            turn["tool_calls"] = [*turn.get("tool_calls", ()), *self.calls.read(calls, unknowns)]
+        calls, _, missing = self.calls.find(item, unknowns, where)
+        if calls is not None:
+            turn["tool_calls"] = [*turn.get("tool_calls", ()), *calls]
         return missing
 
     def _read_messages(self, items: list[Json], role: CompiledPath, unknowns: Unknowns) -> list[dict[str, Any]]:
@@ -357,7 +449,7 @@ class TurnReader:
                 field = "input" if speaker == "user" else "text"
                 turns[-1][field] = "\n".join(filter(None, (turns[-1].get(field), text))) if last == speaker else text
             if turns:
-                missing = self._add_calls(holder, turns[-1], unknowns)
+                missing = self._add_calls(holder, turns[-1], unknowns, f"message {number}: ")
                 if missing is not None and missing.is_lost:
                     missing.mark(("tool_calls",), unknowns, f"message {number}: ")
                 turns[-1] |= self._list_reports(holder.value) if speaker == "agent" else {}
@@ -369,7 +461,8 @@ class TurnReader:
     def _find_speaker(self, found: list[Json]) -> str | None:
         """Return `user`, `agent`, `tool`, an empty text for any other known role, or None for an unrecognised one."""
         word = write_role(found[-1]) if found else ""
-        known = "user" if word in USERS else "agent" if word in AGENTS else "tool" if word in _TOOLS else "" if word in _SILENT else None
+        is_tool = word.startswith(("tool", "function"))
+        known = "user" if word in USERS else "agent" if word in AGENTS else "tool" if is_tool else "" if word in _SILENT else None
         return self._speakers.get(word, known)
 
 
@@ -522,9 +615,9 @@ class Mapping:
     def _read_calls(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
         if self._calls is None:
             return None
-        items, position, missing = find_list(holder, self._calls.each)
-        if items or missing is None:
-            plain["tool_calls"] = self._calls.read(items, unknowns)
+        calls, position, missing = self._calls.find(holder, unknowns)
+        if calls is not None:
+            plain["tool_calls"] = calls
         if missing is not None:
             missing.mark(("tool_calls",), unknowns)
         return position
