@@ -216,7 +216,9 @@ def _holds_attributes(value: Json) -> bool:
     entry = value[0] if isinstance(value, list) and value else value
     if not isinstance(entry, dict):
         return False
-    return {"key", "value"} <= entry.keys() or "attributes" in entry or any(key.startswith(_ATTRIBUTES) for key in entry)
+    # A span inside its parent has no place in OTLP, and may be a call.
+    is_span = "name" in entry and ("spanId" in entry or "span_id" in entry)
+    return is_span or {"key", "value"} <= entry.keys() or "attributes" in entry or any(key.startswith(_ATTRIBUTES) for key in entry)
 
 
 def _reports_failure(value: Json) -> bool:
