@@ -49,33 +49,46 @@ _MLFLOW = frozenset(("info", "trace", "trace_id", "request_id", "trace_metadata"
 """The fields of an MLflow trace next to its spans; each generation has some of them."""
 _ID_BYTES = {24: 16, 12: 8}
 _NESTING = re.compile(r"(?:child(?:ren|\w*s)|(?:(?:nested|sub)_?)?(?:spans|runs|observations)|descendants)", re.IGNORECASE)
-_nests = functools.lru_cache(maxsize=1024)(lambda key: _NESTING.fullmatch(key) is not None)
-"""Returns whether a key is one for spans inside their parent."""
+"""Columns for spans inside their parent."""
+
+
+_NOT_NESTING = split_words("links events attributes metadata inputs outputs input output tags")
+"""Columns with lists that are content, or that point to other spans by their ids."""
+
+
+@functools.lru_cache(maxsize=256)
+def _split_columns(columns: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the columns for spans inside their parent, and those that may have some under a name of their own."""
+    nesting = frozenset(filter(_NESTING.fullmatch, columns))
+    return nesting, tuple(key for key in columns if key not in _NOT_NESTING)
+
+
+def _list_nesting(row: Row) -> list[tuple[str, bool]]:
+    """Return the columns of a row that may have spans inside it, and whether each is named so."""
+    nesting, columns = _split_columns(tuple(row))
+    return [(key, key in nesting) for key in columns if type(row[key]) is list or key in nesting]
 
 
 def _read_tree(row: Row, read: Callable[[Row], Span], is_span: Callable[[Row], bool], trace_key: str) -> list[Span]:
     """Return the span of a row and those inside it, at any depth, as if each had its own row; unreadable ones are named as lost data."""
+    if not _list_nesting(row):
+        return [read(row)]
     found: list[Span] = []
     waiting: list[tuple[Row, str | None]] = [(row, None)]
     while waiting:
         row, parent = waiting.pop()
         span = read(row)
-        below, lost = [], None
-        for key, value in row.items():
-            nests = bool(value) and _nests(key)
-            # Links point to other spans by their ids.
-            if not (nests or type(value) is list) or key == "links":
-                continue
-            inner = decode_container(value)
+        below: list[tuple[Row, str | None]] = []
+        lost: dict[str, Json] = {}
+        for key, nests in _list_nesting(row):
+            inner = decode_container(row[key])
             for entry in inner if isinstance(inner, list) else [inner]:
                 entry = dict_or_empty(decode_container(entry) if nests else entry)
                 if entry and is_span(entry):
                     below.append(({**entry, trace_key: entry.get(trace_key) or span.trace_id}, span.id))
                 elif entry and nests:
-                    lost = key
-        if lost is not None:
-            span = msgspec.structs.replace(span, attributes={**span.attributes, NOT_UNDERSTOOD: lost})
-        found.append(span if span.parent_id else msgspec.structs.replace(span, parent_id=parent))
+                    lost[NOT_UNDERSTOOD] = key
+        found.append(msgspec.structs.replace(span, parent_id=span.parent_id or parent, attributes={**span.attributes, **lost}))
         # The one added last is taken first.
         waiting.extend(reversed(below))
     return found
