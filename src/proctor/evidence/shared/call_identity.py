@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from proctor.evidence.shared.calls import read_written_arguments
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
@@ -52,14 +53,28 @@ def can_agree(requested: Json, given: Json) -> bool:
     if requested is None or given is None or requested == given:
         return True
     if isinstance(requested, dict) and isinstance(given, str):
-        # LangChain passes a tool with one argument its bare value.
-        return len(requested) == 1 and given in requested.values()
+        return _can_be_text_of(requested, given)
     if not isinstance(requested, dict) or not isinstance(given, dict):
         return False
+    only = given.get("input") if len(given) == 1 else None
+    if isinstance(only, str) and "input" not in requested:
+        return _can_be_text_of(requested, only)  # LangSmith's name for any text that a tool received
+    if len(requested) == 1 and read_written_arguments(requested.get("input")) == given:
+        return True
     # One of them may have extra members (added defaults, nulls), but not both.
     return all(requested[key] == given[key] for key in requested.keys() & given.keys()) and (
         requested.keys() <= given.keys() or given.keys() <= requested.keys()
     )
+
+
+def _is_text_of_other(one: Json, other: Json) -> bool:
+    arguments, text = (one, other) if isinstance(other, str) else (other, one)
+    return isinstance(arguments, dict) and isinstance(text, str) and _can_be_text_of(arguments, text)
+
+
+def _can_be_text_of(arguments: dict[str, Any], text: str) -> bool:
+    """Return whether a text can be another form of recorded arguments: LangChain passes a tool with one argument its bare value."""
+    return len(arguments) > 1 or any(text == as_text(value) or name in text for name, value in arguments.items())
 
 
 class Pair(NamedTuple):
@@ -126,7 +141,7 @@ def pair_calls(first: Sequence[ToolCall], second: Sequence[ToolCall]) -> list[Pa
     for place, call in enumerate(first):
         other = second[partner[place]] if place in partner else None
         differs = other is not None and call.arguments and other.arguments and _encode_arguments(call) != _encode_arguments(other)
-        pairs.append(Pair(call, other, agrees=not differs))
+        pairs.append(Pair(call, other, agrees=not differs or _is_text_of_other(call.arguments, other and other.arguments)))
     paired = set(partner.values())
     return [*pairs, *(Pair(None, call) for place, call in enumerate(second) if place not in paired)]
 

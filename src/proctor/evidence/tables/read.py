@@ -50,8 +50,6 @@ _MLFLOW = frozenset(("info", "trace", "trace_id", "request_id", "trace_metadata"
 _ID_BYTES = {24: 16, 12: 8}
 _NESTING = re.compile(r"(?:child(?:ren|\w*s)|(?:(?:nested|sub)_?)?(?:spans|runs|observations)|descendants)", re.IGNORECASE)
 """Columns for spans inside their parent."""
-
-
 _NOT_NESTING = split_words("links events attributes metadata inputs outputs input output tags")
 """Columns with lists that are content, or that point to other spans by their ids."""
 
