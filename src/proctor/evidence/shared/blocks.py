@@ -90,7 +90,7 @@ KEYED_SILENT = split_words("""
     """)
 KEYED = KEYED_CALLS | KEYED_RESULTS | KEYED_SILENT | {*_KEYED_CODE, *_KEYED_OUTPUT, "text", "citationsContent"}
 _KEYED_KNOWN = KEYED | split_words("thought thoughtSignature thought_signature metadata")
-NAME = ("name", "tool_name", "toolName", "function_name", "FunctionName", "toolType", "tool_type")
+NAME = ("name", "tool_name", "toolName", "function_name", "FunctionName", "toolType", "tool_type", "function")
 ARGUMENTS = (
     *("arguments", "args", "input", "tool_kwargs", "toolInput", "tool_input", "kwargs", "parameters", "Arguments", "inputs", "commands"),
     "actions",
@@ -101,7 +101,7 @@ RESULT_ID = ("tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "call_id"
 _TEXT = ("text", "Text", "content", "refusal")
 _OWN_RESULT = ("output", "results", "outputs", "result", "screenshot")
 _HOSTED_ARGUMENTS = ("queries", "code", "operation", "arguments")
-_WRAPPERS = ("function", "custom", "tool_call", "toolInvocation")
+_WRAPPERS = ("function", "custom", "tool_call", "toolInvocation", "payload")
 _SERVER = ("server_name", "server_label", "serverName")
 _TEXT_KNOWN = frozenset((*KIND_KEYS, *_TEXT, "state", "id"))
 _CALL_KNOWN = frozenset((*KIND_KEYS, *NAME, *ARGUMENTS, *ID, *_SERVER, *_WRAPPERS, *_OWN_RESULT, *_HOSTED_ARGUMENTS)) | split_words(
@@ -473,6 +473,8 @@ class Draft:
         """Add what a tool returned, in any spelling."""
         if not self.expect(part, dict, "a result", at, ("tool_results",)):
             return
+        if isinstance(part.get("payload"), dict):
+            part = {**part["payload"], "type": part.get("type")}  # Mastra
         value = find_first(part, *VALUE, "text")
         written_block = dict_or_empty(decode_container(value)) if self.dialect.is_span else {}
         if str(written_block.get("type")).endswith("tool_result") and "content" in written_block:

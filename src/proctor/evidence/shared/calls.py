@@ -67,6 +67,8 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
     ordinary = entry if _OURS.issuperset(entry) else _rename_fields(entry)
     if ordinary is not None and isinstance(ordinary.get("name"), str) and ordinary.get("arguments") is not None:
         return _read_ordinary(ordinary, path, unknowns)
+    if isinstance(entry.get("payload"), dict) and not any(key in entry for key in _NAMES):
+        entry = {key: entry[key] for key in entry if key != "payload"} | entry["payload"]  # Mastra
     if "Name" in entry or "Tool" in entry:  # Go and C# Go and C# capitalise field names
         entry = {key[:1].lower() + key[1:]: value for key, value in entry.items()}
     function = dict_or_empty(entry.get("function") or entry.get("tool"))

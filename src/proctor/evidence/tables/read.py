@@ -92,6 +92,10 @@ def _read_tree(row: Row, read: Callable[[Row], Span], is_span: Callable[[Row], b
     return found
 
 
+def _has_span_id(row: Row) -> bool:
+    return any("span_id" in holder or "spanId" in holder for holder in (row, dict_or_empty(row.get("context")))) or "context.span_id" in row
+
+
 def _make_span(row: Row, trace: Json, id: Json, path: str = "$", **fields: Any) -> Span:
     """Return a span with the usual columns of a row; `fields` are the others. Raises `EvidenceError` if the row names no trace."""
     if not isinstance(trace, str) or not trace or not isinstance(id, str) or not id:
@@ -148,10 +152,6 @@ def _is_phoenix_row(row: Row) -> bool:
     if "context.trace_id" in row:
         return "context.span_id" in row
     return {"trace_id", "span_id"} <= dict_or_empty(row.get("context")).keys() and ("span_kind" in row or "attributes" in row)
-
-
-def _is_phoenix_span(row: Row) -> bool:
-    return "context.span_id" in row or "span_id" in dict_or_empty(row.get("context"))
 
 
 def _read_phoenix_row(row: Row) -> Span:
@@ -312,12 +312,8 @@ def _read_mlflow_row(row: Row) -> list[Span]:
     found: list[Span] = []
     for index, span in enumerate(spans):
         read = functools.partial(_read_mlflow_span, path=f"$.spans[{index}]")
-        found.extend(_read_tree(dict_or_empty(span), read, _is_mlflow_span, "otel_trace_id"))
+        found.extend(_read_tree(dict_or_empty(span), read, _has_span_id, "otel_trace_id"))
     return found
-
-
-def _is_mlflow_span(row: Row) -> bool:
-    return "span_id" in row or "span_id" in dict_or_empty(row.get("context"))
 
 
 def _read_mlflow_span(row: Row, path: str) -> Span:
@@ -379,10 +375,6 @@ def _is_plain_row(row: dict[str, Any]) -> bool:
     return ("trace_id" in row or "traceId" in row) and ("span_id" in row or "spanId" in row)
 
 
-def _is_plain_span(row: Row) -> bool:
-    return "name" in row and ("span_id" in row or "spanId" in row)
-
-
 def _read_plain_row(row: dict[str, Any]) -> Span:
     """Return an OTLP-like span, with attributes as an object, a list or JSON text."""
     entry = {name: value for name, value in row.items() if name in _COLUMNS}
@@ -426,7 +418,7 @@ _ALL = (
         "phoenix",
         "spans of Arize Phoenix, one in every row",
         _is_phoenix_row,
-        lambda row: _read_tree(row, _read_phoenix_row, _is_phoenix_span, "context.trace_id"),
+        lambda row: _read_tree(row, _read_phoenix_row, _has_span_id, "context.trace_id"),
     ),
     SpanTable(
         "langsmith",
@@ -446,7 +438,7 @@ _ALL = (
         "spans",
         "spans in the words of OpenTelemetry, one in every row",
         _is_plain_row,
-        lambda row: _read_tree(row, _read_plain_row, _is_plain_span, "trace_id"),
+        lambda row: _read_tree(row, _read_plain_row, _has_span_id, "trace_id"),
     ),
 )
 SPAN_TABLES: dict[str, SpanTable] = {table.name: table for table in _ALL}
