@@ -56,9 +56,8 @@ def can_agree(requested: Json, given: Json) -> bool:
         return _can_be_text_of(requested, given)
     if not isinstance(requested, dict) or not isinstance(given, dict):
         return False
-    only = given.get("input") if len(given) == 1 else None
-    if isinstance(only, str) and "input" not in requested:
-        return _can_be_text_of(requested, only)  # LangSmith's name for any text that a tool received
+    if given.keys() == {"input"} and "input" not in requested:
+        return can_agree(requested, given["input"])  # LangSmith's name for what a tool received
     if len(requested) == 1 and read_written_arguments(requested.get("input")) == given:
         return True
     # One of them may have extra members (added defaults, nulls), but not both.
@@ -67,13 +66,11 @@ def can_agree(requested: Json, given: Json) -> bool:
     )
 
 
-def _is_text_of_other(one: Json, other: Json) -> bool:
-    arguments, text = (one, other) if isinstance(other, str) else (other, one)
-    return isinstance(arguments, dict) and isinstance(text, str) and _can_be_text_of(arguments, text)
-
-
 def _can_be_text_of(arguments: dict[str, Any], text: str) -> bool:
     """Return whether a text can be another form of recorded arguments: LangChain passes a tool with one argument its bare value."""
+    written = read_written_arguments(text)
+    if isinstance(written, dict):
+        return can_agree(arguments, written)
     return len(arguments) > 1 or any(text == as_text(value) or name in text for name, value in arguments.items())
 
 
@@ -141,7 +138,7 @@ def pair_calls(first: Sequence[ToolCall], second: Sequence[ToolCall]) -> list[Pa
     for place, call in enumerate(first):
         other = second[partner[place]] if place in partner else None
         differs = other is not None and call.arguments and other.arguments and _encode_arguments(call) != _encode_arguments(other)
-        pairs.append(Pair(call, other, agrees=not differs or _is_text_of_other(call.arguments, other and other.arguments)))
+        pairs.append(Pair(call, other, agrees=not differs))
     paired = set(partner.values())
     return [*pairs, *(Pair(None, call) for place, call in enumerate(second) if place not in paired)]
 

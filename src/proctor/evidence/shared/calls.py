@@ -67,8 +67,7 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
     ordinary = entry if _OURS.issuperset(entry) else _rename_fields(entry)
     if ordinary is not None and isinstance(ordinary.get("name"), str) and ordinary.get("arguments") is not None:
         return _read_ordinary(ordinary, path, unknowns)
-    if isinstance(entry.get("payload"), dict) and not any(key in entry for key in _NAMES):
-        entry = {key: entry[key] for key in entry if key != "payload"} | entry["payload"]  # Mastra
+    entry = open_payload(entry)
     if "Name" in entry or "Tool" in entry:  # Go and C# Go and C# capitalise field names
         entry = {key[:1].lower() + key[1:]: value for key, value in entry.items()}
     function = dict_or_empty(entry.get("function") or entry.get("tool"))
@@ -93,6 +92,13 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
         id=_read_text(next((entry[key] for key in IDS if entry.get(key) is not None), None), path, "id"),
         aliases=() if entry.get("aliases") is None else list_texts(entry["aliases"], f"{path}.aliases"),
     )
+
+
+def open_payload(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return a call or a result of Mastra with the fields of its payload; any other entry unchanged."""
+    if not isinstance(entry.get("payload"), dict) or any(key in entry for key in _NAMES):
+        return entry
+    return {key: value for key, value in entry.items() if key != "payload"} | entry["payload"]
 
 
 def _rename_fields(entry: dict[str, Any]) -> dict[str, Any] | None:
