@@ -90,7 +90,7 @@ KEYED_SILENT = split_words("""
     """)
 KEYED = KEYED_CALLS | KEYED_RESULTS | KEYED_SILENT | {*_KEYED_CODE, *_KEYED_OUTPUT, "text", "citationsContent"}
 _KEYED_KNOWN = KEYED | split_words("thought thoughtSignature thought_signature metadata")
-NAME = ("name", "tool_name", "toolName", "function_name", "FunctionName", "toolType", "tool_type", "function")
+NAME = ("name", "tool_name", "toolName", "function_name", "FunctionName", "toolType", "tool_type")
 ARGUMENTS = (
     *("arguments", "args", "input", "tool_kwargs", "toolInput", "tool_input", "kwargs", "parameters", "Arguments", "inputs", "commands"),
     "actions",
@@ -369,6 +369,7 @@ class Draft:
             # Semantic Kernel: the function belongs to a plugin.
             name, alias = inner.get("name") or f"{plugin}-{function}", function
         name = find_first(inner, *NAME) if name is None else name
+        name = value.get("function") if name is None and "arguments" in value else name  # Inspect
         hosted = action in ("hosted", "new_call") and name is None
         if hosted:
             name = word.removesuffix("_call").removesuffix("_tool")
