@@ -127,7 +127,7 @@ def mutations(document: Any, free: Free) -> Iterator[Mutation]:
                 waiting.append((inner, member))
         elif isinstance(value, list):
             waiting.extend(((*place, _step(index, member)), member) for index, member in enumerate(value))
-        elif isinstance(value, str) and value[:1] in ("{", "[") and free.is_read_as_json(place):
+        elif isinstance(value, str) and value[:1] in ("{", "[") and value[:2] != "{'" and free.is_read_as_json(place):
             waiting.append(((*place, JSON), json.loads(value)))
 
 

@@ -116,6 +116,8 @@ SPANS = Free(
     answer=_GIVEN_BACK,
     texts=("**",),
 )
+_OF_ROWS = tuple(f"**/{name}" for name in ("inputs", "outputs", "input", "output", "mlflow.spanInputs", "mlflow.spanOutputs"))
+TABLES = Free((*_PASSED, *_OF_ROWS), answer=("**/outputs", "**/output"), texts=("**",))
 _ARGUMENTS = ("arguments", "args", "input", "Arguments", "tool_calls/*/parameters")
 _HOSTED = ("code", "queries", "action", "executableCode/code", "executableCode/language", "groundingMetadata/webSearchQueries")
 _RESULTS = ("tool_result/content", "output", "functionResponse/response")
@@ -241,6 +243,7 @@ POOLS = (
     # Without its name and its type an errored run is an empty message list, which is another reader's to refuse.
     Pool("mcplab", _table("mcplab", without=("a-run-that-errored",)), MCPLAB),
     Pool("otlp", {**_table("otlp"), **_table("spans")}, SPANS),
+    Pool("tables", _table("span_tables"), TABLES),
     Pool("messages", {**_table("messages"), **_table("messages_gaps"), **_table("messages_answers")}, MESSAGES),
 )
 

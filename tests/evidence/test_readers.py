@@ -94,6 +94,11 @@ def test_spans_become_nodes_and_tool_calls(row: dict[str, Any]) -> None:
     run(row)
 
 
+@rows("evidence/cases/span_tables.yaml")
+def test_rows_of_spans_are_read_with_the_spans_inside_them(row: dict[str, Any]) -> None:
+    run(row)
+
+
 @rows("evidence/cases/otlp.yaml")
 def test_otlp_is_read_in_every_naming_convention(row: dict[str, Any]) -> None:
     run(row)

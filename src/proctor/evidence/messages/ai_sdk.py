@@ -45,7 +45,7 @@ def complete_last_step(answer: Json) -> Json:
     """Return an answer with text and calls as a last step: an empty list of calls does not cover the earlier steps."""
     entry = dict_or_empty(answer)
     is_picked = isinstance(entry.get("text"), str) and isinstance(entry.get("toolCalls"), list) and entry.keys() <= _PICKED
-    if not is_picked or is_result(answer) or not all("toolName" in dict_or_empty(call) for call in entry["toolCalls"]):
+    if not is_picked or is_result(answer) or not all({"toolName", "payload"} & dict_or_empty(call).keys() for call in entry["toolCalls"]):
         return answer
     return {**entry, "toolResults": []}
 

@@ -212,11 +212,12 @@ _is_near = functools.lru_cache(maxsize=1024)(is_misspelt)
 
 
 def _holds_attributes(value: Json) -> bool:
-    """Return whether a value contains attributes of spans, as an OTLP list or as an object."""
+    """Return whether a value contains attributes of spans, as an OTLP list or as an object, or is a span, which OTLP never nests."""
     entry = value[0] if isinstance(value, list) and value else value
     if not isinstance(entry, dict):
         return False
-    return {"key", "value"} <= entry.keys() or "attributes" in entry or any(key.startswith(_ATTRIBUTES) for key in entry)
+    is_span = "name" in entry and ("spanId" in entry or "span_id" in entry)
+    return is_span or {"key", "value"} <= entry.keys() or "attributes" in entry or any(key.startswith(_ATTRIBUTES) for key in entry)
 
 
 def _reports_failure(value: Json) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, is_error, read_arguments
+from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, is_error, open_payload, read_arguments
 from proctor.evidence.shared.conversation import mark_earlier, mark_end
 from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.spoken_calls import call_in_words
@@ -357,6 +357,7 @@ class Draft:
         """Add a call in any spelling, and its result if the object has one; `word` is the kind of the object."""
         if not self.expect(value, dict, "a call", at, CALL_PARTS):
             return
+        value = open_payload(value)
         inner = next((value[key] for key in _WRAPPERS if isinstance(value.get(key), dict)), value)
         kind, alias, action = value.get("type"), None, find_action(word)
         if kind is not None and not (isinstance(kind, str) and find_action(kind) is not None):
@@ -368,6 +369,7 @@ class Draft:
             # Semantic Kernel: the function belongs to a plugin.
             name, alias = inner.get("name") or f"{plugin}-{function}", function
         name = find_first(inner, *NAME) if name is None else name
+        name = value.get("function") if name is None and "arguments" in value else name  # Inspect
         hosted = action in ("hosted", "new_call") and name is None
         if hosted:
             name = word.removesuffix("_call").removesuffix("_tool")
@@ -473,6 +475,7 @@ class Draft:
         """Add what a tool returned, in any spelling."""
         if not self.expect(part, dict, "a result", at, ("tool_results",)):
             return
+        part = open_payload(part)
         value = find_first(part, *VALUE, "text")
         written_block = dict_or_empty(decode_container(value)) if self.dialect.is_span else {}
         if str(written_block.get("type")).endswith("tool_result") and "content" in written_block:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from proctor.evidence.shared.calls import read_written_arguments
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
@@ -52,14 +53,25 @@ def can_agree(requested: Json, given: Json) -> bool:
     if requested is None or given is None or requested == given:
         return True
     if isinstance(requested, dict) and isinstance(given, str):
-        # LangChain passes a tool with one argument its bare value.
-        return len(requested) == 1 and given in requested.values()
+        return _can_be_text_of(requested, given)
     if not isinstance(requested, dict) or not isinstance(given, dict):
         return False
+    if given.keys() == {"input"} and "input" not in requested:
+        return can_agree(requested, given["input"])  # LangSmith's name for what a tool received
+    if len(requested) == 1 and read_written_arguments(requested.get("input")) == given:
+        return True
     # One of them may have extra members (added defaults, nulls), but not both.
     return all(requested[key] == given[key] for key in requested.keys() & given.keys()) and (
         requested.keys() <= given.keys() or given.keys() <= requested.keys()
     )
+
+
+def _can_be_text_of(arguments: dict[str, Any], text: str) -> bool:
+    """Return whether a text can be another form of recorded arguments: LangChain passes a tool with one argument its bare value."""
+    written = read_written_arguments(text)
+    if isinstance(written, dict):
+        return can_agree(arguments, written)
+    return len(arguments) > 1 or any(text == as_text(value) or name in text for name, value in arguments.items())
 
 
 class Pair(NamedTuple):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import is_redacted, mark_call, mark_call_flags
 from proctor.evidence.unknowns.statuses import STATUS_FIELDS, Status, is_error, read_flag, read_status, reports_failure, to_snake_case
 from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised, take_agreeing
 from proctor.evidence.values.access import SHOWN, dict_or_empty, list_at, list_texts, number_at, read_object, read_text, wrong_kind_error
-from proctor.evidence.values.json_bytes import decode_container
+from proctor.evidence.values.json_bytes import UNWRITABLE, decode_container
 from proctor.evidence.values.text import as_text
 from proctor.model.account import Part
 from proctor.model.evidence import Json, ToolCall, find_result_error
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.show import kind_of, shorten, show
 
 CONTENT_ERROR = "content-error"
@@ -42,6 +45,12 @@ _SPELLINGS = {
 CARRYING = frozenset((*_NAMES, *ARGUMENTS, *RESULTS))
 _OURS = frozenset(("name", "arguments", "result", "error", "duration_ms", "id"))
 _ORDINARY = _OURS.union(_SPELLINGS)
+_LITERAL = lazy_pattern(
+    r"""(?:'(?:[^'\\]|\\[\\'nrtxuU])*+'|"(?:[^"\\]|\\[\\"nrtxuU])*+"|-?\d+(?:\.\d*)?(?:e[+-]?\d+)?|True|False|None|[\[\]{}(),:]|\s+){1,4000}+"""
+)
+"""The tokens of a Python literal, as `repr` writes them. Each may open a level for the parser, so their number is bounded."""
+_MAX_LITERAL = 200_000
+_NOT_LITERAL = (*UNWRITABLE, SyntaxError, MemoryError)
 
 
 def read_calls(value: Json, path: str, unknowns: Unknowns) -> tuple[ToolCall, ...]:
@@ -58,6 +67,7 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
     ordinary = entry if _OURS.issuperset(entry) else _rename_fields(entry)
     if ordinary is not None and isinstance(ordinary.get("name"), str) and ordinary.get("arguments") is not None:
         return _read_ordinary(ordinary, path, unknowns)
+    entry = open_payload(entry)
     if "Name" in entry or "Tool" in entry:  # Go and C# Go and C# capitalise field names
         entry = {key[:1].lower() + key[1:]: value for key, value in entry.items()}
     function = dict_or_empty(entry.get("function") or entry.get("tool"))
@@ -82,6 +92,13 @@ def read_call(value: Json, path: str, unknowns: Unknowns | None = None) -> ToolC
         id=_read_text(next((entry[key] for key in IDS if entry.get(key) is not None), None), path, "id"),
         aliases=() if entry.get("aliases") is None else list_texts(entry["aliases"], f"{path}.aliases"),
     )
+
+
+def open_payload(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return a call or a result of Mastra with the fields of its payload; any other entry unchanged."""
+    if not isinstance(entry.get("payload"), dict) or any(key in entry for key in _NAMES):
+        return entry
+    return {key: value for key, value in entry.items() if key != "payload"} | entry["payload"]
 
 
 def _rename_fields(entry: dict[str, Any]) -> dict[str, Any] | None:
@@ -159,6 +176,20 @@ def read_arguments(value: Json) -> Json:
     if value is None or value == "":
         return {}
     return decode_container(value)
+
+
+def read_written_arguments(value: Json) -> Json:
+    """Return the arguments of a tool that ran, which some frameworks write as `str(arguments)` in Python."""
+    arguments = read_arguments(value)
+    if not isinstance(arguments, str) or arguments[:1] != "{" or len(arguments) > _MAX_LITERAL or not _LITERAL.fullmatch(arguments):
+        return arguments
+    import ast  # few traces need it
+
+    try:
+        # A tuple becomes a list, as in JSON.
+        return msgspec.json.decode(msgspec.json.encode(ast.literal_eval(arguments)))
+    except _NOT_LITERAL:
+        return arguments
 
 
 def _read_status(status: Json) -> Status | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +48,52 @@ _OBSERVATION_TYPES = split_words("SPAN GENERATION EVENT AGENT TOOL CHAIN RETRIEV
 _MLFLOW = frozenset(("info", "trace", "trace_id", "request_id", "trace_metadata", "execution_duration"))
 """The fields of an MLflow trace next to its spans; each generation has some of them."""
 _ID_BYTES = {24: 16, 12: 8}
+_NESTING = re.compile(r"(?:child(?:ren|\w*s)|(?:(?:nested|sub)_?)?(?:spans|runs|observations)|descendants)", re.IGNORECASE)
+"""Columns for spans inside their parent."""
+_NOT_NESTING = split_words("links events attributes metadata inputs outputs input output tags")
+"""Columns with lists that are content, or that point to other spans by their ids."""
+
+
+@functools.lru_cache(maxsize=256)
+def _split_columns(columns: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Return the columns for spans inside their parent, and those that may have some under a name of their own."""
+    nesting = frozenset(filter(_NESTING.fullmatch, columns))
+    return nesting, tuple(key for key in columns if key not in _NOT_NESTING)
+
+
+def _list_nesting(row: Row) -> list[tuple[str, bool]]:
+    """Return the columns of a row that may have spans inside it, and whether each is named so."""
+    nesting, columns = _split_columns(tuple(row))
+    return [(key, key in nesting) for key in columns if type(row[key]) is list or key in nesting]
+
+
+def _read_tree(row: Row, read: Callable[[Row], Span], is_span: Callable[[Row], bool], trace_key: str) -> list[Span]:
+    """Return the span of a row and those inside it, at any depth, as if each had its own row; unreadable ones are named as lost data."""
+    if not _list_nesting(row):
+        return [read(row)]
+    found: list[Span] = []
+    waiting: list[tuple[Row, str | None]] = [(row, None)]
+    while waiting:
+        row, parent = waiting.pop()
+        span = read(row)
+        below: list[tuple[Row, str | None]] = []
+        lost: dict[str, Json] = {}
+        for key, nests in _list_nesting(row):
+            inner = decode_container(row[key])
+            for entry in inner if isinstance(inner, list) else [inner]:
+                entry = dict_or_empty(decode_container(entry) if nests else entry)
+                if entry and is_span(entry):
+                    below.append(({**entry, trace_key: entry.get(trace_key) or span.trace_id}, span.id))
+                elif entry and nests:
+                    lost[NOT_UNDERSTOOD] = key
+        found.append(msgspec.structs.replace(span, parent_id=span.parent_id or parent, attributes={**span.attributes, **lost}))
+        # The one added last is taken first.
+        waiting.extend(reversed(below))
+    return found
+
+
+def _has_span_id(row: Row) -> bool:
+    return any("span_id" in holder or "spanId" in holder for holder in (row, dict_or_empty(row.get("context")))) or "context.span_id" in row
 
 
 def _make_span(row: Row, trace: Json, id: Json, path: str = "$", **fields: Any) -> Span:
@@ -106,7 +154,7 @@ def _is_phoenix_row(row: Row) -> bool:
     return {"trace_id", "span_id"} <= dict_or_empty(row.get("context")).keys() and ("span_kind" in row or "attributes" in row)
 
 
-def _read_phoenix_row(row: Row) -> list[Span]:
+def _read_phoenix_row(row: Row) -> Span:
     """Return the span of a row; numbered attributes, which Phoenix gathers into lists, become single ones again."""
     context = {**dict_or_empty(row.get("context")), **{key[8:]: row[key] for key in ("context.trace_id", "context.span_id") if key in row}}
     attributes: dict[str, Json] = {}
@@ -115,7 +163,7 @@ def _read_phoenix_row(row: Row) -> list[Span]:
     kind = text_or_none(row.get("span_kind"))
     if kind and kind != "UNKNOWN":
         attributes.setdefault("openinference.span.kind", kind)
-    span = _make_span(
+    return _make_span(
         row,
         context.get("trace_id"),
         context.get("span_id"),
@@ -125,17 +173,16 @@ def _read_phoenix_row(row: Row) -> list[Span]:
         message=text_or_none(row.get("status_message")) or None,
         events=_read_events(row.get("events")),
     )
-    return [span]
 
 
-def _is_langsmith_row(row: Row) -> bool:
-    return "run_type" in row and "trace_id" in row and "id" in row
+def _is_run(row: Row) -> bool:
+    return "run_type" in row and "id" in row
 
 
-def _read_langsmith_row(row: Row) -> list[Span]:
+def _read_langsmith_row(row: Row) -> Span:
     """Return the span of a run: the inputs are `gen_ai.prompt`, the outputs `gen_ai.completion`."""
     error = text_or_none(row.get("error")) or None
-    span = _make_span(
+    return _make_span(
         row,
         row.get("trace_id"),
         row.get("id"),
@@ -145,7 +192,6 @@ def _read_langsmith_row(row: Row) -> list[Span]:
         events=() if error is None else (SpanEvent("exception", {"exception.message": error}),),
         scope="langsmith",
     )
-    return [span]
 
 
 def _find_parent_run(row: Row) -> str | None:
@@ -189,22 +235,25 @@ def _read_run(row: Row) -> dict[str, Json]:
 
 
 def _is_langfuse_trace(row: Row) -> bool:
-    return "observations" in row and "id" in row and any("id" in entry and "type" in entry for entry in _list_observations(row)[:1])
+    is_trace = "observations" in row and "id" in row and not any(name in row for name in _TRACES)
+    return is_trace and any("id" in entry and "type" in entry for entry in _list_observations(row)[:1])
 
 
 def _is_langfuse_row(row: Row) -> bool:
     """Return whether this is an observation of Langfuse in either spelling (`traceId`, `trace_id`), or a trace with its observations."""
     if _is_langfuse_trace(row):
         return True
+    return _is_observation(row) and any(name in row for name in _TRACES)
+
+
+def _is_observation(row: Row) -> bool:
     # Null columns are omitted, so only the type identifies a root.
-    is_observation = any(name in row for name in _PARENTS) or text_or_none(row.get("type")) in _OBSERVATION_TYPES
-    return is_observation and "id" in row and any(name in row for name in _TRACES)
+    return "id" in row and (any(name in row for name in _PARENTS) or text_or_none(row.get("type")) in _OBSERVATION_TYPES)
 
 
 def _read_langfuse_row(row: Row) -> list[Span]:
-    if _is_langfuse_trace(row):
-        return [_read_observation({"traceId": row.get("id"), **entry}) for entry in _list_observations(row)]
-    return [_read_observation(row)]
+    rows = [{"traceId": row.get("id"), **entry} for entry in _list_observations(row)] if _is_langfuse_trace(row) else [row]
+    return [span for entry in rows for span in _read_tree(entry, _read_observation, _is_observation, "traceId")]
 
 
 def _list_observations(row: Row) -> list[Row]:
@@ -260,7 +309,11 @@ def _read_mlflow_row(row: Row) -> list[Span]:
     spans = _list_mlflow_spans(row)
     if not spans:
         raise EvidenceError("$: no spans; expected a trace of MLflow, with `spans` or `trace`")
-    return [_read_mlflow_span(dict_or_empty(span), f"$.spans[{index}]") for index, span in enumerate(spans)]
+    found: list[Span] = []
+    for index, span in enumerate(spans):
+        read = functools.partial(_read_mlflow_span, path=f"$.spans[{index}]")
+        found.extend(_read_tree(dict_or_empty(span), read, _has_span_id, "otel_trace_id"))
+    return found
 
 
 def _read_mlflow_span(row: Row, path: str) -> Span:
@@ -322,7 +375,7 @@ def _is_plain_row(row: dict[str, Any]) -> bool:
     return ("trace_id" in row or "traceId" in row) and ("span_id" in row or "spanId" in row)
 
 
-def _read_plain_row(row: dict[str, Any]) -> list[Span]:
+def _read_plain_row(row: dict[str, Any]) -> Span:
     """Return an OTLP-like span, with attributes as an object, a list or JSON text."""
     entry = {name: value for name, value in row.items() if name in _COLUMNS}
     for name in ("attributes", "events", "status"):
@@ -346,7 +399,7 @@ def _read_plain_row(row: dict[str, Any]) -> list[Span]:
     span = read_span(entry, "$", dict_or_empty(decode_container(row.get("resource"))), text_or_none(row.get("case")), name)
     if not span.trace_id:
         raise EvidenceError("$.trace_id: expected text; a span without it belongs to no trace")
-    return [span]
+    return span
 
 
 def _read_attributes(row: dict[str, Any], value: Json) -> Json:
@@ -361,8 +414,18 @@ def _read_attributes(row: dict[str, Any], value: Json) -> Json:
 
 
 _ALL = (
-    SpanTable("phoenix", "spans of Arize Phoenix, one in every row", _is_phoenix_row, _read_phoenix_row),
-    SpanTable("langsmith", "runs of LangSmith, one in every row", _is_langsmith_row, _read_langsmith_row),
+    SpanTable(
+        "phoenix",
+        "spans of Arize Phoenix, one in every row",
+        _is_phoenix_row,
+        lambda row: _read_tree(row, _read_phoenix_row, _has_span_id, "context.trace_id"),
+    ),
+    SpanTable(
+        "langsmith",
+        "runs of LangSmith, one in every row",
+        lambda row: _is_run(row) and "trace_id" in row,
+        lambda row: _read_tree(row, _read_langsmith_row, _is_run, "trace_id"),
+    ),
     SpanTable(
         "langfuse",
         "observations of Langfuse, one in every row, or a trace with all of them",
@@ -371,7 +434,12 @@ _ALL = (
         _is_langfuse_trace,
     ),
     SpanTable("mlflow", "traces of MLflow, each with its spans", _is_mlflow_row, _read_mlflow_row, lambda row: True),
-    SpanTable("spans", "spans in the words of OpenTelemetry, one in every row", _is_plain_row, _read_plain_row),
+    SpanTable(
+        "spans",
+        "spans in the words of OpenTelemetry, one in every row",
+        _is_plain_row,
+        lambda row: _read_tree(row, _read_plain_row, _has_span_id, "trace_id"),
+    ),
 )
 SPAN_TABLES: dict[str, SpanTable] = {table.name: table for table in _ALL}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proctor.evidence.shared.call_identity import Pair, can_agree, can_be_one_tool, is_name_at_server, strip_framework_prefix
-from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, read_arguments
+from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, read_written_arguments
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.attribute_shapes import decode_attribute, find_value, unquote
 from proctor.evidence.traces.message_reader import read_result
@@ -34,7 +34,7 @@ _ANY_TOOL = {"", "running tool", "running tools", "mcp send tools/call"} | split
 _CLASSES = split_words("DynamicStructuredTool DynamicTool StructuredTool FunctionTool BaseTool Tool SimpleTool")
 """Framework classes that an instrumentation may write instead of the tool's name."""
 _ENTITY_INPUT = split_words("inputs input_str args kwargs tags metadata sanitize_inputs_outputs")
-_ARGUMENT_WRAPPERS = _ENTITY_INPUT | {"tool_name", "request"}
+_ARGUMENT_WRAPPERS = _ENTITY_INPUT | {"tool_name", "request", "input"}
 _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
 _PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Scrubbed due to ")
 """Placeholders for values that could not, or may not, be recorded."""
@@ -194,11 +194,16 @@ def _read_arguments(step: Step) -> Json:
         # In OpenInference, `tool.parameters` is the declared schema; only a value that is not a schema can be the arguments.
         if value is None or _is_placeholder(value) or (key == "tool.parameters" and _is_schema(value)):
             continue
-        return value if isinstance(value, dict) and _ARGUMENT_WRAPPERS.isdisjoint(value) else read_arguments(_unwrap_arguments(value))
+        if isinstance(value, dict) and _ARGUMENT_WRAPPERS.isdisjoint(value):
+            return value
+        if isinstance(value, dict) and value.keys() == {"input"} and "langsmith.span.kind" in step.attributes:
+            given = read_written_arguments(value["input"])  # the text that LangChain's tool received
+            return given if isinstance(given, dict) and value["input"] else value
+        return read_written_arguments(_unwrap_arguments(value))
     for event in step.span.events:
         if event.name == "gen_ai.tool.message":
             value = decode_container(find_first(event.attributes, "content", "body"))
-            return read_arguments(value) if value is not None else None
+            return read_written_arguments(value) if value is not None else None
     return None
 
 
