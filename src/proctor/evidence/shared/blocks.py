@@ -21,6 +21,7 @@ from proctor.evidence.unknowns.unrecognised import (
     FieldTable,
     check_fields,
     holds_text,
+    is_call,
     list_unrecognised,
     mark_kind,
     mark_near_miss,
@@ -115,7 +116,8 @@ _RESULT_KNOWN = frozenset((*KIND_KEYS, *NAME, *VALUE, *RESULT_ID, *_ENDINGS, "or
 _OUTPUT_TYPES = ("text", "json", "content", "error-text", "error-json", "execution-denied")
 _SPOKEN: dict[Role, tuple[Part, ...]] = {"assistant": ("answer",), "user": ("input", "turns"), "tool": ("tool_results",), "system": ()}
 _ACTING_FIELD = re.compile(r"tool|function|call|action|command|computer|code|quer|result|output|input|argument|param", re.IGNORECASE)
-_WRITTEN = ("text", "call", "result", "tool", "hosted", "new_call")
+_CALLING = ("call", "tool", "hosted", "new_call")
+_WRITTEN = ("text", "result", *_CALLING)
 
 
 class Dialect(NamedTuple):
@@ -195,6 +197,12 @@ def carries_result(block: Json) -> bool:
     return (isinstance(kind, str) and find_action(kind) == "result") or any(isinstance(entry.get(key), dict) for key in KEYED_RESULTS)
 
 
+def carries_call(block: dict[str, Any]) -> bool:
+    """Return whether a block calls a tool."""
+    kind = read_kind(block)
+    return (isinstance(kind, str) and find_action(kind) in _CALLING) or not KEYED_CALLS.isdisjoint(block)
+
+
 @dataclass(slots=True, eq=False)
 class Draft:
     """One message while its blocks are read."""
@@ -227,7 +235,8 @@ class Draft:
         """Add the content of a message: a text, a block, or a list of both."""
         if isinstance(content, str):
             blocks = list_written_blocks(content)
-            if blocks is None:
+            # A user may write JSON that looks like a call.
+            if blocks is None or (self.role == "user" and not self.dialect.is_span and any(map(carries_call, blocks))):
                 self.add_text(content, at)
                 return
             content = blocks
@@ -313,6 +322,8 @@ class Draft:
         check_fields(block, _TEXT_KNOWN, at, self.unknowns, has_answer=text is not None)
 
     def _add_keyed(self, block: dict[str, Any], at: str) -> None:
+        if is_call(block):
+            self.unknowns.mark_unrecognised(CALL_PARTS, f"{at}: a block without a type that has the shape of a tool call")
         if KEYED.isdisjoint(block):
             # The one key of such a block is its kind.
             for key in list_unrecognised(block, _KEYED_KNOWN):

@@ -143,6 +143,9 @@ def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_E
                 if call.id is not None:
                     by_id[call.id] = (current, len(current.calls))  # ids may be reused
                 current.add_call(call)
+        elif message.calls:
+            exchanges = exchanges or [_Exchange(None)]
+            _add_misplaced_calls(message, exchanges[-1], unknowns)
         # After the calls: some formats have call and result in one message.
         for result in message.results:
             exchange, index = by_id.get(result.id) or (calling, calling.find_open(result) if calling is not None else None)
@@ -159,6 +162,16 @@ def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_E
         if message.role == "user" and (message.text is not None or not message.results):
             exchanges.append(_Exchange(message.text or ""))
     return exchanges
+
+
+def _add_misplaced_calls(message: Message, current: _Exchange, unknowns: Unknowns) -> None:
+    """Add calls in a message that is not the agent's: either the role or the call is wrong. Calls that it only repeats are left out."""
+    for call in message.calls:
+        same = [one for one in current.calls if one.name == call.name]
+        if any(one.arguments == call.arguments or (one.id is not None and one.id == call.id) for one in same):
+            continue
+        unknowns.mark_parts(CALL_PARTS, f"a call of {show(call.name, 40)} is in a message of the role {message.role}")
+        current.add_call(call)
 
 
 def _is_open(message: Message) -> bool:

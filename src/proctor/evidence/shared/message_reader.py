@@ -128,6 +128,8 @@ def fill(draft: Draft, entry: dict[str, Any]) -> None:
             _add_content(draft, entry)
         else:
             _fill_result(draft, fields)
+            if not draft.dialect.is_span and not _CALLING.isdisjoint(fields):
+                _add_listed_calls(draft, fields, {})
     else:
         if not _CALLING.isdisjoint(fields) or extra:
             _add_listed_calls(draft, fields, extra)
