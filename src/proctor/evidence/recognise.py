@@ -17,10 +17,11 @@ from proctor.evidence.messages import formats as messages
 from proctor.evidence.messages.envelope import without
 from proctor.evidence.plain import record as plain
 from proctor.evidence.platforms import flowise, mcplab, n8n
+from proctor.evidence.shared.message_reader import find_role
 from proctor.evidence.tables.read import SPAN_TABLES, SpanTable, find_table, read_rows
 from proctor.evidence.traces import read_otlp as otlp
 from proctor.evidence.unknowns.statuses import find_failure
-from proctor.evidence.values.access import dict_or_empty, read_object, split_words
+from proctor.evidence.values.access import dict_or_empty, list_of, read_object, split_words
 from proctor.evidence.values.json_bytes import decode, decode_container, find_binary_kind, split_documents, too_deep_error
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
@@ -90,9 +91,11 @@ _LABELLED = _ONLY_PLAIN | split_words(
 """The same keys, plus labels of a record that identify no format."""
 
 
-_REQUESTS = (("request", "response"), ("request_body", "response_body"))
+_REQUESTS = (("request", "response"), ("request_body", "response_body"), ("input", "output"))
 """Fields in which programs log a request to a provider and its response."""
 _SENT = split_words("messages input contents tools previous_response_id conversation")
+_REPLIES = ("message", "answer", "completion", "response", "output", "reply")
+"""Fields with the answer to the messages next to them; a `message` that is text may be a logger's."""
 
 
 def read_value(value: Json, format: str | None) -> list[Evidence]:
@@ -124,18 +127,76 @@ def _take_from_data(value: Json) -> Json:
 
 
 def _join_request(value: Json) -> Json:
-    """Return a response of a provider that is logged next to its request as one document; any other value unchanged."""
+    """Return messages or a request next to the answer that they led to as one document; any other value unchanged."""
     for sent_key, given_key in _REQUESTS if isinstance(value, dict) else ():
-        if given_key not in value:
+        if given_key not in value or (given_key == "output" and not _is_run(value)):
             continue
-        wrapper, request = (dict_or_empty(decode_container(value.get(key))) for key in (given_key, sent_key))
-        given, request = (dict_or_empty(decode_container(holder.get("body", holder))) for holder in (wrapper, request))
-        around = {**without(value, sent_key, given_key), **(without(wrapper, "body") if given is not wrapper else {})}
-        sent = {key: request[key] for key in _SENT if key in request}
-        if given and (sent or not _SENT.isdisjoint(around)) and "messages" not in given and messages.recognise_formats(given):
-            failure = find_failure(around)
-            return {**around, **given, **sent, **({} if failure is None else {"error": around.get("error") or failure})}
-    return value
+        wrapper, request = (_name_fields(value.get(key)) for key in (given_key, sent_key))
+        given, request = (_name_fields(holder.get("body", holder)) for holder in (wrapper, request))
+        around = {**without(value, sent_key, given_key), **(without(wrapper, "body") if "body" in wrapper else {})}
+        sent = {key: holder[key] for holder in (around, request) for key in _SENT if key in holder}
+        replies = "messages" in given or _find_reply(given) is not None
+        if not sent or not messages.recognise_formats(sent if replies and "messages" in sent else without(given, "messages")):
+            continue
+        if "messages" in given:
+            # The state of a run repeats the messages that were sent.
+            is_state = find_role(str(_read_speaker(given["messages"]))) in ("user", "system")
+            sent["messages"] = [*(() if is_state else list_of(sent.get("messages"))), *list_of(given["messages"])]
+        failure = find_failure(around)
+        value = {**around, **given, **sent, **({} if failure is None else {"error": around.get("error") or failure})}
+        break
+    return _join_answer(value) if isinstance(value, dict) else value
+
+
+def _is_run(value: dict[str, Any]) -> bool:
+    """Return whether `input` and `output` may be the messages of a run: a response, a span and plain evidence have these fields as well."""
+    if not isinstance(value.get("input"), (list, dict)) or isinstance(value["output"], str) or value.get("object") == "response":
+        return False
+    is_plain = plain.list_carrying(value) - messages.PLAIN_FIELDS or not set(plain.CALLS).isdisjoint(value)
+    return not is_plain and find_table(value) is None and not messages.recognise_formats(value)
+
+
+def _name_fields(value: Json) -> dict[str, Any]:
+    value = decode_container(value)
+    if isinstance(value, list) and value:
+        return {"choices" if all("message" in dict_or_empty(entry) for entry in value) else "messages": value}
+    return {"response": value} if _is_reply("response", value) else dict_or_empty(value)
+
+
+def _join_answer(value: dict[str, Any]) -> dict[str, Any]:
+    """Return messages that end before the agent's turn with the answer next to them as the last message; any other value unchanged."""
+    listed, key = list_of(value.get("messages")), _find_reply(value)
+    if (
+        not listed
+        or key is None
+        or find_role(str(_read_speaker(listed[-1:]))) not in ("user", "tool")
+        or plain.lists_calls_and_answer(value)
+    ):
+        return value
+    if any(family.open_envelope(value) is not None for family in messages.MESSAGE_FORMATS.values()):
+        return value
+    speaker, answer = "role" if "role" in listed[-1] else "type", value[key]
+    answer = answer if isinstance(answer, dict) else {speaker: "assistant" if speaker == "role" else "ai", "content": answer}
+    before = [entry["content"] for entry in map(dict_or_empty, listed) if _is_reply("", entry) and entry.get("content")]
+    # A state may still hold the answer of the turn before.
+    return value if answer.get("content") in before[-1:] else {**without(value, key), "messages": [*listed, answer]}
+
+
+def _find_reply(value: dict[str, Any]) -> str | None:
+    return next((key for key in _REPLIES if key in value and _is_reply(key, value[key])), None)
+
+
+def _is_reply(key: str, value: Json) -> bool:
+    """Return whether a field has the text or the message of an agent."""
+    if isinstance(value, dict):
+        return find_role(str(_read_speaker([value]))) == "assistant"
+    return key != "message" and isinstance(value, str) and bool(value.strip())
+
+
+def _read_speaker(entries: Json) -> Json:
+    """Return the role of the first message in a list; LangChain's messages have a type."""
+    first = dict_or_empty(next(iter(list_of(entries)), None))
+    return first.get("role", first.get("type"))
 
 
 def read_data(data: bytes, format: str | None) -> list[Evidence]:
