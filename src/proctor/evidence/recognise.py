@@ -110,7 +110,7 @@ def read_value(value: Json, format: str | None) -> list[Evidence]:
         return otlp.read_batches([rows])
     if isinstance(value, list) and named.name not in messages.MESSAGE_FORMATS:
         return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, named)]
-    return named.read_all(_join_request(value))
+    return named.read_all(value if named.name == "plain" else _join_request(value))
 
 
 def _read_one(value: Json, named: Format | None = None) -> list[Evidence]:
@@ -135,8 +135,8 @@ def _join_request(value: Json) -> Json:
         given, request = (_name_fields(holder.get("body", holder)) for holder in (wrapper, request))
         around = {**without(value, sent_key, given_key), **(without(wrapper, "body") if "body" in wrapper else {})}
         sent = {key: holder[key] for holder in (around, request) for key in _SENT if key in holder}
-        replies = "messages" in given or _find_reply(given) is not None
-        if not sent or not messages.recognise_formats(sent if replies and "messages" in sent else without(given, "messages")):
+        replies = _is_open(sent.get("messages")) and ("messages" in given or _find_reply(given) is not None)
+        if not sent or not messages.recognise_formats(sent if replies else {} if "messages" in given else given):
             continue
         if "messages" in given:
             # The state of a run repeats the messages that were sent.
@@ -180,6 +180,11 @@ def _join_answer(value: dict[str, Any]) -> dict[str, Any]:
     before = [entry["content"] for entry in map(dict_or_empty, listed) if _is_reply("", entry) and entry.get("content")]
     # A state may still hold the answer of the turn before.
     return value if answer.get("content") in before[-1:] else {**without(value, key), "messages": [*listed, answer]}
+
+
+def _is_open(listed: Json) -> bool:
+    """Return whether messages end before the agent's turn."""
+    return find_role(str(_read_speaker(list_of(listed)[-1:]))) in ("user", "tool")
 
 
 def _find_reply(value: dict[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.shared.blocks import PLAIN, Dialect
-from proctor.evidence.shared.conversation import mark_earlier
+from proctor.evidence.shared.conversation import ENDS_EMPTY, mark_earlier
 from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.unknowns.account import Unknowns
@@ -152,6 +152,8 @@ def join_answers(messages: Iterable[Message | None]) -> list[Message]:
                 usage=previous.usage if previous.usage is not None else message.usage,
                 model=message.model or previous.model,
                 waits=message.waits if message.waits is not None else previous.waits and not message.results,
+                # An empty message after a text is the end of a stream.
+                end=None if message.end == ENDS_EMPTY and texts else message.end,
             )
         found.append(message)
     return found

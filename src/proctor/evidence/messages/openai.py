@@ -110,7 +110,7 @@ def _read_item(item: dict[str, Any], at: str, unknowns: Unknowns) -> Message | N
         draft.role = "tool"
     # The Agents SDK records the model of each item of other providers.
     draft.model = text_or_none(dict_or_empty(item.get("provider_data")).get("model"))
-    return draft.build() if draft.calls or draft.results or draft.texts or draft.waits is not None else None
+    return draft.build() if draft.calls or draft.results or draft.texts or draft.waits is not None or draft.thinks else None
 
 
 def _check_running(entry: dict[str, Any], at: str, unknowns: Unknowns) -> None:

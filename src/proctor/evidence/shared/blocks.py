@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, is_error, read_arguments
-from proctor.evidence.shared.conversation import mark_earlier, mark_end
+from proctor.evidence.shared.conversation import ENDS_EMPTY, ENDS_WITH_REASONING, mark_earlier, mark_end
 from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import read_usage
@@ -219,6 +219,8 @@ class Draft:
     ids: set[str] = field(default_factory=set)
     waits: bool | None = None
     thinks: bool = False
+    is_empty: bool = False
+    """Whether it was recorded without content, and without the reason why the model stopped."""
 
     def mark(self, at: str, why: str, parts: Iterable[Part] = CONTENT_PARTS) -> None:
         """Mark parts as unknown because a recognised field is unreadable."""
@@ -563,8 +565,9 @@ class Draft:
     def build(self) -> Message:
         """Return the message."""
         text = "".join(self.texts) if self.texts else None
+        end = None if text or self.calls else ENDS_WITH_REASONING if self.thinks else ENDS_EMPTY if self.is_empty else None
         return Message(role=self.role, text=text, calls=tuple(self.calls), results=tuple(self.results), usage=self.usage, model=self.model,
-                       waits=self.waits, thinks=self.thinks)  # fmt: skip
+                       waits=self.waits, end=end)  # fmt: skip
 
 
 def read_counts(value: Json, at: str, unknowns: Unknowns) -> Usage | None:

@@ -20,6 +20,7 @@ from proctor.model.show import show
 ENDS_WITH_CALL = "the messages end with a call of a tool, before the agent finished"
 ENDS_WITH_RESULT = "the messages end with the result of a tool, before the agent finished"
 ENDS_WITH_REASONING = "the messages end with the agent's reasoning, before it answered"
+ENDS_EMPTY = "the messages end with a message of the agent without content"
 ENDS_WITH_USER = "the messages end with the user's message, before the agent answered"
 WAITS = "the messages end with a request for a person's approval or input, before the agent finished"
 NO_AGENT = "no message of the agent is recorded"
@@ -48,11 +49,12 @@ class _Exchange:
         is_silent = not message.text and message.body is None
         if message.calls and _is_open(message):
             self.end = ENDS_WITH_CALL
-        elif message.calls:
-            self.end = ENDS_WITH_RESULT if is_silent else None
+        elif message.calls and is_silent:
+            self.end = ENDS_WITH_RESULT
         else:
-            self.end = ENDS_WITH_REASONING if is_silent and message.thinks else None
-        self.text = message.text if self.end is None else None
+            self.end = message.end if message.body is None else None
+        # What was said before further reasoning remains recorded.
+        self.text = message.text if self.end in (None, ENDS_WITH_REASONING) else None
         self.body = None if self.end is not None else message.body if message.body is not None else parse_json(message.text)
         self.usage.append(message.usage)
 
