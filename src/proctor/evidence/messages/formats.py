@@ -98,6 +98,9 @@ def _check_fields(
     entry: dict[str, Any], at: str, calls: Sequence[ToolCall], unknowns: Unknowns, *, is_end: bool, answers: bool, depth: int = _DEPTH
 ) -> None:
     for key, value in entry.items():
+        if answers and isinstance(value, dict) and to_snake_case(key).endswith("tool_usage"):
+            _check_counts(value, f"{at}.{shorten(key, 40)}", calls, unknowns)
+            continue
         # At the top only objects that are known to report on an answer are opened; below one of them all are.
         if isinstance(value, dict) and depth and (key in _REPORTING or depth < _DEPTH) and key not in _READ:
             _check_fields(value, f"{at}.{shorten(key, 40)}", calls, unknowns, is_end=is_end, answers=answers, depth=depth - 1)
@@ -122,6 +125,17 @@ def _check_fields(
                 unknowns.mark_parts(marker.parts, f"{at}.{key}: {marker.why}")
         elif (marker := find_marker(key, value, calls)) is not None and (is_end or marker.parts == CALL_PARTS):
             unknowns.mark_parts(marker.parts, f"{at}.{shorten(key, 40)}: {marker.why}")
+
+
+def _check_counts(counts: dict[str, Any], at: str, calls: Sequence[ToolCall], unknowns: Unknowns) -> None:
+    """Mark calls of a provider's tools that are only counted: by tool, or by tool and unit."""
+    for tool, count in counts.items():
+        for unit, number in count.items() if isinstance(count, dict) else [("", count)]:
+            # Tokens of a tool report at least one call. The tools of an MCP server have names of their own.
+            name, number = (tool, bool(number)) if "token" in unit else (f"{tool}_{unit}", number)
+            marker = find_marker(f"{to_snake_case(name).replace('mcp', '')}_tool_calls", number, calls)
+            if marker is not None:
+                unknowns.mark_parts(marker.parts, f"{at}.{shorten(tool, 40)}: {marker.why}")
 
 
 def _find_speaker(entry: dict[str, Any]) -> str | None:

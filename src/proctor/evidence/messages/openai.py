@@ -7,7 +7,16 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, join_answers, list_with_paths, open_answer, without
+from proctor.evidence.messages.envelope import (
+    Entries,
+    MessageFormat,
+    Opened,
+    join_answers,
+    list_parts,
+    list_with_paths,
+    open_answer,
+    without,
+)
 from proctor.evidence.shared.blocks import RAISES, Draft, find_action
 from proctor.evidence.shared.conversation import compare_choices, mark_earlier, mark_end
 from proctor.evidence.shared.message import Message
@@ -38,11 +47,10 @@ def _open_completion(document: dict[str, Any]) -> Opened | None:
         return None
     unknowns, answers = Unknowns(), Entries()
     for index, choice in enumerate(map(dict_or_empty, choices or [{}])):
-        at, message, reason = f"$.choices[{index}]", choice.get("message"), choice.get("finish_reason")
+        at, message = f"$.choices[{index}].message", choice.get("message")
         if not isinstance(message, dict):
-            raise EvidenceError(f"{at}.message: a chat completion without an answer")
-        check_fields(choice, frozenset(("message", "finish_reason", "index", "logprobs")), at, unknowns)
-        answers.append((f"{at}.message", {**message, "finish_reason": reason} if reason is not None else message))
+            raise EvidenceError(f"{at}: a chat completion without an answer")
+        answers.append((at, {**without(choice, "message", "index", "logprobs"), **message}))
     if len(answers) > 1:
         read = [read_message(answer, at, unknowns, default="assistant") for at, answer in answers]
         compare_choices([message for message in read if message is not None], "$.choices", unknowns)
@@ -85,6 +93,10 @@ def _open_response(document: dict[str, Any]) -> Opened | None:
     failed = read_status(status) == "failed"
     if status not in (None, "completed", "incomplete") and not failed:
         mark_end(unknowns, "$.status", status)
+    spoken = [[text_or_none(part.get("text")) or "" for part in list_parts(item)] for item in map(dict_or_empty, output)]
+    text, last = document.get("output_text"), next((texts for texts in reversed(spoken) if texts), [])
+    if isinstance(text, str) and text.strip() and text not in ("".join(last), "".join(map("".join, spoken))):
+        unknowns.mark("answer", "$.output_text and the messages under output record different answers")
     for key in _ELSEWHERE:
         if document.get(key):
             mark_earlier(unknowns, f"$.{key}: the provider stores what came before; it is not recorded here")

@@ -14,7 +14,7 @@ from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.markers import is_redacted, mark_call
+from proctor.evidence.unknowns.markers import find_marker, is_redacted, mark_call
 from proctor.evidence.unknowns.statuses import find_stop, read_status, to_snake_case
 from proctor.evidence.unknowns.unrecognised import (
     CONTENT_PARTS,
@@ -321,7 +321,15 @@ class Draft:
         if block.get("state") == "streaming":
             mark_end(self.unknowns, f"{at}.state", "streaming")
         self.add_content(text, at)
-        check_fields(block, _TEXT_KNOWN, at, self.unknowns, has_answer=text is not None)
+        self._check_text(block, _TEXT_KNOWN, at, has_answer=text is not None)
+
+    def _check_text(self, block: dict[str, Any], known: frozenset[str], at: str, *, has_answer: bool) -> None:
+        if known.issuperset(block):
+            return
+        check_fields(block, known, at, self.unknowns, has_answer=has_answer)
+        for key in list_unrecognised(block, known):
+            if isinstance(block[key], bool) and (marker := find_marker(key, block[key], ())) is not None:
+                self.mark(f"{at}.{key}", marker.why, _SPOKEN[self.role])
 
     def _add_keyed(self, block: dict[str, Any], at: str) -> None:
         if is_call(block):
@@ -354,7 +362,7 @@ class Draft:
                 self.add_result({**inner, "name": "code_execution", "outcome": inner.get("outcome") or "not recorded"}, place)
             else:
                 self.add_text(join_text_parts(inner.get("content")), place)
-        check_fields(block, _KEYED_KNOWN, at, self.unknowns, has_answer=True)
+        self._check_text(block, _KEYED_KNOWN, at, has_answer=True)
 
     def add_calls(self, value: Json, at: str, *, only_new: bool = False) -> None:
         """Add the entries of a list of calls; with `only_new`, only those whose ids are new to the message."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.values.text import parse_json
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, find_result_error
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.show import show
 
 ENDS_WITH_CALL = "the messages end with a call of a tool, before the agent finished"
@@ -25,6 +27,12 @@ ENDS_WITH_USER = "the messages end with the user's message, before the agent ans
 WAITS = "the messages end with a request for a person's approval or input, before the agent finished"
 NO_AGENT = "no message of the agent is recorded"
 NO_BEGINNING = "the messages do not begin with the user's message, so calls before them may be missing"
+_OMITTED = lazy_pattern(
+    r"[\[(<{*.\u2026-]+(?=.*\b(?:omitted|truncated|removed|trimmed|dropped|pruned|cleared|elided|skipped|cut)\b)"
+    r"[\w ,+]*\b(?:messages?|turns?|history|conversation|transcript|tool calls?)\b[\w ,+]*[\])>}*.\u2026-]+\s*$",
+    re.IGNORECASE,
+)
+"""A message that replaces others: `[12 messages omitted]`."""
 _EARLIER: tuple[Part, ...] = (*CALL_PARTS, "input", "turns", "usage")
 _LATER: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage")
 
@@ -98,6 +106,10 @@ def build_evidence(
 
     Without `results_promised` the format may leave out the result of a tool although nothing went wrong.
     """
+    for message in messages:
+        text = message.text if message.role in ("system", "user") else None
+        if text and len(text) < 100 and _OMITTED.match(text):
+            mark_earlier(unknowns, f"messages are missing from the list: {show(text, 60)}")
     exchanges = _split_exchanges(messages, unknowns)
     for exchange in exchanges if results_promised else ():
         for index, call in enumerate(exchange.calls):
