@@ -21,7 +21,7 @@ from proctor.evidence.shared.message_reader import find_role
 from proctor.evidence.tables.read import SPAN_TABLES, SpanTable, find_table, read_rows
 from proctor.evidence.traces import read_otlp as otlp
 from proctor.evidence.unknowns.statuses import find_failure
-from proctor.evidence.values.access import dict_or_empty, list_of, read_object, split_words
+from proctor.evidence.values.access import dict_or_empty, read_object, split_words
 from proctor.evidence.values.json_bytes import decode, decode_container, find_binary_kind, split_documents, too_deep_error
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
@@ -96,6 +96,7 @@ _REQUESTS = (("request", "response"), ("request_body", "response_body"), ("input
 _SENT = split_words("messages input contents tools previous_response_id conversation")
 _REPLIES = ("message", "answer", "completion", "response", "output", "reply")
 """Fields with the answer to the messages next to them; a `message` that is text may be a logger's."""
+_ASKING = ("user", "tool")
 
 
 def read_value(value: Json, format: str | None) -> list[Evidence]:
@@ -135,13 +136,13 @@ def _join_request(value: Json) -> Json:
         given, request = (_name_fields(holder.get("body", holder)) for holder in (wrapper, request))
         around = {**without(value, sent_key, given_key), **(without(wrapper, "body") if "body" in wrapper else {})}
         sent = {key: holder[key] for holder in (around, request) for key in _SENT if key in holder}
-        replies = _is_open(sent.get("messages")) and ("messages" in given or _find_reply(given) is not None)
-        if not sent or not messages.recognise_formats(sent if replies else {} if "messages" in given else given):
+        replies = _find_role(sent.get("messages"), -1) in _ASKING and ("messages" in given or _find_reply(given) is not None)
+        form = sent if replies else without(given, "messages", "response")
+        if not sent or not form or not messages.recognise_formats(form):
             continue
-        if "messages" in given:
+        if replies and "messages" in given:
             # The state of a run repeats the messages that were sent.
-            is_state = find_role(str(_read_speaker(given["messages"]))) in ("user", "system")
-            sent["messages"] = [*(() if is_state else list_of(sent.get("messages"))), *list_of(given["messages"])]
+            sent["messages"] = [*(() if _find_role(given["messages"], 0) in ("user", "system") else sent["messages"]), *given["messages"]]
         failure = find_failure(around)
         value = {**around, **given, **sent, **({} if failure is None else {"error": around.get("error") or failure})}
         break
@@ -160,48 +161,39 @@ def _name_fields(value: Json) -> dict[str, Any]:
     value = decode_container(value)
     if isinstance(value, list) and value:
         return {"choices" if all("message" in dict_or_empty(entry) for entry in value) else "messages": value}
-    return {"response": value} if _is_reply("response", value) else dict_or_empty(value)
+    return {"response": value} if isinstance(value, str) or _find_role([value], 0) == "assistant" else dict_or_empty(value)
 
 
 def _join_answer(value: dict[str, Any]) -> dict[str, Any]:
     """Return messages that end before the agent's turn with the answer next to them as the last message; any other value unchanged."""
-    listed, key = list_of(value.get("messages")), _find_reply(value)
-    if (
-        not listed
-        or key is None
-        or find_role(str(_read_speaker(listed[-1:]))) not in ("user", "tool")
-        or plain.lists_calls_and_answer(value)
-    ):
+    key, listed = _find_reply(value), value.get("messages")
+    if key is None or _find_role(listed, -1) not in _ASKING or plain.lists_calls_and_answer(value):
         return value
     if any(family.open_envelope(value) is not None for family in messages.MESSAGE_FORMATS.values()):
         return value
-    speaker, answer = "role" if "role" in listed[-1] else "type", value[key]
-    answer = answer if isinstance(answer, dict) else {speaker: "assistant" if speaker == "role" else "ai", "content": answer}
-    before = [entry["content"] for entry in map(dict_or_empty, listed) if _is_reply("", entry) and entry.get("content")]
+    named = {"role": "assistant"} if "role" in listed[-1] else {"type": "ai"}
+    answer = value[key] if isinstance(value[key], dict) else {**named, "content": value[key]}
+    before = [entry.get("content") for entry in listed if _find_role([entry], 0) == "assistant"]
     # A state may still hold the answer of the turn before.
-    return value if answer.get("content") in before[-1:] else {**without(value, key), "messages": [*listed, answer]}
-
-
-def _is_open(listed: Json) -> bool:
-    """Return whether messages end before the agent's turn."""
-    return find_role(str(_read_speaker(list_of(listed)[-1:]))) in ("user", "tool")
+    return value if answer.get("content") in list(filter(None, before))[-1:] else {**without(value, key), "messages": [*listed, answer]}
 
 
 def _find_reply(value: dict[str, Any]) -> str | None:
-    return next((key for key in _REPLIES if key in value and _is_reply(key, value[key])), None)
+    for key in _REPLIES:
+        reply = value.get(key)
+        if (
+            _find_role([reply], 0) == "assistant"
+            if isinstance(reply, dict)
+            else key != "message" and isinstance(reply, str) and reply.strip()
+        ):
+            return key
+    return None
 
 
-def _is_reply(key: str, value: Json) -> bool:
-    """Return whether a field has the text or the message of an agent."""
-    if isinstance(value, dict):
-        return find_role(str(_read_speaker([value]))) == "assistant"
-    return key != "message" and isinstance(value, str) and bool(value.strip())
-
-
-def _read_speaker(entries: Json) -> Json:
-    """Return the role of the first message in a list; LangChain's messages have a type."""
-    first = dict_or_empty(next(iter(list_of(entries)), None))
-    return first.get("role", first.get("type"))
+def _find_role(listed: Json, index: int) -> str | None:
+    """Return the role of a message in a list; LangChain's messages have a type."""
+    entry = dict_or_empty(listed[index]) if isinstance(listed, list) and listed else {}
+    return find_role(str(entry.get("role", entry.get("type"))))
 
 
 def read_data(data: bytes, format: str | None) -> list[Evidence]:

@@ -7,16 +7,7 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages.envelope import (
-    Entries,
-    MessageFormat,
-    Opened,
-    join_answers,
-    list_parts,
-    list_with_paths,
-    open_answer,
-    without,
-)
+from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, join_answers, list_with_paths, open_answer, without
 from proctor.evidence.shared.blocks import RAISES, Draft, find_action
 from proctor.evidence.shared.conversation import compare_choices, mark_earlier, mark_end
 from proctor.evidence.shared.message import Message
@@ -93,9 +84,9 @@ def _open_response(document: dict[str, Any]) -> Opened | None:
     failed = read_status(status) == "failed"
     if status not in (None, "completed", "incomplete") and not failed:
         mark_end(unknowns, "$.status", status)
-    spoken = [[text_or_none(part.get("text")) or "" for part in list_parts(item)] for item in map(dict_or_empty, output)]
-    text, last = document.get("output_text"), next((texts for texts in reversed(spoken) if texts), [])
-    if isinstance(text, str) and text.strip() and text not in ("".join(last), "".join(map("".join, spoken))):
+    parts = [[str(dict_or_empty(part).get("text", "")) for part in list_of(dict_or_empty(item).get("content"))] for item in output]
+    texts, text = [text for said in parts if (text := "".join(said))], document.get("output_text")
+    if isinstance(text, str) and text.strip() and text not in ("".join(texts), *texts[-1:]):
         unknowns.mark("answer", "$.output_text and the messages under output record different answers")
     for key in _ELSEWHERE:
         if document.get(key):

@@ -116,8 +116,8 @@ _RESULT_KNOWN = frozenset((*KIND_KEYS, *NAME, *VALUE, *RESULT_ID, *_ENDINGS, "or
 _OUTPUT_TYPES = ("text", "json", "content", "error-text", "error-json", "execution-denied")
 _SPOKEN: dict[Role, tuple[Part, ...]] = {"assistant": ("answer",), "user": ("input", "turns"), "tool": ("tool_results",), "system": ()}
 _ACTING_FIELD = re.compile(r"tool|function|call|action|command|computer|code|quer|result|output|input|argument|param", re.IGNORECASE)
-_CALLING = ("call", "tool", "hosted", "new_call")
-_WRITTEN = ("text", "result", *_CALLING)
+_WRITTEN = ("text", "call", "result", "tool", "hosted", "new_call")
+_WRITTEN_CALL = re.compile(r'"\w*(?:tool|function)[_-]?(?:call|use)"', re.IGNORECASE)
 
 
 class Dialect(NamedTuple):
@@ -197,12 +197,6 @@ def carries_result(block: Json) -> bool:
     return (isinstance(kind, str) and find_action(kind) == "result") or any(isinstance(entry.get(key), dict) for key in KEYED_RESULTS)
 
 
-def carries_call(block: dict[str, Any]) -> bool:
-    """Return whether a block calls a tool."""
-    kind = read_kind(block)
-    return (isinstance(kind, str) and find_action(kind) in _CALLING) or not KEYED_CALLS.isdisjoint(block)
-
-
 @dataclass(slots=True, eq=False)
 class Draft:
     """One message while its blocks are read."""
@@ -238,7 +232,7 @@ class Draft:
         if isinstance(content, str):
             blocks = list_written_blocks(content)
             # A user may write JSON that looks like a call.
-            if blocks is None or (self.role == "user" and not self.dialect.is_span and any(map(carries_call, blocks))):
+            if blocks is None or (self.role == "user" and not self.dialect.is_span and _WRITTEN_CALL.search(content)):
                 self.add_text(content, at)
                 return
             content = blocks

@@ -27,12 +27,10 @@ ENDS_WITH_USER = "the messages end with the user's message, before the agent ans
 WAITS = "the messages end with a request for a person's approval or input, before the agent finished"
 NO_AGENT = "no message of the agent is recorded"
 NO_BEGINNING = "the messages do not begin with the user's message, so calls before them may be missing"
-_OMITTED = lazy_pattern(
-    r"[\[(<{*.\u2026-]+(?=.*\b(?:omitted|truncated|removed|trimmed|dropped|pruned|cleared|elided|skipped|cut)\b)"
-    r"[\w ,+]*\b(?:messages?|turns?|history|conversation|transcript|tool calls?)\b[\w ,+]*[\])>}*.\u2026-]+\s*$",
-    re.IGNORECASE,
-)
-"""A message that replaces others: `[12 messages omitted]`."""
+_OMITTED = lazy_pattern(  # `[12 messages omitted]`
+    r"[\[(<{*.\u2026-]+(?=.*\b(omitted|truncated|removed|trimmed|dropped|pruned|cleared|elided|skipped|cut)\b)[\w ,+]*"
+    r"\b(messages?|turns?|history|conversation|transcript|tool calls?)\b[\w ,+]*[\])>}*.\u2026-]+\s*$", re.I
+)  # fmt: skip
 _EARLIER: tuple[Part, ...] = (*CALL_PARTS, "input", "turns", "usage")
 _LATER: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage")
 
@@ -107,9 +105,8 @@ def build_evidence(
     Without `results_promised` the format may leave out the result of a tool although nothing went wrong.
     """
     for message in messages:
-        text = message.text if message.role in ("system", "user") else None
-        if text and len(text) < 100 and _OMITTED.match(text):
-            mark_earlier(unknowns, f"messages are missing from the list: {show(text, 60)}")
+        if message.role in ("system", "user") and message.text and _OMITTED.match(message.text[:100]):
+            mark_earlier(unknowns, f"messages are missing from the list: {show(message.text, 60)}")
     exchanges = _split_exchanges(messages, unknowns)
     for exchange in exchanges if results_promised else ():
         for index, call in enumerate(exchange.calls):
@@ -159,7 +156,12 @@ def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_E
                 current.add_call(call)
         elif message.calls:
             exchanges = exchanges or [_Exchange(None)]
-            _add_misplaced_calls(message, exchanges[-1], unknowns)
+            made = [(call.name, call.id or call.arguments) for call in exchanges[-1].calls]
+            for call in message.calls:
+                # The message of a result may repeat its call.
+                if (call.name, call.id or call.arguments) not in made:
+                    unknowns.mark_parts(CALL_PARTS, f"a call of {show(call.name, 40)} is in a message of the role {message.role}")
+                    exchanges[-1].add_call(call)
         # After the calls: some formats have call and result in one message.
         for result in message.results:
             exchange, index = by_id.get(result.id) or (calling, calling.find_open(result) if calling is not None else None)
@@ -176,16 +178,6 @@ def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_E
         if message.role == "user" and (message.text is not None or not message.results):
             exchanges.append(_Exchange(message.text or ""))
     return exchanges
-
-
-def _add_misplaced_calls(message: Message, current: _Exchange, unknowns: Unknowns) -> None:
-    """Add calls in a message that is not the agent's: either the role or the call is wrong. Calls that it only repeats are left out."""
-    for call in message.calls:
-        same = [one for one in current.calls if one.name == call.name]
-        if any(one.arguments == call.arguments or (one.id is not None and one.id == call.id) for one in same):
-            continue
-        unknowns.mark_parts(CALL_PARTS, f"a call of {show(call.name, 40)} is in a message of the role {message.role}")
-        current.add_call(call)
 
 
 def _is_open(message: Message) -> bool:
