@@ -18,6 +18,7 @@ from proctor.evidence.messages import formats as messages
 from proctor.evidence.messages.envelope import without
 from proctor.evidence.plain import record as plain
 from proctor.evidence.platforms import flowise, mcplab, n8n
+from proctor.evidence.shared.message_reader import find_role
 from proctor.evidence.tables.read import SPAN_TABLES, SpanTable, find_table, read_rows
 from proctor.evidence.traces import read_otlp as otlp
 from proctor.evidence.unknowns.statuses import find_failure
@@ -91,9 +92,12 @@ _LABELLED = _ONLY_PLAIN | split_words(
 """The same keys, plus labels of a record that identify no format."""
 
 
-_REQUESTS = (("request", "response"), ("request_body", "response_body"))
+_REQUESTS = (("request", "response"), ("request_body", "response_body"), ("input", "output"))
 """Fields in which programs log a request to a provider and its response."""
 _SENT = split_words("messages input contents tools previous_response_id conversation")
+_REPLIES = ("message", "answer", "completion", "response", "output", "reply")
+"""Fields with the answer to the messages next to them; a `message` that is text may be a logger's."""
+_ASKING = ("user", "tool")
 
 
 def read_value(value: Json, format: str | None) -> list[Evidence]:
@@ -108,7 +112,7 @@ def read_value(value: Json, format: str | None) -> list[Evidence]:
         return otlp.read_batches([rows])
     if isinstance(value, list) and named.name not in messages.MESSAGE_FORMATS:
         return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, named)]
-    return named.read_all(_join_request(value))
+    return named.read_all(value if named.name == "plain" else _join_request(value))
 
 
 def _read_one(value: Json, named: Format | None = None) -> list[Evidence]:
@@ -125,18 +129,72 @@ def _take_from_data(value: Json) -> Json:
 
 
 def _join_request(value: Json) -> Json:
-    """Return a response of a provider that is logged next to its request as one document; any other value unchanged."""
+    """Return messages or a request next to the answer that they led to as one document; any other value unchanged."""
     for sent_key, given_key in _REQUESTS if isinstance(value, dict) else ():
-        if given_key not in value:
+        if given_key not in value or (given_key == "output" and not _is_run(value)):
             continue
-        wrapper, request = (dict_or_empty(decode_container(value.get(key))) for key in (given_key, sent_key))
-        given, request = (dict_or_empty(decode_container(holder.get("body", holder))) for holder in (wrapper, request))
-        around = {**without(value, sent_key, given_key), **(without(wrapper, "body") if given is not wrapper else {})}
-        sent = {key: request[key] for key in _SENT if key in request}
-        if given and (sent or not _SENT.isdisjoint(around)) and "messages" not in given and messages.recognise_formats(given):
-            failure = find_failure(around)
-            return {**around, **given, **sent, **({} if failure is None else {"error": around.get("error") or failure})}
-    return value
+        wrapper, request = (_name_fields(value.get(key)) for key in (given_key, sent_key))
+        given, request = (_name_fields(holder.get("body", holder)) for holder in (wrapper, request))
+        around = {**without(value, sent_key, given_key), **(without(wrapper, "body") if "body" in wrapper else {})}
+        sent = {key: holder[key] for holder in (around, request) for key in _SENT if key in holder}
+        replies = _find_role(sent.get("messages"), -1) in _ASKING and ("messages" in given or _find_reply(given) is not None)
+        form = sent if replies else without(given, "messages", "response")
+        if not sent or not form or not messages.recognise_formats(form):
+            continue
+        if replies and "messages" in given:
+            # The state of a run repeats the messages that were sent.
+            sent["messages"] = [*(() if _find_role(given["messages"], 0) in ("user", "system") else sent["messages"]), *given["messages"]]
+        failure = find_failure(around)
+        value = {**around, **given, **sent, **({} if failure is None else {"error": around.get("error") or failure})}
+        break
+    return _join_answer(value) if isinstance(value, dict) else value
+
+
+def _is_run(value: dict[str, Any]) -> bool:
+    """Return whether `input` and `output` may be the messages of a run: a response, a span and plain evidence have these fields as well."""
+    if not isinstance(value.get("input"), (list, dict)) or isinstance(value["output"], str) or value.get("object") == "response":
+        return False
+    is_plain = plain.list_carrying(value) - messages.PLAIN_FIELDS or not set(plain.CALLS).isdisjoint(value)
+    return not is_plain and find_table(value) is None and not messages.recognise_formats(value)
+
+
+def _name_fields(value: Json) -> dict[str, Any]:
+    value = decode_container(value)
+    if isinstance(value, list) and value:
+        return {"choices" if all("message" in dict_or_empty(entry) for entry in value) else "messages": value}
+    return {"response": value} if isinstance(value, str) or _find_role([value], 0) == "assistant" else dict_or_empty(value)
+
+
+def _join_answer(value: dict[str, Any]) -> dict[str, Any]:
+    """Return messages that end before the agent's turn with the answer next to them as the last message; any other value unchanged."""
+    key, listed = _find_reply(value), value.get("messages")
+    if key is None or _find_role(listed, -1) not in _ASKING or plain.lists_calls_and_answer(value):
+        return value
+    if any(family.open_envelope(value) is not None for family in messages.MESSAGE_FORMATS.values()):
+        return value
+    named = {"role": "assistant"} if "role" in listed[-1] else {"type": "ai"}
+    answer = value[key] if isinstance(value[key], dict) else {**named, "content": value[key]}
+    before = [entry.get("content") for entry in listed if _find_role([entry], 0) == "assistant"]
+    # A state may still hold the answer of the turn before.
+    return value if answer.get("content") in list(filter(None, before))[-1:] else {**without(value, key), "messages": [*listed, answer]}
+
+
+def _find_reply(value: dict[str, Any]) -> str | None:
+    for key in _REPLIES:
+        reply = value.get(key)
+        if (
+            _find_role([reply], 0) == "assistant"
+            if isinstance(reply, dict)
+            else key != "message" and isinstance(reply, str) and reply.strip()
+        ):
+            return key
+    return None
+
+
+def _find_role(listed: Json, index: int) -> str | None:
+    """Return the role of a message in a list; LangChain's messages have a type."""
+    entry = dict_or_empty(listed[index]) if isinstance(listed, list) and listed else {}
+    return find_role(str(entry.get("role", entry.get("type"))))
 
 
 def read_data(data: bytes, format: str | None) -> list[Evidence]:

@@ -115,7 +115,7 @@ def _write_message(step: dict[str, Any], at: str, unknowns: Unknowns) -> dict[st
     content = [
         {**without(part, "output"), "result": part["output"]} if is_bare else part for part, is_bare in zip(parts, bare, strict=True)
     ]
-    message: dict[str, Json] = {"role": "assistant", "content": content}
+    message: dict[str, Json] = {"role": "assistant", "content": content or ""}
     if at == "$":
         return message
     if not _is_step(step):

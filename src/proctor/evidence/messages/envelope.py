@@ -9,11 +9,10 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.shared.blocks import PLAIN, Dialect
-from proctor.evidence.shared.conversation import mark_earlier
+from proctor.evidence.shared.conversation import ENDS_EMPTY, mark_earlier
 from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.unrecognised import check_fields
 from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.evidence.values.text import as_text
 from proctor.model.evidence import Json, Usage
@@ -69,10 +68,8 @@ class MessageFormat(msgspec.Struct, frozen=True):
             holder, _, key = path.rpartition(".")
             outer = dict_or_empty(document.get(holder)) if holder else document
             if isinstance(outer.get(key), dict) and reason in document:
-                unknowns, answer = Unknowns(), {**outer[key], reason: document[reason]}
-                if holder:
-                    check_fields(outer, (key,), f"$.{holder}", unknowns)
-                return open_answer(document, f"$.{path}", answer, unknowns, holder or key, reason)
+                answer = {**(without(outer, key) if holder else {}), **outer[key], reason: document[reason]}
+                return open_answer(document, f"$.{path}", answer, Unknowns(), holder or key, reason)
         return open_list(document, self.marks, *self.lists, drop=self.drop) if found is None and isinstance(document, dict) else found
 
 
@@ -152,6 +149,8 @@ def join_answers(messages: Iterable[Message | None]) -> list[Message]:
                 usage=previous.usage if previous.usage is not None else message.usage,
                 model=message.model or previous.model,
                 waits=message.waits if message.waits is not None else previous.waits and not message.results,
+                # An empty message after a text is the end of a stream.
+                end=None if message.end == ENDS_EMPTY and texts else message.end,
             )
         found.append(message)
     return found

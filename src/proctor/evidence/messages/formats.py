@@ -58,6 +58,7 @@ _LOSS = re.compile(
     rf"(?:is_|was_|been_|has_been_)?(?:{_LOST}|partial|incomplete)$|(?:\w+_)?{_LISTED}_(?:is_|was_|were_)?(?:{_LOST}|summary)(?:_count)?$"
     rf"|{_LOST}_(?:\w+_)?{_LISTED}(?:_count)?$|has_more$|__summary__$"
 )
+_UNITS = ("num_requests", "requests", "calls", "count", "total_tokens", "output_tokens")
 _NOTHING = frozenset(("", "false", "no", "none", "null", "0"))
 
 
@@ -98,6 +99,13 @@ def _check_fields(
     entry: dict[str, Any], at: str, calls: Sequence[ToolCall], unknowns: Unknowns, *, is_end: bool, answers: bool, depth: int = _DEPTH
 ) -> None:
     for key, value in entry.items():
+        if answers and isinstance(value, dict) and to_snake_case(key).endswith("tool_usage"):
+            for tool, count in value.items():
+                # A provider may count the requests or the tokens of a tool. The tools of an MCP server have names of their own.
+                count = any(count.get(unit) for unit in _UNITS) if isinstance(count, dict) else count
+                if marker := find_marker(f"{to_snake_case(tool).replace('mcp', '')}_tool_calls", count, calls):
+                    unknowns.mark_parts(marker.parts, f"{at}.{key}.{shorten(tool, 40)}: {marker.why}")
+            continue
         # At the top only objects that are known to report on an answer are opened; below one of them all are.
         if isinstance(value, dict) and depth and (key in _REPORTING or depth < _DEPTH) and key not in _READ:
             _check_fields(value, f"{at}.{shorten(key, 40)}", calls, unknowns, is_end=is_end, answers=answers, depth=depth - 1)
@@ -247,9 +255,8 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
         declared = [tool, dict_or_empty(tool.get("function")), dict_or_empty(tool.get("toolSpec"))]
         declared.extend(map(dict_or_empty, list_of(find_first(tool, "functionDeclarations", "function_declarations"))))
         names.extend(entry["name"] for entry in declared if isinstance(entry.get("name"), str))
-    tools = names
-    if tools and "available_tools" not in given:
-        given["available_tools"] = tools
+    if names:
+        given.setdefault("available_tools", names)
     model = opened.model or text_or_none(rest.get("model")) or evidence.model
     ids = {key: rest[key] for key in ("id", "model") if isinstance(rest.get(key), str)}
     if opened.model is not None:

@@ -38,11 +38,10 @@ def _open_completion(document: dict[str, Any]) -> Opened | None:
         return None
     unknowns, answers = Unknowns(), Entries()
     for index, choice in enumerate(map(dict_or_empty, choices or [{}])):
-        at, message, reason = f"$.choices[{index}]", choice.get("message"), choice.get("finish_reason")
+        at, message = f"$.choices[{index}].message", choice.get("message")
         if not isinstance(message, dict):
-            raise EvidenceError(f"{at}.message: a chat completion without an answer")
-        check_fields(choice, frozenset(("message", "finish_reason", "index", "logprobs")), at, unknowns)
-        answers.append((f"{at}.message", {**message, "finish_reason": reason} if reason is not None else message))
+            raise EvidenceError(f"{at}: a chat completion without an answer")
+        answers.append((at, {**without(choice, "message", "index", "logprobs"), **message}))
     if len(answers) > 1:
         read = [read_message(answer, at, unknowns, default="assistant") for at, answer in answers]
         compare_choices([message for message in read if message is not None], "$.choices", unknowns)
@@ -85,6 +84,10 @@ def _open_response(document: dict[str, Any]) -> Opened | None:
     failed = read_status(status) == "failed"
     if status not in (None, "completed", "incomplete") and not failed:
         mark_end(unknowns, "$.status", status)
+    parts = [[str(dict_or_empty(part).get("text", "")) for part in list_of(dict_or_empty(item).get("content"))] for item in output]
+    texts, text = [text for said in parts if (text := "".join(said))], document.get("output_text")
+    if isinstance(text, str) and text.strip() and text not in ("".join(texts), *texts[-1:]):
+        unknowns.mark("answer", "$.output_text and the messages under output record different answers")
     for key in _ELSEWHERE:
         if document.get(key):
             mark_earlier(unknowns, f"$.{key}: the provider stores what came before; it is not recorded here")
@@ -110,7 +113,7 @@ def _read_item(item: dict[str, Any], at: str, unknowns: Unknowns) -> Message | N
         draft.role = "tool"
     # The Agents SDK records the model of each item of other providers.
     draft.model = text_or_none(dict_or_empty(item.get("provider_data")).get("model"))
-    return draft.build() if draft.calls or draft.results or draft.texts or draft.waits is not None else None
+    return draft.build() if draft.calls or draft.results or draft.texts or draft.waits is not None or draft.thinks else None
 
 
 def _check_running(entry: dict[str, Any], at: str, unknowns: Unknowns) -> None:

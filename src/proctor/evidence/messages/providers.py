@@ -32,7 +32,6 @@ from proctor.model.evidence import Json
 _HISTORY = ("automaticFunctionCallingHistory", "automatic_function_calling_history")
 _GROUNDING = ("groundingMetadata", "grounding_metadata")
 _PAGES = ("urlContextMetadata", "url_context_metadata")
-_FINISH = ("finishReason", "finish_reason")
 _QUERIES = ("webSearchQueries", "web_search_queries")
 _CHUNKS = ("groundingChunks", "grounding_chunks")
 _URLS = ("urlMetadata", "url_metadata")
@@ -79,9 +78,7 @@ def _read_candidate(candidate: dict[str, Any], at: str, unknowns: Unknowns) -> t
     content = candidate.get("content")
     if not isinstance(content, dict):
         raise EvidenceError(f"{at}.content: an answer without content")
-    reported = {key: value for key, value in candidate.items() if key in (*_GROUNDING, *_PAGES, *_FINISH) or _reports_search(value)}
-    check_fields(candidate, ("content", *reported), at, unknowns)
-    return f"{at}.content", {"role": "model", **content, **reported}
+    return f"{at}.content", {"role": "model", **content, **without(candidate, "content", "index")}
 
 
 def _read_content(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message | None:

@@ -9,18 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, is_error, open_payload, read_arguments
-from proctor.evidence.shared.conversation import mark_earlier, mark_end
+from proctor.evidence.shared.conversation import ENDS_EMPTY, ENDS_WITH_REASONING, mark_earlier, mark_end
 from proctor.evidence.shared.message import Message, Role, ToolResult
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.markers import is_redacted, mark_call
+from proctor.evidence.unknowns.markers import find_marker, is_redacted, mark_call
 from proctor.evidence.unknowns.statuses import find_stop, read_status, to_snake_case
 from proctor.evidence.unknowns.unrecognised import (
     CONTENT_PARTS,
     FieldTable,
     check_fields,
     holds_text,
+    is_call,
     list_unrecognised,
     mark_kind,
     mark_near_miss,
@@ -116,6 +117,7 @@ _OUTPUT_TYPES = ("text", "json", "content", "error-text", "error-json", "executi
 _SPOKEN: dict[Role, tuple[Part, ...]] = {"assistant": ("answer",), "user": ("input", "turns"), "tool": ("tool_results",), "system": ()}
 _ACTING_FIELD = re.compile(r"tool|function|call|action|command|computer|code|quer|result|output|input|argument|param", re.IGNORECASE)
 _WRITTEN = ("text", "call", "result", "tool", "hosted", "new_call")
+_WRITTEN_CALL = re.compile(r'"\w*(?:tool|function)[_-]?(?:call|use)"', re.IGNORECASE)
 
 
 class Dialect(NamedTuple):
@@ -211,6 +213,8 @@ class Draft:
     ids: set[str] = field(default_factory=set)
     waits: bool | None = None
     thinks: bool = False
+    is_empty: bool = False
+    """Whether it was recorded without content, and without the reason why the model stopped."""
 
     def mark(self, at: str, why: str, parts: Iterable[Part] = CONTENT_PARTS) -> None:
         """Mark parts as unknown because a recognised field is unreadable."""
@@ -227,7 +231,8 @@ class Draft:
         """Add the content of a message: a text, a block, or a list of both."""
         if isinstance(content, str):
             blocks = list_written_blocks(content)
-            if blocks is None:
+            # A user may write JSON that looks like a call.
+            if blocks is None or (self.role == "user" and not self.dialect.is_span and _WRITTEN_CALL.search(content)):
                 self.add_text(content, at)
                 return
             content = blocks
@@ -310,9 +315,19 @@ class Draft:
         if block.get("state") == "streaming":
             mark_end(self.unknowns, f"{at}.state", "streaming")
         self.add_content(text, at)
-        check_fields(block, _TEXT_KNOWN, at, self.unknowns, has_answer=text is not None)
+        self._check_text(block, _TEXT_KNOWN, at, has_answer=text is not None)
+
+    def _check_text(self, block: dict[str, Any], known: frozenset[str], at: str, *, has_answer: bool) -> None:
+        if known.issuperset(block):
+            return
+        check_fields(block, known, at, self.unknowns, has_answer=has_answer)
+        for key in list_unrecognised(block, known):
+            if isinstance(block[key], bool) and (marker := find_marker(key, block[key], ())) is not None:
+                self.mark(f"{at}.{key}", marker.why, _SPOKEN[self.role])
 
     def _add_keyed(self, block: dict[str, Any], at: str) -> None:
+        if is_call(block):
+            self.unknowns.mark_unrecognised(CALL_PARTS, f"{at}: a block without a type that has the shape of a tool call")
         if KEYED.isdisjoint(block):
             # The one key of such a block is its kind.
             for key in list_unrecognised(block, _KEYED_KNOWN):
@@ -341,7 +356,7 @@ class Draft:
                 self.add_result({**inner, "name": "code_execution", "outcome": inner.get("outcome") or "not recorded"}, place)
             else:
                 self.add_text(join_text_parts(inner.get("content")), place)
-        check_fields(block, _KEYED_KNOWN, at, self.unknowns, has_answer=True)
+        self._check_text(block, _KEYED_KNOWN, at, has_answer=True)
 
     def add_calls(self, value: Json, at: str, *, only_new: bool = False) -> None:
         """Add the entries of a list of calls; with `only_new`, only those whose ids are new to the message."""
@@ -555,8 +570,9 @@ class Draft:
     def build(self) -> Message:
         """Return the message."""
         text = "".join(self.texts) if self.texts else None
+        end = None if text or self.calls else ENDS_WITH_REASONING if self.thinks else ENDS_EMPTY if self.is_empty else None
         return Message(role=self.role, text=text, calls=tuple(self.calls), results=tuple(self.results), usage=self.usage, model=self.model,
-                       waits=self.waits, thinks=self.thinks)  # fmt: skip
+                       waits=self.waits, end=end)  # fmt: skip
 
 
 def read_counts(value: Json, at: str, unknowns: Unknowns) -> Usage | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Sequence
 
@@ -15,15 +16,21 @@ from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.values.text import parse_json
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, find_result_error
+from proctor.model.lazy_pattern import lazy_pattern
 from proctor.model.show import show
 
 ENDS_WITH_CALL = "the messages end with a call of a tool, before the agent finished"
 ENDS_WITH_RESULT = "the messages end with the result of a tool, before the agent finished"
 ENDS_WITH_REASONING = "the messages end with the agent's reasoning, before it answered"
+ENDS_EMPTY = "the messages end with a message of the agent without content"
 ENDS_WITH_USER = "the messages end with the user's message, before the agent answered"
 WAITS = "the messages end with a request for a person's approval or input, before the agent finished"
 NO_AGENT = "no message of the agent is recorded"
 NO_BEGINNING = "the messages do not begin with the user's message, so calls before them may be missing"
+_OMITTED = lazy_pattern(  # `[12 messages omitted]`
+    r"[\[(<{*.\u2026-]+(?=.*\b(omitted|truncated|removed|trimmed|dropped|pruned|cleared|elided|skipped|cut)\b)[\w ,+]*"
+    r"\b(messages?|turns?|history|conversation|transcript|tool calls?)\b[\w ,+]*[\])>}*.\u2026-]+\s*$", re.I
+)  # fmt: skip
 _EARLIER: tuple[Part, ...] = (*CALL_PARTS, "input", "turns", "usage")
 _LATER: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage")
 
@@ -48,11 +55,12 @@ class _Exchange:
         is_silent = not message.text and message.body is None
         if message.calls and _is_open(message):
             self.end = ENDS_WITH_CALL
-        elif message.calls:
-            self.end = ENDS_WITH_RESULT if is_silent else None
+        elif message.calls and is_silent:
+            self.end = ENDS_WITH_RESULT
         else:
-            self.end = ENDS_WITH_REASONING if is_silent and message.thinks else None
-        self.text = message.text if self.end is None else None
+            self.end = message.end if message.body is None else None
+        # What was said before further reasoning remains recorded.
+        self.text = message.text if self.end in (None, ENDS_WITH_REASONING) else None
         self.body = None if self.end is not None else message.body if message.body is not None else parse_json(message.text)
         self.usage.append(message.usage)
 
@@ -96,6 +104,9 @@ def build_evidence(
 
     Without `results_promised` the format may leave out the result of a tool although nothing went wrong.
     """
+    for message in messages:
+        if message.role in ("system", "user") and message.text and _OMITTED.match(message.text[:100]):
+            mark_earlier(unknowns, f"messages are missing from the list: {show(message.text, 60)}")
     exchanges = _split_exchanges(messages, unknowns)
     for exchange in exchanges if results_promised else ():
         for index, call in enumerate(exchange.calls):
@@ -143,6 +154,14 @@ def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_E
                 if call.id is not None:
                     by_id[call.id] = (current, len(current.calls))  # ids may be reused
                 current.add_call(call)
+        elif message.calls:
+            exchanges = exchanges or [_Exchange(None)]
+            made = [(call.name, call.id or call.arguments) for call in exchanges[-1].calls]
+            for call in message.calls:
+                # The message of a result may repeat its call.
+                if (call.name, call.id or call.arguments) not in made:
+                    unknowns.mark_parts(CALL_PARTS, f"a call of {show(call.name, 40)} is in a message of the role {message.role}")
+                    exchanges[-1].add_call(call)
         # After the calls: some formats have call and result in one message.
         for result in message.results:
             exchange, index = by_id.get(result.id) or (calling, calling.find_open(result) if calling is not None else None)

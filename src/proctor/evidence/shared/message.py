@@ -36,5 +36,5 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """The structured answer, if the text does not contain it."""
     waits: bool | None = None
     """Whether it requests an approval or an input from a person; false if it answers such a request."""
-    thinks: bool = False
-    """Whether it contains reasoning."""
+    end: str | None = None
+    """Why the agent had not finished with it: nothing but reasoning, or no content at all."""

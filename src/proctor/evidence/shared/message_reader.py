@@ -128,6 +128,8 @@ def fill(draft: Draft, entry: dict[str, Any]) -> None:
             _add_content(draft, entry)
         else:
             _fill_result(draft, fields)
+            if not draft.dialect.is_span and not _CALLING.isdisjoint(fields):
+                _add_listed_calls(draft, fields, {})
     else:
         if not _CALLING.isdisjoint(fields) or extra:
             _add_listed_calls(draft, fields, extra)
@@ -241,4 +243,6 @@ def _read_report(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> N
     draft.usage = draft.usage or (find_usage(entry) if holders else None) or (read_usage(more) if more else None)
     if draft.model is None:
         draft.model = next((model for part in parts if (model := text_or_none(find_first(part, *_MODEL))) is not None), None)
-    draft.end_with(next((reason for part in parts if (reason := find_first(part, *_FINISH)) is not None), None))
+    finish = next((reason for part in parts if (reason := find_first(part, *_FINISH)) is not None), None)
+    draft.end_with(finish)
+    draft.is_empty = finish is None and not draft.texts and not draft.results and not any(map(entry.get, (*CONTENT, "audio")))
