@@ -40,6 +40,7 @@ _ANSWER: tuple[Part, ...] = ("answer", "nodes", "turns")
 _EVERYTHING: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage", "nodes", "turns")
 _INSIDE = ("model", "tool")
 _AROUND = ("agent", "workflow", "chain", "task")
+_NOT_RUNS = ("model", "tool", "mcp")
 _ENDS_LOOP = re.compile(r"\[\[ ## next_tool_name ## \]\]\s*finish\b")
 """DSPy's word for no further tool."""
 _OF_CALLS = re.compile(r"tool|function|handoff|invo[ck]|\baction", re.IGNORECASE)
@@ -210,18 +211,20 @@ def _mark_unlisted(messages: Sequence[Message], calls: Sequence[ToolCall], step:
             )
 
 
-def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
+def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns, canonical: bool) -> None:
     """Mark parts that may be missing if the parent of a span is missing and the span does not cover the whole run.
 
     It shows the whole run if it is an agent with its input, a request or a message that another service sent, or a request to a model that
-    repeats the conversation from a user's text on.
+    repeats the conversation from a user's text on. Canonical spans show it if the only root has the answer.
     """
     of_step = {step: exchange for exchange in exchanges for step in exchange.steps}
     # Other roots do not cover it.
     local_roots = [root for root in tree.roots if not root.span.is_entry]
     is_apart = len({root.span.parent_id for root in local_roots}) > 1 and bool(exchanges)
     last = next((orphan for orphan in tree.orphans if orphan in local_roots), None) if is_apart else None
-    for orphan in () if is_apart else tree.orphans:
+    if canonical and (len(tree.roots) > 1 or tree.roots[0].read_output()[0] is None):
+        last = tree.orphans[-1]
+    for orphan in () if is_apart or canonical else tree.orphans:
         loose = _list_loose_work(orphan)
         requests = [of_step[step] for step in loose if step in of_step]
         # Tool spans show which tools ran; only requests to a model show that no other tool did.
@@ -294,6 +297,7 @@ def mark_ends(
     entries: Sequence[Step],
     calls: Sequence[ObservedCall],
     unknowns: Unknowns,
+    canonical: bool,
 ) -> None:
     """Mark parts that may have followed a cut answer, a root span without an end, or a failed run; `own` are the run's requests."""
     answered = [exchange for exchange in own if exchange.outputs is not None]
@@ -319,23 +323,37 @@ def mark_ends(
         if not any(text and text.strip() and text != last.text for text in texts):
             why = f"the last request to a model, in the span {show(last.step.span.name)}, asks for a tool, and nothing after it is recorded"
             unknowns.mark_parts(("tool_calls", *_ANSWER), why)
-    for step in outer:
-        why = _explain_end(tree, step) if step.kind not in ("model", "tool", "mcp") else None
+    # Canonical spans need no times, and a failure is the error of their run.
+    for step in () if canonical else outer:
+        why = _explain_failure(tree, step)
+        if why is None and step.kind not in _NOT_RUNS and not step.has_ended():
+            why = "has not ended"
         if why is not None:
             unknowns.mark_parts((*CALL_PARTS, "answer", "nodes"), f"the span {show(step.span.name)} {why}")
 
 
-def _explain_end(tree: SpanTree, step: Step) -> str | None:
-    span = step.span
+def explain_failure(tree: SpanTree) -> str | None:
+    """Explain why a root reports that the run failed, or return None."""
+    return next(
+        (f"the span {show(root.span.name)} {why}" for root in tree.roots if (why := _explain_failure(tree, root)) is not None), None
+    )
+
+
+def _explain_failure(tree: SpanTree, step: Step) -> str | None:
+    if step.kind in _NOT_RUNS:
+        return None
     if step.failed:
         # OpenInference marks an agent with the error of a tool, also if the agent continued and answered.
-        of_tools = {tool.span.message for tool in tree.list_kind("tool") if tool.failed and tool.span.message}
-        if span.message not in of_tools or not step.read_output()[0]:
-            return f"ended in an error{f': {span.message}' if span.message else ''}"
+        message = step.span.message
+        if message not in _list_tool_errors(tree) or not step.read_output()[0]:
+            return f"ended in an error{f': {message}' if message else ''}"
     status = find_http_status(step)
-    if status is not None and status >= 400:
-        return f"reports HTTP status {status}"
-    return "has not ended" if span.start_ns and not span.end_ns else None
+    return f"reports HTTP status {status}" if status is not None and status >= 400 else None
+
+
+def _list_tool_errors(tree: SpanTree) -> set[str | None]:
+    """Return the messages of failed tools."""
+    return {tool.span.message for tool in tree.list_kind("tool") if tool.failed and tool.span.message}
 
 
 def find_http_status(step: Step) -> int | None:
