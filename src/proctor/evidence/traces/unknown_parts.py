@@ -30,6 +30,7 @@ from proctor.evidence.traces.trace_conversation import differ
 from proctor.evidence.traces.truncation import Loss
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import is_redacted
+from proctor.evidence.unknowns.statuses import find_failure
 from proctor.evidence.unknowns.unrecognised import FieldTable, check_field, mark_kind, mark_near_miss
 from proctor.evidence.values.access import is_misspelt
 from proctor.model.account import CALL_PARTS, Part
@@ -314,7 +315,11 @@ def mark_ends(
         elif exchange in answered:
             unknowns.mark("turns", why)
     last = own[-1] if own else None
-    if last is not None and not last.outputs and any(step.failed for step in last.steps):
+    # OpenInference marks a request that follows a failed tool with the error of that tool.
+    if last is not None and (
+        (last.step.failed and last.step.span.message not in _list_tool_errors(tree))
+        or (not last.outputs and any(step.failed for step in last.steps))
+    ):
         unknowns.mark_parts((*CALL_PARTS, *_ANSWER), f"the last request to a model, in the span {show(last.step.span.name)}, failed")
     outer = dict.fromkeys((*tree.roots, *entries))
     call_names = {entry.call.name for entry in calls} if last is not None and last.asks_application() else ()
@@ -348,7 +353,10 @@ def _explain_failure(tree: SpanTree, step: Step) -> str | None:
         if message not in _list_tool_errors(tree) or not step.read_output()[0]:
             return f"ended in an error{f': {message}' if message else ''}"
     status = find_http_status(step)
-    return f"reports HTTP status {status}" if status is not None and status >= 400 else None
+    if status is not None and status >= 400:
+        return f"reports HTTP status {status}"
+    failure = find_failure({key: step.attributes[key] for key in step.shape.unrecognised}, own=True) if step.shape.unrecognised else None
+    return f"reports {failure}" if failure is not None else None
 
 
 def _list_tool_errors(tree: SpanTree) -> set[str | None]:

@@ -279,7 +279,7 @@ EVENT_CONTENT: Final = list_names("gen_ai.event.content body message content gen
 
 ERROR_TYPE: Final = "error.type"
 STATUS_CODE: Final = "otel.status_code"
-FAILURES: Final = (ERROR_TYPE, "exception.type", "exception.message", STATUS_CODE)
+FAILURES: Final = (ERROR_TYPE, "exception.type", "exception.message", STATUS_CODE, "error", "exception")
 """Attributes that mark a failed span, whatever its status is."""
 TOOL_ERROR: Final = "tool_error"
 """`error.type` of an MCP call whose result has `isError`."""
