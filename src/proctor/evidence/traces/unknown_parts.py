@@ -10,6 +10,7 @@ rule e, f   a trace that ends before the agent finished; a failed root span
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span, is_event_only
@@ -19,7 +20,7 @@ from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import find_count, read_count
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.attribute_shapes import COUNTS, may_hold_content
+from proctor.evidence.traces.attribute_shapes import COUNTS, find_value, may_hold_content
 from proctor.evidence.traces.join_calls import JoinedCalls, ObservedCall
 from proctor.evidence.traces.kind import describe_kind
 from proctor.evidence.traces.message_reader import join_last_text
@@ -45,6 +46,7 @@ _NOT_RUNS = ("model", "tool", "mcp")
 _ENDS_LOOP = re.compile(r"\[\[ ## next_tool_name ## \]\]\s*finish\b")
 """DSPy's word for no further tool."""
 _OF_CALLS = re.compile(r"tool|function|handoff|invo[ck]|\baction", re.IGNORECASE)
+_TOOL_WORD = re.compile(r"(?:^|[^a-z])tools?(?:[^a-z]|$)|tool_?(?:call|use|run|invo)", re.IGNORECASE)
 _EVENT_FIELDS: FieldTable = dict.fromkeys(
     (
         *(*vocabulary.EVENT_CONTENT, *vocabulary.NAMES["input_messages"], *vocabulary.NAMES["output_messages"]),
@@ -72,8 +74,11 @@ def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
                 unknowns.mark("tool_calls", f"the span {show(name)} is a tool without a name")
             if "traceloop.entity.input" in step.attributes and has_damaged_arguments(step):
                 unknowns.mark("tool_arguments", f"the arguments in the span {show(name)} cannot be read")
-        elif (kind is None or kind == "unknown") and shape.work is not None:
-            _mark_kind(step, unknowns)
+        elif kind is None or kind == "unknown" or kind == "step":
+            if shape.work is not None and kind != "step":
+                _mark_kind(step, unknowns)
+            if (shape.callees or shape.kind_hints) and "tool" not in step.above:
+                _mark_call_shape(step, listed, unknowns)
         if events:
             _mark_events(step, unknowns)
         for what in step.unrecognised:
@@ -110,12 +115,27 @@ def _mark_kind(step: Step, unknowns: Unknowns) -> None:
         return
     reason = f"the span {name} has an unrecognised kind ({word})" if word else f"the span {name} has no kind"
     named = [str(step.attributes[key]) for key in shape.names["kind"]]
-    if shape.passes_arguments or any(is_misspelt(kind.lower(), vocabulary.KINDS) for kind in named):
+    # A span around steps of a known kind is no call.
+    is_given = word is not None and step.find_above(*_INSIDE) is None and not any(child.kind for child in step.children)
+    is_given = is_given and find_value(step.attributes, shape.names["input_value"]) is not None
+    if is_given or shape.passes_arguments or any(is_misspelt(kind.lower(), vocabulary.KINDS) for kind in named):
         unknowns.mark_unrecognised(CALL_PARTS, f"{reason} and may be a tool call")
     for kind in named:
         mark_kind(None, kind, f"the span {name}", unknowns, speaks=None)
     if step.find_above(*_INSIDE) is None and step.read_output()[0] is not None:
         unknowns.mark_unrecognised(_ANSWER, f"{reason} and contains text")
+
+
+def _mark_call_shape(step: Step, listed: Collection[str], unknowns: Unknowns) -> None:
+    """Mark the calls unknown if a span names a tool with its arguments, or a kind of tools under a name of no convention."""
+    shape, attributes = step.shape, step.attributes
+    words = [word for key in shape.kind_hints if isinstance(word := attributes[key], str)]
+    is_tool = any(vocabulary.KINDS.get(word.lower()) == "tool" or _TOOL_WORD.search(word) for word in words)
+    # A span of the application around or beside the recorded call is no other call.
+    if is_tool or (shape.callees and "model" not in step.above):
+        if not {step.span.name, *(attributes[key] for key in shape.callees if isinstance(attributes[key], str))}.isdisjoint(listed):
+            return
+        unknowns.mark_unrecognised(CALL_PARTS, f"the span {show(step.span.name)} has no recognised kind and may be a tool call")
 
 
 def _mark_step_messages(step: Step, unknowns: Unknowns) -> None:
@@ -392,10 +412,14 @@ def mark_calls(tree: SpanTree, exchanges: Sequence[Exchange], calls: Sequence[Ob
         why = "a model may have used tools that its provider runs, whose calls were not recorded"
         unknowns.mark_other_tools(why, tuple(sorted(application_tools)))
     if exchanges:
-        # An agent ran elsewhere and left no spans of requests or tools.
-        for step in tree.list_kind("agent"):
-            is_apart = step.span.is_remote or "tool" in step.above
-            if is_apart and not any(below.kind in ("model", "tool", "agent") for below in step.list_below()):
+        # An agent ran elsewhere, or left neither content nor spans of requests or tools, below it or outside of agents at its time.
+        working = {step.above.get("agent") for kind in ("model", "tool", "agent") for step in tree.list_kind(kind)}
+        idle = [step for step in tree.list_kind("agent") if step not in working]
+        starts = sorted(one.step.span.start_ns for one in exchanges if "agent" not in one.step.above) if idle else []
+        for step in idle:
+            place = bisect_left(starts, step.span.start_ns)
+            is_silent = not step.shape.has_texts and not (place < len(starts) and starts[place] < step.span.end_ns)
+            if is_silent or step.span.is_remote or "tool" in step.above:
                 unknowns.mark_unrecognised(("tool_calls",), f"no span records the work of the agent of the span {show(step.span.name)}")
         return
     has_outer_steps = tree.has_kind((*_AROUND, "tool"))

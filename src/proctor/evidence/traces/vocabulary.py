@@ -273,7 +273,7 @@ FAILED_EVENTS: Final = ("exception", "error")
 OUTPUT_EVENTS: Final = frozenset(("gen_ai.choice", "gen_ai.content.completion"))
 DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
 """An event with inputs and outputs, under the names of the attributes."""
-READ_EVENTS: Final = ("gen_ai.", "ai.stream.", "mlflow.", "exception")
+READ_EVENTS: Final = (*INPUT_EVENTS, *OUTPUT_EVENTS, DETAILS_EVENT, "ai.stream.", "mlflow.", "exception")
 """Prefixes of events that are read, or contain no calls."""
 EVENT_CONTENT: Final = list_names("gen_ai.event.content body message content gen_ai.prompt gen_ai.completion")
 
