@@ -343,10 +343,15 @@ def mark_ends(
         unknowns.mark_parts((*CALL_PARTS, *_ANSWER), f"the last request to a model, in the span {show(last.step.span.name)}, failed")
     outer = dict.fromkeys((*tree.roots, *entries))
     call_names = {entry.call.name for entry in calls} if last is not None and last.asks_application() else ()
+    why = None
     if last is not None and any(call.name in call_names for call in last.calls):
+        why = "asks for a tool, and nothing after it is recorded"
+    elif last is not None and last.outputs and not last.calls and calls and 0 < last.step.span.end_ns <= calls[-1].start_ns:
+        why = "was followed by a tool, and nothing after it is recorded"
+    if last is not None and why is not None:
         texts = [step.read_output()[0] for step in outer]
-        if not any(text and text.strip() and text != last.text for text in texts):
-            why = f"the last request to a model, in the span {show(last.step.span.name)}, asks for a tool, and nothing after it is recorded"
+        if not any(text and text.strip() and (text != last.text or not last.calls) for text in texts):
+            why = f"the last request to a model, in the span {show(last.step.span.name)}, {why}"
             unknowns.mark_parts(("tool_calls", *_ANSWER), why)
     # Canonical spans need no times, and a failure is the error of their run.
     for step in () if canonical else outer:
