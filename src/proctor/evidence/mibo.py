@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.otlp.spans import read_span
+from proctor.evidence.otlp.spans import Span, read_span
 from proctor.evidence.plain.record import CARRYING, NODE_CALLS, check_events, list_nested_calls, nest_calls_in_nodes, read_node
 from proctor.evidence.platforms import flowise, n8n
 from proctor.evidence.shared.call_identity import unite_calls
@@ -86,7 +86,7 @@ def read(document: Json, *, declared: bool = False) -> list[Evidence]:
     body = read_object(document, "$")
     if "spans" in body:
         spans = [read_span(span, f"$.spans[{index}]") for index, span in enumerate(list_at(body["spans"], "$.spans"))]
-        found = [build_evidence(spans, canonical=True)]
+        found = [_read_spans(body, spans)]
     else:
         found = _read_data(body, declared)
     metadata = dict_or_empty(body.get("metadata"))
@@ -107,6 +107,15 @@ def read(document: Json, *, declared: bool = False) -> list[Evidence]:
         )
         for evidence in found
     ]
+
+
+def _read_spans(body: dict[str, Any], spans: list[Span]) -> Evidence:
+    unknowns = Unknowns()
+    evidence = build_evidence(spans, canonical=True, unknowns=unknowns)
+    calls = evidence.tool_calls or ()
+    check_object(body, _ENVELOPE, "$", unknowns, listed={call.name for call in calls}, has_answer=evidence.text is not None)
+    check_markers(body, list_unrecognised(body, _ENVELOPE), calls, "$", unknowns)
+    return msgspec.structs.replace(evidence, account=unknowns.close_account("Mibo spans"))
 
 
 def _read_data(body: dict[str, Any], declared: bool) -> list[Evidence]:

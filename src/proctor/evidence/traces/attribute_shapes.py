@@ -26,6 +26,9 @@ for _table, _names in NAMES.items():
 _NONE: Names = dict.fromkeys(NAMES, ())
 _CAPTURED = ("input_messages", "output_messages", "output_text", "output_calls", "conversations")
 _PASSED = frozenset(("arguments", "args", "parameters", "tool_input"))
+_GIVEN = _PASSED | {"params", "kwargs", "input"}
+_CALLEE = re.compile(r"(?:(?:^|.*[._])(?:tool|function)|^func|^action|^command)(?:[._]?name)?$", re.IGNORECASE)
+_KIND_HINT = re.compile(r"(?:^|[._])(?:kind|type|op|operation)$", re.IGNORECASE)
 _BY_LENGTH: dict[int, list[str]] = {}
 for _name in _INDEX:
     if not _name.isalpha():  # A plain word (`output`) is too close to others (`outputs`).
@@ -82,12 +85,19 @@ class Shape:
         """The first attribute that describes the work of an agent."""
         self.passes_arguments = any(key.rpartition(".")[2] in _PASSED for key in keys)
         has_content = "output.value" in keys or self.indexed_input or self.indexed_output or any(map(names.get, _CAPTURED))
+        self.has_texts = bool(has_content or names["input_value"] or names["output_value"])
         self.has_request = has_content or bool(names["finish"] or names["parameters"] or vocabulary.CHOICES in keys)
         """Whether a request to a model has more than its name and its tokens."""
         self.has_response_id = bool(names["response_id"]) or "output.value" in keys
         # The rest is for rules a to c: what is not read.
         self.unrecognised = tuple(key for key in keys if not is_recognised(key))
         """Attributes that are not read, except those of infrastructure and settings."""
+        is_given = any(key.rpartition(".")[2] in _GIVEN for key in keys)
+        self.callees = tuple(key for key in self.unrecognised if _CALLEE.match(key)) if is_given else ()
+        if "name" in keys and not _PASSED.isdisjoint(keys):
+            self.callees += ("name",)
+        """Attributes that may name a tool, if others may be its arguments."""
+        self.kind_hints = tuple(key for key in self.unrecognised if _KIND_HINT.search(key))
         self.near_misses = tuple((key, parts) for key in keys if key not in _RECOGNISED and (parts := find_near_parts(key)))
         """Attributes that are one letter away from a read attribute, and the parts that it carries."""
         wrong = (key for key, kind in zip(keys, types, strict=True) if kind not in (_TYPES.get(key, kind), type(None)))

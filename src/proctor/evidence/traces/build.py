@@ -38,18 +38,20 @@ _MAX_CACHED_SHAPES = 50
 _get_shape, _get_scope, _get_case = attrgetter("shape"), attrgetter("scope"), attrgetter("case")
 
 
-def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Collection[Part] | None = None) -> Evidence:
+def build_evidence(
+    spans: Sequence[Span], *, canonical: bool = False, parts: Collection[Part] | None = None, unknowns: Unknowns | None = None
+) -> Evidence:
     """Return one trace as one evidence.
 
     `canonical`: spans in Mibo's format. By its contract they are a run of an agent, the root has the answer if it has one, and a tool that
     is not among them was not called. `parts` are the parts that are read (None: all): nodes are not built if they are not among them, and
-    the account lists them as recorded. The other parts cost little, and the account needs them.
+    the account lists them as recorded. The other parts cost little, and the account needs them. `unknowns` receives what is marked.
     """
     tree, losses = read_tree(spans)
     exchanges = find_exchanges(tree)
     joined = join_calls(exchanges, find_tools(tree))
     calls = _complete_calls(tree, joined.calls, canonical)
-    unknowns = Unknowns()
+    unknowns = Unknowns() if unknowns is None else unknowns
     # The first reason for a part is shown, so causes come before consequences.
     unknown_parts.mark_losses(tree, spans, losses, unknowns)
     unknown_parts.mark_strays(joined, unknowns)
@@ -59,10 +61,11 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     if not canonical:
         unknown_parts.mark_text_calls(exchanges, joined, unknowns)
         unknown_parts.mark_differences(tree, exchanges, agent_requests, joined, unknowns)
-        unknown_parts.mark_ends(tree, exchanges, agent_requests, entries, calls, unknowns)
+    unknown_parts.mark_ends(tree, exchanges, agent_requests, entries, calls, unknowns, canonical)
+    if not canonical:
         unknown_parts.mark_choices(exchanges, unknowns)
-        if tree.orphans:
-            unknown_parts.mark_orphans(tree, exchanges, unknowns)
+    if tree.orphans:
+        unknown_parts.mark_orphans(tree, exchanges, unknowns, canonical)
     if not canonical or (not calls and any(exchange.stopped_for_tools() for exchange in exchanges)):
         unknown_parts.mark_calls(tree, exchanges, calls, unknowns)
     unknown_parts.mark_call_details(tree, calls, unknowns)
@@ -81,6 +84,10 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     )
     # The status of a model or tool span is that of the provider, not of the agent.
     statuses = [unknown_parts.find_http_status(root) for root in tree.roots if root.kind not in ("model", "tool")]
+    # An agent that answered did finish, even if its root reports an error: `mark_ends` marks the unknown parts. Mibo's tests may expect a
+    # failed request, so the run has the error.
+    error = (root.message or "the trace ended in an error") if text is None and root is not None and is_failed else None
+    error = unknown_parts.explain_failure(tree) if canonical and error is None else error
     describe = _recall_conventions if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions
     account = unknowns.close_account("Mibo spans" if canonical else describe(shapes, frozenset(map(_get_scope, spans))))
     if skips_nodes and tree.kinds - {"tool"}:
@@ -97,8 +104,7 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
         usage=usage,
         turns=turns,
         now=write_ns_as_iso(root.start_ns) if root is not None else None,
-        # An agent that answered did finish, even if its root reports an error; `mark_ends` marks the unknown parts.
-        error=(root.message or "the trace ended in an error") if text is None and root is not None and is_failed else None,
+        error=error,
         model=next((step.model for exchange in reversed(agent_requests or exchanges) for step in exchange.steps if step.model), None),
         no_run=None if canonical else _explain_no_run(tree, is_n8n),
         account=account,

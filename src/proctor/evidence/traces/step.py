@@ -18,7 +18,7 @@ from proctor.evidence.traces.attribute_shapes import decode_attribute, find_shap
 from proctor.evidence.traces.kind import find_kind, name_of_span
 from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text
 from proctor.evidence.traces.values import decode_output, find_input_text, read_output, read_span_usage
-from proctor.evidence.unknowns.statuses import find_stop, read_status
+from proctor.evidence.unknowns.statuses import find_stop, is_error, read_status
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json, ToolCall, Usage
@@ -372,7 +372,7 @@ class Step:
 
 def _reports_failure(attributes: dict[str, Json], keys: tuple[str, ...]) -> bool:
     values = [(key, attributes[key]) for key in keys if attributes[key] not in (None, "")]
-    return any(key != vocabulary.STATUS_CODE or read_status(value) == "failed" for key, value in values)
+    return any(read_status(value) == "failed" if key == vocabulary.STATUS_CODE else "." in key or is_error(value) for key, value in values)
 
 
 def list_calls(messages: Sequence[Message]) -> list[ToolCall]:

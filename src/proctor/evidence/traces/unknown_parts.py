@@ -10,6 +10,7 @@ rule e, f   a trace that ends before the agent finished; a failed root span
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span, is_event_only
@@ -19,7 +20,7 @@ from proctor.evidence.shared.message import Message
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import find_count, read_count
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.attribute_shapes import COUNTS, may_hold_content
+from proctor.evidence.traces.attribute_shapes import COUNTS, find_value, may_hold_content
 from proctor.evidence.traces.join_calls import JoinedCalls, ObservedCall
 from proctor.evidence.traces.kind import describe_kind
 from proctor.evidence.traces.message_reader import join_last_text
@@ -30,6 +31,7 @@ from proctor.evidence.traces.trace_conversation import differ
 from proctor.evidence.traces.truncation import Loss
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.markers import is_redacted
+from proctor.evidence.unknowns.statuses import find_failure
 from proctor.evidence.unknowns.unrecognised import FieldTable, check_field, mark_kind, mark_near_miss
 from proctor.evidence.values.access import is_misspelt
 from proctor.model.account import CALL_PARTS, Part
@@ -40,9 +42,11 @@ _ANSWER: tuple[Part, ...] = ("answer", "nodes", "turns")
 _EVERYTHING: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage", "nodes", "turns")
 _INSIDE = ("model", "tool")
 _AROUND = ("agent", "workflow", "chain", "task")
+_NOT_RUNS = ("model", "tool", "mcp")
 _ENDS_LOOP = re.compile(r"\[\[ ## next_tool_name ## \]\]\s*finish\b")
 """DSPy's word for no further tool."""
 _OF_CALLS = re.compile(r"tool|function|handoff|invo[ck]|\baction", re.IGNORECASE)
+_TOOL_WORD = re.compile(r"(?:^|[^a-z])tools?(?:[^a-z]|$)|tool_?(?:call|use|run|invo)", re.IGNORECASE)
 _EVENT_FIELDS: FieldTable = dict.fromkeys(
     (
         *(*vocabulary.EVENT_CONTENT, *vocabulary.NAMES["input_messages"], *vocabulary.NAMES["output_messages"]),
@@ -70,8 +74,11 @@ def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
                 unknowns.mark("tool_calls", f"the span {show(name)} is a tool without a name")
             if "traceloop.entity.input" in step.attributes and has_damaged_arguments(step):
                 unknowns.mark("tool_arguments", f"the arguments in the span {show(name)} cannot be read")
-        elif (kind is None or kind == "unknown") and shape.work is not None:
-            _mark_kind(step, unknowns)
+        elif kind is None or kind == "unknown" or kind == "step":
+            if shape.work is not None and kind != "step":
+                _mark_kind(step, unknowns)
+            if (shape.callees or shape.kind_hints) and "tool" not in step.above:
+                _mark_call_shape(step, listed, unknowns)
         if events:
             _mark_events(step, unknowns)
         for what in step.unrecognised:
@@ -108,12 +115,27 @@ def _mark_kind(step: Step, unknowns: Unknowns) -> None:
         return
     reason = f"the span {name} has an unrecognised kind ({word})" if word else f"the span {name} has no kind"
     named = [str(step.attributes[key]) for key in shape.names["kind"]]
-    if shape.passes_arguments or any(is_misspelt(kind.lower(), vocabulary.KINDS) for kind in named):
+    # A span around steps of a known kind is no call.
+    is_given = word is not None and step.find_above(*_INSIDE) is None and not any(child.kind for child in step.children)
+    is_given = is_given and find_value(step.attributes, shape.names["input_value"]) is not None
+    if is_given or shape.passes_arguments or any(is_misspelt(kind.lower(), vocabulary.KINDS) for kind in named):
         unknowns.mark_unrecognised(CALL_PARTS, f"{reason} and may be a tool call")
     for kind in named:
         mark_kind(None, kind, f"the span {name}", unknowns, speaks=None)
     if step.find_above(*_INSIDE) is None and step.read_output()[0] is not None:
         unknowns.mark_unrecognised(_ANSWER, f"{reason} and contains text")
+
+
+def _mark_call_shape(step: Step, listed: Collection[str], unknowns: Unknowns) -> None:
+    """Mark the calls unknown if a span names a tool with its arguments, or a kind of tools under a name of no convention."""
+    shape, attributes = step.shape, step.attributes
+    words = [word for key in shape.kind_hints if isinstance(word := attributes[key], str)]
+    is_tool = any(vocabulary.KINDS.get(word.lower()) == "tool" or _TOOL_WORD.search(word) for word in words)
+    # A span of the application around or beside the recorded call is no other call.
+    if is_tool or (shape.callees and "model" not in step.above):
+        if not {step.span.name, *(attributes[key] for key in shape.callees if isinstance(attributes[key], str))}.isdisjoint(listed):
+            return
+        unknowns.mark_unrecognised(CALL_PARTS, f"the span {show(step.span.name)} has no recognised kind and may be a tool call")
 
 
 def _mark_step_messages(step: Step, unknowns: Unknowns) -> None:
@@ -210,18 +232,20 @@ def _mark_unlisted(messages: Sequence[Message], calls: Sequence[ToolCall], step:
             )
 
 
-def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
+def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns, canonical: bool) -> None:
     """Mark parts that may be missing if the parent of a span is missing and the span does not cover the whole run.
 
     It shows the whole run if it is an agent with its input, a request or a message that another service sent, or a request to a model that
-    repeats the conversation from a user's text on.
+    repeats the conversation from a user's text on. Canonical spans show it if the only root has the answer.
     """
     of_step = {step: exchange for exchange in exchanges for step in exchange.steps}
     # Other roots do not cover it.
     local_roots = [root for root in tree.roots if not root.span.is_entry]
     is_apart = len({root.span.parent_id for root in local_roots}) > 1 and bool(exchanges)
     last = next((orphan for orphan in tree.orphans if orphan in local_roots), None) if is_apart else None
-    for orphan in () if is_apart else tree.orphans:
+    if canonical and (len(tree.roots) > 1 or tree.roots[0].read_output()[0] is None):
+        last = tree.orphans[-1]
+    for orphan in () if is_apart or canonical else tree.orphans:
         loose = _list_loose_work(orphan)
         requests = [of_step[step] for step in loose if step in of_step]
         # Tool spans show which tools ran; only requests to a model show that no other tool did.
@@ -294,6 +318,7 @@ def mark_ends(
     entries: Sequence[Step],
     calls: Sequence[ObservedCall],
     unknowns: Unknowns,
+    canonical: bool,
 ) -> None:
     """Mark parts that may have followed a cut answer, a root span without an end, or a failed run; `own` are the run's requests."""
     answered = [exchange for exchange in own if exchange.outputs is not None]
@@ -310,32 +335,58 @@ def mark_ends(
         elif exchange in answered:
             unknowns.mark("turns", why)
     last = own[-1] if own else None
-    if last is not None and not last.outputs and any(step.failed for step in last.steps):
+    # OpenInference marks a request that follows a failed tool with the error of that tool.
+    if last is not None and (
+        (last.step.failed and last.step.span.message not in _list_tool_errors(tree))
+        or (not last.outputs and any(step.failed for step in last.steps))
+    ):
         unknowns.mark_parts((*CALL_PARTS, *_ANSWER), f"the last request to a model, in the span {show(last.step.span.name)}, failed")
     outer = dict.fromkeys((*tree.roots, *entries))
     call_names = {entry.call.name for entry in calls} if last is not None and last.asks_application() else ()
+    why = None
     if last is not None and any(call.name in call_names for call in last.calls):
+        why = "asks for a tool, and nothing after it is recorded"
+    elif last is not None and last.outputs and not last.calls and calls and 0 < last.step.span.end_ns <= calls[-1].start_ns:
+        why = "was followed by a tool, and nothing after it is recorded"
+    if last is not None and why is not None:
         texts = [step.read_output()[0] for step in outer]
-        if not any(text and text.strip() and text != last.text for text in texts):
-            why = f"the last request to a model, in the span {show(last.step.span.name)}, asks for a tool, and nothing after it is recorded"
+        if not any(text and text.strip() and (text != last.text or not last.calls) for text in texts):
+            why = f"the last request to a model, in the span {show(last.step.span.name)}, {why}"
             unknowns.mark_parts(("tool_calls", *_ANSWER), why)
-    for step in outer:
-        why = _explain_end(tree, step) if step.kind not in ("model", "tool", "mcp") else None
+    # Canonical spans need no times, and a failure is the error of their run.
+    for step in () if canonical else outer:
+        why = _explain_failure(tree, step)
+        if why is None and step.kind not in _NOT_RUNS and not step.has_ended():
+            why = "has not ended"
         if why is not None:
             unknowns.mark_parts((*CALL_PARTS, "answer", "nodes"), f"the span {show(step.span.name)} {why}")
 
 
-def _explain_end(tree: SpanTree, step: Step) -> str | None:
-    span = step.span
+def explain_failure(tree: SpanTree) -> str | None:
+    """Explain why a root reports that the run failed, or return None."""
+    return next(
+        (f"the span {show(root.span.name)} {why}" for root in tree.roots if (why := _explain_failure(tree, root)) is not None), None
+    )
+
+
+def _explain_failure(tree: SpanTree, step: Step) -> str | None:
+    if step.kind in _NOT_RUNS:
+        return None
     if step.failed:
         # OpenInference marks an agent with the error of a tool, also if the agent continued and answered.
-        of_tools = {tool.span.message for tool in tree.list_kind("tool") if tool.failed and tool.span.message}
-        if span.message not in of_tools or not step.read_output()[0]:
-            return f"ended in an error{f': {span.message}' if span.message else ''}"
+        message = step.span.message
+        if message not in _list_tool_errors(tree) or not step.read_output()[0]:
+            return f"ended in an error{f': {message}' if message else ''}"
     status = find_http_status(step)
     if status is not None and status >= 400:
         return f"reports HTTP status {status}"
-    return "has not ended" if span.start_ns and not span.end_ns else None
+    failure = find_failure({key: step.attributes[key] for key in step.shape.unrecognised}, own=True) if step.shape.unrecognised else None
+    return f"reports {failure}" if failure is not None else None
+
+
+def _list_tool_errors(tree: SpanTree) -> set[str | None]:
+    """Return the messages of failed tools."""
+    return {tool.span.message for tool in tree.list_kind("tool") if tool.failed and tool.span.message}
 
 
 def find_http_status(step: Step) -> int | None:
@@ -366,10 +417,14 @@ def mark_calls(tree: SpanTree, exchanges: Sequence[Exchange], calls: Sequence[Ob
         why = "a model may have used tools that its provider runs, whose calls were not recorded"
         unknowns.mark_other_tools(why, tuple(sorted(application_tools)))
     if exchanges:
-        # An agent ran elsewhere and left no spans of requests or tools.
-        for step in tree.list_kind("agent"):
-            is_apart = step.span.is_remote or "tool" in step.above
-            if is_apart and not any(below.kind in ("model", "tool", "agent") for below in step.list_below()):
+        # An agent ran elsewhere, or left neither content nor spans of requests or tools, below it or outside of agents at its time.
+        working = {step.above.get("agent") for kind in ("model", "tool", "agent") for step in tree.list_kind(kind)}
+        idle = [step for step in tree.list_kind("agent") if step not in working]
+        starts = sorted(one.step.span.start_ns for one in exchanges if "agent" not in one.step.above) if idle else []
+        for step in idle:
+            place = bisect_left(starts, step.span.start_ns)
+            is_silent = not step.shape.has_texts and not (place < len(starts) and starts[place] < step.span.end_ns)
+            if is_silent or step.span.is_remote or "tool" in step.above:
                 unknowns.mark_unrecognised(("tool_calls",), f"no span records the work of the agent of the span {show(step.span.name)}")
         return
     has_outer_steps = tree.has_kind((*_AROUND, "tool"))

@@ -273,13 +273,13 @@ FAILED_EVENTS: Final = ("exception", "error")
 OUTPUT_EVENTS: Final = frozenset(("gen_ai.choice", "gen_ai.content.completion"))
 DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
 """An event with inputs and outputs, under the names of the attributes."""
-READ_EVENTS: Final = ("gen_ai.", "ai.stream.", "mlflow.", "exception")
+READ_EVENTS: Final = (*INPUT_EVENTS, *OUTPUT_EVENTS, DETAILS_EVENT, "ai.stream.", "mlflow.", "exception")
 """Prefixes of events that are read, or contain no calls."""
 EVENT_CONTENT: Final = list_names("gen_ai.event.content body message content gen_ai.prompt gen_ai.completion")
 
 ERROR_TYPE: Final = "error.type"
 STATUS_CODE: Final = "otel.status_code"
-FAILURES: Final = (ERROR_TYPE, "exception.type", "exception.message", STATUS_CODE)
+FAILURES: Final = (ERROR_TYPE, "exception.type", "exception.message", STATUS_CODE, "error", "exception")
 """Attributes that mark a failed span, whatever its status is."""
 TOOL_ERROR: Final = "tool_error"
 """`error.type` of an MCP call whose result has `isError`."""
